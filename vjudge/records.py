@@ -1,0 +1,239 @@
+"""The words every other file speaks: a rubric, an item to grade, a pair to compare, and a verdict.
+
+Plain frozen dataclasses on the standard library alone. A missing number is NaN and a missing text is None, never a
+stand-in value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NAN = float("nan")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a table cell holds no value: None or a NaN (of any numeric type)."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or bool(getattr(value, "isnull", False))
+
+
+def as_score(value: Any) -> float:
+    """Read a score that published tables store as an int, a float or a string.
+
+    Args:
+        value: a number, a numeric string such as "4", or None / NaN / blank text for a missing score.
+
+    Returns:
+        The score, NaN when missing.
+
+    Raises:
+        ValueError: the value is neither missing nor a finite number.
+    """
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+        return NAN
+    try:
+        score = float(value) if not isinstance(value, bool) else NAN
+    except (TypeError, ValueError):
+        score = NAN
+    if not math.isfinite(score):
+        raise ValueError(f"{value!r} is not a number")
+    return score
+
+
+@dataclass(frozen=True)
+class Rubric:
+    """One evaluation criterion with a description for every score.
+
+    Args:
+        criteria: what is judged, as one sentence or question.
+        descriptions: what earns each score, lowest score first; at least two, all different, none blank.
+        lowest: the score that `descriptions[0]` describes.
+
+    Raises:
+        ValueError: the criteria or a description is blank, two descriptions are the same, or fewer than two exist.
+    """
+
+    criteria: str
+    descriptions: tuple[str, ...]
+    lowest: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.descriptions, str):
+            raise ValueError("descriptions: one text for each score is needed, not a single text")
+        object.__setattr__(self, "descriptions", tuple(self.descriptions))
+        faults = rubric_faults(self.criteria, self.descriptions, lowest=self.lowest)
+        if faults:
+            raise ValueError("; ".join(f"{field}: {what}" for field, what in faults))
+
+    @property
+    def scores(self) -> tuple[int, ...]:
+        """The scale, lowest first: (1, 2, 3, 4, 5) for five descriptions."""
+        return tuple(range(self.lowest, self.lowest + len(self.descriptions)))
+
+    @property
+    def highest(self) -> int:
+        """The best score of the scale."""
+        return self.scores[-1]
+
+
+def rubric_faults(criteria: Any, descriptions: Any, *, lowest: int = 1) -> list[tuple[str, str]]:
+    """List what keeps a criteria text and its level descriptions from being a rubric.
+
+    Returns:
+        (field, what is wrong) pairs; empty for a sound rubric.
+    """
+    faults = []
+    if not isinstance(criteria, str) or not criteria.strip():
+        faults.append(("criteria", "is missing or blank"))
+    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence):
+        return [*faults, ("descriptions", "is not a list of texts, one for each score")]
+    if len(descriptions) < 2:
+        faults.append(("descriptions", f"has {len(descriptions)} level(s) where at least two are needed"))
+    first_with: dict[str, int] = {}
+    for score, description in enumerate(descriptions, start=lowest):
+        if not isinstance(description, str) or not description.strip():
+            faults.append(("descriptions", f"the level for score {score} is missing or blank"))
+            continue
+        earlier = first_with.setdefault(" ".join(description.split()), score)
+        if earlier != score:
+            faults.append(("descriptions", f"the levels for scores {earlier} and {score} are the same text"))
+    return faults
+
+
+@dataclass(frozen=True)
+class Item:
+    """One response to grade: what was asked about which images, what was answered, and by what rubric.
+
+    Args:
+        id: unique within its collection.
+        images: anything `vjudge.images.open_image` opens, in the order the model sees them; may be empty.
+        instruction: what the assistant was asked.
+        response: what it answered; the text under evaluation.
+        rubric: the scale.
+        reference_answer: an answer that earns the highest score, None where there is none.
+        gold: the true or reference score, NaN where unknown.
+        feedback: the reference feedback, None where unknown.
+        human_scores: one score for each rater, NaN for a rater who gave none.
+        group: the unit of resampling, usually the image; the id where the data names none.
+    """
+
+    id: str
+    images: tuple[Any, ...]
+    instruction: str
+    response: str
+    rubric: Rubric
+    reference_answer: str | None = None
+    gold: float = NAN
+    feedback: str | None = None
+    human_scores: tuple[float, ...] = ()
+    group: str = ""
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Item:
+        """Build an item from a row with the canonical columns.
+
+        Args:
+            row: `id`, `instruction`, `response`, `criteria`, `descriptions`; and where known `images`,
+                `reference_answer`, `gold`, `feedback`, `human_scores`, `group`, and `lowest` (the first description's
+                score, 1 if absent). An optional value may be absent, None or NaN; a blank reference answer is none.
+
+        Raises:
+            KeyError: a required column is absent.
+            ValueError: the rubric or a score is unsound.
+        """
+        return cls(
+            response=row["response"],
+            gold=as_score(row.get("gold")),
+            feedback=_text_or_none(row.get("feedback")),
+            human_scores=tuple(as_score(score) for score in _list(row.get("human_scores"))),
+            **_shared(row),
+        )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two responses to compare; the other fields are those of `Item`.
+
+    Args:
+        response_a, response_b: the two texts under comparison.
+        preference: "a", "b" or "tie", None where unknown.
+        rubric: the scale, None where the data gives no level descriptions.
+        criteria: what is compared; the rubric's where there is one.
+    """
+
+    id: str
+    images: tuple[Any, ...]
+    instruction: str
+    response_a: str
+    response_b: str
+    criteria: str = ""
+    rubric: Rubric | None = None
+    reference_answer: str | None = None
+    preference: str | None = None
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        if self.preference not in ("a", "b", "tie", None):
+            raise ValueError(f'preference: {self.preference!r} is not "a", "b", "tie" or None')
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Pair:
+        """Build a pair from a row with `response_a`, `response_b` and `preference`; see `Item.from_row`."""
+        rated = bool(_list(row.get("descriptions")))
+        shared = _shared(row, rubric=rated)
+        return cls(
+            response_a=row["response_a"],
+            response_b=row["response_b"],
+            criteria=_text_or_none(row.get("criteria")) or "",
+            preference=_text_or_none(row.get("preference")),
+            **shared,
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a judge's answer says, or why it says nothing.
+
+    Args:
+        score: the score, NaN when `failure` is set.
+        feedback: the text before the verdict.
+        raw: the judge's whole answer, unchanged.
+        failure: None, or a short reason such as "no verdict marker".
+    """
+
+    score: float
+    feedback: str
+    raw: str
+    failure: str | None = None
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.score) != (self.failure is not None):
+            raise ValueError("a verdict has either a score or a failure")
+
+
+def _shared(row: Mapping[str, Any], *, rubric: bool = True) -> dict[str, Any]:
+    """The fields that items and pairs have in common."""
+    id = str(row["id"])
+    lowest = row.get("lowest")
+    return {
+        "id": id,
+        "images": _list(row.get("images")),
+        "instruction": row["instruction"],
+        "rubric": Rubric(row["criteria"], _list(row["descriptions"]), 1 if is_missing(lowest) else int(lowest or 0))
+        if rubric
+        else None,
+        "reference_answer": _text_or_none(row.get("reference_answer")),
+        "group": str(id if is_missing(row.get("group")) else row["group"]),
+    }
+
+
+def _list(value: Any) -> tuple[Any, ...]:
+    """A list-like cell as a tuple; a missing one is empty."""
+    return () if is_missing(value) else tuple(value)
+
+
+def _text_or_none(value: Any) -> str | None:
+    """A text cell; missing and blank are both None."""
+    return None if is_missing(value) or not str(value).strip() else str(value)
