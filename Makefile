@@ -1,0 +1,99 @@
+# `make demo` and `make test` are the two commands of the README; `make help` lists the rest.
+#
+#   PYTHON=python3.12       the interpreter the environment is built from (3.10 to 3.13)
+#   TORCH_INDEX=            where torch comes from: PyTorch's CPU wheels; empty takes PyPI's wheel, which on Linux is
+#                           the CUDA build (several GB), and is also what we fall back on where the index is out of reach
+
+PYTHON ?= python3
+VENV ?= .venv
+LOCK ?= requirements.lock
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TORCH ?= $(shell sed -n 's/^torch==//p' requirements.lock)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+DEMO := 01_inspect_data 03_correlation
+# Notebooks run in their own folder, as JupyterLab runs them.
+PAPERMILL := $(BIN)/python -m papermill --cwd notebooks --kernel python3 --no-progress-bar --log-level WARNING
+# What papermill and JupyterLab write that changes from run to run; outputs stay.
+VOLATILE := metadata.papermill cell.metadata.papermill cell.metadata.execution metadata.widgets metadata.language_info.version
+STRIP := $(BIN)/nbstripout --keep-output --keep-count --extra-keys "$(VOLATILE)"
+
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types check notebooks figures bench lab tiny lock strip clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(STAMP)  ## create .venv and install vjudge with its development tools
+
+# torch comes first, or another package would pull in the newest CUDA build. Python 3.10 is too old for the locked
+# releases: it takes what pyproject.toml allows.
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 14) else "vjudge needs Python 3.10 to 3.13, not %d.%d: set PYTHON" % v)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): a few minutes, about 2 GB with torch's CPU build."
+	@$(BIN)/python -c 'import torch' 2>/dev/null \
+	  || { test -n "$(TORCH_INDEX)" && $(PIP) install --no-deps --retries 1 --timeout 15 --index-url "$(TORCH_INDEX)" "torch==$(TORCH)"; } \
+	  || { echo "Taking torch from PyPI; on Linux that is the CUDA build."; $(PIP) install "torch==$(TORCH)"; }
+	@if test -n "$(LOCK)" && $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; \
+	  then $(PIP) install --constraint "$(LOCK)" --editable '.[dev]'; \
+	  else $(PIP) install --editable '.[dev]'; fi
+	@touch $@
+
+demo: setup  ## run notebooks 01 and 03 on the embedded judge, print the correlations and the figures
+	@mkdir -p outputs/figures
+	@for name in $(DEMO); do \
+	  echo "Running notebooks/$$name.ipynb"; \
+	  $(PAPERMILL) -p outputs ../outputs -p figures ../outputs/figures notebooks/$$name.ipynb outputs/$$name.ipynb || exit 1; \
+	done
+	@$(BIN)/python -c 'import pandas as pd; print(pd.read_csv("outputs/correlation.csv").to_string(index=False, float_format="{:.3f}".format))'
+	@echo; echo "Notebooks:"; ls $(DEMO:%=outputs/%.ipynb); echo "Figures:"; ls outputs/figures/*.pdf
+
+test: setup  ## run the tests
+	@$(BIN)/python -m pytest
+
+lint: setup  ## ruff, its formatter, and notebooks free of volatile metadata
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(if $(NOTEBOOKS),$(STRIP) --verify $(NOTEBOOKS))
+
+types: setup  ## mypy on the package
+	@$(BIN)/mypy
+
+check: lint types test  ## lint, types and tests
+
+notebooks: setup  ## run every notebook in place, keeping its outputs and dropping volatile metadata
+	@for path in $(NOTEBOOKS); do echo "Running $$path"; $(PAPERMILL) $$path $$path || exit 1; done
+	@$(MAKE) --no-print-directory strip
+
+strip: setup
+	@$(if $(NOTEBOOKS),$(STRIP) $(NOTEBOOKS))
+
+figures: setup  ## write the paper figures of notebook 03 to figures/
+	@mkdir -p outputs
+	@$(PAPERMILL) notebooks/03_correlation.ipynb outputs/03_correlation.ipynb
+	@ls figures/*.pdf
+
+bench: setup  ## speed and memory, as ratios within one run
+	@$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s
+
+lab: setup  ## open the notebooks in JupyterLab
+	@$(BIN)/jupyter lab notebooks
+
+tiny: setup  ## train the embedded judge from nothing
+	@$(BIN)/python -m vjudge.training.tiny
+
+lock:  ## resolve pyproject.toml afresh into requirements.lock (Python 3.11; TORCH=x.y.z for another torch)
+	@rm -rf .venv-lock
+	@$(MAKE) --no-print-directory setup VENV=.venv-lock LOCK=
+	@{ sed -n '/^#/p' requirements.lock; .venv-lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > .venv-lock/lock
+	@mv .venv-lock/lock requirements.lock && rm -rf .venv-lock
+
+clean:  ## remove the environment, caches and outputs
+	rm -rf $(VENV) .venv-lock outputs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
