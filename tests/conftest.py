@@ -1,0 +1,194 @@
+"""What several test files share: a small judge made of random weights, one that was taught to write verdicts, and a
+small collection whose true score can be read off the picture."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATCH, SIDE = 16, 32  # pixels; four image tokens
+COLOURS = {1: "red", 2: "green", 3: "blue", 4: "white", 5: "black"}
+WORDS = "the is a not of and it has are they answer picture whole empty plain square bright dark wrong right".split()
+DESCRIPTIONS = ["Wrong.", "Mostly wrong.", "Half right.", "Mostly right.", "Right."]
+
+
+def make_rows(n: int, *, seed: int = 0) -> list[dict[str, Any]]:
+    """A canonical collection of plain pictures: the colour decides the score, and texts differ in length."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(seed)
+    pictures = {score: Image.new("RGB", (40, 36), colour) for score, colour in COLOURS.items()}
+    rows = []
+    for number in range(n):
+        score = int(random.integers(1, 6))
+        response = " ".join(random.choice(WORDS, size=random.integers(2, 30)))
+        rows.append(
+            {
+                "id": f"item-{number}",
+                "images": [pictures[score]],
+                "instruction": f"What is it {' '.join(random.choice(WORDS, size=random.integers(0, 9)))}?",
+                "response": response,
+                "reference_answer": None if number % 3 else "it is plain",
+                "criteria": "Is the answer right?",
+                "descriptions": DESCRIPTIONS,
+                "gold": float(score),
+                "human_scores": [float(score), float(min(5, score + 1))],
+                "group": f"picture-{score}",
+            }
+        )
+    return rows
+
+
+def make_tokenizer() -> Any:
+    """A byte-level BPE of about 500 entries, as the embedded judge's: "[RESULT]" is an ordinary entry."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    from vjudge.prompts import TEMPLATES
+    from vjudge.records import Item
+
+    texts = [
+        TEMPLATES["prometheus-vision"].render(Item.from_row(row)).text.replace("<image>", "") for row in make_rows(40)
+    ]
+    texts += [f"It is {colour}. So the overall score is {n}.\n[RESULT] {n}" for n, colour in COLOURS.items()] * 20
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    special = ["<pad>", "<s>", "</s>", "<image>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=520,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    backend.add_tokens(["[RESULT]"])
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        extra_special_tokens=["<image>"],
+    )
+
+
+def make_model(tokenizer: Any, *, width: int = 64, layers: int = 2, context: int = 1024, seed: int = 0) -> Any:
+    """A LLaVA of random weights, wide enough apart that greedy choices are seldom ties."""
+    import torch
+    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+
+    torch.manual_seed(seed)
+    vision = CLIPVisionConfig(
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        image_size=SIDE,
+        patch_size=PATCH,
+        projection_dim=width,
+    )
+    text = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=context,
+        initializer_range=0.15,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        image_seq_length=(SIDE // PATCH) ** 2,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+    )
+    return LlavaForConditionalGeneration(config).eval()
+
+
+def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
+    """Write a checkpoint folder in the transformers layout."""
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}).save_pretrained(
+        folder
+    )
+    return folder
+
+
+def teach(model: Any, tokenizer: Any, image_processor: Any, *, steps: int = 150) -> None:
+    """Train the model until it names the picture's colour and gives it its score, by the judge's own prompt."""
+    import torch
+
+    from vjudge.engines import Encoder
+    from vjudge.prompts import TEMPLATES
+    from vjudge.records import Item
+
+    encoder = Encoder(tokenizer, image_token_id=model.config.image_token_id, tokens_per_image=(SIDE // PATCH) ** 2)
+    rows = make_rows(60, seed=1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+    random = torch.Generator().manual_seed(0)
+    model.train()
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1.0, (step + 1) / 10, (steps - step) / 40)
+        chosen = [rows[int(i)] for i in torch.randint(len(rows), (8,), generator=random)]
+        examples, labels = [], []
+        for row in chosen:
+            prompt = encoder.ids(TEMPLATES["prometheus-vision"].render(Item.from_row(row)))
+            n = int(row["gold"])
+            answer = encoder.text_ids(f" It is {COLOURS[n]}. So the overall score is {n}.\n[RESULT] {n}")
+            answer.append(tokenizer.eos_token_id)
+            examples.append(prompt + answer)
+            labels.append([-100] * len(prompt) + answer)
+        width = max(map(len, examples))
+        ids = torch.tensor([e + [0] * (width - len(e)) for e in examples])
+        mask = torch.tensor([[1] * len(e) + [0] * (width - len(e)) for e in examples])
+        wanted = torch.tensor([la + [-100] * (width - len(la)) for la in labels])
+        pixels = image_processor([row["images"][0] for row in chosen], return_tensors="pt")["pixel_values"]
+        loss = model(input_ids=ids, attention_mask=mask, pixel_values=pixels, labels=wanted).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[dict[str, Any]]:
+    """Sixty canonical rows over five pictures."""
+    return make_rows(60)
+
+
+@pytest.fixture(scope="session")
+def random_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder of random weights."""
+    tokenizer = make_tokenizer()
+    return save_judge(tmp_path_factory.mktemp("random") / "judge", make_model(tokenizer), tokenizer)
+
+
+@pytest.fixture(scope="session")
+def taught_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder of a judge that learned, in a few seconds, to write well-formed verdicts."""
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer)
+    processor = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
+    teach(model, tokenizer, processor)
+    return save_judge(tmp_path_factory.mktemp("taught") / "judge", model, tokenizer)

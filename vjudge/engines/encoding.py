@@ -1,0 +1,148 @@
+"""Text to token ids. Data text is never markup, and every score is read from one token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import AddedToken
+
+from vjudge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a tokenizer writes the scores after the marker.
+
+    Args:
+        marker: the text before every verdict, such as "[RESULT]".
+        texts: score -> what follows the marker, such as {1: " 1"}.
+        tokens: score -> the token that tells it from the other scores.
+    """
+
+    marker: str
+    texts: dict[int, str]
+    tokens: dict[int, int]
+
+
+class Encoder:
+    """Turn prompts into token ids.
+
+    Text is tokenised in chunks split at images, with special tokens disabled: "<image>" or "</s>" inside a response is
+    spelled out like any other text. The beginning-of-sequence token stands once, if the tokenizer's settings add one.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        image_token_id: the id that holds an image's place in `ids`.
+        tokens_per_image: how many places one image takes.
+
+    Raises:
+        ValueError: the tokenizer reads a control token in plain text even so.
+
+    Source: chunks split at images, one BOS: `tokenizer_image_token` in llava/mm_utils.py of kaistAI/prometheus-vision.
+    """
+
+    def __init__(self, tokenizer: Any, *, image_token_id: int, tokens_per_image: int) -> None:
+        self.tokenizer = tokenizer
+        self.image_ids = [image_token_id] * tokens_per_image
+        start = tokenizer("").input_ids[:1]
+        self.start = start if start == [tokenizer.bos_token_id] else []
+        # The unknown token is no control: it is how some vocabularies spell a character they lack.
+        controls = {image_token_id, *tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+        if image_token_id in self.text_ids(self._spell(controls)):
+            # Some checkpoints store the image token as an ordinary added token, which would match in any text.
+            image_token = AddedToken(tokenizer.convert_ids_to_tokens(image_token_id), special=True, normalized=False)
+            tokenizer.add_tokens([image_token], special_tokens=True)
+        read = controls & set(self.text_ids(self._spell(controls)))
+        if read:
+            raise ValueError(f"this tokenizer reads {self._spell(read)!r} in plain text as control tokens")
+
+    def text_ids(self, text: str) -> list[int]:
+        """The ids of one chunk of plain text."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        return ids
+
+    def ids(self, prompt: Prompt, *, suffix: str = "") -> list[int]:
+        """The ids of a prompt followed by `suffix`; neighbouring texts are one chunk."""
+        ids, text = list(self.start), ""
+        for part in prompt.parts:
+            if isinstance(part, str):
+                text += part
+                continue
+            ids += (self.text_ids(text) if text else []) + self.image_ids
+            text = ""
+        text += suffix
+        return ids + self.text_ids(text) if text else ids
+
+    def scale(self, marker: str, score_texts: Mapping[int, str]) -> Scale:
+        """Find the token by which each score is read after the marker.
+
+        A sentencepiece vocabulary may write " 4" as "▁" and "4": the first token in which the scores differ is the one.
+
+        Args:
+            marker: the text before every verdict.
+            score_texts: score -> what follows the marker; at least two.
+
+        Raises:
+            ValueError: two scores start with the same token, so that one token can't tell them apart.
+        """
+        written = {score: self.text_ids(f".\n{marker}{text}") for score, text in score_texts.items()}
+        shared = _shared_length(list(written.values()))
+        tokens = {score: ids[shared] for score, ids in written.items() if len(ids) > shared}
+        firsts = list(tokens.values())
+        clashes = [score for score in written if score not in tokens or firsts.count(tokens[score]) > 1]
+        if clashes:
+            raise ValueError(
+                f"scores {clashes} are not told apart by one token after {marker!r} in this judge's vocabulary;"
+                " use rubrics whose scores are single digits"
+            )
+        return Scale(marker, dict(score_texts), tokens)
+
+    def forced_ids(self, prompt: Prompt, scale: Scale) -> list[int]:
+        """The ids of a prompt that ends in the marker, up to the token that tells the scores apart.
+
+        Raises:
+            ValueError: after this prompt the scores are written with other tokens than after the bare marker.
+        """
+        first, last = min(scale.texts), max(scale.texts)
+        written = [self.ids(prompt, suffix=scale.texts[score]) for score in (first, last)]
+        shared = _shared_length(written)
+        if [ids[shared : shared + 1] for ids in written] != [[scale.tokens[first]], [scale.tokens[last]]]:
+            raise ValueError("the end of the prompt merges with the score into tokens that are not the scale's")
+        return written[0][:shared]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of generated ids, special tokens spelled out: what the model wrote is shown, not tidied."""
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+    def verdict_step(self, ids: Sequence[int], steps: Sequence[int], marker: str) -> int | None:
+        """Find the step that wrote the verdict: a score's token after the last marker, before any other word.
+
+        Args:
+            ids: a whole generated answer.
+            steps: the positions in `ids` that hold a token of the scale, in order.
+
+        Returns:
+            The position, None where the answer has no marker or another word follows the last one.
+        """
+        markers = self.text(ids).count(marker)
+        for step in steps:
+            before = self.text(ids[:step])
+            if markers and before.count(marker) == markers and not any(map(str.isalnum, before.rpartition(marker)[2])):
+                return step
+        return None
+
+    def _spell(self, ids: set[int]) -> str:
+        return "".join(self.tokenizer.convert_ids_to_tokens(sorted(ids)))
+
+
+def _shared_length(sequences: list[list[int]]) -> int:
+    """How many leading ids all sequences share."""
+    length = 0
+    for column in zip(*sequences, strict=False):
+        if len(set(column)) > 1:
+            break
+        length += 1
+    return length

@@ -1,0 +1,139 @@
+"""Images to features: each distinct image is encoded once a call, however many prompts share it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from vjudge.images import fingerprint, open_image
+from vjudge.models import VisionLanguageModel
+
+ENCODED_TOGETHER = 16  # images; fixed by the plan, because the last bits of a feature depend on its company
+
+
+class _HasImages(Protocol):
+    images: tuple[str, ...]
+
+
+Job = TypeVar("Job", bound=_HasImages)
+
+
+class ImageFeatures:
+    """The image features of one call, keyed by the fingerprint of the decoded pixels and bounded in bytes.
+
+    Which images are encoded together is settled by `windows`, before anything is computed: an evicted image comes back
+    with the same bits, and so does an image of a continued run.
+
+    Args:
+        model: whose vision tower and projector encode.
+        sources: for each row what `open_image` opens; indexed when needed.
+        limit_bytes: the most bytes of features to keep on the device between batches.
+    """
+
+    def __init__(self, model: VisionLanguageModel, sources: Sequence[Sequence[Any]], limit_bytes: int) -> None:
+        self.model, self.sources = model, sources
+        hidden = model.model.config.get_text_config().hidden_size
+        self.capacity = max(1, limit_bytes // (model.tokens_per_image * hidden * model.dtype.itemsize))
+        self.encoded = 0  # images encoded so far
+        self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
+        self._broken: dict[str, str] = {}
+        self._place: dict[str, tuple[int, int]] = {}
+        self._together: dict[str, tuple[str, ...]] = {}
+        self._seen: dict[str, str] = {}
+
+    def register(self, row: int) -> tuple[str, ...]:
+        """Look at the images of a row and return their fingerprints.
+
+        Raises:
+            ValueError, OSError: one can't be opened.
+        """
+        keys = []
+        for number, source in enumerate(self.sources[row]):
+            shortcut = _shortcut(source)
+            key = self._seen.get(shortcut) if shortcut else None
+            if key is None:
+                key = fingerprint(open_image(source))
+                if shortcut:
+                    self._seen[shortcut] = key
+            self._place.setdefault(key, (row, number))
+            keys.append(key)
+        return tuple(keys)
+
+    def windows(self, jobs: Iterable[Job]) -> list[list[Job]]:
+        """Cut jobs into windows whose images fit in the cache together, with jobs of one image in one window."""
+        by_image: dict[str, list[Job]] = {}
+        for job in jobs:
+            by_image.setdefault(job.images[0] if job.images else "", []).append(job)
+        windows: list[list[Job]] = [[]]
+        keys: dict[str, None] = {}
+        for group in by_image.values():
+            needed = dict.fromkeys(key for job in group for key in job.images)
+            if windows[-1] and len(keys | needed) > self.capacity:
+                self._settle(keys)
+                windows.append([])
+                keys = {}
+            keys |= needed
+            windows[-1] += group
+        self._settle(keys)
+        return windows
+
+    def _settle(self, keys: Iterable[str]) -> None:
+        """Fix which images of a window are encoded together."""
+        fresh = [key for key in keys if key not in self._together]
+        for start in range(0, len(fresh), ENCODED_TOGETHER):
+            chunk = tuple(fresh[start : start + ENCODED_TOGETHER])
+            self._together.update(dict.fromkeys(chunk, chunk))
+
+    def take(self, keys: Collection[str]) -> tuple[Mapping[str, torch.Tensor], dict[str, str]]:
+        """The features of a batch's images, encoding those that are not kept, and dropping the longest unused.
+
+        Returns:
+            fingerprint -> features (tokens, hidden) on the model's device, and fingerprint -> why there are none.
+        """
+        for key in keys:
+            if key not in self._features and key not in self._broken:
+                self._encode(self._together[key])
+        taken = {key: self._features[key] for key in keys if key in self._features}
+        for key in taken:
+            self._features.move_to_end(key)
+        while len(self._features) > self.capacity:
+            self._features.popitem(last=False)
+        return taken, {key: self._broken[key] for key in keys if key in self._broken}
+
+    @torch.inference_mode()
+    def _encode(self, keys: Sequence[str]) -> None:
+        images = {}
+        for key in keys:
+            row, number = self._place[key]
+            try:
+                images[key] = open_image(self.sources[row][number])
+            except (ValueError, OSError) as error:  # readable when the run was planned, gone since
+                self._broken[key] = f"image {number + 1}: {error}"
+        for start in range(0, len(images), ENCODED_TOGETHER):
+            names = list(images)[start : start + ENCODED_TOGETHER]
+            pixels = self.model.image_processor([images[name] for name in names], return_tensors="pt")["pixel_values"]
+            pixels = pixels.to(self.model.device, self.model.dtype)
+            features = self.model.model.get_image_features(pixel_values=pixels).pooler_output
+            for name, feature in zip(names, features, strict=True):
+                if len(feature) != self.model.tokens_per_image:
+                    raise ValueError(
+                        f"the vision tower gave {len(feature)} tokens an image and the prompt holds"
+                        f" {self.model.tokens_per_image}: image size and patch size of the checkpoint disagree"
+                    )
+                self._features[name] = feature.clone()  # its own memory, so that dropping it frees it
+            self.encoded += len(names)
+
+
+def _shortcut(source: Any) -> str | None:
+    """A cheap name for an image that has one, so that a file shared by many rows is decoded once to be known."""
+    if isinstance(source, Mapping):
+        data, path = source.get("bytes"), source.get("path")
+        return _shortcut(data if data is not None else path)
+    if isinstance(source, bytes):
+        return f"bytes:{hashlib.sha256(source).hexdigest()}"
+    return f"path:{source}" if isinstance(source, (str, Path)) else None

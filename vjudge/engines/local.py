@@ -1,0 +1,396 @@
+"""The torch engine: decode many prompts on this machine, sharing work between them.
+
+It decodes by itself instead of calling `generate`, because a judge needs what that does not give: the distribution over
+the scores at the very step that wrote the verdict, an image encoded once however many prompts share it, rows that leave
+the batch when they are done, and draws that depend on a row's own seed alone.
+
+The plan of a call (which rows share a batch, which images are encoded together) follows from all its prompts, not from
+the ones still wanted. A continued run therefore computes the same batches as an unbroken one, with the same bits on the
+same machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from vjudge.engines.encoding import Encoder, Scale
+from vjudge.engines.features import ImageFeatures
+from vjudge.models import VisionLanguageModel
+from vjudge.prompts import Prompt
+
+COMPACT_BELOW = 0.75  # finished rows leave the batch once no more than this share of its rows is alive
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the engine made of one prompt.
+
+    Args:
+        index: the prompt's position in the call.
+        text: the generated text without the end-of-sequence token; empty in a score pass.
+        n_prompt_tokens: positions the prompt took, image tokens included.
+        n_new_tokens: tokens generated, the end-of-sequence token included.
+        score_logprobs: for each score, the natural log of its token's probability in the whole vocabulary, at the step
+            that wrote the verdict (temperature 1, no truncation); None where no verdict was written.
+        stopped: whether the model ended the text itself, rather than a limit.
+        seconds: the row's share of its batch's wall time.
+        failure: None, or why there is no answer.
+    """
+
+    index: int
+    text: str = ""
+    n_prompt_tokens: int = 0
+    n_new_tokens: int = 0
+    score_logprobs: dict[int, float] | None = None
+    stopped: bool = False
+    seconds: float = 0.0
+    failure: str | None = None
+
+
+class TorchEngine:
+    """Run a loaded vision-language model on this machine.
+
+    Args:
+        model: from `vjudge.models.load`.
+        image_cache_bytes: how many bytes of image features to keep on the device.
+        memory_bytes: what a batch's cache and activations may take under batch_size="auto"; None takes 2 GiB on a CPU
+            and what the weights leave of 80 % of a GPU.
+        max_rows: the most rows of a batch under "auto"; None takes 64 on a CPU and 256 on a GPU.
+    """
+
+    name = "torch"
+
+    def __init__(
+        self,
+        model: VisionLanguageModel,
+        *,
+        image_cache_bytes: int = 1 << 29,
+        memory_bytes: int | None = None,
+        max_rows: int | None = None,
+    ) -> None:
+        self.model = model
+        self.encoder = Encoder(
+            model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
+        )
+        self.image_cache_bytes = image_cache_bytes
+        self.memory_bytes = memory_bytes or _memory_budget(model)
+        self.max_rows = max_rows or (64 if model.device.type == "cpu" else 256)
+        ends = model.model.generation_config.eos_token_id
+        ends = model.tokenizer.eos_token_id if ends is None else ends
+        self.ends = frozenset(ends if isinstance(ends, list) else [ends])
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]],
+        *,
+        score_texts: Mapping[int, str],
+        marker: str,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seeds: Sequence[int] | None = None,
+        batch_size: int | str = "auto",
+        wanted: Container[int] | None = None,
+    ) -> Iterator[list[Answer]]:
+        """Generate a text for every prompt, and the distribution over the scores where it writes its verdict.
+
+        Args:
+            prompts: one a row; the same prompt may stand several times (samples).
+            images: for each prompt what `open_image` opens, one for each IMAGE part; indexed only when needed.
+            score_texts: score -> what follows the marker, such as {1: " 1", ..., 5: " 5"}.
+            marker: the text before every verdict.
+            max_new_tokens: the most tokens a row may generate, at least 1; the model's context bounds it too.
+            temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
+            top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
+            seeds: one a row, at least 0; a row's draws depend on nothing else. None uses the row's position.
+            batch_size: rows in a batch, or "auto" for as many as the memory budget holds.
+            wanted: rows to answer; None for all. The rest are only computed as company of wanted rows.
+
+        Returns:
+            An iterator over finished batches, in the order of computation. A row that can't be answered (too long, a
+            broken image, not enough memory) has `failure` set and stops nothing else.
+
+        Raises:
+            ValueError: the scores can't be told apart by one token.
+        """
+        run = _Decoding(self.encoder.scale(marker, score_texts), max_new_tokens, temperature, top_p)
+        return self._run(prompts, images, self.encoder.ids, run, seeds, batch_size, wanted)
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]],
+        *,
+        score_texts: Mapping[int, str],
+        marker: str,
+        batch_size: int | str = "auto",
+        wanted: Container[int] | None = None,
+    ) -> Iterator[list[Answer]]:
+        """Read the distribution over the scores right after prompts that end in the marker: one forward pass each.
+
+        Arguments, returns and errors as in `generate`; texts are empty.
+        """
+        scale = self.encoder.scale(marker, score_texts)
+        run = _Decoding(scale, max_new_tokens=0)
+        return self._run(
+            prompts, images, lambda prompt: self.encoder.forced_ids(prompt, scale), run, None, batch_size, wanted
+        )
+
+    def _run(
+        self,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]],
+        encode: Callable[[Prompt], list[int]],
+        run: _Decoding,
+        seeds: Sequence[int] | None,
+        batch_size: int | str,
+        wanted: Container[int] | None,
+    ) -> Iterator[list[Answer]]:
+        """Plan the whole call, then answer batch by batch."""
+        features = ImageFeatures(self.model, images, self.image_cache_bytes)
+        jobs, failed = [], []
+        for index, prompt in enumerate(prompts):
+            try:
+                ids = self._checked(encode(prompt), prompt, len(images[index]))
+                jobs.append(_Job(index, ids, features.register(index), index if seeds is None else seeds[index]))
+            except (ValueError, OSError) as error:
+                failed.append(Answer(index, failure=str(error)))
+        if failed := [answer for answer in failed if wanted is None or answer.index in wanted]:
+            yield failed
+        for window in features.windows(jobs):
+            # Longest first: a batch that is too large for the memory shows at once, not after hours.
+            window.sort(key=lambda job: (-len(job.ids), job.index))
+            for batch in self._batches(window, batch_size, run.max_new_tokens):
+                if wanted is None or any(job.index in wanted for job in batch):
+                    answers = self._answer(batch, features, run)
+                    yield [answer for answer in answers if wanted is None or answer.index in wanted]
+
+    def _checked(self, ids: list[int], prompt: Prompt, n_images: int) -> list[int]:
+        """Refuse a prompt that can't run; `ids` otherwise."""
+        if prompt.n_images != n_images:
+            raise ValueError(f"the prompt has {prompt.n_images} image place(s) and the item {n_images} image(s)")
+        limit = self.model.context_length
+        if len(ids) >= limit:
+            held = f", {n_images * self.model.tokens_per_image} of them for images," if n_images else ""
+            raise ValueError(
+                f"the prompt has {len(ids)} tokens{held} and the model's context holds {limit}, an answer included;"
+                " shorten the item's texts"
+            )
+        return ids
+
+    def _batches(self, jobs: list[_Job], batch_size: int | str, max_new_tokens: int) -> Iterator[list[_Job]]:
+        """Cut sorted jobs into batches of a fixed size, or as large as the memory budget allows."""
+        start = 0
+        while start < len(jobs):
+            if isinstance(batch_size, int):
+                rows = batch_size
+            else:
+                length = min(len(jobs[start].ids) + max_new_tokens, self.model.context_length)
+                rows = max(1, min(self.max_rows, self.memory_bytes // (length * _bytes_per_token(self.model))))
+            yield jobs[start : start + rows]
+            start += rows
+
+    def _answer(self, jobs: list[_Job], features: ImageFeatures, run: _Decoding) -> list[Answer]:
+        """Answer one batch; when it does not fit in the memory, its halves."""
+        if not jobs:
+            return []
+        started = time.perf_counter()
+        try:
+            taken, broken = features.take(list(dict.fromkeys(key for job in jobs for key in job.images)))
+            whole = [job for job in jobs if not any(key in broken for key in job.images)]
+            answers = self._decode(whole, taken, run) if whole else []
+        except torch.OutOfMemoryError as error:
+            if len(jobs) == 1:
+                reason = f"out of memory with one prompt of {len(jobs[0].ids)} tokens: {error}"
+                return [Answer(jobs[0].index, n_prompt_tokens=len(jobs[0].ids), failure=reason)]
+            answers = []
+            whole = []
+        else:
+            for job in jobs:
+                reasons = [broken[key] for key in job.images if key in broken]
+                if reasons:
+                    answers.append(Answer(job.index, n_prompt_tokens=len(job.ids), failure="; ".join(reasons)))
+            share = (time.perf_counter() - started) / len(answers)
+            return [replace(answer, seconds=share) for answer in answers]
+        # Outside the except block, whose traceback would keep the failed batch's tensors alive.
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        half = (len(jobs) + 1) // 2
+        return self._answer(jobs[:half], features, run) + self._answer(jobs[half:], features, run)
+
+    @torch.inference_mode()
+    def _decode(self, jobs: list[_Job], features: Mapping[str, torch.Tensor], run: _Decoding) -> list[Answer]:
+        """One batch through the model: a left-padded prefill, then a token a step until every row is done."""
+        model, scale = self.model.model, run.scale
+        inputs, mask = self._inputs(jobs, features)
+        position = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=model.config) if run.max_new_tokens else None
+        score_tokens = torch.tensor(list(scale.tokens.values()), device=inputs.device)
+        rows = [_Row(job, run, room=self.model.context_length - len(job.ids)) for job in jobs]
+        live = rows  # the rows in the batch, by their place in it
+        while True:
+            logits = (
+                model(
+                    inputs_embeds=inputs,
+                    attention_mask=mask,
+                    position_ids=position,
+                    past_key_values=cache,
+                    use_cache=cache is not None,
+                    logits_to_keep=1,
+                )
+                .logits[:, -1]
+                .float()
+            )
+            logits[:, self.model.image_token_id] = -torch.inf  # an image's place is no word of an answer
+            if cache is None:
+                for row, line in zip(rows, _logprobs(logits, score_tokens), strict=True):
+                    row.scored[0] = line
+                return [row.scores(scale) for row in rows]
+            tokens = run.choose(logits, live)
+            written = tokens.tolist()
+            scored = [place for place, token in enumerate(written) if token in run.score_ids and not live[place].done]
+            for place, line in zip(scored, _logprobs(logits[scored], score_tokens), strict=True):
+                live[place].scored[len(live[place].tokens)] = line
+            for row, token in zip(live, written, strict=True):
+                row.add(token, self.ends)
+            going = [place for place, row in enumerate(live) if not row.done]
+            if not going:
+                return [row.answer(self.encoder, scale) for row in rows]
+            position = position[:, -1:] + 1
+            if len(going) <= COMPACT_BELOW * len(live):
+                keep = torch.tensor(going, device=inputs.device)
+                cache.batch_select_indices(keep)
+                mask, position, tokens = mask[keep], position[keep], tokens[keep]
+                live = [live[place] for place in going]
+            mask = torch.cat([mask, mask.new_ones((len(live), 1))], dim=-1)
+            inputs = model.get_input_embeddings()(tokens[:, None])
+
+    def _inputs(self, jobs: list[_Job], features: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Left-padded embeddings (rows, longest, hidden) with image features in place, and the mask of real tokens."""
+        width = max(len(job.ids) for job in jobs)
+        ids = torch.zeros((len(jobs), width), dtype=torch.long)
+        mask = torch.zeros((len(jobs), width), dtype=torch.long)
+        for row, job in enumerate(jobs):
+            ids[row, width - len(job.ids) :] = torch.tensor(job.ids)
+            mask[row, width - len(job.ids) :] = 1
+        device = self.model.device
+        ids, mask = ids.to(device), mask.to(device)
+        is_image = ids == self.model.image_token_id
+        inputs = self.model.model.get_input_embeddings()(ids.masked_fill(is_image, 0))
+        if keys := [key for job in jobs for key in job.images]:
+            stacked = torch.cat([features[key] for key in keys]).to(inputs.dtype)
+            inputs = inputs.masked_scatter(is_image.unsqueeze(-1), stacked)
+        return inputs, mask
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One prompt on its way through the engine."""
+
+    index: int
+    ids: list[int]
+    images: tuple[str, ...]  # fingerprints
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Decoding:
+    """How a call decodes; `max_new_tokens` 0 is a score pass."""
+
+    scale: Scale
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+
+    @property
+    def score_ids(self) -> frozenset[int]:
+        return frozenset(self.scale.tokens.values())
+
+    def choose(self, logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
+        """The next token of each row: the argmax, or the inverse of the truncated distribution at the row's draw."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        draws = torch.tensor([row.draw for row in rows], dtype=logits.dtype, device=logits.device)
+        chances, order = (logits / self.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+        kept = chances.cumsum(-1) - chances < self.top_p
+        reached = (chances * kept).cumsum(-1)
+        place = (reached <= draws[:, None] * reached[:, -1:]).sum(-1, keepdim=True)
+        # Rounding can put a draw near 1 past the last kept token.
+        return order.gather(-1, torch.minimum(place, kept.sum(-1, keepdim=True) - 1)).squeeze(-1)
+
+
+@dataclass
+class _Row:
+    """One answer while it is written."""
+
+    job: _Job
+    run: _Decoding
+    room: int
+    tokens: list[int] = field(default_factory=list)
+    scored: dict[int, list[float]] = field(default_factory=dict)  # step -> log-probabilities over the scale
+    done: bool = False
+    stopped: bool = False
+
+    def __post_init__(self) -> None:
+        self.limit = min(self.run.max_new_tokens, self.room)
+        self.draws = np.random.default_rng(self.job.seed).random(self.limit) if self.run.temperature else None
+
+    @property
+    def draw(self) -> float:
+        """The uniform number of the step about to be written."""
+        return 0.0 if self.draws is None or self.done else float(self.draws[len(self.tokens)])
+
+    def add(self, token: int, ends: frozenset[int]) -> None:
+        """Take the next token, unless the row is done and only still in the batch."""
+        if not self.done:
+            self.tokens.append(token)
+            self.stopped = token in ends
+            self.done = self.stopped or len(self.tokens) == self.limit
+
+    def answer(self, encoder: Encoder, scale: Scale) -> Answer:
+        ids = self.tokens[:-1] if self.stopped else self.tokens
+        step = encoder.verdict_step(ids, list(self.scored), scale.marker)
+        answer = self.scores(scale, step) if step is not None else Answer(self.job.index)
+        return replace(
+            answer,
+            text=encoder.text(ids),
+            n_prompt_tokens=len(self.job.ids),
+            n_new_tokens=len(self.tokens),
+            stopped=self.stopped,
+        )
+
+    def scores(self, scale: Scale, step: int = 0) -> Answer:
+        logprobs = dict(zip(scale.tokens, self.scored[step], strict=True))
+        return Answer(self.job.index, n_prompt_tokens=len(self.job.ids), score_logprobs=logprobs, stopped=True)
+
+
+def _logprobs(logits: torch.Tensor, tokens: torch.Tensor) -> list[list[float]]:
+    """Log-probabilities of some tokens, normalised over the whole vocabulary."""
+    picked: list[list[float]] = (logits[:, tokens] - logits.logsumexp(-1, keepdim=True)).tolist()
+    return picked
+
+
+def _bytes_per_token(model: VisionLanguageModel) -> int:
+    """An estimate of what one position takes while a batch runs: keys and values of all layers, activations of one."""
+    config = model.model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cached = 2 * config.num_hidden_layers * heads * width
+    active = 8 * config.hidden_size + 3 * config.intermediate_size
+    return int(cached + active) * model.dtype.itemsize
+
+
+def _memory_budget(model: VisionLanguageModel) -> int:
+    """Bytes for a batch, from the device's size and not from what is free now, so that the next run plans alike."""
+    if model.device.type != "cuda":
+        return 2 << 30
+    total = torch.cuda.get_device_properties(model.device).total_memory
+    return max(1 << 28, int(0.8 * total) - model.model.get_memory_footprint())

@@ -1,0 +1,294 @@
+"""Where a judge's weights come from and where they run: device, dtype, quantisation, loading.
+
+One architecture loads today: `LlavaForConditionalGeneration` with a CLIP tower, from a folder in the transformers layout or
+from the hub. Anything else is refused with a reason, above all the original LLaVA layout, which transformers accepts and
+silently builds into a wrong model. Weights are read from safetensors alone, no code from a checkpoint is run, and a
+checkpoint that lacks a weight is an error, because transformers would fill it with random numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import BitsAndBytesConfig, LlavaConfig, LlavaForConditionalGeneration
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+EMBEDDED = {"tiny": ("assets", "tiny")}  # judges that the package ships, as folders inside it
+LAYOUT_FILES = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+VOCABULARY_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "chat_template.json", "chat_template.jinja")
+SUPPORTED = "a LLaVA checkpoint in the transformers layout (LlavaForConditionalGeneration with a CLIP vision tower)"
+
+_digests: dict[tuple[str, int, int], str] = {}
+
+
+@dataclass(frozen=True)
+class VisionLanguageModel:
+    """A loaded judge model with everything that turns text and pixels into its inputs.
+
+    Args:
+        name: what the user called it.
+        path: the folder its files stand in.
+        model: in eval mode, on `device`.
+        tokenizer: the checkpoint's own.
+        image_processor: PIL-based, so that pixels equal the original preprocessing to the bit.
+        device, dtype: where and in what precision it computes.
+        quantization: None, "8bit" or "4bit".
+    """
+
+    name: str
+    path: Path
+    model: Any
+    tokenizer: Any
+    image_processor: Any
+    device: torch.device
+    dtype: torch.dtype
+    quantization: str | None = None
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens, image tokens included, that a prompt and its answer may have together."""
+        return int(self.model.config.get_text_config().max_position_embeddings)
+
+    @property
+    def image_token_id(self) -> int:
+        """The vocabulary entry that stands where image features go."""
+        return int(self.model.config.image_token_id)
+
+    @property
+    def tokens_per_image(self) -> int:
+        """How many positions one image takes."""
+        vision = self.model.config.vision_config
+        patches = (vision.image_size // vision.patch_size) ** 2
+        return patches + (self.model.config.vision_feature_select_strategy == "full")
+
+
+def judge_names() -> tuple[str, ...]:
+    """The judges that load by a short name."""
+    return tuple(sorted(EMBEDDED))
+
+
+def choose_device(device: str | torch.device = "auto") -> torch.device:
+    """Choose where to compute: CUDA, else Apple's MPS, else the CPU, unless told.
+
+    Raises:
+        ValueError: the device asked for is unknown or absent.
+    """
+    if str(device) == "auto":
+        return torch.device(
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f'device {device!r} is unknown; use "auto", "cpu", "cuda", "cuda:1" or "mps"') from error
+    absent = {"cuda": not torch.cuda.is_available(), "mps": not torch.backends.mps.is_available()}
+    if absent.get(chosen.type, False):
+        raise ValueError(
+            f'device {str(chosen)!r} is not available to this torch ({torch.__version__}); use device="auto"'
+        )
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {str(chosen)!r}: this machine has {torch.cuda.device_count()} CUDA device(s)")
+    return chosen
+
+
+def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
+    """Choose the precision: bfloat16 on a GPU that computes in it, float16 on other GPUs, float32 on a CPU, unless told.
+
+    Raises:
+        ValueError: the dtype is not one of "auto", "float32", "bfloat16", "float16".
+    """
+    if dtype == "auto":
+        if device.type == "cpu":
+            return torch.float32
+        native = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if native else torch.float16
+    name = str(dtype).removeprefix("torch.")
+    if name not in ("float32", "bfloat16", "float16"):
+        raise ValueError(f'dtype {dtype!r} is unknown; use "auto", "float32", "bfloat16" or "float16"')
+    chosen: torch.dtype = getattr(torch, name)
+    return chosen
+
+
+def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
+    """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once.
+
+    The configuration is fetched and checked before any weight is.
+
+    Raises:
+        ValueError: nothing of that name exists, or what exists is not supported; lists what is.
+    """
+    name = str(name_or_path)
+    if name in EMBEDDED:
+        folder = Path(str(resources.files("vjudge").joinpath(*EMBEDDED[name])))
+        if not (folder / "config.json").is_file():
+            raise ValueError(
+                f"judge {name!r}: its files are missing from this installation ({folder}); reinstall vjudge"
+            )
+        return folder
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        _check_layout(folder, name)
+        return folder
+    if isinstance(name_or_path, Path) or name.startswith((".", "/", "~")) or name.count("/") != 1 or " " in name:
+        known = ", ".join(repr(judge) for judge in judge_names())
+        raise ValueError(
+            f"no judge {name!r}: it is neither one of {known}, nor a folder, nor a hub id such as"
+            f" 'llava-hf/llava-1.5-7b-hf'; give the path of a folder that holds {SUPPORTED}"
+        )
+    return _download(name, revision)
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto",
+    quantization: str | None = None,
+    revision: str | None = None,
+) -> VisionLanguageModel:
+    """Load a judge model for inference.
+
+    Args:
+        name_or_path: "tiny", a folder, or a hub id.
+        device, dtype: see `choose_device` and `choose_dtype`.
+        quantization: None, "8bit" or "4bit" (bitsandbytes; needs CUDA).
+        revision: branch, tag or commit of a hub checkpoint.
+
+    Raises:
+        ValueError: unknown name, unsupported or incomplete checkpoint, or an option this machine can't serve.
+    """
+    chosen = choose_device(device)
+    precision = choose_dtype(dtype, chosen)
+    options = _quantization(quantization, chosen, precision)
+    folder = locate(name_or_path, revision=revision)
+    _check_layout(folder, str(name_or_path))
+    model, report = LlavaForConditionalGeneration.from_pretrained(
+        folder,
+        dtype=precision,
+        use_safetensors=True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        **options,
+    )
+    faults = [
+        f"{len(report[key])} {key.replace('_', ' ')}" for key in ("missing_keys", "mismatched_keys") if report[key]
+    ]
+    if faults:
+        example = next(iter(report["missing_keys"] or report["mismatched_keys"]))
+        raise ValueError(f"{folder}: the weights do not fit config.json ({', '.join(faults)}, such as {example})")
+    if not options:
+        model.to(chosen)
+    return VisionLanguageModel(
+        name=str(name_or_path),
+        path=folder,
+        model=model.eval(),
+        tokenizer=transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+        image_processor=CLIPImageProcessorPil.from_pretrained(folder, local_files_only=True),
+        device=chosen,
+        dtype=precision,
+        quantization=quantization,
+    )
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """Identify a checkpoint's weights: the SHA-256 over its safetensors files, in the order of their names.
+
+    A file is read once a process; one whose path, size and modification time have not changed is not read again.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        digest.update(f"{file.name}\0{_file_digest(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def settings_fingerprint(folder: Path) -> str:
+    """Identify what else decides a checkpoint's outputs: its configuration, tokenizer and preprocessing files."""
+    digest = hashlib.sha256()
+    for name in sorted((*LAYOUT_FILES, *TOKENIZER_FILES, *VOCABULARY_FILES)):
+        if (folder / name).is_file():
+            digest.update(f"{name}\0{_file_digest(folder / name)}\n".encode())
+    return digest.hexdigest()
+
+
+def _file_digest(file: Path) -> str:
+    state = file.stat()
+    key = (str(file.resolve()), state.st_mtime_ns, state.st_size)
+    if key not in _digests:
+        digest = hashlib.sha256()
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+        _digests[key] = digest.hexdigest()
+    return _digests[key]
+
+
+def _quantization(quantization: str | None, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """The loading options of a quantised model; none without quantisation."""
+    if quantization is None:
+        return {}
+    if quantization not in ("8bit", "4bit"):
+        raise ValueError(f'quantization {quantization!r} is unknown; use None, "8bit" or "4bit"')
+    if device.type != "cuda":
+        raise ValueError(f"quantization={quantization!r} needs a CUDA GPU (bitsandbytes), and the device is {device}")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ValueError(f"quantization={quantization!r} needs bitsandbytes: pip install 'vjudge[gpu]'")
+    four_bit = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype}
+    config = BitsAndBytesConfig(**(four_bit if quantization == "4bit" else {"load_in_8bit": True}))
+    return {"quantization_config": config, "device_map": {"": device}}
+
+
+def _check_layout(folder: Path, name: str) -> None:
+    """Refuse a folder that this module can't load right, saying why."""
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"judge {name!r}: {folder} has no config.json; give a folder that holds {SUPPORTED}")
+    _check_config(json.loads((folder / "config.json").read_text(encoding="utf-8")), name)
+    if not any(folder.glob("*.safetensors")):
+        pickled = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in folder.glob(pattern))
+        reason = f"only pickled weights ({pickled[0]}), which can run code when read" if pickled else "no weights"
+        raise ValueError(f"judge {name!r}: {folder} holds {reason}; save the model as safetensors")
+    if not any((folder / file).is_file() for file in ("preprocessor_config.json", "processor_config.json")):
+        raise ValueError(f"judge {name!r}: {folder} has no preprocessor_config.json; copy the checkpoint's own there")
+
+
+def _check_config(config: dict[str, Any], name: str) -> None:
+    if "mm_vision_tower" in config or any(
+        "LlavaLlama" in a or "LlavaQwen" in a for a in config.get("architectures") or ()
+    ):
+        raise ValueError(
+            f"judge {name!r} is in the original LLaVA layout, from which transformers would silently build a wrong model;"
+            f" not supported here yet: give {SUPPORTED}"
+        )
+    family = config.get("model_type")
+    tower = (config.get("vision_config") or {}).get("model_type", "clip_vision_model")
+    if family != LlavaConfig.model_type or tower != "clip_vision_model":
+        raise ValueError(f"judge {name!r} has model_type {family!r} (vision tower {tower!r}); supported is {SUPPORTED}")
+
+
+def _download(name: str, revision: str | None) -> Path:
+    """Fetch a hub checkpoint: its configuration first, then safetensors and tokenizer files, never pickles or code."""
+    import huggingface_hub
+
+    try:
+        config = huggingface_hub.hf_hub_download(name, "config.json", revision=revision)
+        _check_config(json.loads(Path(config).read_text(encoding="utf-8")), name)
+        files = ["*.safetensors", "*.safetensors.index.json", *LAYOUT_FILES, *TOKENIZER_FILES, *VOCABULARY_FILES]
+        folder = Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files))
+    except (OSError, huggingface_hub.errors.HfHubHTTPError, huggingface_hub.errors.HFValidationError) as error:
+        known = ", ".join(repr(judge) for judge in judge_names())
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"no judge {name!r}: it is neither one of {known} nor a folder, and the hub could not provide it ({reason});"
+            f" give the path of a folder that holds {SUPPORTED}"
+        ) from error
+    _check_layout(folder, name)
+    return folder
