@@ -63,7 +63,7 @@ def make_tokenizer() -> Any:
     backend.decoder = decoders.ByteLevel()
     special = ["<pad>", "<s>", "</s>", "<image>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=520,
+        vocab_size=900,
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

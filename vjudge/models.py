@@ -1,16 +1,18 @@
 """Where a judge's weights come from and where they run: device, dtype, quantisation, loading.
 
-One architecture loads today: `LlavaForConditionalGeneration` with a CLIP tower, from a folder in the transformers layout or
-from the hub. Anything else is refused with a reason, above all the original LLaVA layout, which transformers accepts and
-silently builds into a wrong model. Weights are read from safetensors alone, no code from a checkpoint is run, and a
-checkpoint that lacks a weight is an error, because transformers would fill it with random numbers.
+One architecture loads today: `LlavaForConditionalGeneration` with a CLIP tower, from a folder in the transformers
+layout or from the hub. Anything else is refused with a reason, above all the original LLaVA layout, which transformers
+accepts and silently builds into a wrong model. Weights are read from safetensors alone, no code from a checkpoint is
+run, and a checkpoint that lacks a weight is an error, because transformers would fill it with random numbers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -25,6 +27,7 @@ EMBEDDED = {"tiny": ("assets", "tiny")}  # judges that the package ships, as fol
 LAYOUT_FILES = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 VOCABULARY_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "chat_template.json", "chat_template.jinja")
+BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
 SUPPORTED = "a LLaVA checkpoint in the transformers layout (LlavaForConditionalGeneration with a CLIP vision tower)"
 
 _digests: dict[tuple[str, int, int], str] = {}
@@ -82,26 +85,22 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     Raises:
         ValueError: the device asked for is unknown or absent.
     """
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if str(device) == "auto":
-        return torch.device(
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        )
+        return torch.device(next(kind for kind, here in present.items() if here))
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f'device {device!r} is unknown; use "auto", "cpu", "cuda", "cuda:1" or "mps"') from error
-    absent = {"cuda": not torch.cuda.is_available(), "mps": not torch.backends.mps.is_available()}
-    if absent.get(chosen.type, False):
-        raise ValueError(
-            f'device {str(chosen)!r} is not available to this torch ({torch.__version__}); use device="auto"'
-        )
+    if not present.get(chosen.type, False):
+        raise ValueError(f'device {device!r} is not available to this torch ({torch.__version__}); use device="auto"')
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device {str(chosen)!r}: this machine has {torch.cuda.device_count()} CUDA device(s)")
     return chosen
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-    """Choose the precision: bfloat16 on a GPU that computes in it, float16 on other GPUs, float32 on a CPU, unless told.
+    """Choose the precision: bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU, unless told.
 
     Raises:
         ValueError: the dtype is not one of "auto", "float32", "bfloat16", "float16".
@@ -171,21 +170,18 @@ def load(
     options = _quantization(quantization, chosen, precision)
     folder = locate(name_or_path, revision=revision)
     _check_layout(folder, str(name_or_path))
-    model, report = LlavaForConditionalGeneration.from_pretrained(
-        folder,
-        dtype=precision,
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        **options,
-    )
-    faults = [
-        f"{len(report[key])} {key.replace('_', ' ')}" for key in ("missing_keys", "mismatched_keys") if report[key]
-    ]
-    if faults:
-        example = next(iter(report["missing_keys"] or report["mismatched_keys"]))
-        raise ValueError(f"{folder}: the weights do not fit config.json ({', '.join(faults)}, such as {example})")
+    classes: Any = LlavaForConditionalGeneration  # the stubs don't know that output_loading_info returns a pair
+    with _quiet(folder):
+        model, report = classes.from_pretrained(
+            folder,
+            dtype=precision,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
+        )
+    _check_weights(report, str(name_or_path))
     if not options:
         model.to(chosen)
     return VisionLanguageModel(
@@ -247,6 +243,30 @@ def _quantization(quantization: str | None, device: torch.device, dtype: torch.d
     return {"quantization_config": config, "device_map": {"": device}}
 
 
+@contextlib.contextmanager
+def _quiet(folder: Path) -> Iterator[None]:
+    """No progress bar for weights that load in a moment: one that flashes by is noise in a notebook."""
+    progress = transformers.utils.logging
+    small = sum(file.stat().st_size for file in folder.glob("*.safetensors")) < 1 << 28
+    shown = progress.is_progress_bar_enabled()
+    if small and shown:
+        progress.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if small and shown:
+            progress.enable_progress_bar()
+
+
+def _check_weights(report: dict[str, Any], name: str) -> None:
+    """Refuse weights that fit the configuration only in part."""
+    faults = {kind: sorted(map(str, report[f"{kind}_keys"])) for kind in ("missing", "mismatched", "unexpected")}
+    faults["unexpected"] = [key for key in faults["unexpected"] if not key.endswith(BUFFERS)]
+    if any(faults.values()):
+        found = "; ".join(f"{len(keys)} {kind}, such as {keys[0]}" for kind, keys in faults.items() if keys)
+        raise ValueError(f"judge {name!r}: the weights do not fit its config.json ({found})")
+
+
 def _check_layout(folder: Path, name: str) -> None:
     """Refuse a folder that this module can't load right, saying why."""
     if not (folder / "config.json").is_file():
@@ -261,12 +281,11 @@ def _check_layout(folder: Path, name: str) -> None:
 
 
 def _check_config(config: dict[str, Any], name: str) -> None:
-    if "mm_vision_tower" in config or any(
-        "LlavaLlama" in a or "LlavaQwen" in a for a in config.get("architectures") or ()
-    ):
+    architectures = " ".join(config.get("architectures") or ())
+    if "mm_vision_tower" in config or "LlavaLlama" in architectures or "LlavaQwen" in architectures:
         raise ValueError(
-            f"judge {name!r} is in the original LLaVA layout, from which transformers would silently build a wrong model;"
-            f" not supported here yet: give {SUPPORTED}"
+            f"judge {name!r} is in the original LLaVA layout, from which transformers would silently build a wrong"
+            f" model; supported is {SUPPORTED}"
         )
     family = config.get("model_type")
     tower = (config.get("vision_config") or {}).get("model_type", "clip_vision_model")
@@ -287,8 +306,8 @@ def _download(name: str, revision: str | None) -> Path:
         known = ", ".join(repr(judge) for judge in judge_names())
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
-            f"no judge {name!r}: it is neither one of {known} nor a folder, and the hub could not provide it ({reason});"
-            f" give the path of a folder that holds {SUPPORTED}"
+            f"no judge {name!r}: it is neither one of {known} nor a folder, and the hub could not provide it"
+            f" ({reason}); give the path of a folder that holds {SUPPORTED}"
         ) from error
     _check_layout(folder, name)
     return folder

@@ -7,8 +7,9 @@ local.py      the torch engine: batches, decoding, score passes
 
 from __future__ import annotations
 
+from vjudge.engines.decoding import Answer
 from vjudge.engines.encoding import Encoder, Scale
 from vjudge.engines.features import ImageFeatures
-from vjudge.engines.local import Answer, TorchEngine
+from vjudge.engines.local import TorchEngine
 
 __all__ = ["Answer", "Encoder", "ImageFeatures", "Scale", "TorchEngine"]

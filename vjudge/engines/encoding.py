@@ -127,9 +127,10 @@ class Encoder:
         Returns:
             The position, None where the answer has no marker or another word follows the last one.
         """
-        markers = self.text(ids).count(marker)
+        marker = marker.casefold()  # as the parser reads it
+        markers = self.text(ids).casefold().count(marker)
         for step in steps:
-            before = self.text(ids[:step])
+            before = self.text(ids[:step]).casefold()
             if markers and before.count(marker) == markers and not any(map(str.isalnum, before.rpartition(marker)[2])):
                 return step
         return None

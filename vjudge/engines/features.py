@@ -17,7 +17,8 @@ ENCODED_TOGETHER = 16  # images; fixed by the plan, because the last bits of a f
 
 
 class _HasImages(Protocol):
-    images: tuple[str, ...]
+    @property
+    def images(self) -> tuple[str, ...]: ...
 
 
 Job = TypeVar("Job", bound=_HasImages)

@@ -13,45 +13,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
+import transformers
 from transformers import DynamicCache
 
-from vjudge.engines.encoding import Encoder, Scale
+from vjudge.engines.decoding import Answer, Decoding, Job, Row, logprobs_of
+from vjudge.engines.encoding import Encoder
 from vjudge.engines.features import ImageFeatures
-from vjudge.models import VisionLanguageModel
+from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
 from vjudge.prompts import Prompt
 
 COMPACT_BELOW = 0.75  # finished rows leave the batch once no more than this share of its rows is alive
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the engine made of one prompt.
-
-    Args:
-        index: the prompt's position in the call.
-        text: the generated text without the end-of-sequence token; empty in a score pass.
-        n_prompt_tokens: positions the prompt took, image tokens included.
-        n_new_tokens: tokens generated, the end-of-sequence token included.
-        score_logprobs: for each score, the natural log of its token's probability in the whole vocabulary, at the step
-            that wrote the verdict (temperature 1, no truncation); None where no verdict was written.
-        stopped: whether the model ended the text itself, rather than a limit.
-        seconds: the row's share of its batch's wall time.
-        failure: None, or why there is no answer.
-    """
-
-    index: int
-    text: str = ""
-    n_prompt_tokens: int = 0
-    n_new_tokens: int = 0
-    score_logprobs: dict[int, float] | None = None
-    stopped: bool = False
-    seconds: float = 0.0
-    failure: str | None = None
 
 
 class TorchEngine:
@@ -121,7 +96,7 @@ class TorchEngine:
         Raises:
             ValueError: the scores can't be told apart by one token.
         """
-        run = _Decoding(self.encoder.scale(marker, score_texts), max_new_tokens, temperature, top_p)
+        run = Decoding(self.encoder.scale(marker, score_texts), max_new_tokens, temperature, top_p)
         return self._run(prompts, images, self.encoder.ids, run, seeds, batch_size, wanted)
 
     def score(
@@ -139,17 +114,29 @@ class TorchEngine:
         Arguments, returns and errors as in `generate`; texts are empty.
         """
         scale = self.encoder.scale(marker, score_texts)
-        run = _Decoding(scale, max_new_tokens=0)
+        run = Decoding(scale, max_new_tokens=0)
         return self._run(
             prompts, images, lambda prompt: self.encoder.forced_ids(prompt, scale), run, None, batch_size, wanted
         )
+
+    def identity(self) -> dict[str, Any]:
+        """What of this engine decides its outputs, for a run's manifest; reads the weights' files the first time."""
+        return {
+            "weights": weights_fingerprint(self.model.path),
+            "settings": settings_fingerprint(self.model.path),
+            "engine": self.name,
+            "device": self.model.device.type,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "quantization": self.model.quantization,
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        }
 
     def _run(
         self,
         prompts: Sequence[Prompt],
         images: Sequence[Sequence[Any]],
         encode: Callable[[Prompt], list[int]],
-        run: _Decoding,
+        run: Decoding,
         seeds: Sequence[int] | None,
         batch_size: int | str,
         wanted: Container[int] | None,
@@ -160,7 +147,7 @@ class TorchEngine:
         for index, prompt in enumerate(prompts):
             try:
                 ids = self._checked(encode(prompt), prompt, len(images[index]))
-                jobs.append(_Job(index, ids, features.register(index), index if seeds is None else seeds[index]))
+                jobs.append(Job(index, ids, features.register(index), index if seeds is None else seeds[index]))
             except (ValueError, OSError) as error:
                 failed.append(Answer(index, failure=str(error)))
         if failed := [answer for answer in failed if wanted is None or answer.index in wanted]:
@@ -186,7 +173,7 @@ class TorchEngine:
             )
         return ids
 
-    def _batches(self, jobs: list[_Job], batch_size: int | str, max_new_tokens: int) -> Iterator[list[_Job]]:
+    def _batches(self, jobs: list[Job], batch_size: int | str, max_new_tokens: int) -> Iterator[list[Job]]:
         """Cut sorted jobs into batches of a fixed size, or as large as the memory budget allows."""
         start = 0
         while start < len(jobs):
@@ -198,7 +185,7 @@ class TorchEngine:
             yield jobs[start : start + rows]
             start += rows
 
-    def _answer(self, jobs: list[_Job], features: ImageFeatures, run: _Decoding) -> list[Answer]:
+    def _answer(self, jobs: list[Job], features: ImageFeatures, run: Decoding) -> list[Answer]:
         """Answer one batch; when it does not fit in the memory, its halves."""
         if not jobs:
             return []
@@ -227,14 +214,14 @@ class TorchEngine:
         return self._answer(jobs[:half], features, run) + self._answer(jobs[half:], features, run)
 
     @torch.inference_mode()
-    def _decode(self, jobs: list[_Job], features: Mapping[str, torch.Tensor], run: _Decoding) -> list[Answer]:
+    def _decode(self, jobs: list[Job], features: Mapping[str, torch.Tensor], run: Decoding) -> list[Answer]:
         """One batch through the model: a left-padded prefill, then a token a step until every row is done."""
         model, scale = self.model.model, run.scale
         inputs, mask = self._inputs(jobs, features)
         position = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=model.config) if run.max_new_tokens else None
         score_tokens = torch.tensor(list(scale.tokens.values()), device=inputs.device)
-        rows = [_Row(job, run, room=self.model.context_length - len(job.ids)) for job in jobs]
+        rows = [Row(job, run, room=self.model.context_length - len(job.ids)) for job in jobs]
         live = rows  # the rows in the batch, by their place in it
         while True:
             logits = (
@@ -251,13 +238,13 @@ class TorchEngine:
             )
             logits[:, self.model.image_token_id] = -torch.inf  # an image's place is no word of an answer
             if cache is None:
-                for row, line in zip(rows, _logprobs(logits, score_tokens), strict=True):
+                for row, line in zip(rows, logprobs_of(logits, score_tokens), strict=True):
                     row.scored[0] = line
                 return [row.scores(scale) for row in rows]
             tokens = run.choose(logits, live)
             written = tokens.tolist()
             scored = [place for place, token in enumerate(written) if token in run.score_ids and not live[place].done]
-            for place, line in zip(scored, _logprobs(logits[scored], score_tokens), strict=True):
+            for place, line in zip(scored, logprobs_of(logits[scored], score_tokens), strict=True):
                 live[place].scored[len(live[place].tokens)] = line
             for row, token in zip(live, written, strict=True):
                 row.add(token, self.ends)
@@ -273,7 +260,7 @@ class TorchEngine:
             mask = torch.cat([mask, mask.new_ones((len(live), 1))], dim=-1)
             inputs = model.get_input_embeddings()(tokens[:, None])
 
-    def _inputs(self, jobs: list[_Job], features: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _inputs(self, jobs: list[Job], features: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Left-padded embeddings (rows, longest, hidden) with image features in place, and the mask of real tokens."""
         width = max(len(job.ids) for job in jobs)
         ids = torch.zeros((len(jobs), width), dtype=torch.long)
@@ -289,93 +276,6 @@ class TorchEngine:
             stacked = torch.cat([features[key] for key in keys]).to(inputs.dtype)
             inputs = inputs.masked_scatter(is_image.unsqueeze(-1), stacked)
         return inputs, mask
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One prompt on its way through the engine."""
-
-    index: int
-    ids: list[int]
-    images: tuple[str, ...]  # fingerprints
-    seed: int
-
-
-@dataclass(frozen=True)
-class _Decoding:
-    """How a call decodes; `max_new_tokens` 0 is a score pass."""
-
-    scale: Scale
-    max_new_tokens: int
-    temperature: float = 0.0
-    top_p: float = 1.0
-
-    @property
-    def score_ids(self) -> frozenset[int]:
-        return frozenset(self.scale.tokens.values())
-
-    def choose(self, logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
-        """The next token of each row: the argmax, or the inverse of the truncated distribution at the row's draw."""
-        if self.temperature == 0:
-            return logits.argmax(-1)
-        draws = torch.tensor([row.draw for row in rows], dtype=logits.dtype, device=logits.device)
-        chances, order = (logits / self.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
-        kept = chances.cumsum(-1) - chances < self.top_p
-        reached = (chances * kept).cumsum(-1)
-        place = (reached <= draws[:, None] * reached[:, -1:]).sum(-1, keepdim=True)
-        # Rounding can put a draw near 1 past the last kept token.
-        return order.gather(-1, torch.minimum(place, kept.sum(-1, keepdim=True) - 1)).squeeze(-1)
-
-
-@dataclass
-class _Row:
-    """One answer while it is written."""
-
-    job: _Job
-    run: _Decoding
-    room: int
-    tokens: list[int] = field(default_factory=list)
-    scored: dict[int, list[float]] = field(default_factory=dict)  # step -> log-probabilities over the scale
-    done: bool = False
-    stopped: bool = False
-
-    def __post_init__(self) -> None:
-        self.limit = min(self.run.max_new_tokens, self.room)
-        self.draws = np.random.default_rng(self.job.seed).random(self.limit) if self.run.temperature else None
-
-    @property
-    def draw(self) -> float:
-        """The uniform number of the step about to be written."""
-        return 0.0 if self.draws is None or self.done else float(self.draws[len(self.tokens)])
-
-    def add(self, token: int, ends: frozenset[int]) -> None:
-        """Take the next token, unless the row is done and only still in the batch."""
-        if not self.done:
-            self.tokens.append(token)
-            self.stopped = token in ends
-            self.done = self.stopped or len(self.tokens) == self.limit
-
-    def answer(self, encoder: Encoder, scale: Scale) -> Answer:
-        ids = self.tokens[:-1] if self.stopped else self.tokens
-        step = encoder.verdict_step(ids, list(self.scored), scale.marker)
-        answer = self.scores(scale, step) if step is not None else Answer(self.job.index)
-        return replace(
-            answer,
-            text=encoder.text(ids),
-            n_prompt_tokens=len(self.job.ids),
-            n_new_tokens=len(self.tokens),
-            stopped=self.stopped,
-        )
-
-    def scores(self, scale: Scale, step: int = 0) -> Answer:
-        logprobs = dict(zip(scale.tokens, self.scored[step], strict=True))
-        return Answer(self.job.index, n_prompt_tokens=len(self.job.ids), score_logprobs=logprobs, stopped=True)
-
-
-def _logprobs(logits: torch.Tensor, tokens: torch.Tensor) -> list[list[float]]:
-    """Log-probabilities of some tokens, normalised over the whole vocabulary."""
-    picked: list[list[float]] = (logits[:, tokens] - logits.logsumexp(-1, keepdim=True)).tolist()
-    return picked
 
 
 def _bytes_per_token(model: VisionLanguageModel) -> int:

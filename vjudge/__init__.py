@@ -1,0 +1,46 @@
+"""vjudge: a research workbench for vision-language models as judges.
+
+    import vjudge as vj
+
+    items = vj.load_collection("scenes", split="test")
+    judge = vj.load_judge("tiny")
+    run = judge.grade(items, out="outputs/tiny")
+    vj.correlate(run["score"], run["gold"])
+
+Importing the package loads neither torch nor pandas: a name brings its module when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Judge", "__version__", "correlate", "load_collection", "load_judge"]
+
+_HOMES = {
+    "Judge": "vjudge.judge",
+    "correlate": "vjudge.metrics",
+    "load_collection": "vjudge.data",
+    "load_judge": "vjudge.judge",
+}
+_MODULES = ("data", "engines", "images", "judge", "metrics", "models", "parse", "plots", "prompts", "records", "runs")
+
+if TYPE_CHECKING:
+    from vjudge.data import load_collection as load_collection
+    from vjudge.judge import Judge as Judge
+    from vjudge.judge import load_judge as load_judge
+    from vjudge.metrics import correlate as correlate
+
+
+def __getattr__(name: str) -> Any:
+    """Bring a public name or a submodule on first use."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"vjudge.{name}")
+    raise AttributeError(f"module 'vjudge' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_MODULES, *globals()})
