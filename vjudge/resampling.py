@@ -2,8 +2,8 @@
 
 Judges score on short scales, so n pairs of scores hold few distinct pairs (at most 25 on a 5-point scale). A
 correlation is a function of how often each distinct pair occurs, and a bootstrap replicate is a new vector of those
-counts: one multinomial draw, whatever n is. Continuous scores take the same path with as many distinct pairs as items, in
-O(items x log items) a replicate. Work is done in blocks of replicates that stay below `BLOCK_BYTES` an array.
+counts: one multinomial draw, whatever n is. Continuous scores take the same path with as many distinct pairs as items,
+in O(items x log items) a replicate. Work is done in blocks of replicates that stay below `BLOCK_BYTES` an array.
 """
 
 from __future__ import annotations

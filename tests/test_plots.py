@@ -1,0 +1,226 @@
+"""Figures: the venue's width, legible text, the same bytes twice, and every verdict accounted for."""
+
+from __future__ import annotations
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import re
+from pathlib import Path
+
+import matplotlib.font_manager
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+from PIL import Image
+from scipy import stats
+
+from vjudge import plots
+from vjudge.plots import canvas
+
+CAPTION = "Scores of a simulated judge, 100 verdicts, 3 failed; seed 0."
+
+
+def make_run(judge="tiny", seed=0):
+    rng = np.random.default_rng(seed)
+    gold = np.repeat([1.0, 2, 3, 4, 5], 20)
+    score = np.where(rng.random(100) < 0.8, gold, rng.integers(1, 6, size=100))
+    score[[3, 44, 90]] = np.nan
+    failure = np.where(np.isnan(score), "no verdict marker", None)
+    expected = np.clip(score + rng.normal(0, 0.2, 100), 1, 5)
+    texts = ["word " * n for n in rng.integers(20, 40, size=100)]
+    columns = dict(score=score, expected_score=expected, gold=gold, failure=failure, response=texts)
+    return pd.DataFrame({"judge": judge, **columns})
+
+
+def make_table(*, intervals=True):
+    rows = [("Prometheus-Vision 13B", "LLaVA-Bench", 0.786), ("Prometheus-Vision 13B", "VisIT-Bench", 0.574),
+            ("LLaVA-1.5 13B", "LLaVA-Bench", -0.005), ("LLaVA-1.5 13B", "VisIT-Bench", np.nan)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["judge", "benchmark", "estimate"])
+    return table.assign(low=table["estimate"] - 0.1, high=table["estimate"] + 0.1, missing=2) if intervals else table
+
+
+def two_judges():
+    return pd.concat([make_run(), make_run("blind", seed=1)], ignore_index=True)
+
+
+FIGURES = {
+    "heatmap": (plots.heatmap, make_table),
+    "scatter": (plots.score_by_score, make_run),
+    "violin": (lambda run, **size: plots.score_by_score(run, score="expected_score", **size), make_run),
+    "panels": (plots.score_by_score, two_judges),
+    "distribution": (plots.score_distribution, two_judges),
+    "length": (plots.length_by_score, make_run),
+}
+
+
+def shown(fig):
+    return [text.get_text() for text in fig.findobj(Text) if text.get_visible() and text.get_text()]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_files_are_the_same_bytes_twice_and_the_venues_width(name, tmp_path, recwarn):
+    draw, data = FIGURES[name]
+    column = "full" if name == "panels" else "half"
+    written = []
+    for folder in ("one", "two"):
+        with plt.rc_context({"font.size": 20, "savefig.bbox": "tight", "pdf.fonttype": 3}):  # a user's own settings
+            frame = data()
+            fig = draw(frame, column=column)
+            paths = plots.save_figure(fig, name, column=column, caption=CAPTION, data=frame, folder=tmp_path / folder)
+        written.append({ending: path.read_bytes() for ending, path in paths.items()})
+    assert set(written[0]) == {"pdf", "svg", "png", "txt", "csv"}
+    for ending in written[0]:
+        assert written[0][ending] == written[1][ending], ending
+    inches = {"half": 3.03, "full": 6.30}[column]
+    assert Image.open(paths["png"]).width == round(inches * 300)
+    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", written[0]["pdf"])
+    assert float(box[1]) == pytest.approx(inches * 72, abs=0.01)
+    assert f'width="{inches * 72:g}pt"'.encode() in written[0]["svg"]
+    assert b"/Type3" not in written[0]["pdf"] and b"/FontFile2" in written[0]["pdf"]
+    assert b"DejaVuSans" in written[0]["pdf"] and b"CreationDate" not in written[0]["pdf"]
+    assert paths["txt"].read_text() == CAPTION + "\n"
+    pd.testing.assert_frame_equal(pd.read_csv(paths["csv"]), frame, check_dtype=False)
+    assert not [warning for warning in recwarn if "beyond its edge" in str(warning.message)]
+    assert not plt.get_fignums()
+
+
+def test_the_font_is_the_one_matplotlib_ships():
+    with plots.style():
+        found = matplotlib.font_manager.findfont(matplotlib.font_manager.FontProperties())
+    assert Path(matplotlib.get_data_path()) in Path(found).parents
+
+
+def test_style_leaves_no_trace():
+    before = dict(matplotlib.rcParams)
+    with plots.style("icml"):
+        assert matplotlib.rcParams["font.size"] == 7
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(
+    "venue", ["acl", "icml", "eccv"]
+)  # the narrowest column, the smallest text, the narrowest page
+def test_every_figure_fits_the_venue(venue, tmp_path, recwarn):
+    for name, (draw, data) in FIGURES.items():
+        column = "half" if plots.VENUES[venue].half and name != "panels" else "full"
+        fig = draw(data(), venue=venue, column=column)
+        assert min(text.get_fontsize() for text in fig.findobj(Text) if text.get_text()) >= 7
+        path = plots.save_figure(
+            fig, name, venue=venue, column=column, caption=CAPTION, data=make_table(), folder=tmp_path
+        )["png"]
+        assert Image.open(path).width == int(plots.width(venue, column) * 300 + 1e-6)
+    assert not [str(warning.message) for warning in recwarn if "beyond its edge" in str(warning.message)]
+
+
+def test_failures_and_missing_are_counted_in_the_figure():
+    run = make_run()
+    run.loc[10, "gold"] = np.nan
+    for fig in (plots.score_by_score(run), plots.score_distribution(run)):
+        assert "96 verdicts, 3 failed, 1 missing" in shown(fig)
+    assert "8 pairs without a score are left out" in shown(plots.heatmap(make_table()))
+    off = run.assign(score=run["score"].replace(5, 9))
+    assert any("off the scale, not drawn" in text for text in shown(plots.score_distribution(off)))
+
+
+def test_scatter_shows_the_count_of_every_cell():
+    run = make_run()
+    texts = shown(plots.score_by_score(run))
+    cells = run.groupby(["gold", "score"]).size().tolist()
+    for count in set(cells):
+        assert texts.count(str(count)) >= cells.count(count)
+
+
+def test_heatmap_prints_estimates_intervals_and_gaps():
+    texts = shown(plots.heatmap(make_table()))
+    assert ".786" in texts and "[.69, .89]" in texts and "−.005" in texts and "n/a" in texts
+    assert not any(text.startswith("[") for text in shown(plots.heatmap(make_table(intervals=False))))
+    with pytest.raises(ValueError, match="more than once"):
+        plots.heatmap(pd.concat([make_table(), make_table()]))
+
+
+def test_length_note_is_scipys_test():
+    run = make_run()
+    words = run["response"].str.split().str.len()
+    test = stats.kruskal(*[words[run["gold"] == level] for level in range(1, 6)])
+    note = next(text for text in shown(plots.length_by_score(run)) if "Kruskal" in text)
+    assert f"H = {test.statistic:.1f}" in note and "100 items, 0 missing" in note
+    assert note == next(t for t in shown(plots.length_by_score(run.assign(response=words))) if "Kruskal" in t)
+
+
+def test_looks_are_distinct_and_follow_the_list():
+    given = plots.looks(list("abcdefg"))
+    assert len({look.color for look in given.values()}) == len({look.marker for look in given.values()}) == 7
+    assert plots.looks(["a", "b"])["b"] == given["b"]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.5, ".500"), (-0.0055, "−.005"), (1.0, "1.00"), (0.9999, "1.00"), (-1.0, "−1.00"), (0.0, ".000")],
+)
+def test_correlations_are_printed_as_journals_do(number, text):
+    assert canvas.short(number) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(name="../up"), "no file name"),
+        (dict(caption=" "), "no caption"),
+        (dict(venue="nature"), "unknown venue"),
+        (dict(venue="neurips"), "one column"),
+        (dict(column="third"), "half"),
+    ],
+)
+def test_save_figure_refuses(options, message, tmp_path):
+    fig = plots.score_by_score(make_run())
+    with pytest.raises(ValueError, match=message):
+        plots.save_figure(
+            fig, options.pop("name", "ok"), **dict(caption=CAPTION, data=make_table(), folder=tmp_path) | options
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_small_or_cut_text_is_noticed(tmp_path):
+    fig = plots.score_by_score(make_run())
+    label = fig.axes[0].text(0.5, 0.5, "too small", fontsize=5)
+    with pytest.raises(ValueError, match="too small"):
+        plots.save_figure(fig, "small", caption=CAPTION, data=make_table(), folder=tmp_path)
+    label.remove()
+    fig.text(0.95, 0.5, "runs out of the page", fontsize=8)
+    with pytest.warns(UserWarning, match="beyond its edge"):
+        plots.save_figure(fig, "cut", caption=CAPTION, data=make_table(), folder=tmp_path)
+
+
+def test_plots_refuse_what_they_cannot_draw():
+    with pytest.raises(ValueError, match=r"columns are absent: \['gold'\]"):
+        plots.score_by_score(make_run().drop(columns="gold"))
+    with pytest.raises(ValueError, match="differ: .*'other'"):
+        plots.score_distribution(make_run(), names=["tiny", "other"])
+    with pytest.raises(ValueError, match="no verdict"):
+        plots.score_by_score(make_run().iloc[:0])
+
+
+def test_table_is_escaped_and_complete(tmp_path):
+    index = pd.Index(["tiny_1", r"\input{x}"], name="judge_name")
+    frame = pd.DataFrame({"r & co": [1 / 3, np.nan], "note": ["50% #1", "{~^}"]}, index=index)
+    paths = plots.save_table(frame, "main", caption="95% intervals & more", folder=tmp_path)
+    pd.testing.assert_frame_equal(pd.read_csv(paths["csv"], index_col=0), frame)
+    latex = paths["tex"].read_text()
+    for part in (
+        r"\toprule",
+        r"r \& co",
+        "0.333",
+        " -- ",
+        r"tiny\_1",
+        r"50\% \#1",
+        r"judge\_name",
+        r"\label{tab:main}",
+    ):
+        assert part in latex, part
+    assert r"\caption{95\% intervals \& more}" in latex and r"\input" not in latex
+    with pytest.raises(ValueError, match="no caption"):
+        plots.save_table(frame, "main", caption="", folder=tmp_path)
