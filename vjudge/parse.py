@@ -13,7 +13,7 @@ from vjudge.records import NAN, Verdict
 
 # [0-9] and not \d, which also matches the digits of other scripts; nine at most, so that a flood of them stays finite.
 _NUMBER = r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?"
-_MARKER = re.compile(r"[*_`]*\[RESULT\]", re.IGNORECASE)
+_MARKER = re.compile(r"\[RESULT\]", re.IGNORECASE)
 # What may stand between the marker and the number: space, colon or equals sign, markdown emphasis, quotes, brackets.
 _SCORE = re.compile(rf"[\s:=*_`\"'(\[{{]*({_NUMBER})")
 _OVERALL = re.compile(rf"\bthe overall score is[\s:*_(\[]*({_NUMBER})(?![\w%])(?!\.[0-9])", re.IGNORECASE)
@@ -75,7 +75,7 @@ def _prometheus(text: str, scores: tuple[int, ...]) -> Verdict:
     markers = list(_MARKER.finditer(text))
     if not markers:
         return Verdict(NAN, _feedback(text), text, "no verdict marker" if text.strip() else "empty answer")
-    feedback = _feedback(text[: markers[-1].start()])
+    feedback = _feedback(text[: markers[-1].start()].rstrip("*_`"))  # "**[RESULT] 4**": emphasis around the verdict
     stated = [_score_after(text, marker.end(), highest=scores[-1]) for marker in markers]
     score, failure = stated[-1]
     if failure is None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 NAN = float("nan")
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a table cell holds no value: None or a NaN (of any numeric type)."""
-    return value is None or (isinstance(value, float) and math.isnan(value)) or bool(getattr(value, "isnull", False))
+    """Whether a table cell holds no value: None, a NaN of any numeric type, or pandas' NA."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, Real) and value != value)
 
 
 def as_score(value: Any) -> float:
@@ -216,12 +217,12 @@ class Verdict:
 def _shared(row: Mapping[str, Any], *, rubric: bool = True) -> dict[str, Any]:
     """The fields that items and pairs have in common."""
     id = str(row["id"])
-    lowest = row.get("lowest")
+    lowest = as_score(row.get("lowest"))
     return {
         "id": id,
         "images": _list(row.get("images")),
         "instruction": row["instruction"],
-        "rubric": Rubric(row["criteria"], _list(row["descriptions"]), 1 if is_missing(lowest) else int(lowest or 0))
+        "rubric": Rubric(row["criteria"], _list(row["descriptions"]), 1 if math.isnan(lowest) else int(lowest))
         if rubric
         else None,
         "reference_answer": _text_or_none(row.get("reference_answer")),

@@ -1,0 +1,111 @@
+"""Records: canonical rows in, sound objects out, and a clear refusal otherwise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from vjudge.records import Item, Pair, Rubric, Verdict, as_score, is_missing, rubric_faults
+
+LEVELS = ("bad", "poor", "fair", "good", "best")
+
+
+def row(**changes: object) -> dict[str, object]:
+    base = {
+        "id": "a",
+        "instruction": "Describe.",
+        "response": "A cat.",
+        "criteria": "Is it right?",
+        "descriptions": list(LEVELS),
+    }
+    return {**base, **changes}
+
+
+def test_the_scale_follows_the_descriptions() -> None:
+    assert Rubric("Right?", LEVELS).scores == (1, 2, 3, 4, 5)
+    assert Rubric("Right?", ("no", "yes"), lowest=0).scores == (0, 1)
+    assert Rubric("Right?", LEVELS).highest == 5
+    assert Rubric("Right?", list(LEVELS)) == Rubric("Right?", LEVELS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("criteria", "descriptions", "message"),
+    [
+        (" ", LEVELS, "criteria: is missing or blank"),
+        ("Right?", ("no",), "1 level"),
+        ("Right?", (), "0 level"),
+        ("Right?", ("no", "", "yes"), "score 2 is missing or blank"),
+        ("Right?", ("no", "yes", None), "score 3 is missing or blank"),
+        ("Right?", ("no", "yes", " no"), "scores 1 and 3 are the same"),
+        ("Right?", "no yes", "not a single text"),
+    ],
+)
+def test_an_unsound_rubric_is_refused(criteria: str, descriptions: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Rubric(criteria, descriptions)
+
+
+def test_all_faults_of_a_rubric_are_listed_with_the_scores_they_concern() -> None:
+    faults = rubric_faults(None, ["x", None, "x"], lowest=0)
+    assert [field for field, _ in faults] == ["criteria", "descriptions", "descriptions"]
+    assert "score 1 is missing" in faults[1][1] and "scores 0 and 2" in faults[2][1]
+
+
+def test_a_minimal_row_leaves_the_rest_missing() -> None:
+    item = Item.from_row(row())
+    assert (item.images, item.reference_answer, item.feedback, item.human_scores) == ((), None, None, ())
+    assert math.isnan(item.gold) and item.group == "a" and item.rubric.scores == (1, 2, 3, 4, 5)
+
+
+def test_a_full_row_comes_through_unchanged() -> None:
+    item = Item.from_row(
+        row(
+            id=7,
+            images=["x.png"],
+            reference_answer=" A black cat. ",
+            gold="4",
+            feedback="Fine.",
+            human_scores=[4, None, "5"],
+            group="x",
+            lowest=0,
+        )
+    )
+    assert item.id == "7" and item.images == ("x.png",) and item.gold == 4 and item.group == "x"
+    assert item.reference_answer == " A black cat. " and item.feedback == "Fine."
+    assert item.human_scores[0] == 4 and math.isnan(item.human_scores[1]) and item.human_scores[2] == 5
+    assert item.rubric.scores == (0, 1, 2, 3, 4)
+
+
+def test_a_row_from_a_table_with_nan_cells() -> None:
+    nan = float("nan")
+    item = Item.from_row(row(images=None, reference_answer=nan, gold=nan, feedback=nan, human_scores=nan, group=nan))
+    assert item.reference_answer is None and item.group == "a" and item.human_scores == ()
+
+
+def test_missing_and_scores() -> None:
+    assert all(is_missing(value) for value in (None, float("nan"), np.float32("nan")))
+    assert not any(is_missing(value) for value in ("", 0, [], "nan", False))
+    assert as_score("4") == as_score(4) == as_score(4.0) == 4
+    assert all(math.isnan(as_score(value)) for value in (None, "", "  ", float("nan")))
+    for bad in ("four", "4/5", True, float("inf"), [4]):
+        with pytest.raises(ValueError, match="is not a number"):
+            as_score(bad)
+
+
+def test_pairs() -> None:
+    base = {"id": 1, "instruction": "Describe.", "response_a": "x", "response_b": "y", "criteria": "Right?"}
+    pair = Pair.from_row({**base, "preference": "tie"})
+    assert (pair.rubric, pair.preference, pair.criteria) == (None, "tie", "Right?")
+    rated = Pair.from_row({**base, "descriptions": LEVELS})
+    assert rated.rubric == Rubric("Right?", LEVELS) and rated.preference is None
+    with pytest.raises(ValueError, match="preference: 'A' is not"):
+        Pair.from_row({**base, "preference": "A"})
+
+
+def test_a_verdict_has_a_score_or_a_failure_and_never_both() -> None:
+    assert Verdict(4.0, "f", "r").failure is None
+    for score, failure in ((math.nan, None), (4.0, "no verdict marker")):
+        with pytest.raises(ValueError, match="either a score or a failure"):
+            Verdict(score, "f", "r", failure)

@@ -1,0 +1,234 @@
+"""Open any image safely, and show it.
+
+What comes out is what a viewer would see: turned as its EXIF tag says, its transparent parts on white, eight bits a
+channel, RGB. The original LLaVA loader ignores the tag and drops the alpha channel; on opaque, upright images, which
+is what judges were trained on, both give the same pixels.
+
+Nothing is fetched from a network, and formats that would start another program (EPS) are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+MAX_PIXELS = 2**26
+"""The default limit, 67 million pixels: 0.2 GB once decoded."""
+
+_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+
+
+class ImageError(ValueError):
+    """An image cannot be opened; the message says why and what to do."""
+
+
+def open_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Open and fully decode an image.
+
+    Args:
+        source: a path, the bytes of a file, a `data:` URI, a PIL image, the {"bytes", "path"} dict of the datasets
+            library, or a NumPy array (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats in 0-1.
+        max_pixels: refuse larger images before they are decoded. Pillow's own limit, twice
+            `PIL.Image.MAX_IMAGE_PIXELS`, holds besides.
+
+    Returns:
+        A new RGB image, independent of the file; the first frame of an animation.
+
+    Raises:
+        ImageError: missing, broken, too large, of an unknown kind, or with values of unknown scale.
+    """
+    try:
+        with _open(source, max_pixels) as image:
+            image.load()
+            return _to_rgb(ImageOps.exif_transpose(image))
+    except ImageError:
+        raise
+    except Exception as error:  # decoders of hostile files raise nearly anything
+        raise ImageError(f"{_name(source)} cannot be decoded ({_reason(error)}); replace the file") from error
+
+
+def check_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """Check an image's header and checksums without decoding its pixels; cheap, but blind to a cut JPEG.
+
+    Args:
+        source, max_pixels: as for `open_image`.
+
+    Returns:
+        (width, height) in pixels, as stored in the file.
+
+    Raises:
+        ImageError: as `open_image`, as far as the header tells.
+    """
+    try:
+        with _open(source, max_pixels) as image:
+            size = image.size
+            if not isinstance(source, (Image.Image, np.ndarray)):
+                image.verify()
+            return size
+    except ImageError:
+        raise
+    except Exception as error:
+        raise ImageError(f"{_name(source)} is damaged ({_reason(error)}); replace the file") from error
+
+
+def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
+    """A copy for display, at most `size` pixels on its longer side and never enlarged."""
+    small = image.copy()
+    small.thumbnail((size, size), Image.Resampling.LANCZOS, reducing_gap=3.0)
+    return small
+
+
+def data_uri(image: Image.Image, *, format: str = "png", size: int | None = None, quality: int = 85) -> str:
+    """An image as a `data:` URI for HTML or a chat API.
+
+    Args:
+        image: an RGB image.
+        format: "png" (exact) or "jpeg" (smaller).
+        size: the longer side in pixels at most; None keeps the image as it is.
+        quality: JPEG's, 1-95.
+
+    Raises:
+        ValueError: another format.
+    """
+    if format not in ("png", "jpeg"):
+        raise ValueError(f'format is {format!r}; use "png" or "jpeg"')
+    buffer = io.BytesIO()
+    (image if size is None else thumbnail(image, size=size)).save(buffer, format, quality=quality)
+    return f"data:image/{format};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def fingerprint(image: Image.Image) -> str:
+    """SHA-256 (hex) over mode, size and decoded pixels: equal for equal pictures, whatever file they came in."""
+    header = f"{image.mode} {image.width}x{image.height} ".encode()
+    return hashlib.sha256(header + image.tobytes()).hexdigest()
+
+
+def image_bytes(uri: str) -> bytes:
+    """The file inside a base64 `data:` URI.
+
+    Raises:
+        ImageError: not base64.
+    """
+    header, comma, payload = uri.partition(",")
+    try:
+        if not comma or not header.endswith(";base64"):
+            raise binascii.Error("no ;base64 part")
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ImageError(f"{_name(uri)} is not a base64 data URI ({error}); encode the file with base64") from error
+
+
+def _open(source: Any, max_pixels: int) -> AbstractContextManager[Image.Image]:
+    """The image behind any kind of source, not yet decoded, after the size check; a caller's own stays open."""
+    image = _lazy(source)
+    if image.width * image.height > max_pixels:
+        raise ImageError(
+            f"{_name(source)} has {image.width} x {image.height} pixels, more than the limit of {max_pixels:,}; "
+            "shrink it or raise max_pixels"
+        )
+    if not (image.width and image.height):
+        raise ImageError(f"{_name(source)} has no pixels; replace it")
+    return nullcontext(image) if image is source else image
+
+
+def _lazy(source: Any) -> Image.Image:
+    if isinstance(source, Image.Image):
+        return source
+    if isinstance(source, np.ndarray):
+        return Image.fromarray(_eight_bits(source))
+    if isinstance(source, Mapping):
+        inner = source.get("bytes")
+        inner = source.get("path") if inner is None else inner
+        if inner is None:
+            raise ImageError("the image holds neither bytes nor a path; give one of them")
+        return _lazy(inner)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _decode(io.BytesIO(bytes(source)), source)
+    if isinstance(source, str) and source.startswith("data:"):
+        return _decode(io.BytesIO(image_bytes(source)), source)
+    if isinstance(source, str) and "://" in source:
+        raise ImageError(f"{_name(source)} is a URL; download it and give the local path")
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if not path.is_file():
+            raise ImageError(f"{_name(source)} does not exist or is not a file; correct the path")
+        return _decode(path, source)
+    raise ImageError(f"an image cannot be a {type(source).__name__}; give a path, bytes, a data URI or a PIL image")
+
+
+def _decode(file: Any, source: Any) -> Image.Image:
+    try:
+        return Image.open(file, formats=_formats())
+    except UnidentifiedImageError as error:
+        kinds = ", ".join(_FORMATS)
+        raise ImageError(f"{_name(source)} is not an image of a known format ({kinds}); convert it") from error
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"{_name(source)} is too large to open safely ({_reason(error)}); shrink it") from error
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """The accepted formats that this build of Pillow can read."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I") or image.mode == "F":
+        # Pillow clips these at 255 instead of scaling them.
+        values = np.asarray(image)
+        if image.mode != "F" and values.size and (values.min() < 0 or values.max() > 65535):
+            raise ImageError("an integer image has values outside 0-65535; convert it to 8 or 16 bits")
+        image = Image.fromarray(_eight_bits(values if image.mode == "F" else values.astype(np.uint16)))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        canvas = Image.new("RGBA", image.size, "white")
+        canvas.alpha_composite(image)
+        image = canvas
+    return image.convert("RGB") if image.mode != "RGB" else image
+
+
+def _eight_bits(array: np.ndarray) -> np.ndarray:
+    """Scale an array to uint8; only where the meaning of its values is certain."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim != 2 and not (array.ndim == 3 and array.shape[2] in (3, 4)):
+        raise ImageError(f"an array of shape {array.shape} is not an image; use (height, width[, 1, 3 or 4])")
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * 255
+    if array.dtype == np.uint16:
+        return np.rint(array / 257).astype(np.uint8)
+    if np.issubdtype(array.dtype, np.floating) and np.all((array >= 0) & (array <= 1)):
+        return np.rint(array * 255).astype(np.uint8)
+    raise ImageError(
+        f"an array of {array.dtype} values from {array.min()} to {array.max()} has no certain scale; "
+        "use uint8, uint16, or floats between 0 and 1"
+    )
+
+
+def _name(source: Any) -> str:
+    """A short description of a source for an error message."""
+    if isinstance(source, Mapping):
+        return _name(source["path"]) if source.get("path") else "the image"
+    if isinstance(source, str) and source.startswith("data:"):
+        return f"the data URI {source[:40]!r}"
+    if isinstance(source, (str, os.PathLike)):
+        return f"the image {os.fspath(source)!r}"
+    return "the image"
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
