@@ -1,0 +1,181 @@
+"""Scenes as a collection: cases of five responses, one for each score, with the columns of any rubric collection.
+
+A case is one picture, one instruction and one rubric. Its five responses share wording, claims' places and order and differ in
+what they say there, so that length tells nothing about the score. Wrong values follow the distribution of right ones, so that
+the text alone tells next to nothing either. Half of the cases give a reference answer: a perfect response that mostly speaks of
+other places or things than the response to evaluate.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vjudge.scenes import language, world
+from vjudge.scenes.language import ASPECTS, N_CLAIMS, NUMBERS, Claim
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+N_IMAGES = {"train": 1_000, "validation": 100, "test": 120}
+CASES_PER_IMAGE = 2
+REFERENCE_RATE = 0.5  # share of cases with a reference answer
+OVERLAP_RATE = 0.1  # share of reference answers that also speak of one of the response's claims
+IMAGE_SIZE = 192  # pixels, width and height
+
+
+def truths(scene: world.Scene, aspect: str, rng: np.random.Generator) -> tuple[list[Claim], list[Claim]]:
+    """Return true claims for a response (four) and for a reference answer (two to four others), in random order."""
+    if aspect == "count":
+        counted = list(scene.counted)
+        words = [(w, "colour") for w in world.COLOURS] + [(w, "shape") for w in world.SHAPES]
+        others = [pair for pair in words if pair not in counted]
+        shown = [pair for pair in others if scene.count(*pair)]
+        hidden = [pair for pair in others if not scene.count(*pair)]
+        rng.shuffle(counted), rng.shuffle(shown), rng.shuffle(hidden)
+        keys = counted + (shown + hidden)[:N_CLAIMS]
+        claims = [Claim(w, NUMBERS[scene.count(w, k)], NUMBERS[scene.count(w, k)]) for w, k in keys]
+    elif aspect == "presence":
+        shown = list(dict.fromkeys(f"{thing.colour} {thing.shape}" for thing in scene.things))
+        rng.shuffle(shown)
+        claims = []
+        while len(claims) < 2 * N_CLAIMS:  # a fair coin says whether the next is shown: existence can't be guessed
+            if rng.random() < 0.5 and shown:
+                claims.append(Claim(shown.pop(), "present", "present"))
+            else:
+                claims.append(Claim(_missing(scene, {claim.key for claim in claims}, rng), "absent", "absent"))
+    else:
+        attribute = "shape" if aspect == "position" else aspect
+        order = rng.permutation(len(scene.things))
+        claims = [
+            Claim(t.place, getattr(t, attribute), getattr(t, attribute)) for t in (scene.things[i] for i in order)
+        ]
+    return claims[:N_CLAIMS], claims[N_CLAIMS : 2 * N_CLAIMS]
+
+
+def _missing(scene: world.Scene, taken: set[str], rng: np.random.Generator) -> str:
+    """Name a coloured shape that the scene lacks; mostly one whose colour and shape are both shown, though not together."""
+    while True:
+        if rng.random() < 0.6:
+            colour = scene.things[rng.integers(len(scene.things))].colour
+            shape = scene.things[rng.integers(len(scene.things))].shape
+        else:
+            colour, shape = str(rng.choice(list(world.COLOURS))), str(rng.choice(world.SHAPES))
+        if not scene.has(colour, shape) and f"{colour} {shape}" not in taken:
+            return f"{colour} {shape}"
+
+
+def falsify(scene: world.Scene, aspect: str, claim: Claim, rng: np.random.Generator) -> Claim:
+    """Return a wrong claim in place of a true one, its value drawn as true values are."""
+    if aspect == "presence":
+        return Claim(claim.key, "absent" if claim.seen == "present" else "present", claim.seen)
+    if aspect == "count":
+        values = [n for n in NUMBERS[1 : world.MOST_ALIKE + 1] if n != claim.seen]
+        return Claim(claim.key, str(rng.choice(values)), claim.seen)
+    if aspect == "size":
+        return Claim(claim.key, str(rng.choice([s for s in world.SIZES if s != claim.seen])), claim.seen)
+    attribute = "colour" if aspect == "colour" else "shape"
+    shown = [v for v in (getattr(thing, attribute) for thing in scene.things) if v != claim.seen]
+    if aspect == "position" and rng.random() < 0.2:
+        empty = [place for place in world.PLACES if scene.at(place) is None]
+        if empty:  # the response puts the thing where nothing stands
+            return Claim(str(rng.choice(empty)), claim.said, "empty")
+    return Claim(claim.key, str(rng.choice(shown)), claim.seen)
+
+
+def case(scene: world.Scene, aspect_name: str, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Make the five rows of one case, scores 1-5 in random order, without `id`, `images` and `group`."""
+    aspect = ASPECTS[aspect_name]
+    mine, others = truths(scene, aspect_name, rng)
+    criteria, descriptions = language.rubric(aspect, int(rng.integers(len(aspect.criteria))))
+    instruction = aspect.instructions[rng.integers(len(aspect.instructions))]
+    wording = int(rng.integers(len(aspect.wordings)))
+    reference = None
+    if rng.random() < REFERENCE_RATE:
+        if rng.random() < OVERLAP_RATE:
+            others = [mine[rng.integers(len(mine))], *others][:N_CLAIMS]
+            rng.shuffle(others)
+        reference = language.statement(aspect, others, int(rng.integers(len(aspect.wordings))))
+    rows = []
+    for n_wrong in rng.permutation(N_CLAIMS + 1):
+        wrong = set(rng.choice(N_CLAIMS, size=n_wrong, replace=False).tolist())
+        claims: list[Claim] = []
+        for i, claim in enumerate(mine):
+            made = falsify(scene, aspect_name, claim, rng) if i in wrong else claim
+            if made.key in {c.key for c in claims}:  # an empty place was taken twice: keep to the claim's own place
+                made = falsify(scene, "shape", claim, rng)
+            claims.append(made)
+        rows.append(
+            {
+                "instruction": instruction,
+                "response": language.statement(aspect, claims, wording),
+                "reference_answer": reference,
+                "criteria": criteria,
+                "descriptions": descriptions,
+                "gold": float(language.score(claims)),
+                "feedback": language.feedback(claims),
+            }
+        )
+    return rows
+
+
+def rows_of(split: str, index: int, seed: int = 0) -> tuple[world.Scene, list[dict[str, Any]]]:
+    """Return scene number `index` of a split and the rows of its cases; each picture's cases look at different aspects."""
+    scene = world.sample(split, seed, index)
+    rng = np.random.default_rng([seed, index, world.SPLITS.index(split), 1])
+    rows = []
+    aspects = rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)
+    for i, aspect in enumerate(aspects):
+        for j, row in enumerate(case(scene, str(aspect), rng)):
+            group = f"scenes-{split}-{index:05d}"
+            rows.append({"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group})
+    return scene, rows
+
+
+def load(split: str | None = None, limit: int | None = None, seed: int = 0) -> Dataset:
+    """Make the collection: 10 rows a picture; train 10,000, validation 1,000 and test 1,200 rows.
+
+    Args:
+        split: "train", "validation" or "test"; None is "test".
+        limit: how many rows, counted from the first; more than the split's size makes more pictures.
+        seed: another seed is another collection of the same kind; 0 is the one that published numbers are on.
+
+    Returns:
+        A `datasets.Dataset` with the canonical columns. `gold` is the true score, 1-5; `group` is the picture.
+
+    Raises:
+        ValueError: for a split that Scenes does not have.
+    """
+    from datasets import Dataset, Features, Image, Sequence, Value
+
+    split = split or "test"
+    if split not in N_IMAGES:
+        raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(N_IMAGES)}")
+    n_rows = N_IMAGES[split] * CASES_PER_IMAGE * (N_CLAIMS + 1) if limit is None else limit
+    rows: list[dict[str, Any]] = []
+    index = 0
+    while len(rows) < n_rows:
+        scene, new = rows_of(split, index, seed)
+        file = io.BytesIO()
+        world.draw(scene, size=IMAGE_SIZE).save(file, format="PNG")
+        rows += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
+        index += 1
+    text = Value("string")
+    features = Features(
+        {
+            "id": text,
+            "images": Sequence(Image()),
+            "instruction": text,
+            "response": text,
+            "reference_answer": text,
+            "criteria": text,
+            "descriptions": Sequence(text),
+            "gold": Value("float64"),
+            "feedback": text,
+            "human_scores": Sequence(Value("float64")),
+            "group": text,
+        }
+    )
+    return Dataset.from_list(rows[:n_rows], features=features)

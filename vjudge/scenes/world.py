@@ -1,0 +1,212 @@
+"""A scene: up to nine coloured things on a three-by-three grid, sampled from a seed and drawn with Pillow.
+
+Every (shape, colour, place) combination belongs to one split. Scenes of the train split hold train combinations only; at
+least half of the things in a validation or test scene are combinations of that split, never seen in training.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+COLOURS = {
+    "red": (214, 39, 40),
+    "orange": (247, 140, 20),
+    "yellow": (242, 214, 0),
+    "green": (34, 150, 60),
+    "blue": (40, 90, 220),
+    "purple": (130, 50, 170),
+    "pink": (250, 150, 195),
+    "black": (30, 30, 34),
+}
+SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond", "heart", "ring")
+SIZES = {"small": 0.42, "medium": 0.64, "large": 0.92}  # width of a thing as a share of its cell
+PLACES = (
+    "top-left", "top", "top-right", "left", "middle", "right", "bottom-left", "bottom", "bottom-right",
+)  # fmt: skip
+SPLITS = ("train", "validation", "test")
+MOST_ALIKE = 4  # the highest count that a question asks for
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One drawn thing: a shape of a colour and a size at a place of the grid."""
+
+    shape: str
+    colour: str
+    size: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The things of one picture, and the two colours and two shapes that counting questions ask for.
+
+    `counted` holds (word, kind) pairs, kind "colour" or "shape". Their counts are independent and uniform on 1-4, so that no
+    count can be guessed from the text.
+    """
+
+    things: tuple[Thing, ...]
+    counted: tuple[tuple[str, str], ...]
+    seed: tuple[int, ...]
+
+    def at(self, place: str) -> Thing | None:
+        """Return the thing at `place`, or None where the cell is empty."""
+        return next((thing for thing in self.things if thing.place == place), None)
+
+    def count(self, word: str, kind: str) -> int:
+        """Return how many things have the colour or shape `word`; `kind` says which of the two it is."""
+        return sum(getattr(thing, kind) == word for thing in self.things)
+
+    def has(self, colour: str, shape: str) -> bool:
+        """Say whether a thing of this colour and this shape is in the scene."""
+        return any(thing.colour == colour and thing.shape == shape for thing in self.things)
+
+
+def _split_of_combinations() -> np.ndarray:
+    """Assign each (shape, colour, place) to a split: 70 % train, 10 % validation, 20 % test; fixed once and for all."""
+    n = len(SHAPES) * len(COLOURS) * len(PLACES)
+    order = np.random.default_rng(2401_06591).permutation(n)
+    splits = np.zeros(n, dtype=int)
+    splits[order[: n // 5]] = 2
+    splits[order[n // 5 : n // 5 + n // 10]] = 1
+    return splits.reshape(len(SHAPES), len(COLOURS), len(PLACES))
+
+
+COMBINATIONS = _split_of_combinations()  # index of the split, by shape, colour, place
+_COLOUR_NAMES = tuple(COLOURS)
+
+
+def split_of(thing: Thing) -> str:
+    """Return the split to which this thing's combination of shape, colour and place belongs."""
+    index = COMBINATIONS[SHAPES.index(thing.shape), _COLOUR_NAMES.index(thing.colour), PLACES.index(thing.place)]
+    return SPLITS[index]
+
+
+def _alike(rng: np.random.Generator, words: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    """Pick two words with counts uniform on 1-4, each without regard to the other."""
+    chosen = rng.choice(len(words), size=2, replace=False)
+    return [int(word) for word in chosen], [int(c) for c in rng.integers(1, MOST_ALIKE + 1, size=2)]
+
+
+def _fill(rng: np.random.Generator, words: list[int], counts: list[int], vocabulary: int, n: int) -> list[int]:
+    others = [word for word in range(vocabulary) if word not in words]
+    values = [word for word, count in zip(words, counts, strict=True) for _ in range(count)]
+    return values + [int(rng.choice(others)) for _ in range(n - len(values))]
+
+
+def _arrange(rng: np.random.Generator, shapes: list[int], colours: list[int], split: int) -> list[tuple[int, int, int]]:
+    """Pair shapes, colours and places so that the split's rule holds; empty if this order of picking came to a dead end."""
+    shapes, colours = list(shapes), list(colours)
+    places = [int(p) for p in rng.permutation(len(PLACES))]
+    combinations: list[tuple[int, int, int]] = []
+    while shapes:
+        table = COMBINATIONS[np.ix_(shapes, colours, places)]
+        options = np.argwhere(table == split) if split else np.argwhere(table == 0)
+        if not len(options):
+            options = np.argwhere(table == 0)
+        if not len(options):
+            return []
+        i, j, k = options[rng.integers(len(options))]
+        combinations.append((shapes.pop(i), colours.pop(j), places.pop(k)))
+    own = sum(int(COMBINATIONS[c]) == split for c in combinations)
+    return combinations if 2 * own >= len(combinations) else []
+
+
+def sample(split: str, *seed: int) -> Scene:
+    """Sample the scene of `split` that belongs to `seed` (any number of non-negative integers)."""
+    index = SPLITS.index(split)
+    rng = np.random.default_rng([*seed, index])
+    while True:
+        colour_words, colour_counts = _alike(rng, _COLOUR_NAMES)
+        shape_words, shape_counts = _alike(rng, SHAPES)
+        n = int(rng.integers(max(6, sum(colour_counts), sum(shape_counts)), len(PLACES) + 1))
+        colours = _fill(rng, colour_words, colour_counts, len(COLOURS), n)
+        shapes = _fill(rng, shape_words, shape_counts, len(SHAPES), n)
+        combinations = _arrange(rng, shapes, colours, index)
+        if combinations:
+            break
+    sizes = list(SIZES)
+    things = tuple(
+        Thing(SHAPES[s], _COLOUR_NAMES[c], sizes[rng.integers(len(sizes))], PLACES[p]) for s, c, p in combinations
+    )
+    counted = tuple((_COLOUR_NAMES[w], "colour") for w in colour_words)
+    counted += tuple((SHAPES[w], "shape") for w in shape_words)
+    return Scene(things, counted, (*seed, index))
+
+
+def _corners(shape: str) -> list[tuple[float, float]]:
+    """Outline of a polygonal shape inside the unit circle, y downwards."""
+
+    def on_circle(degrees: float, radius: float = 1.0) -> tuple[float, float]:
+        return radius * math.cos(math.radians(degrees)), radius * math.sin(math.radians(degrees))
+
+    if shape == "square":
+        return [(-0.82, -0.82), (0.82, -0.82), (0.82, 0.82), (-0.82, 0.82)]
+    if shape == "triangle":
+        return [(0.0, -0.92), (0.98, 0.8), (-0.98, 0.8)]
+    if shape == "star":
+        return [on_circle(-90 + 36 * i, 1.08 if i % 2 == 0 else 0.44) for i in range(10)]
+    if shape == "cross":
+        a, b = 0.96, 0.33
+        return [
+            (-b, -a),
+            (b, -a),
+            (b, -b),
+            (a, -b),
+            (a, b),
+            (b, b),
+            (b, a),
+            (-b, a),
+            (-b, b),
+            (-a, b),
+            (-a, -b),
+            (-b, -b),
+        ]
+    if shape == "diamond":
+        return [(0.0, -1.04), (0.72, 0.0), (0.0, 1.04), (-0.72, 0.0)]
+    angles = np.linspace(0, 2 * math.pi, 48, endpoint=False)  # heart, the classic parametric curve scaled to the circle
+    x = 16 * np.sin(angles) ** 3
+    y = -(13 * np.cos(angles) - 5 * np.cos(2 * angles) - 2 * np.cos(3 * angles) - np.cos(4 * angles))
+    return [(float(a) / 16.5, float(b + 2.5) / 15.5) for a, b in zip(x, y, strict=True)]
+
+
+_OUTLINES = {shape: np.array(_corners(shape)) for shape in SHAPES if shape not in ("circle", "ring")}
+
+
+def draw(scene: Scene, *, size: int = 192, palette: dict[str, tuple[int, int, int]] | None = None) -> Image.Image:
+    """Draw the scene as an RGB picture of `size` x `size` pixels; the same scene is always the same picture.
+
+    Things are shifted within their cells, turned a little and vary in shade, on a pale ground, all from the scene's seed.
+    `palette` replaces the colours by others (RGB, 0-255), thing by place: pre-training of the tower uses it so that shape is
+    not learned together with colour.
+    """
+    rng = np.random.default_rng([*scene.seed, 7])
+    scale = 2  # drawn twice as large, then reduced: smooth edges
+    ground = rng.integers(232, 256, size=3)
+    image = Image.new("RGB", (size * scale, size * scale), tuple(int(v) for v in ground))
+    pen = ImageDraw.Draw(image)
+    cell = size * scale / 3
+    for thing in scene.things:
+        row, column = divmod(PLACES.index(thing.place), 3)
+        radius = SIZES[thing.size] * cell / 2
+        slack = max(cell / 2 - radius * 1.08, 0.0) * 0.5
+        x, y = (np.array([column, row]) + 0.5) * cell + rng.uniform(-slack, slack, size=2)
+        turn = math.radians(rng.uniform(-10, 10))
+        base = palette[thing.place] if palette else COLOURS[thing.colour]
+        shade = rng.integers(-10, 11, size=3)
+        ink = tuple(int(v) for v in np.clip(np.array(base) + shade, 0, 255))
+        if thing.shape in ("circle", "ring"):
+            box = (x - radius, y - radius, x + radius, y + radius)
+            if thing.shape == "circle":
+                pen.ellipse(box, fill=ink)
+            else:
+                pen.ellipse(box, outline=ink, width=max(2, round(radius * 0.42)))
+            continue
+        rotation = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+        corners = _OUTLINES[thing.shape] @ rotation.T * radius + (x, y)
+        pen.polygon([(float(a), float(b)) for a, b in corners], fill=ink)
+    return image.reduce(scale)

@@ -1,0 +1,1 @@
+"""Training judges: the loop, and the embedded judge's recipe."""
