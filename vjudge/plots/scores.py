@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -171,11 +172,11 @@ def length_by_score(
 def _jitter(ax: Axes, scale: Sequence[int], at: list[np.ndarray], look: Look, rng: np.random.Generator) -> None:
     for level, values in zip(scale, at, strict=True):
         x, y = rng.uniform(-0.3, 0.3, (2, len(values)))
-        ax.scatter(level + x, values + 0.75 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
+        ax.scatter(level + x, values + 0.6 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
         for value, count in zip(*np.unique(values, return_counts=True), strict=True):
-            box = dict(fc="white", ec="none", pad=0.6)
+            box = dict(fc="white", ec="none", pad=0.3)
             ax.text(
-                level + 0.33, value + 0.44, str(count), ha="right", va="top", fontsize=MIN_TEXT, color=INK, bbox=box
+                level + 0.33, value + 0.46, str(count), ha="right", va="top", fontsize=MIN_TEXT, color=INK, bbox=box
             )
 
 

@@ -1,0 +1,89 @@
+"""The project's files agree: dependencies in three places, commands in two."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import vjudge
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+CONDA_NAMES = {"pytorch-cpu": "torch", "matplotlib-base": "matplotlib"}
+
+
+@pytest.fixture(scope="module")
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def requirements(lines):
+    return {canonicalize_name(r.name): r.specifier for r in map(Requirement, lines)}
+
+
+def test_lock_satisfies_pyproject(project):
+    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines), "exact public versions only"
+    lock = dict(line.split("==") for line in lines)
+    lock = {canonicalize_name(name): version for name, version in lock.items()}
+    for name, allowed in requirements(project["dependencies"] + project["optional-dependencies"]["dev"]).items():
+        assert name in lock, f"{name}: run `make lock`"
+        assert allowed.contains(lock[name]), f"{name} {lock[name]} is not {allowed}: run `make lock`"
+
+
+def test_environment_agrees_with_pyproject(project):
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    conda = requirements(line for line in environment if isinstance(line, str))
+    wanted = requirements(project["dependencies"])
+    assert str(conda.pop("python")) == str(requirements(["python" + project["requires-python"]])["python"])
+    assert not str(conda.pop("pip"))
+    for name, allowed in conda.items():
+        assert str(allowed) == str(wanted[CONDA_NAMES.get(name, name)]), name
+    assert {"pip": ["--editable .[dev]"]} in environment, "the rest comes from pyproject.toml"
+    assert re.search(r"^ *# *- pytorch-gpu" + re.escape(str(conda["pytorch-cpu"])), _text("environment.yml"), re.M)
+
+
+def test_every_make_command_that_is_named_exists():
+    targets = set(re.findall(r"^([a-z]+):", _text("Makefile"), re.M))
+    for name in ("README.md", "CONTRIBUTING.md"):
+        named = set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(_code(name))))
+        assert named and named <= targets, f"{name}: {named - targets}"
+    assert {"demo", "test"} <= set(re.findall(r"^    make ([a-z]+)", _text("README.md"), re.M))
+
+
+def test_ci_runs_the_readmes_test_command():
+    command = next(line.strip() for line in _text("README.md").splitlines() if line.startswith("    make test"))
+    command = command.split("#")[0].strip()
+    assert command in _text(".ci/run").splitlines()
+    assert (ROOT / ".ci/run").stat().st_mode & 0o111, ".ci/run must be executable"
+
+
+def test_readme_tree_names_every_module_and_only_those():
+    tree = set(re.findall(r"^ {6,}(\w+(?:\.py|/)) ", _text("README.md"), re.M))
+    package = ROOT / "vjudge"
+    modules = {path.name for path in package.glob("*.py") if path.name != "__init__.py"}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {"assets/"}
+    assert tree == modules | folders
+
+
+def test_version_is_a_release_number():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", vjudge.__version__)
+
+
+def _text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _code(name):
+    """Indented blocks and inline code of a Markdown file."""
+    return re.findall(r"^    .*|`[^`]+`", _text(name), re.M)
