@@ -76,7 +76,7 @@ def test_files_are_the_same_bytes_twice_and_the_venues_width(name, tmp_path, rec
     for ending in written[0]:
         assert written[0][ending] == written[1][ending], ending
     inches = {"half": 3.03, "full": 6.30}[column]
-    assert Image.open(paths["png"]).width == round(inches * 300)
+    assert abs(Image.open(paths["png"]).width - inches * 300) < 1.01  # matplotlib releases round differently
     box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", written[0]["pdf"])
     assert float(box[1]) == pytest.approx(inches * 72, abs=0.01)
     assert f'width="{inches * 72:g}pt"'.encode() in written[0]["svg"]
@@ -112,7 +112,7 @@ def test_every_figure_fits_the_venue(venue, tmp_path, recwarn):
         path = plots.save_figure(
             fig, name, venue=venue, column=column, caption=CAPTION, data=make_table(), folder=tmp_path
         )["png"]
-        assert Image.open(path).width == int(plots.width(venue, column) * 300 + 1e-6)
+        assert abs(Image.open(path).width - plots.width(venue, column) * 300) < 1.01
     assert not [str(warning.message) for warning in recwarn if "beyond its edge" in str(warning.message)]
 
 
