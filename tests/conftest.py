@@ -131,7 +131,7 @@ def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
     return folder
 
 
-def teach(model: Any, tokenizer: Any, image_processor: Any, *, steps: int = 150) -> None:
+def teach(model: Any, tokenizer: Any, image_processor: Any, *, steps: int = 60) -> None:
     """Train the model until it names the picture's colour and gives it its score, by the judge's own prompt."""
     import torch
 

@@ -146,7 +146,8 @@ class Judge:
         """
         _check_options(mode, samples, temperature, top_p, seed, batch_size, max_new_tokens)
         rows = _rows(items)
-        data.validate(rows)
+        items = rows if isinstance(items, pd.DataFrame) else items
+        data.validate(items)
         tasks = [task for row in rows for task in self._tasks(row, mode, samples)]
         decoding = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         with ExitStack() as stack:
@@ -154,7 +155,7 @@ class Judge:
             done: dict[tuple[Any, ...], dict[str, Any]] = {}
             if out is not None:
                 drawn = {**decoding, "samples": samples, "seed": seed} if mode == "feedback" else {}
-                manifest = self._manifest(mode, drawn, tasks, data.fingerprint(rows))
+                manifest = self._manifest(mode, drawn, tasks, data.fingerprint(items))
                 note = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": batch_size}
                 run = stack.enter_context(Run(out).open({**manifest, "note": note}, expected=len(tasks)))
                 done |= run.done

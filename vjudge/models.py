@@ -179,6 +179,7 @@ def load(
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported, and refused below with the rest
             **options,
         )
     _check_weights(report, str(name_or_path))
@@ -260,7 +261,10 @@ def _quiet(folder: Path) -> Iterator[None]:
 
 def _check_weights(report: dict[str, Any], name: str) -> None:
     """Refuse weights that fit the configuration only in part."""
-    faults = {kind: sorted(map(str, report[f"{kind}_keys"])) for kind in ("missing", "mismatched", "unexpected")}
+    faults = {
+        kind: sorted(key if isinstance(key, str) else key[0] for key in report[f"{kind}_keys"])
+        for kind in ("missing", "mismatched", "unexpected")
+    }
     faults["unexpected"] = [key for key in faults["unexpected"] if not key.endswith(BUFFERS)]
     if any(faults.values()):
         found = "; ".join(f"{len(keys)} {kind}, such as {keys[0]}" for kind, keys in faults.items() if keys)

@@ -26,6 +26,9 @@ FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Wi
 BYTES_PER_VERDICT = 4096  # a generous guess, to refuse a run that the disk can't hold
 
 
+_ABSENT = object()
+
+
 class RunError(RuntimeError):
     """A run's folder can't be used as asked; the message says why and what to do."""
 
@@ -223,7 +226,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     """Name every value that differs, as "name: old -> new", nested names with dots; "note" is free."""
     found = []
     for name in dict.fromkeys([*old, *new]):
-        before, after = old.get(name), new.get(name)
+        before, after = old.get(name, _ABSENT), new.get(name, _ABSENT)
         if before == after or (not prefix and name == "note"):
             continue
         if isinstance(before, dict) and isinstance(after, dict):
@@ -234,7 +237,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = "absent" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:24]}...{text[-12:]}"
 
 

@@ -1,0 +1,39 @@
+"""`import vjudge` is light, and every public name is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import vjudge
+
+HEAVY = {"torch", "transformers", "datasets", "pandas", "numpy", "matplotlib", "PIL", "scipy"}
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = f"import sys, vjudge; dir(vjudge); print(*sorted({HEAVY!r} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == ""
+
+
+def test_records_prompts_and_parsing_know_no_torch() -> None:
+    code = "import sys; from vjudge import data, metrics, parse, prompts, records, runs; print('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", [name for name in vjudge.__all__ if not name.startswith("_")])
+def test_public_names(name: str) -> None:
+    assert callable(getattr(vjudge, name))
+    assert name in dir(vjudge)
+
+
+def test_submodules_come_on_first_use() -> None:
+    assert vjudge.prompts.TEMPLATES
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = vjudge.nothing

@@ -1,0 +1,440 @@
+"""Judge.grade end to end on a small judge that learned to write verdicts, and on one that did not."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import vjudge
+from vjudge import data
+from vjudge.engines import Answer
+from vjudge.judge import Judge, load_judge
+from vjudge.prompts import TEMPLATES
+from vjudge.records import Item
+from vjudge.runs import Run, RunError
+from vjudge.verdicts import distribution, record, table
+
+COLUMNS = (
+    "id judge score expected_score probabilities probability_mass feedback raw failure n_prompt_tokens n_new_tokens"
+    " seconds gold human_scores group criteria"
+).split()
+
+
+@pytest.fixture(scope="module")
+def judge(taught_judge: Path) -> Judge:
+    return load_judge(taught_judge, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def clueless(random_judge: Path) -> Judge:
+    """A judge of random weights, which never writes a verdict."""
+    return load_judge(random_judge, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def graded(judge: Judge, rows: Any) -> pd.DataFrame:
+    return judge.grade(rows, max_new_tokens=40, progress=False)
+
+
+def same(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    """Two tables are the same to the bit, timings aside."""
+    pd.testing.assert_frame_equal(one.drop(columns="seconds"), other.drop(columns="seconds"), check_exact=True)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_the_judge_reads_the_picture(graded: pd.DataFrame) -> None:
+    assert list(graded.columns) == COLUMNS
+    assert graded["failure"].isna().all()
+    assert (graded["score"] == graded["gold"]).mean() > 0.9
+    assert graded["score"].corr(graded["expected_score"]) > 0.9
+
+
+def test_a_row_is_whole(graded: pd.DataFrame, judge: Judge, rows: Any) -> None:
+    assert list(graded["id"]) == [row["id"] for row in rows]
+    row = graded.iloc[0]
+    assert row["judge"] == judge.name
+    assert row["raw"].endswith(f"\n[RESULT] {row['score']:.0f}") and row["feedback"] in row["raw"]
+    assert "[RESULT]" not in row["feedback"] and row["feedback"].strip()
+    assert list(row["probabilities"]) == [1, 2, 3, 4, 5]
+    assert sum(row["probabilities"].values()) == pytest.approx(1)
+    assert max(row["probabilities"], key=row["probabilities"].get) == row["score"]
+    assert row["expected_score"] == pytest.approx(sum(n * p for n, p in row["probabilities"].items()))
+    assert 0 < row["probability_mass"] <= 1 + 1e-6
+    assert row["n_prompt_tokens"] > 100 and row["n_new_tokens"] < 40 and row["seconds"] > 0
+    assert (row["gold"], row["human_scores"], row["group"]) == (
+        rows[0]["gold"],
+        rows[0]["human_scores"],
+        rows[0]["group"],
+    )
+    assert row["criteria"] == rows[0]["criteria"]
+
+
+def test_every_kind_of_collection_gives_the_same_table(judge: Judge, graded: pd.DataFrame, rows: Any) -> None:
+    some = rows[:9]
+    expected = judge.grade(some, max_new_tokens=40, progress=False)
+    features = datasets.Features(
+        {
+            **{
+                name: datasets.Value("string")
+                for name in ("id", "instruction", "response", "reference_answer", "criteria", "group")
+            },
+            "images": datasets.List(datasets.Image()),
+            "descriptions": datasets.List(datasets.Value("string")),
+            "human_scores": datasets.List(datasets.Value("float64")),
+            "gold": datasets.Value("float64"),
+        }
+    )
+    forms = (
+        datasets.Dataset.from_list(some, features=features),
+        pd.DataFrame(some),
+        [Item.from_row(row) for row in some],
+        tuple(some),
+    )
+    for form in forms:
+        same(judge.grade(form, max_new_tokens=40, progress=False), expected)
+
+
+def test_score_mode(judge: Judge, rows: Any) -> None:
+    frame = judge.grade(rows[:10], mode="score", progress=False)
+    assert list(frame.columns) == COLUMNS
+    for _, row in frame.iterrows():
+        best = max(row["probabilities"].values())
+        assert row["score"] == min(n for n, p in row["probabilities"].items() if p == best)
+        assert (row["raw"], row["feedback"], row["n_new_tokens"], row["failure"]) == ("", "", 0, None)
+        assert 1 <= row["expected_score"] <= 5
+
+
+def test_samples(judge: Judge, rows: Any) -> None:
+    options: dict[str, Any] = {"samples": 3, "temperature": 1.5, "max_new_tokens": 40, "progress": False}
+    frame = judge.grade(rows[:5], **options)
+    assert list(frame.columns[:3]) == ["id", "judge", "sample"]
+    assert list(frame["sample"]) == [0, 1, 2] * 5 and list(frame["id"][:4]) == ["item-0"] * 3 + ["item-1"]
+    assert frame["raw"].nunique() > 5
+    same(judge.grade(rows[:5], **options), frame)
+    assert list(judge.grade(rows[:5], seed=1, **options)["raw"]) != list(frame["raw"])
+    # A verdict's draws belong to its item and number, not to its place in a collection.
+    other = judge.grade(rows[3:5], **options)
+    assert list(other["raw"]) == list(frame["raw"][9:])
+
+
+def test_a_text_only_wording_reads_no_image(taught_judge: Path, rows: Any) -> None:
+    judge = load_judge(taught_judge, device="cpu", template="prometheus")
+    assert "<image>" not in judge.render(rows[0])
+    frame = judge.grade(rows[:2], mode="score", progress=False)
+    assert frame["failure"].isna().all()
+
+
+def test_render_shows_what_the_model_reads(judge: Judge, rows: Any) -> None:
+    text = judge.render(rows[0])
+    assert text == TEMPLATES["prometheus-vision"].render(Item.from_row(rows[0])).text
+    assert text.count("<image>") == 1 and rows[0]["response"] in text
+    assert judge.render(Item.from_row(rows[0]), mode="score") == text + " [RESULT]"
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def test_answers_without_a_verdict_stay_without_a_score(clueless: Judge, rows: Any, capsys: Any) -> None:
+    frame = clueless.grade(rows[:6], max_new_tokens=8, progress=False)
+    assert (
+        frame["score"].isna().all() and frame["expected_score"].isna().all() and frame["probability_mass"].isna().all()
+    )
+    assert list(frame["probabilities"]) == [None] * 6
+    assert frame["failure"].str.contains("no verdict marker").all()
+    assert frame["raw"].str.len().gt(0).all()  # what the judge wrote is kept
+    assert frame["failure"].str.contains("(cut off at 8 tokens)", regex=False).any()
+    assert sum(frame.attrs["failures"].values()) == 6
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("6 of 6 verdicts failed: ") and "no verdict marker" in line
+
+
+def test_a_whole_table_says_nothing(graded: pd.DataFrame, judge: Judge, rows: Any, capsys: Any) -> None:
+    judge.grade(rows[:2], max_new_tokens=40, progress=False)
+    assert capsys.readouterr().err == ""
+    assert graded.attrs["failures"] == {} and graded.attrs["without_distribution"] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "score", "failure"),
+    [
+        (
+            Answer(
+                0,
+                "Good. [RESULT] 4",
+                stopped=True,
+                score_logprobs={n: math.log(0.1 + 0.1 * (n == 4)) for n in range(1, 6)},
+            ),
+            4,
+            None,
+        ),
+        (Answer(0, "Good. [RESULT] 7", stopped=True, score_logprobs=dict.fromkeys(range(1, 6), -2.0)), None, "7"),
+        (Answer(0, "[RESULT] 4 or [RESULT] 2", stopped=True), None, "two different verdicts"),
+        (Answer(0, "Good and", n_new_tokens=3), None, r"no verdict marker \(cut off at 3 tokens\)"),
+        (Answer(0, failure="out of memory"), None, "out of memory"),
+        (Answer(0, "[RESULT] 4", stopped=True), 4, None),
+    ],
+)
+def test_one_record(answer: Answer, score: float | None, failure: str | None) -> None:
+    kept = record(answer, scores=(1, 2, 3, 4, 5), format="prometheus")
+    if failure is None:
+        assert kept["score"] == score and kept["failure"] is None
+    else:
+        assert math.isnan(kept["score"]) and math.isnan(kept["expected_score"]) and kept["probabilities"] is None
+        assert pd.Series([kept["failure"]]).str.contains(failure).all()
+    assert kept["raw"] == answer.text
+
+
+def test_distribution_by_hand() -> None:
+    # 0.1 + 0.3 of the vocabulary: shares 1/4 and 3/4, mean 1.75.
+    shares, mass = distribution({1: math.log(0.1), 2: math.log(0.3), 3: math.log(0.5)}, (1, 2))
+    assert shares == pytest.approx({1: 0.25, 2: 0.75}) and mass == pytest.approx(0.4)
+    kept = record(Answer(0, score_logprobs={1: math.log(0.1), 2: math.log(0.3)}), scores=(1, 2), format=None)
+    assert kept["expected_score"] == pytest.approx(1.75) and kept["score"] == 2
+
+
+def test_a_score_in_other_tokens_is_counted(capsys: Any) -> None:
+    kept = {
+        "id": "a",
+        "sample": 0,
+        **record(Answer(0, "[RESULT]4", stopped=True), scores=(1, 2, 3, 4, 5), format="prometheus"),
+    }
+    frame = table([(kept, {})], judge="x", mode="feedback", several=False)
+    assert frame["score"][0] == 4 and math.isnan(frame["expected_score"][0])
+    assert frame.attrs["without_distribution"] == 1
+    assert "no distribution" in capsys.readouterr().err
+
+
+def test_mixed_scales(judge: Judge, rows: Any) -> None:
+    """Each verdict is normalised over its own rubric."""
+    wide = {**rows[0], "descriptions": ["a", "b", "c"], "gold": 2.0}
+    zero = {**rows[1], "descriptions": ["a", "b"], "lowest": 0, "gold": 0.0}
+    frame = judge.grade([wide, zero, rows[2]], mode="score", progress=False)
+    assert [list(p) for p in frame["probabilities"]] == [[1, 2, 3], [0, 1], [1, 2, 3, 4, 5]]
+    assert all(sum(p.values()) == pytest.approx(1) for p in frame["probabilities"])
+
+
+def test_a_picture_that_vanishes_fails_its_own_row(judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    some = [dict(row) for row in rows[:6]]
+    for n, row in enumerate(some):
+        row["images"] = [str(tmp_path / f"{n}.png")]
+        Image.effect_noise((40, 40), 10 + n).convert("RGB").save(row["images"][0])
+    original = judge.engine._answer
+    picked = []
+
+    def after_the_plan(jobs: Any, features: Any, run: Any) -> Any:
+        if not picked:
+            picked.append(jobs[-1].index)
+            Path(some[picked[0]]["images"][0]).unlink()
+        return original(jobs, features, run)
+
+    monkeypatch.setattr(judge.engine, "_answer", after_the_plan)
+    frame = judge.grade(some, mode="score", progress=False)
+    assert list(frame.index[frame["failure"].notna()]) == picked
+    assert "png" in frame["failure"][picked[0]] and math.isnan(frame["score"][picked[0]])
+
+
+# --- bad input, before any work ---------------------------------------------------------------------------------------
+
+
+def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(judge.engine, "_decode", lambda *args: pytest.fail("work began"))
+    bad = [dict(row) for row in rows[:5]]
+    bad[1]["response"] = " "
+    bad[3]["images"] = [str(tmp_path / "none.png")]
+    bad[4]["descriptions"] = ["a", "a", "b"]
+    with pytest.raises(data.CollectionError) as refusal:
+        judge.grade(bad, out=tmp_path / "run", progress=False)
+    message = str(refusal.value)
+    for id in ("item-1", "item-3", "item-4"):
+        assert id in message
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "both"}, "mode='both'"),
+        ({"samples": 0}, "samples=0"),
+        ({"samples": 2}, "all the same"),
+        ({"temperature": -1.0}, "temperature=-1.0"),
+        ({"temperature": math.nan}, "temperature=nan"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": "big"}, "batch_size='big'"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"mode": "score", "temperature": 1.0}, "draws nothing"),
+        ({"top_p": 2.0, "seed": 0.5}, "top_p=2.0.*seed=0.5"),
+    ],
+)
+def test_unsound_options(judge: Judge, rows: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        judge.grade(rows[:2], progress=False, **options)
+
+
+def test_other_bad_arguments(judge: Judge, rows: Any, taught_judge: Path) -> None:
+    with pytest.raises(ValueError, match="items is a str"):
+        judge.grade("scenes")
+    with pytest.raises(ValueError, match="template 'x' is unknown; use one of"):
+        load_judge(taught_judge, template="x")
+    with pytest.raises(ValueError, match="engine 'x' is unknown"):
+        load_judge(taught_judge, engine="x")
+    with pytest.raises(ValueError, match="no judge 'unknown'"):
+        vjudge.load_judge("unknown")
+    with pytest.raises(TypeError, match="no_such_option"):
+        load_judge(taught_judge, device="cpu", no_such_option=1)
+
+
+# --- durable runs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_recorded_and_not_repeated(
+    judge: Judge, rows: Any, graded: pd.DataFrame, tmp_path: Path, monkeypatch: Any
+) -> None:
+    options: dict[str, Any] = {"max_new_tokens": 40, "out": tmp_path / "run", "progress": False}
+    first = judge.grade(rows, **options)
+    same(first, graded)
+    manifest = Run(tmp_path / "run").manifest
+    assert (
+        manifest["judge"] == judge.name
+        and manifest["mode"] == "feedback"
+        and manifest["template"] == "prometheus-vision"
+    )
+    assert manifest["decoding"] == {"max_new_tokens": 40, "temperature": 0.0, "top_p": 1.0, "samples": 1, "seed": 0}
+    assert {len(manifest[name]) for name in ("weights", "settings", "prompts")} == {64}
+    assert set(manifest["versions"]) >= {"vjudge", "torch", "transformers"}
+    monkeypatch.setattr(judge.engine, "_decode", lambda *args: pytest.fail("computed again"))
+    again = judge.grade(rows, **options)
+    pd.testing.assert_frame_equal(again, first, check_exact=True)
+
+
+def test_a_stopped_run_continues_with_the_same_numbers(
+    judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    options: dict[str, Any] = {"max_new_tokens": 40, "batch_size": 7, "progress": False}
+    unbroken = judge.grade(rows[:30], **options)
+    original, calls = judge.engine._decode, []
+
+    def stops(jobs: Any, features: Any, run: Any) -> Any:
+        calls.append(len(jobs))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(jobs, features, run)
+
+    monkeypatch.setattr(judge.engine, "_decode", stops)
+    with pytest.raises(KeyboardInterrupt):
+        judge.grade(rows[:30], out=tmp_path, **options)
+    assert len(Run(tmp_path).verdicts()) == 14
+    same(judge.grade(rows[:30], out=tmp_path, **options), unbroken)
+    assert calls == [7, 7, 7, 7, 7, 2]
+
+
+def test_a_half_written_batch_continues_with_the_same_numbers(judge: Judge, rows: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_new_tokens": 40, "batch_size": 7, "progress": False}
+    unbroken = judge.grade(rows[:20], out=tmp_path, **options)
+    file = tmp_path / "verdicts.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:10]) + lines[10][:33])
+    with pytest.warns(RuntimeWarning, match="33 bytes"):
+        same(judge.grade(rows[:20], out=tmp_path, **options), unbroken)
+    assert sorted(file.read_bytes().splitlines()[:10]) == sorted(line.strip() for line in lines[:10])
+    assert len(file.read_bytes().splitlines()) == 20
+
+
+def test_another_call_is_refused_in_the_same_folder(judge: Judge, clueless: Judge, rows: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"out": tmp_path, "mode": "score", "progress": False}
+    judge.grade(rows[:3], **options)
+    with pytest.raises(RunError, match=r'mode: "score" -> "feedback";.*decoding.max_new_tokens: absent -> 1024;'):
+        judge.grade(rows[:3], out=tmp_path, progress=False)
+    with pytest.raises(RunError, match=r'judge: .*; weights: "'):
+        clueless.grade(rows[:3], **options)
+    with pytest.raises(
+        RunError, match=r'prompts: "[0-9a-f.]+" -> .*collection.fingerprint: .*collection.verdicts: 3 -> 4'
+    ):
+        judge.grade(rows[:4], **options)
+    changed = [*rows[:2], {**rows[2], "gold": 1.0 + rows[2]["gold"] % 5}]
+    with pytest.raises(RunError, match="differs from this call in collection.fingerprint: [^;]*$"):
+        judge.grade(changed, **options)
+    judge.grade(rows[:3], batch_size=1, **options)  # no verdict depends on it
+
+
+KILLS = """
+import json, os, pickle, random, signal, sys, time, warnings
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[4])
+from conftest import make_rows
+from vjudge.judge import load_judge
+from vjudge.runs import Run
+
+folder, out, result = sys.argv[1:4]
+warnings.simplefilter("ignore")
+judge, rows = load_judge(folder, device="cpu"), make_rows(48)
+options = dict(max_new_tokens=14, batch_size=3, temperature=1.0, progress=False)
+sys.stderr = open(os.devnull, "w")
+started = time.monotonic()
+unbroken = judge.grade(rows, **options)
+whole = time.monotonic() - started
+
+reported, kills, random = [], 0, random.Random(0)
+while True:
+    here, there = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(here)
+        append = Run.append
+        def reporting(self, verdicts):
+            append(self, verdicts)
+            os.write(there, "".join(json.dumps([v["id"], v["sample"]]) + "\\n" for v in verdicts).encode())
+        Run.append = reporting
+        judge.grade(rows, out=out, **options)
+        os._exit(0)
+    os.close(there)
+    time.sleep(random.uniform(0.0, whole / 6))
+    finished, status = os.waitpid(child, os.WNOHANG)
+    if not finished:
+        os.kill(child, signal.SIGKILL)
+        finished, status = os.waitpid(child, 0)
+    with open(here) as pipe:
+        reported += [tuple(json.loads(line)) for line in pipe.read().splitlines()]
+    if status == signal.SIGKILL:
+        kills += 1
+    if status == 0 or kills == 200:
+        break
+final = judge.grade(rows, out=out, **options)
+pickle.dump((unbroken, final, reported, kills), open(result, "wb"))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")
+def test_kill_at_random_moments(random_judge: Path, tmp_path: Path) -> None:
+    """Kill a run, again and again until it is through: nothing lost, nothing twice, the same table."""
+    arguments = [str(random_judge), str(tmp_path / "run"), str(tmp_path / "result"), str(Path(__file__).parent)]
+    subprocess.run([sys.executable, "-c", KILLS, *arguments], check=True, timeout=300)
+    unbroken, final, reported, kills = pd.read_pickle(tmp_path / "result")
+    assert kills >= 10
+    assert len(reported) == len(set(reported))  # no verdict was reported as done twice
+    lines = (tmp_path / "run" / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()
+    written = [(line["id"], line["sample"]) for line in map(json.loads, lines)]
+    assert len(written) == len(set(written)) == 48
+    assert set(reported) <= set(written)  # none that was reported is lost
+    same(final, unbroken)
+    assert np.isfinite(final["seconds"]).all()
+
+
+def test_progress_bar_counts_failures(clueless: Judge, rows: Any, capsys: Any) -> None:
+    clueless.grade(rows[:3], max_new_tokens=4, progress=True)
+    shown = capsys.readouterr().err
+    assert "3/3" in shown and "failed=3" in shown

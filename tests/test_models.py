@@ -1,0 +1,207 @@
+"""Choosing a device, refusing what would load wrong, and knowing weights by their content."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from vjudge import models
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def folder(random_judge: Path, tmp_path: Path) -> Path:
+    """A copy of the random judge that a test may damage."""
+    return Path(shutil.copytree(random_judge, tmp_path / "judge"))
+
+
+def edit(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_load(random_judge: Path) -> None:
+    loaded = models.load(random_judge, device="cpu")
+    assert (loaded.device, loaded.dtype, loaded.quantization) == (CPU, torch.float32, None)
+    assert loaded.tokens_per_image == 4 == loaded.model.config.image_seq_length
+    assert loaded.context_length == 1024
+    assert loaded.tokenizer.convert_ids_to_tokens(loaded.image_token_id) == "<image>"
+    assert not loaded.model.training
+    stored = load_file(random_judge / "model.safetensors")
+    name = next(key for key in stored if key.endswith("lm_head.weight"))
+    assert torch.equal(loaded.model.lm_head.weight, stored[name])
+
+
+def test_load_in_another_precision(random_judge: Path) -> None:
+    assert {p.dtype for p in models.load(random_judge, device="cpu", dtype="bfloat16").model.parameters()} == {
+        torch.bfloat16
+    }
+
+
+def fake_gpu(monkeypatch: pytest.MonkeyPatch, *, bfloat16: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16 or including_emulation
+    )
+
+
+def test_automatic_device_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert models.choose_device() == CPU
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert models.choose_device() == torch.device("mps")
+    fake_gpu(monkeypatch, bfloat16=True)
+    assert models.choose_device() == torch.device("cuda")
+    assert models.choose_dtype("auto", CPU) == torch.float32
+    assert models.choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    fake_gpu(monkeypatch, bfloat16=False)  # emulation does not count: it is slower than float16
+    assert models.choose_dtype("auto", torch.device("cuda")) == torch.float16
+    assert models.choose_dtype(torch.float32, torch.device("cuda")) == torch.float32
+
+
+@pytest.mark.parametrize("device", ["cuda:3", "gpu", "mps"])
+def test_absent_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_gpu(monkeypatch, bfloat16=True)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=device.split(":")[0]):
+        models.choose_device(device)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "int8"}, "dtype 'int8' is unknown"),
+        ({"quantization": "4bit"}, "needs a CUDA GPU"),
+        ({"quantization": "2bit"}, "quantization '2bit' is unknown"),
+    ],
+)
+def test_options_that_cannot_be_served(random_judge: Path, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        models.load(random_judge, device="cpu", **options)
+
+
+@pytest.mark.parametrize("name", ["large", "./nowhere", "a/b/c", "/no/such/folder", "two words/x"])
+def test_unknown_name_says_what_exists(name: str) -> None:
+    with pytest.raises(ValueError, match=r"no judge .* one of 'tiny', nor a folder, nor a hub id"):
+        models.locate(name)
+
+
+def test_hub_failure_says_what_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **options: Any) -> str:
+        raise OSError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    with pytest.raises(ValueError, match=r"'some/judge'.*'tiny'.*\(no connection\)"):
+        models.locate("some/judge")
+
+
+def test_hub_checkpoint_is_checked_before_its_weights_and_holds_no_pickle(
+    random_judge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def config(name: str, file: str, revision: str | None = None) -> str:
+        asked.append((file, revision))
+        return str(random_judge / file)
+
+    def snapshot(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append(revision)
+        assert not [pattern for pattern in allow_patterns if pattern.endswith((".bin", ".pt", ".py", "*"))]
+        return str(random_judge)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", config)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert models.locate("some/judge", revision="abc") == random_judge
+    assert asked == [("config.json", "abc"), "abc"]
+    original = tmp_path / "config.json"
+    original.write_text(json.dumps({"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}))
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **options: str(original))
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda *args, **options: pytest.fail("downloaded weights")
+    )
+    with pytest.raises(ValueError, match="original LLaVA layout"):
+        models.locate("some/judge")
+
+
+def test_original_layout_is_refused(folder: Path) -> None:
+    """transformers would accept it and build a 7B model of default sizes."""
+    edit(folder / "config.json", mm_vision_tower="openai/clip-vit-large-patch14-336")
+    with pytest.raises(ValueError, match="original LLaVA layout.*supported is"):
+        models.load(folder, device="cpu")
+
+
+def test_other_families_are_refused(folder: Path) -> None:
+    edit(folder / "config.json", model_type="qwen2_5_vl")
+    with pytest.raises(ValueError, match="model_type 'qwen2_5_vl'.*supported is"):
+        models.load(folder, device="cpu")
+    edit(folder / "config.json", model_type="llava", vision_config={"model_type": "siglip_vision_model"})
+    with pytest.raises(ValueError, match="siglip_vision_model"):
+        models.load(folder, device="cpu")
+
+
+def test_pickled_weights_are_refused(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"only pickled weights \(pytorch_model.bin\)"):
+        models.load(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("config.json", "no config.json"),
+        ("model.safetensors", "holds no weights"),
+        ("preprocessor_config.json", "no preprocessor_config.json"),
+    ],
+)
+def test_incomplete_folder(folder: Path, file: str, message: str) -> None:
+    (folder / file).unlink()
+    with pytest.raises(ValueError, match=message):
+        models.load(folder, device="cpu")
+
+
+@pytest.mark.parametrize("change", ["missing", "unexpected", "mismatched"])
+def test_weights_that_fit_only_in_part(folder: Path, change: str) -> None:
+    """transformers would fill the gap with random numbers and say so in a warning."""
+    weights = load_file(folder / "model.safetensors")
+    name = next(key for key in weights if key.endswith("linear_2.weight"))
+    tensor = weights[name] if change == "unexpected" else weights.pop(name)
+    if change == "unexpected":
+        weights["stray.weight"] = tensor.clone()
+    elif change == "mismatched":
+        weights[name] = tensor[:-1].clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    stray = "stray.weight" if change == "unexpected" else r"\S*linear_2.weight"
+    with pytest.raises(ValueError, match=rf"do not fit its config.json \(1 {change}, such as {stray}\)"):
+        models.load(folder, device="cpu")
+
+
+def test_fingerprint_follows_the_content(folder: Path, random_judge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = models.weights_fingerprint(folder)
+    assert first == models.weights_fingerprint(random_judge)  # the same bytes elsewhere
+    reads: list[Path] = []
+    original = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda self, *args, **options: reads.append(self) or original(self, *args, **options)
+    )
+    assert models.weights_fingerprint(folder) == first and not reads  # unchanged: not read again
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(1, 1))
+    assert models.weights_fingerprint(folder) != first
+    settings = models.settings_fingerprint(folder)
+    edit(folder / "tokenizer_config.json", model_max_length=7)
+    assert models.settings_fingerprint(folder) != settings

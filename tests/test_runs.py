@@ -1,0 +1,227 @@
+"""A run keeps what it was given, through torn lines, full disks and second writers."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vjudge.runs import Run, RunError
+
+MANIFEST = {"judge": "tiny", "decoding": {"seed": 0, "temperature": 0.0}, "note": {"started": "today"}}
+
+
+def verdict(id: str, sample: int = 0, **values: Any) -> dict[str, Any]:
+    return {"id": id, "sample": sample, "score": 3.0, **values}
+
+
+def test_values_come_back_exactly(tmp_path: Path) -> None:
+    values = {
+        "score": float("nan"),
+        "expected_score": 0.1 + 0.2,
+        "tiny": 5e-324,
+        "numpy": np.float64(1 / 3),
+        "count": np.int64(7),
+        "probabilities": {1: math.pi, 2: np.float32(0.1).item()},
+        "raw": 'line\nbreak \u2028 "quoted" \udce9 ☃\0',
+        "failure": None,
+    }
+    with Run(tmp_path / "run").open(MANIFEST) as run:
+        run.append([verdict("a", **values)])
+    (back,) = Run(tmp_path / "run").verdicts()
+    assert back["score"] is None
+    assert back["expected_score"] == 0.1 + 0.2 and back["tiny"] == 5e-324 and back["numpy"] == 1 / 3
+    assert back["probabilities"] == {"1": math.pi, "2": np.float32(0.1).item()}
+    assert back["raw"] == values["raw"] and back["failure"] is None and back["count"] == 7
+
+
+def test_a_run_continues(tmp_path: Path) -> None:
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a"), verdict("a", 1)])
+    with Run(tmp_path).open({**MANIFEST, "note": {"started": "tomorrow"}}) as run:
+        assert list(run.done) == [("a", 0), ("a", 1)]
+        run.append([verdict("b")])
+    assert [v["id"] for v in Run(tmp_path).verdicts()] == ["a", "a", "b"]
+    assert Run(tmp_path).manifest["note"] == {"started": "today"}
+
+
+def test_a_verdict_is_never_written_twice(tmp_path: Path) -> None:
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a")])
+        before = (tmp_path / "verdicts.jsonl").read_bytes()
+        for again in ([verdict("a")], [verdict("b"), verdict("b")]):
+            with pytest.raises(ValueError, match="already"):
+                run.append(again)
+    assert (tmp_path / "verdicts.jsonl").read_bytes() == before
+
+
+def test_every_torn_end_is_cut_off_and_said(tmp_path: Path) -> None:
+    """Cut the file at every byte, as a kill may: whole lines stay, the torn one goes."""
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("é1"), verdict("é2")])
+    file = tmp_path / "verdicts.jsonl"
+    whole = file.read_bytes()
+    first = whole.index(b"\n") + 1
+    for size in range(len(whole)):
+        file.write_bytes(whole[:size])
+        expected = [] if size < first else ["é1"]
+        assert [v["id"] for v in Run(tmp_path).verdicts()] == expected
+        run = Run(tmp_path)
+        if size in (0, first):
+            run.open(MANIFEST)
+        else:
+            with pytest.warns(
+                RuntimeWarning, match=f"{size - (first if size > first else 0)} bytes of an unfinished verdict"
+            ):
+                run.open(MANIFEST)
+        with run:
+            assert [key[0] for key in run.done] == expected
+            run.append([verdict("next")])
+        assert [v["id"] for v in Run(tmp_path).verdicts()] == [*expected, "next"]
+
+
+def test_blocks_that_a_power_cut_left_empty(tmp_path: Path) -> None:
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a")])
+    with (tmp_path / "verdicts.jsonl").open("ab") as file:
+        file.write(b"\0" * 100 + b"\n" + b"\0" * 50)
+    with pytest.warns(RuntimeWarning, match="151 bytes"), Run(tmp_path).open(MANIFEST) as run:
+        assert list(run.done) == [("a", 0)]
+
+
+def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a"), verdict("b")])
+    file = tmp_path / "verdicts.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"{oops\n" + lines[1])
+    with pytest.raises(RunError, match="line 1: not a verdict"):
+        Run(tmp_path).open(MANIFEST)
+    file.write_bytes(lines[0] + lines[0])
+    with pytest.raises(RunError, match="line 2.*twice"):
+        Run(tmp_path).open(MANIFEST)
+    assert file.read_bytes() == lines[0] + lines[0]
+
+
+def test_another_manifest_is_refused_and_each_difference_named(tmp_path: Path) -> None:
+    Run(tmp_path).open(MANIFEST).close()
+    changed = {"judge": "other", "decoding": {"seed": 1, "temperature": 0.0}, "extra": [1, 2]}
+    with pytest.raises(RunError) as refusal:
+        Run(tmp_path).open(changed)
+    message = str(refusal.value)
+    assert 'judge: "tiny" -> "other"; decoding.seed: 0 -> 1; extra: absent -> [1, 2]' in message
+    assert "temperature" not in message and "note" not in message
+    assert "another folder" in message
+    Run(tmp_path).open(MANIFEST).close()  # the refusal left the run usable
+
+
+def test_folders_of_something_else_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(RunError, match=r"other files and no run \(thesis.tex\)"):
+        Run(tmp_path).open(MANIFEST)
+    assert sorted(os.listdir(tmp_path)) == ["thesis.tex"]
+    (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
+    with pytest.raises(RunError, match="not a run of this vjudge"):
+        Run(tmp_path).open(MANIFEST)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(RunError, match="can't be read"):
+        Run(tmp_path).open(MANIFEST)
+    with pytest.raises(RunError, match="holds no run"):
+        _ = Run(tmp_path / "empty").manifest
+
+
+def test_a_start_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / "run.lock").touch()
+    (tmp_path / "manifest.json.new").write_text('{"for')
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a")])
+    assert Run(tmp_path).manifest["judge"] == "tiny"
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="can't be written"):
+        Run(tmp_path / "file" / "run").open(MANIFEST)
+
+
+def test_a_disk_without_room_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 10**6, 10**6))
+    with pytest.raises(RunError, match=r"1.0 MB free, and 1000 verdicts may take 4.1 MB"):
+        Run(tmp_path).open(MANIFEST, expected=1000)
+    Run(tmp_path).open(MANIFEST, expected=100).close()
+
+
+def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+
+    def full(descriptor: int, data: Any) -> int:
+        if len(data) > 10:
+            return write(descriptor, data[: len(data) // 2])  # a short write, then nothing fits
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a")])
+        before = (tmp_path / "verdicts.jsonl").read_bytes()
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(RunError, match="the disk is full; 1 verdicts are saved"):
+            run.append([verdict("b"), verdict("c")])
+        assert (tmp_path / "verdicts.jsonl").read_bytes() == before
+        monkeypatch.setattr(os, "write", write)
+        run.append([verdict("b")])  # room again: the same object goes on
+    assert [v["id"] for v in Run(tmp_path).verdicts()] == ["a", "b"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no file size limit to set on Windows")
+def test_a_real_limit_on_the_file(tmp_path: Path) -> None:
+    """The system itself refuses the write, in the middle of a line."""
+    code = f"""
+import resource, signal
+from vjudge.runs import Run, RunError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with Run({str(tmp_path)!r}).open({{}}) as run:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+    written = 0
+    try:
+        for n in range(1000):
+            run.append([{{"id": str(n), "sample": 0, "raw": "x" * 70}}])
+            written += 1
+    except RunError as error:
+        print(written, error)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    written = int(shown.split()[0])
+    assert "the disk is full" in shown and 0 < written < 1000
+    data = (tmp_path / "verdicts.jsonl").read_bytes()
+    assert data.endswith(b"\n") and len(Run(tmp_path).verdicts()) == written
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no lock on Windows")
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from vjudge.runs import Run
+with Run({str(tmp_path)!r}).open({json.dumps({"judge": "tiny"})}):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(RunError, match=rf"written by another process \(number {holder.pid}\)"):
+        Run(tmp_path).open({"judge": "tiny"})
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    Run(tmp_path).open({"judge": "tiny"}).close()  # the system let go with the process
+    with Run(tmp_path).open({"judge": "tiny"}), pytest.raises(RunError, match="another process"):
+        Run(tmp_path).open({"judge": "tiny"})
