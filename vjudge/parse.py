@@ -21,7 +21,7 @@ _OUT_OF = re.compile(rf"[ \t*_]*(?:/|out of)[ \t*_]*({_NUMBER})(?![\w%])", re.IG
 # "4th", "80%", "4.5.1": the number is part of something else.
 _GLUED = re.compile(r"[\w%]|\.[0-9]")
 # "4-5", "4 or 5", "4, 5", "4 5": more than one number offered as the score.
-_SECOND = re.compile(r"[ \t*_]*(?:[-\u2010-\u2015~,;&|/]|to\b|or\b|and\b)?[ \t*_]*[0-9]", re.IGNORECASE)
+_SECOND = re.compile(r"[ \t*_]*(?:(?:[-\u2010-\u2015~,;&|/]|to\b|or\b|and\b)[ \t*_]*)?[0-9]", re.IGNORECASE)
 _PREFIX = re.compile(r"\s*(?:#+[ \t]*)?(?:\*\*)?feedback(?:\*\*)?:(?:\*\*)?\s*", re.IGNORECASE)
 
 
