@@ -263,6 +263,9 @@ def test_validate_names_every_bad_row_with_its_remedy(folder: Path) -> None:
         row("m", images="gone.png"),
         row("n", images=[None], descriptions=None),
         row("o", images=[good], gold="3.5", reference_answer=None),
+        row("p", images=[good], human_scores=[4, None, "good"]),
+        row("r", images=5),
+        row("q", images=[good], lowest="zero"),
     ]
     with pytest.raises(CollectionError) as error:
         validate(rows)
@@ -283,9 +286,12 @@ def test_validate_names_every_bad_row_with_its_remedy(folder: Path) -> None:
         (12, "images"),
         (13, "descriptions"),
         (13, "images[0]"),
+        (15, "lowest or human_scores"),
+        (16, "images"),
+        (17, "lowest or human_scores"),
     ]
     message = str(error.value)
-    assert message.startswith("13 of 15 rows are bad, with 16 problems:\n")
+    assert message.startswith("16 of 18 rows are bad, with 19 problems:\n")
     for line in (
         "row 1 (id 'a'), id: is the same as row 0's; give every row its own id",
         "does not exist or is not a file; correct the path",

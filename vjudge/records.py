@@ -39,7 +39,7 @@ def as_score(value: Any) -> float:
     except (TypeError, ValueError):
         score = NAN
     if not math.isfinite(score):
-        raise ValueError(f"{value!r} is not a number")
+        raise ValueError(f"{repr(value)[:60]} is not a number")
     return score
 
 

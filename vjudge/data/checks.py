@@ -40,7 +40,7 @@ def validate(items: Any) -> None:
             same = f"is the same as row {first_with[id]}'s"
             problems.append(Problem(index, id, "id", same, "give every row its own id"))
         problems += [Problem(index, id, *fault) for fault in check(row)]
-        if is_missing(row.get("images")) or not len(row["images"]):
+        if plain(row.get("images")) in (None, []):
             imageless.append((index, id))
     if not count:
         raise CollectionError("the collection has no rows; check split= and limit=")
@@ -64,10 +64,8 @@ def fingerprint(items: Any) -> str:
     for row in rows_of(items):
         known = {name: plain(row.get(name)) for name in FEATURES}
         # One meaning, one form: an absent optional column, None and NaN are the same, and so are 4, 4.0 and "4".
-        known["id"], known["group"] = (
-            str(row.get("id")),
-            str(row.get("id") if known["group"] is None else known["group"]),
-        )
+        known["id"] = str(known["id"])
+        known["group"] = known["id"] if known["group"] is None else str(known["group"])
         known["gold"], known["lowest"] = _number(row.get("gold")), _number(row.get("lowest")) or "1"
         known["human_scores"] = [_number(score) for score in known["human_scores"] or ()]
         known["images"] = [image_digest(picture) for picture in known["images"] or ()]
@@ -87,7 +85,14 @@ class _Checks:
             if not isinstance(row.get(field), str) or not row[field].strip():
                 yield field, "is missing or blank", "fill it in or leave the row out"
         levels = plain(row.get("descriptions"))
-        lowest = 1 if is_missing(row.get("lowest")) else int(row["lowest"])
+        lowest = 1
+        try:
+            start = as_score(row.get("lowest"))
+            lowest = 1 if math.isnan(start) else int(start)
+            for score in plain(row.get("human_scores")) or ():
+                as_score(score)
+        except (ValueError, TypeError) as error:
+            yield "lowest or human_scores", str(error), "give numbers, or None where unknown"
         key = repr((row.get("criteria"), levels, lowest))
         if key not in self._rubrics:
             self._rubrics[key] = rubric_faults(row.get("criteria"), levels, lowest=lowest)
