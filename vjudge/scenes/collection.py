@@ -148,7 +148,9 @@ def load(split: str | None = None, limit: int | None = None, seed: int = 0) -> D
     Raises:
         ValueError: for a split that Scenes does not have.
     """
-    from datasets import Dataset, Features, Image, Sequence, Value
+    from datasets import Dataset
+
+    from vjudge.data import FEATURES
 
     split = split or "test"
     if split not in N_IMAGES:
@@ -162,20 +164,4 @@ def load(split: str | None = None, limit: int | None = None, seed: int = 0) -> D
         world.draw(scene, size=IMAGE_SIZE).save(file, format="PNG")
         rows += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
         index += 1
-    text = Value("string")
-    features = Features(
-        {
-            "id": text,
-            "images": Sequence(Image()),
-            "instruction": text,
-            "response": text,
-            "reference_answer": text,
-            "criteria": text,
-            "descriptions": Sequence(text),
-            "gold": Value("float64"),
-            "feedback": text,
-            "human_scores": Sequence(Value("float64")),
-            "group": text,
-        }
-    )
-    return Dataset.from_list(rows[:n_rows], features=features)
+    return Dataset.from_list(rows[:n_rows], features=FEATURES).select_columns(list(FEATURES))

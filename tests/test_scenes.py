@@ -1,0 +1,227 @@
+"""Scenes: right by construction, balanced, and impossible to score without looking at the picture."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from rouge_score import rouge_scorer
+from scipy import stats
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import RidgeCV
+from sklearn.metrics import roc_auc_score
+
+import vjudge as vj
+from vjudge import data, scenes
+from vjudge.scenes import collection, language, world
+from vjudge.scenes.language import ASPECTS, Claim
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, list[dict]]:
+    """Rows without pictures: what the text alone says."""
+    return {
+        split: [row for index in range(n) for row in collection.rows_of(split, index)[1]]
+        for split, n in {"train": 500, "test": 120}.items()
+    }
+
+
+def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
+    """The feedback's "seen" is compared with the scene itself, by a reading of its own, for all aspects."""
+    checked = Counter()
+    for index in range(60):
+        scene, made = collection.rows_of("test", index)
+        for row in made:
+            aspect = scenes.ASPECT_OF[row["criteria"]]
+            verdicts = re.findall(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.", row["feedback"])
+            assert len(verdicts) == 4
+            for _, said, key, seen, verdict in verdicts:
+                if aspect == "count":
+                    kind = "colour" if key in world.COLOURS else "shape"
+                    truth = language.NUMBERS[sum(getattr(thing, kind) == key for thing in scene.things)]
+                elif aspect == "presence":
+                    truth = "present" if tuple(key.split()) in {(t.colour, t.shape) for t in scene.things} else "absent"
+                else:
+                    thing = {thing.place: thing for thing in scene.things}.get(key)
+                    truth = getattr(thing, "shape" if aspect == "position" else aspect) if thing else "empty"
+                assert seen == truth
+                assert (verdict == "correct") == (said == truth)
+                checked[aspect] += 1
+            assert row["gold"] == 5 - sum(v[-1] == "wrong" for v in verdicts)
+    assert set(checked) == set(ASPECTS)
+
+
+def test_the_response_says_what_the_feedback_says_it_says(rows):
+    for row in rows["test"]:
+        for i, said, key in re.findall(r"\((\d)\) said ([\w-]+), (.+?) [\w-]+, (?:correct|wrong)\.", row["feedback"]):
+            clause = re.search(rf"\({i}\) (.*?)\.(?: |$)", row["response"])[1]
+            assert key in clause
+            if said not in ("present", "absent"):
+                assert re.search(rf"\b{said}\b", clause)
+
+
+def test_reference_answers_are_perfect(rows):
+    """Every claim of a reference answer about a place is true of its scene."""
+    seen = 0
+    for index in range(60):
+        scene, made = collection.rows_of("test", index)
+        for row in made:
+            if row["reference_answer"] and scenes.ASPECT_OF[row["criteria"]] == "colour":
+                for clause in re.findall(r"\(\d\) (.*?)\.", row["reference_answer"]):
+                    place = re.search(r"(top|bottom)-(left|right)|top|bottom|left|right|middle", clause)[0]
+                    assert scene.at(place).colour in clause
+                    seen += 1
+    assert seen > 50
+
+
+def test_five_responses_a_case_one_for_each_score(rows):
+    cases = {}
+    for row in rows["test"]:
+        cases.setdefault(row["id"].rsplit("-", 1)[0], []).append(row)
+    for case in cases.values():
+        assert sorted(row["gold"] for row in case) == [1, 2, 3, 4, 5]
+        assert len({(row["instruction"], row["criteria"], row["reference_answer"]) for row in case}) == 1
+
+
+def test_rubrics_are_many_and_their_levels_distinct():
+    rubrics = {language.rubric(aspect, i)[0]: language.rubric(aspect, i)[1] for aspect in ASPECTS.values() for i in range(8)}
+    assert len(rubrics) == 48
+    assert all(len(set(levels)) == 5 for levels in rubrics.values())
+    assert set(rubrics) == set(scenes.ASPECT_OF)
+
+
+def test_length_tells_nothing_about_the_score(rows):
+    gold = np.array([row["gold"] for row in rows["test"]])
+    for measure in (len, lambda text: len(text.split())):
+        lengths = np.array([measure(row["response"]) for row in rows["test"]])
+        assert stats.kruskal(*(lengths[gold == score] for score in range(1, 6))).pvalue > 0.05
+        for threshold in range(2, 6):
+            assert 0.48 <= roc_auc_score(gold >= threshold, lengths) <= 0.52
+
+
+def _overlap(rows: list[dict]) -> np.ndarray:
+    """ROUGE-L F1 of response and reference; rows without a reference keep NaN."""
+    scorer = rouge_scorer.RougeScorer(["rougeL"])
+    return np.array(
+        [
+            scorer.score(row["reference_answer"], row["response"])["rougeL"].fmeasure if row["reference_answer"] else np.nan
+            for row in rows
+        ]
+    )
+
+
+def test_the_text_alone_does_not_give_the_score(rows):
+    """ROUGE-L, and a ridge regression on n-grams with agreement and repetition features, stay below Pearson 0.35."""
+    gold = {split: np.array([row["gold"] for row in made]) for split, made in rows.items()}
+    overlap = _overlap(rows["test"])
+    given = ~np.isnan(overlap)
+    assert 0.35 < given.mean() < 0.65
+    assert abs(stats.pearsonr(overlap[given], gold["test"][given])[0]) <= 0.35
+
+    def clauses(text: str | None) -> list[str]:
+        return re.findall(r"\(\d\) (.*?)\.", text or "")
+
+    def features(row: dict) -> list[float]:
+        mine, reference = clauses(row["response"]), clauses(row["reference_answer"])
+        words = [set(clause.replace("an ", "a ").split()) for clause in reference]
+        agreement = [max((len(set(c.split()) & w) / len(w) for w in words), default=0) for c in mine]
+        last = [clause.split()[-1] for clause in mine]
+        return [max(agreement), float(np.mean(agreement)), len(set(last)), len(set(" ".join(mine).split()))]
+
+    texts = {s: [f"{r['response']} REF {r['reference_answer']} {r['criteria']}" for r in made] for s, made in rows.items()}
+    counter = CountVectorizer(ngram_range=(1, 2), min_df=5, token_pattern=r"[\w-]+")
+    x = {"train": counter.fit_transform(texts["train"]).toarray(), "test": counter.transform(texts["test"]).toarray()}
+    x = {split: np.hstack([x[split], np.array([features(row) for row in made])]) for split, made in rows.items()}
+    model = RidgeCV(alphas=[1, 10, 100, 1000, 10_000]).fit(x["train"], gold["train"])
+    predicted = model.predict(x["test"])
+    assert abs(stats.pearsonr(predicted, gold["test"])[0]) <= 0.35
+    assert abs(stats.pearsonr(predicted[given], gold["test"][given])[0]) <= 0.35
+
+
+def test_splits_hold_combinations_never_seen_in_training():
+    def combinations(split: str) -> list[set[tuple[str, str, str]]]:
+        made = (world.sample(split, 0, index) for index in range(150))
+        return [{(t.shape, t.colour, t.place) for t in scene.things} for scene in made]
+
+    train = set().union(*combinations("train"))
+    assert all(world.split_of(world.Thing(*c[:2], "small", c[2])) == "train" for c in train)
+    for split in ("validation", "test"):
+        for things in combinations(split):
+            unseen = [t for t in things if world.split_of(world.Thing(*t[:2], "small", t[2])) == split]
+            assert 2 * len(unseen) >= len(things)
+            assert not set(unseen) & train
+
+
+def test_counts_cannot_be_guessed():
+    """The four counted words have counts that are uniform on 1-4."""
+    counts = Counter()
+    for index in range(400):
+        scene = world.sample("train", 0, index)
+        counts.update(scene.count(*pair) for pair in scene.counted)
+    assert set(counts) == {1, 2, 3, 4}
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_wrong_values_look_like_right_ones(rows):
+    """The words said in best and in worst responses are distributed alike, aspect by aspect."""
+    for aspect in ASPECTS:
+        said = {5.0: Counter(), 1.0: Counter()}
+        for row in rows["train"]:
+            if row["gold"] in said and scenes.ASPECT_OF[row["criteria"]] == aspect:
+                said[row["gold"]].update(re.findall(r"said ([\w-]+)", row["feedback"]))
+        words = sorted(said[5.0] | said[1.0])
+        assert stats.chi2_contingency([[c[word] for word in words] for c in said.values()]).pvalue > 1e-3, aspect
+
+
+def test_a_seed_is_a_collection():
+    first, again, other = (vj.load_collection("scenes", split="test", limit=20, seed=s) for s in (0, 0, 1))
+    assert data.fingerprint(first) == data.fingerprint(again) != data.fingerprint(other)
+    assert first.column_names[:3] == ["id", "images", "instruction"]
+    data.validate(first)
+    assert len(set(first["id"])) == 20
+    assert len(set(first["group"])) == 2  # ten rows a picture
+
+
+def test_a_longer_limit_extends_the_same_rows():
+    short, long = (vj.load_collection("scenes", split="validation", limit=n) for n in (10, 25))
+    assert short["id"] == long["id"][:10]
+    assert short["response"] == long["response"][:10]
+
+
+def test_an_unknown_split_is_named():
+    with pytest.raises(ValueError, match="'dev'.*train, validation, test"):
+        scenes.load("dev")
+
+
+def test_a_picture_shows_its_things():
+    """Each thing's own colour fills part of its cell; empty cells hold the ground alone."""
+    for index in range(20):
+        scene = world.sample("test", 3, index)
+        pixels = np.asarray(world.draw(scene, size=96), dtype=int)
+        ground = pixels[0, 0]
+        for i, place in enumerate(world.PLACES):
+            row, column = divmod(i, 3)
+            cell = pixels[row * 32 + 1 : row * 32 + 31, column * 32 + 1 : column * 32 + 31]
+            thing = scene.at(place)
+            if thing is None:
+                assert np.abs(cell - ground).max() == 0
+            else:
+                near = np.abs(cell - np.array(world.COLOURS[thing.colour])).max(axis=-1) <= 12
+                assert 0.02 < near.mean() < 0.9
+
+
+def test_length_of_a_case_is_shared():
+    scene = world.sample("train", 9)
+    rows = collection.case(scene, "colour", np.random.default_rng(0))
+    assert len({len(row["response"].split()) for row in rows}) == 1
+
+
+def test_score_counts_the_wrong_claims():
+    claims = [Claim("top", "red", "red"), Claim("left", "red", "blue"), Claim("right", "red", "pink"), Claim("middle", "red", "red")]
+    assert language.score(claims) == 3
+    assert language.feedback(claims) == (
+        "(1) said red, top red, correct. (2) said red, left blue, wrong. (3) said red, right pink, wrong. "
+        "(4) said red, middle red, correct. Two wrong."
+    )
