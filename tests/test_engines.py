@@ -328,6 +328,25 @@ def test_a_small_cache_still_encodes_once_and_changes_nothing(random_judge: Path
         assert one.score_logprobs == pytest.approx(other.score_logprobs, abs=1e-5)
 
 
+def test_the_cache_grows_without_losing_a_token() -> None:
+    """Past several buffers and after a selection of rows, it holds what transformers' own cache holds."""
+    from transformers.cache_utils import DynamicLayer
+
+    from vjudge.engines.cache import STEP, GrowingLayer
+
+    random = torch.Generator().manual_seed(0)
+    ours, theirs, rows = GrowingLayer(), DynamicLayer(), 4
+    for step in range(2 * STEP + 9):
+        states = [torch.randn((rows, 2, 7 if step == 0 else 1, 3), generator=random) for _ in range(2)]
+        held = ours.update(*states), theirs.update(*states)
+        assert all(torch.equal(one, other) for one, other in zip(*held, strict=True))
+        assert ours.get_seq_length() == 7 + step
+        if step in (3, STEP + 5):
+            rows -= 1
+            for layer in (ours, theirs):
+                layer.batch_select_indices(torch.arange(rows) + 1)
+
+
 # --- failures stay in their row ---------------------------------------------------------------------------------------
 
 
@@ -353,6 +372,14 @@ def test_failures_stay_in_their_own_row(random_judge: Path, tmp_path: Path) -> N
     assert "never.png" in found[2].failure
     assert "1 image place(s) and the item 0 image(s)" in found[3].failure
     assert "gone.png" in found[4].failure
+
+
+def test_a_sliver_is_refused_before_it_is_scaled_up(random_engine: TorchEngine) -> None:
+    """Scaled to a short side of 32, one pixel by 70,000 would be 32 by 2.2 million."""
+    prompt = Prompt((IMAGE, "\nWhat is it?"))
+    pictures = [[Image.new("RGB", (70_000, 1))], [Image.new("RGB", (600, 1))]]
+    found = answers(random_engine.generate([prompt] * 2, pictures, max_new_tokens=2, **ASKED))
+    assert "70000 x 1 pixels is too narrow" in found[0].failure and found[1].failure is None
 
 
 def test_an_answer_stops_at_the_context(random_judge: Path) -> None:

@@ -310,7 +310,7 @@ def test_a_run_is_recorded_and_not_repeated(
     assert (
         manifest["judge"] == judge.name
         and manifest["mode"] == "feedback"
-        and manifest["template"] == "prometheus-vision"
+        and manifest["template"]["name"] == "prometheus-vision"
     )
     assert manifest["decoding"] == {"max_new_tokens": 40, "temperature": 0.0, "top_p": 1.0, "samples": 1, "seed": 0}
     assert {len(manifest[name]) for name in ("weights", "settings", "prompts")} == {64}

@@ -234,7 +234,7 @@ class Judge:
         return {
             "judge": self.name,
             "mode": mode,
-            "template": self.template.name,
+            "template": {"name": self.template.name, "fingerprint": self.template.fingerprint()},
             "prompts": digest.hexdigest(),
             "collection": {"fingerprint": collection, "verdicts": len(tasks)},
             "decoding": dict(drawn),

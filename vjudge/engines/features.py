@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from vjudge.images import fingerprint, open_image
+from vjudge.images import MAX_PIXELS, fingerprint, open_image
 from vjudge.models import VisionLanguageModel
 
 ENCODED_TOGETHER = 16  # images; fixed by the plan, because the last bits of a feature depend on its company
@@ -47,18 +47,20 @@ class ImageFeatures:
         self._together: dict[str, tuple[str, ...]] = {}
         self._seen: dict[str, str] = {}
 
-    def register(self, row: int) -> tuple[str, ...]:
+    def register(self, row: int, sources: Sequence[Any]) -> tuple[str, ...]:
         """Look at the images of a row and return their fingerprints.
 
         Raises:
-            ValueError, OSError: one can't be opened.
+            ValueError, OSError: one can't be opened, or is too narrow to be resized.
         """
         keys = []
-        for number, source in enumerate(self.sources[row]):
+        for number, source in enumerate(sources):
             shortcut = _shortcut(source)
             key = self._seen.get(shortcut) if shortcut else None
             if key is None:
-                key = fingerprint(open_image(source))
+                image = open_image(source)
+                self._check_shape(*image.size)
+                key = fingerprint(image)
                 if shortcut:
                     self._seen[shortcut] = key
             self._place.setdefault(key, (row, number))
@@ -105,6 +107,15 @@ class ImageFeatures:
         while len(self._features) > self.capacity:
             self._features.popitem(last=False)
         return taken, {key: self._broken[key] for key in keys if key in self._broken}
+
+    def _check_shape(self, width: int, height: int) -> None:
+        """Refuse a sliver: the tower's input scales the short side up, and the long side with it."""
+        edge = dict(self.model.image_processor.size).get("shortest_edge") or 0
+        if edge * edge * max(width, height) / min(width, height) > MAX_PIXELS:
+            raise ValueError(
+                f"an image of {width} x {height} pixels is too narrow: scaled to a short side of {edge} it would exceed"
+                f" {MAX_PIXELS} pixels; crop it"
+            )
 
     @torch.inference_mode()
     def _encode(self, keys: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import DynamicCache
 
+from vjudge.engines.cache import growing_cache
 from vjudge.engines.decoding import Answer, Decoding, Job, Row, logprobs_of
 from vjudge.engines.encoding import Encoder
 from vjudge.engines.features import ImageFeatures
@@ -146,8 +146,11 @@ class TorchEngine:
         jobs, failed = [], []
         for index, prompt in enumerate(prompts):
             try:
-                ids = self._checked(encode(prompt), prompt, len(images[index]))
-                jobs.append(Job(index, ids, features.register(index), index if seeds is None else seeds[index]))
+                sources = images[index]
+                ids = self._checked(encode(prompt), prompt, len(sources))
+                jobs.append(
+                    Job(index, ids, features.register(index, sources), index if seeds is None else seeds[index])
+                )
             except (ValueError, OSError) as error:
                 failed.append(Answer(index, failure=str(error)))
         if failed := [answer for answer in failed if wanted is None or answer.index in wanted]:
@@ -216,10 +219,10 @@ class TorchEngine:
     @torch.inference_mode()
     def _decode(self, jobs: list[Job], features: Mapping[str, torch.Tensor], run: Decoding) -> list[Answer]:
         """One batch through the model: a left-padded prefill, then a token a step until every row is done."""
-        model, scale = self.model.model, run.scale
+        model, scale, image_token = self.model.model, run.scale, self.model.image_token_id
         inputs, mask = self._inputs(jobs, features)
         position = (mask.cumsum(-1) - 1).clamp(min=0)
-        cache = DynamicCache(config=model.config) if run.max_new_tokens else None
+        cache = growing_cache(model.config) if run.max_new_tokens else None
         score_tokens = torch.tensor(list(scale.tokens.values()), device=inputs.device)
         rows = [Row(job, run, room=self.model.context_length - len(job.ids)) for job in jobs]
         live = rows  # the rows in the batch, by their place in it
@@ -236,7 +239,7 @@ class TorchEngine:
                 .logits[:, -1]
                 .float()
             )
-            logits[:, self.model.image_token_id] = -torch.inf  # an image's place is no word of an answer
+            logits[:, image_token : image_token + 1] = -torch.inf  # an image's place is no word of an answer
             if cache is None:
                 for row, line in zip(rows, logprobs_of(logits, score_tokens), strict=True):
                     row.scored[0] = line
