@@ -38,14 +38,15 @@ def truths(scene: world.Scene, aspect: str, rng: np.random.Generator) -> tuple[l
         keys = counted + (shown + hidden)[:N_CLAIMS]
         claims = [Claim(w, NUMBERS[scene.count(w, k)], NUMBERS[scene.count(w, k)]) for w, k in keys]
     elif aspect == "presence":
-        shown = list(dict.fromkeys(f"{thing.colour} {thing.shape}" for thing in scene.things))
-        rng.shuffle(shown)
+        words = [(w, "colour") for w in world.COLOURS] + [(w, "shape") for w in world.SHAPES]
+        rng.shuffle(words)
+        shown = [w for w, kind in words if scene.count(w, kind)]
+        missing = [w for w, kind in words if not scene.count(w, kind)]
         claims = []
         while len(claims) < 2 * N_CLAIMS:  # a fair coin says whether the next is shown: existence can't be guessed
-            if rng.random() < 0.5 and shown:
-                claims.append(Claim(shown.pop(), "present", "present"))
-            else:
-                claims.append(Claim(_missing(scene, {claim.key for claim in claims}, rng), "absent", "absent"))
+            present = shown and (not missing or rng.random() < 0.5)
+            seen = "present" if present else "absent"
+            claims.append(Claim((shown if present else missing).pop(), seen, seen))
     else:
         attribute = "shape" if aspect == "position" else aspect
         order = rng.permutation(len(scene.things))
@@ -53,18 +54,6 @@ def truths(scene: world.Scene, aspect: str, rng: np.random.Generator) -> tuple[l
             Claim(t.place, getattr(t, attribute), getattr(t, attribute)) for t in (scene.things[i] for i in order)
         ]
     return claims[:N_CLAIMS], claims[N_CLAIMS : 2 * N_CLAIMS]
-
-
-def _missing(scene: world.Scene, taken: set[str], rng: np.random.Generator) -> str:
-    """Name a coloured shape that the scene lacks; mostly one whose colour and shape are both shown, though not together."""
-    while True:
-        if rng.random() < 0.6:
-            colour = scene.things[rng.integers(len(scene.things))].colour
-            shape = scene.things[rng.integers(len(scene.things))].shape
-        else:
-            colour, shape = str(rng.choice(list(world.COLOURS))), str(rng.choice(world.SHAPES))
-        if not scene.has(colour, shape) and f"{colour} {shape}" not in taken:
-            return f"{colour} {shape}"
 
 
 def falsify(scene: world.Scene, aspect: str, claim: Claim, rng: np.random.Generator) -> Claim:

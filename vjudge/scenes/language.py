@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vjudge.scenes.world import COLOURS
+
 N_CLAIMS = 4
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 WRONG_COUNTS = ("None", "One", "Two", "Three", "Four")
@@ -31,7 +33,8 @@ class Claim:
 class Aspect:
     """What a rubric looks at: its noun (singular, plural), instructions, criteria and claim wordings.
 
-    A wording holds `{key}` and `{said}`; presence has a second wording for what is denied, behind a bar.
+    A wording holds `{key}` and `{said}`. Presence has a second wording for what is denied, behind a bar, and `{thing}`, which is
+    the key with an article.
     """
 
     name: str
@@ -232,11 +235,11 @@ ASPECTS = {
                 "Is every statement about what is shown or missing supported by the picture?",
             ),
             (
-                "there is a {key}|there is no {key}",
-                "I can see a {key}|I cannot see a {key}",
-                "a {key} is shown|a {key} is missing",
-                "the picture has a {key}|the picture lacks a {key}",
-                "a {key} is included|a {key} is absent",
+                "the picture has {thing}|the picture lacks {thing}",
+                "I find {thing}|I miss {thing}",
+                "{thing} is shown|{thing} is missing",
+                "{thing} is included|{thing} is absent",
+                "{thing} can be seen|{thing} cannot be seen",
             ),
         ),
     )
@@ -258,8 +261,9 @@ def statement(aspect: Aspect, claims: list[Claim], wording: int) -> str:
     parts = []
     for i, claim in enumerate(claims, start=1):
         form = forms[1] if claim.said == "absent" and len(forms) > 1 else forms[0]
-        parts.append(f"({i}) {form.format(key=claim.key, said=claim.said)}.")
-    return " ".join(parts).replace(" a orange", " an orange")
+        thing = f"something {claim.key}" if claim.key in COLOURS else f"a {claim.key}"
+        parts.append(f"({i}) {form.format(key=claim.key, said=claim.said, thing=thing)}.")
+    return " ".join(parts)
 
 
 def check(i: int, claim: Claim) -> str:

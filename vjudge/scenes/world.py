@@ -61,10 +61,6 @@ class Scene:
         """Return how many things have the colour or shape `word`; `kind` says which of the two it is."""
         return sum(getattr(thing, kind) == word for thing in self.things)
 
-    def has(self, colour: str, shape: str) -> bool:
-        """Say whether a thing of this colour and this shape is in the scene."""
-        return any(thing.colour == colour and thing.shape == shape for thing in self.things)
-
 
 def _split_of_combinations() -> np.ndarray:
     """Assign each (shape, colour, place) to a split: 70 % train, 10 % validation, 20 % test; fixed once and for all."""
