@@ -222,6 +222,25 @@ def test_batched_equals_generate_one_at_a_time(random_engine: TorchEngine, mixed
     assert len(texts) > len(prompts) // 2  # the test would prove little if all answers were the same
 
 
+def test_positions_count_real_tokens(random_engine: TorchEngine, mixed: Any, monkeypatch: Any) -> None:
+    """A shift of all positions hides in rotary attention, yet moves a long prompt past what the model was trained on."""
+    prompts, images = mixed
+    lengths = sorted((len(random_engine.encoder.ids(prompt)) for prompt in prompts), reverse=True)
+    seen: list[tuple[list[int], list[int]]] = []
+    original = type(random_engine.model.model).forward
+
+    def spied(self: Any, **inputs: Any) -> Any:
+        seen.append((inputs["attention_mask"].sum(-1).tolist(), inputs["position_ids"][:, -1].tolist()))
+        return original(self, **inputs)
+
+    monkeypatch.setattr(type(random_engine.model.model), "forward", spied)
+    list(random_engine.generate(prompts, images, max_new_tokens=4, **ASKED))
+    assert seen[0][0] == lengths
+    assert len(seen) == 4
+    for real, last in seen:
+        assert [length - 1 for length in real] == last
+
+
 @pytest.mark.parametrize("batch_size", [1, 3, 5, "auto"])
 def test_batch_size_changes_no_text(random_engine: TorchEngine, mixed: Any, batch_size: Any) -> None:
     prompts, images = mixed
