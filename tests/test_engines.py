@@ -223,7 +223,7 @@ def test_batched_equals_generate_one_at_a_time(random_engine: TorchEngine, mixed
 
 
 def test_positions_count_real_tokens(random_engine: TorchEngine, mixed: Any, monkeypatch: Any) -> None:
-    """Rotary attention hides a shift of all positions, but it moves a long prompt past what the model was trained on."""
+    """Rotary attention hides a shift of all positions, yet it moves long prompts past what the model was trained on."""
     prompts, images = mixed
     lengths = sorted((len(random_engine.encoder.ids(prompt)) for prompt in prompts), reverse=True)
     seen: list[tuple[list[int], list[int]]] = []
