@@ -14,11 +14,18 @@ def test_spot_checks_against_the_papers():
     assert cells["Prometheus-Vision 13B", "Perception-Bench", "pearson"] == 0.832
     assert cells["Fuyu 8B", "Perception-Bench", "spearman"] == 4.29e-06
     assert cells["LLaVA-1.5 13B", "LLaVA-Bench", "pearson"] == -0.005
-    humans = published.results("prometheus-vision", table="human evaluators").set_index(["evaluator", "benchmark"])["value"]
+    humans = published.results("prometheus-vision", table="human evaluators").set_index(["evaluator", "benchmark"])[
+        "value"
+    ]
     assert humans["Prometheus-Vision 13B", "total"] == 0.674
     critics = published.results("llava-critic", table="pointwise").set_index(["evaluator", "benchmark"])["value"]
     assert critics["LLaVA-Critic 72B", "average"] == 0.754
-    assert published.results("llava-critic", table="pairwise", statistic="kendall").set_index("evaluator")["value"]["GPT-4o"] == 0.819
+    assert (
+        published.results("llava-critic", table="pairwise", statistic="kendall").set_index("evaluator")["value"][
+            "GPT-4o"
+        ]
+        == 0.819
+    )
 
 
 def test_every_number_names_its_source_and_stands_once():

@@ -86,7 +86,9 @@ def test_five_responses_a_case_one_for_each_score(rows):
 
 
 def test_rubrics_are_many_and_their_levels_distinct():
-    rubrics = {language.rubric(aspect, i)[0]: language.rubric(aspect, i)[1] for aspect in ASPECTS.values() for i in range(8)}
+    rubrics = {
+        language.rubric(aspect, i)[0]: language.rubric(aspect, i)[1] for aspect in ASPECTS.values() for i in range(8)
+    }
     assert len(rubrics) == 48
     assert all(len(set(levels)) == 5 for levels in rubrics.values())
     assert set(rubrics) == set(scenes.ASPECT_OF)
@@ -106,7 +108,9 @@ def _overlap(rows: list[dict]) -> np.ndarray:
     scorer = rouge_scorer.RougeScorer(["rougeL"])
     return np.array(
         [
-            scorer.score(row["reference_answer"], row["response"])["rougeL"].fmeasure if row["reference_answer"] else np.nan
+            scorer.score(row["reference_answer"], row["response"])["rougeL"].fmeasure
+            if row["reference_answer"]
+            else np.nan
             for row in rows
         ]
     )
@@ -130,7 +134,9 @@ def test_the_text_alone_does_not_give_the_score(rows):
         last = [clause.split()[-1] for clause in mine]
         return [max(agreement), float(np.mean(agreement)), len(set(last)), len(set(" ".join(mine).split()))]
 
-    texts = {s: [f"{r['response']} REF {r['reference_answer']} {r['criteria']}" for r in made] for s, made in rows.items()}
+    texts = {
+        s: [f"{r['response']} REF {r['reference_answer']} {r['criteria']}" for r in made] for s, made in rows.items()
+    }
     counter = CountVectorizer(ngram_range=(1, 2), min_df=5, token_pattern=r"[\w-]+")
     x = {"train": counter.fit_transform(texts["train"]).toarray(), "test": counter.transform(texts["test"]).toarray()}
     x = {split: np.hstack([x[split], np.array([features(row) for row in made])]) for split, made in rows.items()}
@@ -219,7 +225,12 @@ def test_length_of_a_case_is_shared():
 
 
 def test_score_counts_the_wrong_claims():
-    claims = [Claim("top", "red", "red"), Claim("left", "red", "blue"), Claim("right", "red", "pink"), Claim("middle", "red", "red")]
+    claims = [
+        Claim("top", "red", "red"),
+        Claim("left", "red", "blue"),
+        Claim("right", "red", "pink"),
+        Claim("middle", "red", "red"),
+    ]
     assert language.score(claims) == 3
     assert language.feedback(claims) == (
         "(1) said red, top red, correct. (2) said red, left blue, wrong. (3) said red, right pink, wrong. "

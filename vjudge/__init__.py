@@ -24,7 +24,26 @@ _HOMES = {
     "load_collection": "vjudge.data",
     "load_judge": "vjudge.judge",
 }
-_MODULES = ("data", "engines", "images", "judge", "metrics", "models", "parse", "plots", "prompts", "records", "runs")
+_MODULES = (
+    "data",
+    "engines",
+    "images",
+    "judge",
+    "metrics",
+    "models",
+    "parse",
+    "plots",
+    "probes",
+    "prompts",
+    "published",
+    "records",
+    "resampling",
+    "runs",
+    "scenes",
+    "training",
+    "verdicts",
+    "widgets",
+)
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection

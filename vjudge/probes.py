@@ -1,7 +1,7 @@
 """Perturbed collections: the same items with one thing changed, to see whether a judge's scores move as they should.
 
-A judge that looks at the picture must lose its agreement with the truth when the picture is taken away or exchanged. To add a
-perturbation, write one function that takes a collection and returns it changed.
+A judge that looks at the picture must lose its agreement with the truth when the picture is taken away or exchanged.
+To add a perturbation, write one function that takes a collection and returns it changed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def blanked(items: datasets.Dataset, *, colour: tuple[int, int, int] = GREY) -> 
 def swapped(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
     """Give every group of rows (the rows about one image) the images of another group.
 
-    The exchange is one cycle through all groups in random order, so that no group keeps its own images and each group's images
-    are used once.
+    The exchange is one cycle through all groups in random order, so that no group keeps its own images and each
+    group's images are used once.
 
     Args:
         items: a collection with the canonical columns.
@@ -71,7 +71,9 @@ def swapped(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
     groups = list(items["group"])
     unnamed = [index for index, group in enumerate(groups) if group is None]
     if unnamed:
-        raise ValueError(f"group: rows {unnamed[:20]} ({len(unnamed)} in all) name no group; give each image's rows a common name")
+        raise ValueError(
+            f"group: rows {unnamed[:20]} ({len(unnamed)} in all) name no group; give each image's rows a common name"
+        )
     first: dict[str, int] = {}
     for index, group in enumerate(groups):
         first.setdefault(group, index)
@@ -86,6 +88,8 @@ def swapped(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
 
 def _need_images(items: datasets.Dataset) -> None:
     if not isinstance(items, datasets.Dataset):
-        raise ValueError(f"items is a {type(items).__name__}; give a datasets.Dataset, as load_collection or data.canonical make it")
+        raise ValueError(
+            f"items is a {type(items).__name__}; give a datasets.Dataset, as load_collection or data.canonical make it"
+        )
     if "images" not in items.column_names or not any(items.with_format("arrow")["images"].to_pylist()):
         raise ValueError("images: no row has an image, so there is nothing to perturb")

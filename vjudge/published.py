@@ -14,8 +14,8 @@ def results(paper: str, *, table: str | None = None, statistic: str | None = Non
 
     Args:
         paper: "prometheus-vision" or "llava-critic".
-        table: "instruction following" (correlation with GPT-4V's scores) or "human evaluators" of the first; "pointwise" or
-            "pairwise" of the second; all when None.
+        table: "instruction following" (correlation with GPT-4V's scores) or "human evaluators" of the first;
+            "pointwise" or "pairwise" of the second; all when None.
         statistic: such as "pearson"; all when None.
 
     Returns:

@@ -1,9 +1,9 @@
 """Scenes as a collection: cases of five responses, one for each score, with the columns of any rubric collection.
 
-A case is one picture, one instruction and one rubric. Its five responses share wording, claims' places and order and differ in
-what they say there, so that length tells nothing about the score. Wrong values follow the distribution of right ones, so that
-the text alone tells next to nothing either. Half of the cases give a reference answer: a perfect response that mostly speaks of
-other places or things than the response to evaluate.
+A case is one picture, one instruction and one rubric. Its five responses share wording, claims' places and order and
+differ in what they say there, so that length tells nothing about the score. Wrong values follow the distribution of
+right ones, so that the text alone tells next to nothing either. Half of the cases give a reference answer: a perfect
+response that mostly speaks of other places or things than the response to evaluate.
 """
 
 from __future__ import annotations
@@ -24,36 +24,45 @@ CASES_PER_IMAGE = 2
 REFERENCE_RATE = 0.5  # share of cases with a reference answer
 OVERLAP_RATE = 0.1  # share of reference answers that also speak of one of the response's claims
 IMAGE_SIZE = 192  # pixels, width and height
+WORDS = tuple((word, "colour") for word in world.COLOURS) + tuple((word, "shape") for word in world.SHAPES)
 
 
 def truths(scene: world.Scene, aspect: str, rng: np.random.Generator) -> tuple[list[Claim], list[Claim]]:
     """Return true claims for a response (four) and for a reference answer (two to four others), in random order."""
     if aspect == "count":
-        counted = list(scene.counted)
-        words = [(w, "colour") for w in world.COLOURS] + [(w, "shape") for w in world.SHAPES]
-        others = [pair for pair in words if pair not in counted]
-        shown = [pair for pair in others if scene.count(*pair)]
-        hidden = [pair for pair in others if not scene.count(*pair)]
-        rng.shuffle(counted), rng.shuffle(shown), rng.shuffle(hidden)
-        keys = counted + (shown + hidden)[:N_CLAIMS]
-        claims = [Claim(w, NUMBERS[scene.count(w, k)], NUMBERS[scene.count(w, k)]) for w, k in keys]
+        claims = _counts(scene, rng)
     elif aspect == "presence":
-        words = [(w, "colour") for w in world.COLOURS] + [(w, "shape") for w in world.SHAPES]
-        rng.shuffle(words)
-        shown = [w for w, kind in words if scene.count(w, kind)]
-        missing = [w for w, kind in words if not scene.count(w, kind)]
-        claims = []
-        while len(claims) < 2 * N_CLAIMS:  # a fair coin says whether the next is shown: existence can't be guessed
-            present = shown and (not missing or rng.random() < 0.5)
-            seen = "present" if present else "absent"
-            claims.append(Claim((shown if present else missing).pop(), seen, seen))
+        claims = _existences(scene, rng)
     else:
         attribute = "shape" if aspect == "position" else aspect
-        order = rng.permutation(len(scene.things))
-        claims = [
-            Claim(t.place, getattr(t, attribute), getattr(t, attribute)) for t in (scene.things[i] for i in order)
-        ]
+        things = [scene.things[i] for i in rng.permutation(len(scene.things))]
+        claims = [Claim(thing.place, getattr(thing, attribute), getattr(thing, attribute)) for thing in things]
     return claims[:N_CLAIMS], claims[N_CLAIMS : 2 * N_CLAIMS]
+
+
+def _counts(scene: world.Scene, rng: np.random.Generator) -> list[Claim]:
+    """Count the scene's four counted words, then other words, those that are shown first."""
+    counted, others = list(scene.counted), [word for word in WORDS if word not in scene.counted]
+    shown = [word for word in others if scene.count(*word)]
+    hidden = [word for word in others if not scene.count(*word)]
+    for words in (counted, shown, hidden):
+        rng.shuffle(words)
+    numbers = [(word, NUMBERS[scene.count(word, kind)]) for word, kind in counted + (shown + hidden)[:N_CLAIMS]]
+    return [Claim(word, number, number) for word, number in numbers]
+
+
+def _existences(scene: world.Scene, rng: np.random.Generator) -> list[Claim]:
+    """Say of eight colours and shapes whether they are shown; a fair coin decides: existence can't be guessed."""
+    words = list(WORDS)
+    rng.shuffle(words)
+    shown = [word for word, kind in words if scene.count(word, kind)]
+    missing = [word for word, kind in words if not scene.count(word, kind)]
+    claims: list[Claim] = []
+    while len(claims) < 2 * N_CLAIMS:
+        present = shown and (not missing or rng.random() < 0.5)
+        seen = "present" if present else "absent"
+        claims.append(Claim((shown if present else missing).pop(), seen, seen))
+    return claims
 
 
 def falsify(scene: world.Scene, aspect: str, claim: Claim, rng: np.random.Generator) -> Claim:
@@ -111,7 +120,7 @@ def case(scene: world.Scene, aspect_name: str, rng: np.random.Generator) -> list
 
 
 def rows_of(split: str, index: int, seed: int = 0) -> tuple[world.Scene, list[dict[str, Any]]]:
-    """Return scene number `index` of a split and the rows of its cases; each picture's cases look at different aspects."""
+    """Return scene number `index` of a split and the rows of its cases, each about another aspect."""
     scene = world.sample(split, seed, index)
     rng = np.random.default_rng([seed, index, world.SPLITS.index(split), 1])
     rows = []

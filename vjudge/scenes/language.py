@@ -1,7 +1,7 @@
 """The words of Scenes: six aspects, each with instructions, eight rubrics and ways to state a claim.
 
-A response makes four numbered claims; its score is five less the claims that are wrong. Feedback goes through the claims one
-by one, says what was said and what is there, and counts.
+A response makes four numbered claims; its score is five less the claims that are wrong. Feedback goes through the
+claims one by one, says what was said and what is there, and counts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Claim:
 class Aspect:
     """What a rubric looks at: its noun (singular, plural), instructions, criteria and claim wordings.
 
-    A wording holds `{key}` and `{said}`. Presence has a second wording for what is denied, behind a bar, and `{thing}`, which is
-    the key with an article.
+    A wording holds `{key}` and `{said}`. Presence has a second wording for what is denied, behind a bar, and `{thing}`,
+    which is the key with an article.
     """
 
     name: str
@@ -47,23 +47,63 @@ class Aspect:
 
 # How well a response did, lowest score first. {n}: the aspect's noun, {N}: its plural.
 LEVELS = (
-    ("Every {n} given is wrong.", "Three of the four {N} are wrong.", "Two of the four {N} are wrong.",
-     "One of the four {N} is wrong.", "All four {N} are right."),
-    ("None of the {N} agrees with the picture.", "Only one {n} agrees with the picture.", "Half of the {N} agree with the picture.",
-     "Three of the {N} agree with the picture.", "Every {n} agrees with the picture."),
-    ("Four errors: no {n} can be trusted.", "Three errors among the {N}.", "Two errors among the {N}.",
-     "A single error among the {N}.", "No error among the {N}."),
-    ("Entirely false, with four false {N}.", "Mostly false: only one {n} holds.", "Mixed: two {N} hold and two fail.",
-     "Mostly true: only one {n} fails.", "Entirely true, with four true {N}."),
-    ("The answer gets no {n} right.", "The answer gets one {n} right.", "The answer gets two {N} right.",
-     "The answer gets three {N} right.", "The answer gets all four {N} right."),
-    ("Complete failure, with four mistakes.", "Serious failure, with three mistakes.", "Partial success, with two mistakes.",
-     "Near success, with one mistake.", "Complete success, without a mistake."),
-    ("A careful viewer would reject all four {N}.", "A careful viewer would reject three {N}.", "A careful viewer would reject two {N}.",
-     "A careful viewer would reject one {n}.", "A careful viewer would accept all four {N}."),
-    ("Not one correct {n}.", "One correct {n} out of four.", "Two correct {N} out of four.",
-     "Three correct {N} out of four.", "Four correct {N} out of four."),
-)  # fmt: skip
+    (
+        "Every {n} given is wrong.",
+        "Three of the four {N} are wrong.",
+        "Two of the four {N} are wrong.",
+        "One of the four {N} is wrong.",
+        "All four {N} are right.",
+    ),
+    (
+        "None of the {N} agrees with the picture.",
+        "Only one {n} agrees with the picture.",
+        "Half of the {N} agree with the picture.",
+        "Three of the {N} agree with the picture.",
+        "Every {n} agrees with the picture.",
+    ),
+    (
+        "Four errors: no {n} can be trusted.",
+        "Three errors among the {N}.",
+        "Two errors among the {N}.",
+        "A single error among the {N}.",
+        "No error among the {N}.",
+    ),
+    (
+        "Entirely false, with four false {N}.",
+        "Mostly false: only one {n} holds.",
+        "Mixed: two {N} hold and two fail.",
+        "Mostly true: only one {n} fails.",
+        "Entirely true, with four true {N}.",
+    ),
+    (
+        "The answer gets no {n} right.",
+        "The answer gets one {n} right.",
+        "The answer gets two {N} right.",
+        "The answer gets three {N} right.",
+        "The answer gets all four {N} right.",
+    ),
+    (
+        "Complete failure, with four mistakes.",
+        "Serious failure, with three mistakes.",
+        "Partial success, with two mistakes.",
+        "Near success, with one mistake.",
+        "Complete success, without a mistake.",
+    ),
+    (
+        "A careful viewer would reject all four {N}.",
+        "A careful viewer would reject three {N}.",
+        "A careful viewer would reject two {N}.",
+        "A careful viewer would reject one {n}.",
+        "A careful viewer would accept all four {N}.",
+    ),
+    (
+        "Not one correct {n}.",
+        "One correct {n} out of four.",
+        "Two correct {N} out of four.",
+        "Three correct {N} out of four.",
+        "Four correct {N} out of four.",
+    ),
+)
 
 ASPECTS = {
     aspect.name: aspect

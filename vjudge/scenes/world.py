@@ -1,7 +1,7 @@
 """A scene: up to nine coloured things on a three-by-three grid, sampled from a seed and drawn with Pillow.
 
-Every (shape, colour, place) combination belongs to one split. Scenes of the train split hold train combinations only; at
-least half of the things in a validation or test scene are combinations of that split, never seen in training.
+Every (shape, colour, place) combination belongs to one split. Scenes of the train split hold train combinations only;
+at least half of the things in a validation or test scene are combinations of that split, never seen in training.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Thing:
 class Scene:
     """The things of one picture, and the two colours and two shapes that counting questions ask for.
 
-    `counted` holds (word, kind) pairs, kind "colour" or "shape". Their counts are independent and uniform on 1-4, so that no
-    count can be guessed from the text.
+    `counted` holds (word, kind) pairs, kind "colour" or "shape". Their counts are independent and uniform on 1-4, so
+    that no count can be guessed from the text.
     """
 
     things: tuple[Thing, ...]
@@ -95,7 +95,7 @@ def _fill(rng: np.random.Generator, words: list[int], counts: list[int], vocabul
 
 
 def _arrange(rng: np.random.Generator, shapes: list[int], colours: list[int], split: int) -> list[tuple[int, int, int]]:
-    """Pair shapes, colours and places so that the split's rule holds; empty if this order of picking came to a dead end."""
+    """Pair shapes, colours and places by the split's rule; empty if this order of picking came to a dead end."""
     shapes, colours = list(shapes), list(colours)
     places = [int(p) for p in rng.permutation(len(PLACES))]
     combinations: list[tuple[int, int, int]] = []
@@ -173,12 +173,13 @@ def _corners(shape: str) -> list[tuple[float, float]]:
 _OUTLINES = {shape: np.array(_corners(shape)) for shape in SHAPES if shape not in ("circle", "ring")}
 
 
-def draw(scene: Scene, *, size: int = 192, palette: dict[str, tuple[int, int, int]] | None = None) -> Image.Image:
+def draw(scene: Scene, *, size: int = 192, palette: dict[str, tuple[int, ...]] | None = None) -> Image.Image:
     """Draw the scene as an RGB picture of `size` x `size` pixels; the same scene is always the same picture.
 
-    Things are shifted within their cells, turned a little and vary in shade, on a pale ground, all from the scene's seed.
-    `palette` replaces the colours by others (RGB, 0-255), thing by place: pre-training of the tower uses it so that shape is
-    not learned together with colour.
+    Things are shifted within their cells, turned a little and vary in shade, on a pale ground, all from the scene's
+    seed.
+    `palette` replaces the colours by others (RGB, 0-255), thing by place: pre-training of the tower uses it so that
+    shape is not learned together with colour.
     """
     rng = np.random.default_rng([*scene.seed, 7])
     scale = 2  # drawn twice as large, then reduced: smooth edges

@@ -1,7 +1,8 @@
 """The training loop: stages of steps that resume exactly where a kill left them.
 
-A stage's batch for a step depends on the seed and the step alone, never on what was drawn before, so that a resumed run sees
-the same batches as an unbroken one. A checkpoint holds weights, optimiser and the position; it is written aside and renamed.
+A stage's batch for a step depends on the seed and the step alone, never on what was drawn before, so that a resumed
+run sees the same batches as an unbroken one. A checkpoint holds weights, optimiser and the position; it is written
+aside and renamed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,211 @@
+"""What the embedded judge learns from: batches for each stage of its training, made from scenes of the train split.
+
+A batch depends on the seed and the step alone, so that it can be made ahead, in another process, and again after a
+kill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import PreTrainedTokenizerFast
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from vjudge import prompts
+from vjudge.engines.encoding import Encoder
+from vjudge.prompts import IMAGE, Prompt
+from vjudge.records import Item
+from vjudge.scenes import collection, language, world
+from vjudge.scenes.language import NUMBERS, Claim
+from vjudge.training.tokenizer import TEMPLATE, image_token
+
+IMAGE_SIZE, PATCH_SIZE, N_PATCHES = 96, 16, 36
+POOL = 12_000  # pictures of the train split that training draws on
+IGNORED = -100  # label of a token or patch without loss
+EMPTY = "empty"
+VALUES = {"shape": world.SHAPES, "colour": tuple(world.COLOURS), "size": tuple(world.SIZES)}
+KINDS = {"shape": 0.22, "colour": 0.14, "size": 0.12, "count": 0.26, "presence": 0.26}  # statements to check, by share
+HEADS = {
+    "shape": len(world.SHAPES) + 1,  # the last class is "nothing"
+    "colour": len(world.COLOURS) + 1,
+    "size": len(world.SIZES) + 1,
+    "cell": len(world.PLACES),
+    "shape_count": len(NUMBERS),
+    "colour_count": len(NUMBERS),
+}
+
+
+def make_image_processor() -> CLIPImageProcessorPil:
+    """Make CLIP's preprocessing at 96 x 96 pixels."""
+    side = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
+    return CLIPImageProcessorPil(size={"shortest_edge": IMAGE_SIZE}, crop_size=side)
+
+
+class Lessons:
+    """Batches for each stage; a batch depends on the seed and the step alone."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int, *, n_images: int = POOL) -> None:
+        self.tokenizer, self.seed = tokenizer, seed
+        self.encoder = Encoder(tokenizer, image_token_id=image_token(tokenizer), tokens_per_image=N_PATCHES)
+        self.n_images = n_images
+        processor = make_image_processor()
+        self.mean = torch.tensor(processor.image_mean).view(1, 3, 1, 1)
+        self.std = torch.tensor(processor.image_std).view(1, 3, 1, 1)
+        self._cached = lru_cache(maxsize=None)(self._draw)
+        self.scene = lru_cache(maxsize=None)(self._sample)
+
+    def rng(self, stage: int, step: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, 100 + stage, step])
+
+    def _sample(self, index: int) -> world.Scene:
+        return world.sample("train", self.seed + 1, index)  # seed 0 is the collection that users load
+
+    def _draw(self, index: int) -> np.ndarray:
+        return _small(world.draw(self.scene(index), size=collection.IMAGE_SIZE))
+
+    def pixels(self, images: Sequence[np.ndarray]) -> torch.Tensor:
+        """Normalise pictures as the image processor does: (batch, 3, 96, 96), float32."""
+        batch = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 255
+        return (batch - self.mean) / self.std
+
+    def tower(self, step: int, size: int = 64) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Pictures and, for each patch, the classes of its cell. A third of the pictures are in random colours."""
+        rng = self.rng(0, step)
+        images, labels = [], {name: np.full((size, N_PATCHES), IGNORED) for name in HEADS}
+        cells = [(row // 2) * 3 + column // 2 for row in range(6) for column in range(6)]
+        for i in range(size):
+            index = int(rng.integers(self.n_images))
+            scene = self.scene(index)
+            recoloured = rng.random() < 1 / 3
+            if recoloured:
+                palette = {place: tuple(int(v) for v in rng.integers(0, 225, size=3)) for place in world.PLACES}
+                images.append(_small(world.draw(scene, size=collection.IMAGE_SIZE, palette=palette)))
+            else:
+                images.append(self._cached(index))
+            things = [scene.at(place) for place in world.PLACES]
+            for name, values in (
+                ("shape", world.SHAPES),
+                ("colour", tuple(world.COLOURS)),
+                ("size", tuple(world.SIZES)),
+            ):
+                classes = [values.index(getattr(t, name)) if t else len(values) for t in things]
+                if not (recoloured and name == "colour"):
+                    labels[name][i] = [classes[cell] for cell in cells]
+            labels["cell"][i] = cells
+            for kind in ("shape", "colour"):
+                if not (recoloured and kind == "colour"):
+                    alike = [scene.count(getattr(t, kind), kind) if t else IGNORED for t in things]
+                    labels[f"{kind}_count"][i] = [alike[cell] for cell in cells]
+        return self.pixels(images), {name: torch.from_numpy(values) for name, values in labels.items()}
+
+    def claims(self, scene: world.Scene, rng: np.random.Generator, n: int) -> list[Claim]:
+        """Sample statements of all kinds about a scene, half of them right."""
+        made = []
+        for kind in rng.choice(
+            ["shape", "colour", "size", "count", "presence"], size=n, p=[0.22, 0.14, 0.12, 0.26, 0.26]
+        ):
+            if kind == "count":
+                if rng.random() < 0.75:
+                    key, attribute = scene.counted[rng.integers(len(scene.counted))]
+                else:
+                    attribute = "colour" if rng.random() < 0.5 else "shape"
+                    key = str(rng.choice(list(world.COLOURS) if attribute == "colour" else world.SHAPES))
+                seen, values = NUMBERS[scene.count(key, attribute)], NUMBERS[: world.MOST_ALIKE + 1]
+            elif kind == "presence":
+                claim = collection.truths(scene, "presence", rng)[0][0]
+                key, seen, values = claim.key, claim.seen, ("present", "absent")
+            else:
+                key = str(rng.choice(world.PLACES))
+                thing = scene.at(key)
+                values = VALUES[str(kind)]
+                seen = getattr(thing, str(kind)) if thing else EMPTY
+            said = seen if rng.random() < 0.5 and seen != EMPTY else str(rng.choice([v for v in values if v != seen]))
+            made.append(Claim(key, said, seen))
+        return made
+
+    def describe(self, step: int, size: int = 16, n_checks: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Pictures followed by feedback on random statements; loss on what is seen and on verdicts alone."""
+        rng = self.rng(1, step)
+        question = Prompt((TEMPLATE.conversation.opening, IMAGE, "\n", TEMPLATE.conversation.closing))
+        rows, images = [], []
+        for _ in range(size):
+            index = int(rng.integers(self.n_images))
+            scene = self.scene(index)
+            images.append(self._cached(index))
+            ids = self.encoder.ids(question)
+            labels = [IGNORED] * len(ids)
+            for _ in range(n_checks):
+                more, marks = self.checked(self.claims(scene, rng, language.N_CLAIMS))
+                ids, labels = ids + more, labels + marks
+            rows.append((ids, labels))
+        return (*self.pad(rows), self.pixels(images))
+
+    def drill(self, step: int, size: int = 64) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """Feedback on random statements without a picture; loss on verdicts alone: comparing and counting."""
+        rng = self.rng(2, step)
+        rows = []
+        for _ in range(size):
+            scene = self.scene(int(rng.integers(self.n_images)))
+            ids, labels = self.checked(self.claims(scene, rng, language.N_CLAIMS), seen=False)
+            rows.append((ids, labels))
+        return (*self.pad(rows), None)
+
+    def checked(self, claims: list[Claim], seen: bool = True) -> tuple[list[int], list[int]]:
+        """Encode feedback on claims as ids and labels; labelled are what is seen (if `seen`) and every verdict."""
+        ids: list[int] = []
+        labels: list[int] = []
+
+        def add(text: str, labelled: bool) -> None:
+            new = self.encoder.text_ids(text)
+            ids.extend(new)
+            labels.extend(new if labelled else [IGNORED] * len(new))
+
+        for i, claim in enumerate(claims, start=1):
+            add(f" ({i}) said {claim.said}, {claim.key}", False)
+            add(f" {claim.seen}", seen)
+            add(",", False)
+            add(f" {'correct' if claim.right else 'wrong'}", True)
+            add(".", False)
+        wrong = sum(not claim.right for claim in claims)
+        score = language.score(claims)
+        add(f" {language.WRONG_COUNTS[wrong]}", True)
+        add(" wrong. So the overall score is", False)
+        add(f" {score}", True)
+        add(f".\n{TEMPLATE.marker}", False)
+        add(f" {score}", True)
+        return ids, labels
+
+    def judge(self, step: int, size: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Items of the train split in the judge's template; loss on feedback, score and end alone."""
+        rng = self.rng(3, step)
+        rows, images = [], []
+        for _ in range(size):
+            index = int(rng.integers(self.n_images))
+            scene = self.scene(index)
+            row = collection.case(scene, str(rng.choice(list(language.ASPECTS))), rng)[0]
+            images.append(self._cached(index))
+            item = Item.from_row({"id": "train", "images": ["picture"], **row})
+            ids = self.encoder.ids(TEMPLATE.render(item))
+            answer = self.encoder.text_ids(" " + prompts.target(row["feedback"], int(row["gold"])))
+            answer.append(self.tokenizer.eos_token_id)
+            rows.append((ids + answer, [IGNORED] * len(ids) + answer))
+        return (*self.pad(rows), self.pixels(images))
+
+    def pad(self, rows: Sequence[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pad on the right: ids and labels, (batch, longest)."""
+        longest = max(len(ids) for ids, _ in rows)
+        ids = torch.full((len(rows), longest), self.tokenizer.pad_token_id)
+        labels = torch.full((len(rows), longest), IGNORED)
+        for i, (row, marks) in enumerate(rows):
+            ids[i, : len(row)] = torch.tensor(row)
+            labels[i, : len(marks)] = torch.tensor(marks)
+        return ids, labels
+
+
+def _small(image: Image.Image) -> np.ndarray:
+    """Reduce a picture to the tower's size as the image processor does."""
+    return np.asarray(image.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BICUBIC))
