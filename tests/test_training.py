@@ -1,0 +1,165 @@
+"""Training: exact resumption, losses on the right tokens, and pixels as the judge will see them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vjudge import prompts
+from vjudge.records import Item
+from vjudge.scenes import collection, language, world
+from vjudge.training import lessons, tiny
+from vjudge.training.loop import CHECKPOINT, LOG, Stage, train
+from vjudge.training.tokenizer import TEMPLATE, make_tokenizer, phrases
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer(60)
+
+
+@pytest.fixture(scope="module")
+def data(tokenizer) -> lessons.Lessons:
+    return lessons.Lessons(tokenizer, seed=5, n_images=40)
+
+
+class Killed(Exception):
+    pass
+
+
+def _two_stages(module: nn.Linear, *, fail_at: int | None = None) -> list[Stage]:
+    """Two stages of a regression; `fail_at` counts steps over both."""
+    seen = [0]
+
+    def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        rng = np.random.default_rng([3, step])
+        x = torch.from_numpy(rng.normal(size=(8, 4))).float()
+        return x, x.sum(1, keepdim=True)
+
+    def loss(made: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, dict[str, float]]:
+        seen[0] += 1
+        if seen[0] == fail_at:
+            raise Killed
+        return (module(made[0]) - made[1]).square().mean(), {"seen": 1.0}
+
+    weights = list(module.parameters())
+    return [
+        Stage("first", 20, 1e-2, batch, loss, weights, warmup=3),
+        Stage("second", 15, 5e-3, batch, loss, weights[:1], warmup=3),
+    ]
+
+
+def _train(folder, *, fail_at: int | None = None) -> nn.Linear:
+    torch.manual_seed(0)
+    module = nn.Linear(4, 1)
+    options = {"log_every": 5, "checkpoint_every": 4, "workers": 0}
+    train(module, _two_stages(module, fail_at=fail_at), folder, **options)
+    return module
+
+
+@pytest.mark.parametrize("fail_at", [1, 4, 5, 12, 20, 21, 27, 35])
+def test_a_killed_training_resumes_to_the_same_weights_and_log(tmp_path, fail_at):
+    whole = _train(tmp_path / "whole")
+    with pytest.raises(Killed):
+        _train(tmp_path / "cut", fail_at=fail_at)
+    resumed = _train(tmp_path / "cut")
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(weight, resumed.state_dict()[name]), name
+
+    def entries(folder: str) -> list[dict]:
+        lines = (tmp_path / folder / LOG).read_text().splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+    assert entries("cut") == entries("whole")
+    assert len(entries("whole")) == 4 + 3
+
+
+def test_a_stage_trains_its_own_parameters_alone(tmp_path):
+    module = nn.Linear(4, 1)
+    before = module.bias.detach().clone()
+    stages = _two_stages(module)[1:]
+    train(module, stages, tmp_path, workers=0)
+    assert torch.equal(module.bias, before)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_checkpoint(tmp_path):
+    module = nn.Linear(1, 1)
+
+    def loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        return module(torch.ones(1, 1)).sum() * (float("nan") if step == 7 else 1.0), {}
+
+    stage = Stage("only", 10, 1e-2, lambda step: step, loss, list(module.parameters()))
+    with pytest.raises(FloatingPointError, match="stage only, step 7"):
+        train(module, [stage], tmp_path, checkpoint_every=5, workers=0)
+    state = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    assert state["step"] == 5
+    assert all(torch.isfinite(weight).all() for weight in state["module"].values())
+
+
+def test_the_judge_is_trained_on_exactly_the_published_target(data, tokenizer):
+    """Decoded, the labelled tokens are the target and the end; what comes before them is the prompt."""
+    ids, labels, _ = data.judge(2)
+    rng = data.rng(3, 2)
+    for row, marks in zip(ids, labels, strict=True):
+        scene = data.scene(int(rng.integers(data.n_images)))
+        made = collection.case(scene, str(rng.choice(list(language.ASPECTS))), rng)[0]
+        target = prompts.target(made["feedback"], int(made["gold"]))
+        trained = marks[marks != lessons.IGNORED]
+        assert tokenizer.decode(trained) == f" {target}</s>"
+        start = int((marks != lessons.IGNORED).nonzero()[0])
+        item = Item.from_row({"id": "x", "images": ["picture"], **made})
+        assert row[:start].tolist() == data.encoder.ids(TEMPLATE.render(item))
+        assert row[start : start + len(trained)].tolist() == trained.tolist()
+        assert (row[start + len(trained) :] == tokenizer.pad_token_id).all()
+
+
+def test_checks_are_trained_on_what_is_seen_and_on_verdicts(data, tokenizer):
+    claims = [language.Claim("top", "red", "blue")] * 3 + [language.Claim("left", "two", "two")]
+    ids, labels = data.checked(claims)
+    feedback = language.feedback(claims)
+    assert tokenizer.decode(ids) == " " + prompts.target(feedback, 2)
+    trained = [token for token in labels if token != lessons.IGNORED]
+    assert tokenizer.decode(trained) == " blue wrong" * 3 + " two correct Three 2 2"
+    blind = [token for token in data.checked(claims, seen=False)[1] if token != lessons.IGNORED]
+    assert tokenizer.decode(blind) == " wrong" * 3 + " correct Three 2 2"
+
+
+def test_pixels_equal_the_image_processors(data):
+    """What is trained on is what grading will feed: the same resizing and normalisation."""
+    picture = world.draw(data.scene(3), size=collection.IMAGE_SIZE)
+    expected = lessons.make_image_processor()(picture, return_tensors="pt")["pixel_values"]
+    assert torch.allclose(data.pixels([data._cached(3)]), expected, atol=1e-6)
+
+
+def test_fixed_phrases_are_one_token_and_the_marker_is_no_special(tokenizer):
+    for phrase in phrases():
+        assert len(tokenizer.encode(phrase, add_special_tokens=False)) == 1
+    assert "[RESULT]" in tokenizer.decode(tokenizer.encode("a [RESULT] 3"), skip_special_tokens=True)
+    for score in range(1, 6):
+        assert len(tokenizer.encode(f" {score}", add_special_tokens=False)) == 1
+
+
+def test_patch_labels_describe_the_patchs_cell(data):
+    pixels, labels = data.tower(0, size=6)
+    assert pixels.shape == (6, 3, lessons.IMAGE_SIZE, lessons.IMAGE_SIZE)
+    assert labels["cell"][0, [0, 1, 6, 7]].tolist() == [0] * 4  # the top-left cell's four patches
+    assert labels["cell"][0, 35] == 8
+    empty = labels["shape"] == len(world.SHAPES)
+    assert torch.equal(labels["shape_count"] == lessons.IGNORED, empty)
+
+
+def test_a_few_steps_learn_and_save_a_judge_that_loads(tmp_path, tokenizer, data):
+    """The whole recipe at its smallest: every stage runs, the folder loads, and a judge can be asked."""
+    import vjudge as vj
+
+    trainee = tiny.Trainee(tiny.make_model(tokenizer, seed=0))
+    steps = {"tower": 2, "describe": 2, "judge": 2}
+    train(trainee, tiny.stages(trainee, data, steps), tmp_path / "run", workers=0)
+    tiny.save(trainee, tokenizer, tmp_path / "judge")
+    judge = vj.load_judge(tmp_path / "judge")
+    run = judge.grade(vj.load_collection("scenes", split="validation", limit=3), mode="score", progress=False)
+    assert run["expected_score"].between(1, 5).all()
