@@ -85,8 +85,8 @@ bench: setup  ## speed and memory, as ratios within one run
 lab: setup  ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks
 
-tiny: setup  ## train the embedded judge from nothing
-	@$(BIN)/python -m vjudge.training.tiny
+tiny: setup  ## train the embedded judge from nothing into outputs/tiny-training/judge, or go on where it was cut off
+	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-training --precision bfloat16
 
 lock:  ## resolve pyproject.toml afresh into requirements.lock (Python 3.11; TORCH=x.y.z for another torch)
 	@rm -rf .venv-lock

@@ -7,15 +7,14 @@ learn to check statements about a picture (image description); then to judge, wi
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional
 from transformers import (
@@ -27,6 +26,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from vjudge.training import card
 from vjudge.training.lessons import HEADS, IGNORED, IMAGE_SIZE, N_PATCHES, PATCH_SIZE, Lessons, make_image_processor
 from vjudge.training.loop import LOG, Stage, train
 from vjudge.training.tokenizer import CONTEXT, image_token, make_tokenizer
@@ -168,35 +168,34 @@ def save(trainee: Trainee, tokenizer: PreTrainedTokenizerFast, folder: Path) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train the embedded judge from nothing, or go on where a training was cut off."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    """Train the embedded judge from nothing, or go on where a training was cut off; OUT/judge is the result."""
+    parser = argparse.ArgumentParser(prog="python -m vjudge.training.tiny", description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints, log and the trained judge")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--tokenizer", type=Path, help="take this folder's tokenizer instead of training one")
+    parser.add_argument("--threads", type=int, default=1, help="more than one pays only on idle cores")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of matrix products")
     for name, n in STEPS.items():
         parser.add_argument(f"--{name}-steps", type=int, default=n)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     steps = {name: getattr(options, f"{name}_steps") for name in STEPS}
-    source = options.tokenizer or (options.out / "tokenizer" if (options.out / "tokenizer").exists() else None)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(source) if source else make_tokenizer()
-    tokenizer.save_pretrained(options.out / "tokenizer")
+    stored = options.out / "tokenizer"
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(stored) if stored.exists() else make_tokenizer()
+    tokenizer.save_pretrained(stored)
     trainee = Trainee(make_model(tokenizer, options.seed))
     trainee.model.set_attn_implementation("eager")  # on a CPU, faster to train at these lengths than the fused kernel
-    lessons = Lessons(tokenizer, options.seed)
-    began = time.monotonic()
     train(
         trainee,
-        stages(trainee, lessons, steps),
+        stages(trainee, Lessons(tokenizer, options.seed), steps),
         options.out,
         precision=options.precision,
         after_stage=lambda name: save(trainee, tokenizer, options.out / name),
     )
-    shutil.copy(options.out / LOG, options.out / "judge" / LOG)
-    facts = {"seed": options.seed, "steps": steps, "torch": torch.__version__, "python": platform.python_version()}
-    print(json.dumps({**facts, "seconds_this_call": round(time.monotonic() - began)}))
+    judge = options.out / "judge"
+    shutil.copy(options.out / LOG, judge / LOG)
+    words = [f"--{name.replace('_', '-')} {value}" for name, value in vars(options).items() if name != "out"]
+    facts = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    card.write(judge, command=f"{parser.prog} --out OUT {' '.join(words)}", facts=facts)
 
 
 if __name__ == "__main__":
