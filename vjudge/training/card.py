@@ -95,9 +95,9 @@ From nothing, on pictures of the train split, by `vjudge.training.tiny`:
 
 {", ".join(f"{name}: {value}" for name, value in facts.items())}.
 
-Stages, and seconds since the start when each ended: {stages}. The log is `{LOG}`. First the vision tower alone names what
-each patch shows and counts its like; then it is frozen, and projector and decoder learn to check statements about a
-picture; then to judge, with the loss on feedback and score alone.
+Stages, and seconds since the start when each ended: {stages}. The log is `{LOG}`. First the vision tower alone names
+what each patch shows and counts its like; then it is frozen, and projector and decoder learn to check statements about
+a picture; then to judge, with the loss on feedback and score alone.
 
 ## Evaluation
 
