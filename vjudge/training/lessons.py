@@ -34,8 +34,8 @@ HEADS = {
     "colour": len(world.COLOURS) + 1,
     "size": len(world.SIZES) + 1,
     "cell": len(world.PLACES),
-    "shape_count": len(NUMBERS),
     "colour_count": len(NUMBERS),
+    "shape_count": len(NUMBERS),
 }
 
 
@@ -75,7 +75,8 @@ class Lessons:
     def tower(self, step: int, size: int = 64) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Pictures and, for each patch, the classes of its cell. A third of the pictures are in random colours."""
         rng = self.rng(0, step)
-        images, labels = [], {name: np.full((size, N_PATCHES), IGNORED) for name in HEADS}
+        names = (*VALUES, "cell", "shape_count", "colour_count")
+        images, labels = [], {name: np.full((size, N_PATCHES), IGNORED) for name in names}
         cells = [(row // 2) * 3 + column // 2 for row in range(6) for column in range(6)]
         for i in range(size):
             index = int(rng.integers(self.n_images))
