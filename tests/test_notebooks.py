@@ -1,0 +1,147 @@
+"""Notebooks keep to their skeleton, their stored outputs are clean, and the light ones run from top to bottom."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+EMBEDDED_JUDGE = FOLDER.parent / "vjudge/assets/tiny/model.safetensors"
+SMALL = {"LIMIT": 30, "N_RESAMPLES": 200}
+"""Parameters that make a notebook light; those that a notebook has are set."""
+RUN = ("01_inspect_data", "03_correlation")
+BADGE = "https://colab.research.google.com/github/vjudge/vjudge/blob/main/notebooks/{}.ipynb"
+VOLATILE = {"papermill", "execution", "widgets", "collapsed", "scrolled"}
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture
+def notebook(path):
+    return nbformat.read(path, as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def tree(cell):
+    return ast.parse(TransformerManager().transform_cell(cell.source))
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+def test_format_is_valid_and_a_kernel_can_start(notebook):
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert notebook.metadata.kernelspec.language == "python"
+
+
+def test_opening_has_badge_title_question_and_needs(path, notebook):
+    opening = notebook.cells[0]
+    assert opening.cell_type == "markdown"
+    assert opening.source.startswith("[![Open in Colab]") and BADGE.format(path.stem) in opening.source
+    assert re.search(r"^# \S", opening.source, re.M), "a title"
+    assert re.search(r"\*\*[^*]+\?\*\*", opening.source), "the question, in bold"
+    before_code = notebook.cells[: notebook.cells.index(code(notebook)[0])]
+    needs = "\n".join(cell.source for cell in before_code)
+    assert "CPU" in needs and "GPU" in needs, "how long it takes on each"
+
+
+def test_set_up_does_nothing_outside_colab(notebook):
+    body = tree(code(notebook)[0]).body
+    assert all(isinstance(node, ast.Import | ast.If) for node in body)
+    (condition,) = [node for node in body if isinstance(node, ast.If)]
+    assert ast.unparse(condition.test) == "'google.colab' in sys.modules" and not condition.orelse
+
+
+def test_parameters_are_one_cell_of_plain_literals(notebook):
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    assert code(notebook)[1] is cell, "right after the set-up"
+    for node in tree(cell).body:
+        assert isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        ast.literal_eval(node.value)
+    names = {node.targets[0].id for node in tree(cell).body}
+    assert {"outputs", "figures"} <= names, "where `make demo` has the notebook write"
+
+
+def test_cells_are_short_and_define_nothing(notebook):
+    for cell in code(notebook):
+        assert cell.source.strip(), "an empty cell"
+        assert len(cell.source.splitlines()) <= 15, cell.source
+        for node in ast.walk(tree(cell)):
+            assert not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef), cell.source
+
+
+def test_it_ends_with_assertions_limits_and_the_next_step(notebook):
+    assert any(isinstance(node, ast.Assert) for node in ast.walk(tree(code(notebook)[-1]))), "the sanity cell"
+    ending = notebook.cells[-1]
+    assert ending.cell_type == "markdown" and re.search(r"^#+ .*[Ll]imits", ending.source, re.M)
+    assert "next" in ending.source.lower()
+
+
+def test_prose_leads_and_readings_follow(notebook):
+    kinds = [cell.cell_type for cell in notebook.cells]
+    longest = max(len(run) for run in re.findall("c+", "".join(kind[0] for kind in kinds)))
+    assert longest <= 3, f"{longest} code cells without a word between them"
+
+
+def test_stored_outputs_are_whole_and_clean(path, notebook):
+    assert path.stat().st_size < 1_000_000
+    assert [cell.execution_count for cell in code(notebook)] == list(range(1, len(code(notebook)) + 1))
+    assert not VOLATILE & set(notebook.metadata) and "version" not in notebook.metadata.get("language_info", {})
+    assert any(cell.outputs for cell in code(notebook))
+    for cell in notebook.cells:
+        assert not VOLATILE & set(cell.metadata), cell.metadata
+        for output in cell.get("outputs", []):
+            assert output.output_type != "error"
+            assert not any("widget" in kind for kind in output.get("data", {})), "widget state does not survive"
+            shown = json.dumps(output)
+            assert not re.search(r"(?<![\w/.:])/(?:home|root|tmp|work|opt|Users)/", shown), "a path of one machine"
+
+
+@pytest.mark.parametrize("name", [name for name in RUN if FOLDER / f"{name}.ipynb" in NOTEBOOKS])
+def test_it_runs(name, tmp_path):
+    path = FOLDER / f"{name}.ipynb"
+    if "load_judge" in path.read_text(encoding="utf-8") and not EMBEDDED_JUDGE.exists():
+        pytest.skip("the embedded judge's weights are not in this checkout")
+    known = papermill.inspect_notebook(path)
+    parameters = {key: value for key, value in SMALL.items() if key in known}
+    assert "LIMIT" in parameters
+    parameters |= {"outputs": str(tmp_path / "outputs"), "figures": str(tmp_path / "figures")}
+    done = papermill.execute_notebook(
+        path, tmp_path / path.name, parameters, kernel_name="python3", cwd=FOLDER, progress_bar=False
+    )
+    outputs = [output for cell in code(done) for output in cell.outputs]
+    assert outputs and not any(output.output_type == "error" for output in outputs)
+    assert list((tmp_path / "figures").glob("*.pdf")) and any((tmp_path / "outputs").iterdir())
+
+
+def test_the_first_one_runs_on_a_file_with_hostile_text(tmp_path):
+    """Another collection is another value of one parameter: here without reference answers, one score missing."""
+    from PIL import Image
+
+    Image.new("RGB", (40, 30), "teal").save(tmp_path / "a.jpg")
+    common = {"image": "a.jpg", "instruction": "<script>alert(1)</script>", "criteria": "Is it <b>right</b>?"}
+    common["descriptions"] = ["bad", "fair", "good"]
+    made = [{"id": f"r{n}", "response": "word " * (n % 3 + 1), "gold": n % 3 + 1 if n else None} for n in range(9)]
+    rows = [common | row for row in made]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    parameters = {"COLLECTION": str(tmp_path / "items.jsonl"), "outputs": str(tmp_path), "figures": str(tmp_path)}
+    source, target = FOLDER / "01_inspect_data.ipynb", tmp_path / "done.ipynb"
+    done = papermill.execute_notebook(source, target, parameters, kernel_name="python3", cwd=FOLDER, progress_bar=False)
+    shown = [output.get("data", {}).get("text/html", "") for cell in code(done) for output in cell.outputs]
+    assert any("&lt;script&gt;" in page for page in shown) and not any("<script" in page for page in shown)

@@ -1,0 +1,191 @@
+"""Views of items: all that a reader needs is there, and hostile text is only text."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from vjudge import widgets
+from vjudge.records import Item
+
+HOSTILE = (
+    '</div><script>alert(1)</script><img src=x onerror="alert(2)"><style>*{display:none}</style> $x$ \u202e\x1b[2J'
+)
+VERDICT = {
+    "id": "i0", "judge": "tiny", "score": 4.0, "expected_score": 3.456, "feedback": "Nearly right.", "raw": "",
+    "probabilities": {1: 0.01, 2: 0.02, 3: 0.3, 4: 0.6, 5: 0.07}, "failure": None,
+}  # fmt: skip
+
+
+def row(**changes):
+    made = {
+        "id": "i0", "images": [Image.new("RGB", (800, 400), "red")], "instruction": "What is shown?",
+        "response": "A red field.", "reference_answer": "A field, red all over.", "criteria": "Is it right?",
+        "descriptions": ["level one", "level two", "level three", "level four", "level five"], "gold": 2.0,
+        "feedback": "The field is red.", "human_scores": [2.0, 3.0], "group": "g",
+    }  # fmt: skip
+    return made | changes
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, and checks that tags close in order."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.text, self.open = [], [], "", []
+        self.feed(page)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *attribute) for attribute in attrs]
+        if tag != "img":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> out of order"
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.text += data + " "
+
+
+def test_an_item_shows_all_its_parts():
+    view = widgets.show(row())
+    text = Reader(view._repr_html_()).text
+    for shown in (text, repr(view)):
+        for part in ("i0", "What is shown?", "A red field.", "A field, red all over.", "Is it right?", "level five"):
+            assert part in shown
+        for part in ("The field is red.", "2, 3", "800 x 400", "true score"):
+            assert part in shown
+        assert "Judge" not in shown
+    assert "    2: level two  <- true score\n" in repr(view)
+    assert re.search(r'<li class="vj-true"><b>2</b> <span dir="auto">level two</span>', view._repr_html_())
+
+
+def test_the_image_is_embedded_no_larger_than_asked():
+    page = widgets.show(row(), image_size=100)._repr_html_()
+    (source,) = [value for tag, name, value in Reader(page).attributes if (tag, name) == ("img", "src")]
+    kind, payload = re.fullmatch(r"data:image/(png|jpeg);base64,(.+)", source).groups()
+    image = Image.open(io.BytesIO(base64.b64decode(payload)))
+    assert image.size == (100, 50) and image.format == kind.upper()
+
+
+@pytest.mark.parametrize("make", [dict, pd.Series])
+def test_a_verdict_is_shown_beside_the_truth(make):
+    view = widgets.show(row(), verdict=make(VERDICT))
+    text = Reader(view._repr_html_()).text
+    for shown in (text, repr(view)):
+        assert "Nearly right." in shown and "3.46" in shown and "tiny" in shown and "60%" in shown
+    assert "    4: level four  <- judge, 60%" in repr(view)
+    assert "    2: level two  <- true score, 2%" in repr(view)
+    assert "failure" not in text
+
+
+def test_a_failed_verdict_gives_its_reason_and_the_whole_answer():
+    failed = {"id": "i0", "score": float("nan"), "expected_score": float("nan"), "probabilities": None}
+    view = widgets.show(row(), verdict=failed | {"feedback": "", "raw": "I like it", "failure": "no verdict marker"})
+    for shown in (Reader(view._repr_html_()).text, repr(view)):
+        assert "no verdict marker" in shown and "I like it" in shown and "nan" not in shown
+
+
+def test_another_items_verdict_is_refused():
+    with pytest.raises(ValueError, match="'i7', the item is 'i0'"):
+        widgets.show(row(), verdict=VERDICT | {"id": "i7"})
+
+
+def test_what_is_missing_is_said():
+    bare = row(reference_answer=None, gold=None, feedback=None, human_scores=None, images=[])
+    text = repr(widgets.show(bare))
+    assert "Reference answer: none given" in text and "True score: none" in text and "0 images" in text
+    assert "Reference feedback" not in text and "Human scores" not in text and "<-" not in text
+
+
+def test_a_broken_image_shows_why():
+    view = widgets.show(row(images=["<b>gone</b>.png"]))
+    assert "does not exist" in Reader(view._repr_html_()).text and "does not exist" in repr(view)
+    assert "<b>gone" not in view._repr_html_()
+
+
+FIELDS = ("id", "instruction", "response", "reference_answer", "criteria", "feedback")
+
+
+def hostile(text):
+    changes = {name: f"{name} {text}" for name in FIELDS} | {"descriptions": [f"{i} {text}" for i in range(5)]}
+    said = {"judge": text, "feedback": f"x {text}", "id": changes["id"], "failure": f"y {text}", "raw": text}
+    return row(images=[Image.new("RGB", (2, 2))], **changes), VERDICT | said
+
+
+def all_views(text):
+    item, verdict = hostile(text)
+    yield widgets.show(item, verdict=verdict)
+    yield widgets.show_case([item])
+    yield widgets.contact_sheet([item["images"][0]], captions=[text])
+
+
+def structure(view):
+    reader = Reader(view._repr_html_())
+    return reader.tags, [(tag, name) for tag, name, _ in reader.attributes]
+
+
+def test_hostile_text_adds_no_markup_and_steers_no_terminal():
+    for view, harmless in zip(all_views(HOSTILE), all_views("harmless"), strict=True):
+        assert structure(view) == structure(harmless)
+        page = view._repr_html_()
+        assert "<script" not in page and "<img src=x" not in page and page.count("<style") == 1
+        for shown in (page, repr(view)):
+            assert "\x1b" not in shown and "\u202e" not in shown
+        assert "U+202E" in page and "<U+001B>" in repr(view)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_only_text(text):
+    for view, harmless in zip(all_views(text), all_views("harmless"), strict=True):
+        assert structure(view) == structure(harmless)
+        view._repr_html_().encode()
+
+
+def test_dollars_are_not_mathematics_and_markdown_is_not_read():
+    page = widgets.show(row(response="$5 and $6, **bold**"))._repr_html_()
+    assert re.match(r'<div class="vj tex2jax_ignore mathjax_ignore">', page)
+    assert "$5 and $6, **bold**" in page
+
+
+def test_views_take_the_pages_own_colours():
+    style = re.search(r"<style>(.*?)</style>", widgets.show(row())._repr_html_(), re.S)[1]
+    assert "color:inherit" in style
+    opaque = [value for value in re.findall(r"background:([^;}]+)", style) if not value.startswith(("rgba", "none"))]
+    assert not opaque and "#" not in style
+    assert "@media(max-width" in style
+
+
+def test_a_case_is_sorted_by_score_and_shows_the_question_once():
+    items = [row(id=f"i{n}", gold=gold, response=f"answer {n}") for n, gold in enumerate([5.0, None, 1.0])]
+    view = widgets.show_case([items[0], Item.from_row(items[1]), items[2]])
+    page = view._repr_html_()
+    assert page.index("answer 2") < page.index("answer 0") < page.index("answer 1")
+    assert page.count("What is shown?") == 1 and page.count("<img") == 1
+    assert "Response of score 1: answer 2" in repr(view) and "<-" not in repr(view)
+
+
+def test_a_case_of_different_questions_is_refused():
+    with pytest.raises(ValueError, match="instruction, group"):
+        widgets.show_case([row(), row(instruction="Else?", group="h")])
+    with pytest.raises(ValueError, match="no item"):
+        widgets.show_case([])
+
+
+def test_contact_sheet_shows_every_image_or_why_not():
+    view = widgets.contact_sheet([Image.new("RGB", (9, 8)), b"broken"], image_size=4)
+    assert repr(view).startswith("0: 9 x 8\n1: no image: ")
+    assert Reader(view._repr_html_()).tags.count("figure") == 2
+    with pytest.raises(ValueError, match="1 captions for 2 images"):
+        widgets.contact_sheet([b"", b""], captions=["x"])

@@ -1,0 +1,356 @@
+"""What a collection holds, as small frames: its cases, scores, lengths, rubrics, overlaps and images.
+
+A judge's correlation means little where the score can be had without looking: from the length of a response, from the
+words it shares with the reference answer, or because one score is far more common. These functions say how far it can.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+from scipy import sparse, stats
+
+from vjudge.data.schema import CollectionError, plain, rows_of
+from vjudge.images import ImageError, check_image, image_bytes, open_image
+from vjudge.images import fingerprint as image_fingerprint
+from vjudge.records import as_score, is_missing
+
+_WORD = re.compile(r"[^\W_]+")
+_BLOCK = 4_000_000  # numbers held at once by a bootstrap
+_MOST_JACKKNIFED = 2_000  # groups; beyond, BCa's correction vanishes and its jackknife, quadratic in groups, does not
+
+
+def cases(items: Any) -> pd.DataFrame:
+    """Find the responses to one question: same group, instruction, reference answer and rubric.
+
+    Args:
+        items: as for `validate`.
+
+    Returns:
+        One row a case, in order of first appearance: group, instruction, criteria, reference (whether there is a
+        reference answer), n (responses), scores (gold scores, sorted, without the missing), rows (positions).
+    """
+    found: dict[Any, dict[str, Any]] = {}
+    for position, row in enumerate(rows_of(items)):
+        reference = _text(row.get("reference_answer"))
+        levels = tuple(plain(row.get("descriptions")) or ())
+        group = str(row.get("id") if is_missing(row.get("group")) else row["group"])
+        key = (group, row["instruction"], reference, row["criteria"], levels)
+        case = found.setdefault(
+            key,
+            {
+                "group": group,
+                "instruction": row["instruction"],
+                "criteria": row["criteria"],
+                "reference": reference is not None,
+                "n": 0,
+                "scores": [],
+                "rows": [],
+            },
+        )
+        case["n"] += 1
+        case["rows"].append(position)
+        score = as_score(row.get("gold"))
+        case["scores"] = sorted([*case["scores"], *([] if math.isnan(score) else [score])])
+    columns = ["group", "instruction", "criteria", "reference", "n", "scores", "rows"]
+    return pd.DataFrame(list(found.values()), columns=columns)
+
+
+def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFrame:
+    """Count items per gold score, for each criterion and over all.
+
+    Args:
+        items: as for `validate`.
+        by: the column whose values are the rows, or a mapping from criteria to a name, such as
+            `vjudge.scenes.ASPECT_OF`.
+
+    Returns:
+        Rows: the values in order of appearance, then "all". Columns: every score of the rubrics, and any other that
+        occurs, in order; "missing" where an item has no gold score; "total".
+
+    Raises:
+        CollectionError: a criterion is not in the mapping; all of them are named.
+    """
+    rows = list(rows_of(items))
+    column = by if isinstance(by, str) else "criteria"
+    names = [str(row.get(column)) for row in rows]
+    if not isinstance(by, str):
+        unknown = sorted(set(names) - set(by))
+        if unknown:
+            raise CollectionError(f"`by` has no name for these criteria, add them: {unknown}")
+        names = [by[name] for name in names]
+    scores = [as_score(row.get("gold")) for row in rows]
+    seen = {score for score in scores if not math.isnan(score)}
+    for row in rows:
+        lowest = as_score(row.get("lowest"))
+        start = 1.0 if math.isnan(lowest) else lowest
+        seen |= {start + level for level in range(len(plain(row.get("descriptions")) or ()))}
+    tally = Counter(zip(names, scores, strict=True)) if rows else Counter()
+    order = list(dict.fromkeys(names))
+    table = pd.DataFrame({_tidy(s): [tally[name, s] for name in order] for s in sorted(seen)}, index=order, dtype=int)
+    table["missing"] = [sum(math.isnan(s) for n, s in zip(names, scores, strict=True) if n == name) for name in order]
+    table["total"] = table.sum(axis=1).astype(int)
+    table.loc["all"] = table.sum(axis=0)
+    table = table if table.at["all", "missing"] else table.drop(columns="missing")
+    table.index.name = column if isinstance(by, str) else "name"
+    table.columns.name = "score"
+    return table
+
+
+def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
+    """Measure a text of every item.
+
+    Args:
+        items: as for `validate`.
+        field: the text's column.
+
+    Returns:
+        One row an item, in order: id, group, gold, words (split at white space) and characters (code points); both
+        NaN where the text is missing.
+    """
+    found = []
+    for row in rows_of(items):
+        text = _text(row.get(field))
+        known = {} if text is None else {"words": len(text.split()), "characters": len(text)}
+        found.append(_keys(row) | known)
+    return pd.DataFrame(found, columns=["id", "group", "gold", "words", "characters"])
+
+
+def length_test(
+    items: Any,
+    *,
+    field: str = "response",
+    confidence: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Test whether a text's length tells the gold score.
+
+    AUC is the probability that, of two items with different scores, the one with the higher score has the longer text,
+    ties in length counted as half: 0.5 means that length tells nothing.
+
+    Args:
+        items: as for `validate`.
+        field: the text's column.
+        confidence: coverage of the intervals, in (0, 1).
+        n_resamples: bootstrap replicates over whole groups; 0 leaves the intervals NaN.
+        seed: of the resampling.
+
+    Returns:
+        Rows words and characters. Columns: kruskal_h and kruskal_p, the Kruskal-Wallis test of equal lengths at all
+        scores; auc in [0, 1] with low and high, its bootstrap interval (BCa; percentile beyond 2,000 groups); cut_min
+        and cut_max, the least and greatest AUC over all ways to cut the scale in two; n (items used) and missing. What
+        is undefined, as with fewer than two scores or groups, is NaN. The Kruskal-Wallis test takes items as
+        independent, the interval does not.
+
+    Source: Hanley and McNeil, Radiology 143 (1982), for the AUC as a probability over pairs.
+    """
+    table = lengths(items, field=field)
+    known = table.dropna(subset=["gold", "words"])
+    found = {unit: _length_row(known, unit, confidence, n_resamples, seed) for unit in ("words", "characters")}
+    return pd.DataFrame.from_dict(found, orient="index").assign(missing=len(table) - len(known)).rename_axis("unit")
+
+
+def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.DataFrame:
+    """Compare every two distinct rubrics: ROUGE-L (F1) of their texts, 0 for no shared word, 1 for equal words.
+
+    Args:
+        items: as for `validate`; rubrics that differ in criteria or in any level are distinct.
+        max_pairs: with more pairs than this, so many are drawn at random without replacement.
+        seed: of that draw.
+
+    Returns:
+        One row a pair: a and b (their criteria), rouge_l over criteria and levels, rouge_l_criteria over criteria
+        alone. `attrs`: n_rubrics and n_pairs, how many there are in all.
+
+    Source: ROUGE-L of Lin (2004) as in the rouge-score package, with words of any script.
+    """
+    rubrics = list(dict.fromkeys((row["criteria"], tuple(plain(row["descriptions"]) or ())) for row in rows_of(items)))
+    n_pairs = len(rubrics) * (len(rubrics) - 1) // 2
+    chosen = np.arange(n_pairs)
+    if n_pairs > max_pairs:
+        chosen = np.sort(np.random.default_rng(seed).choice(n_pairs, max_pairs, replace=False))
+    later = np.floor((1 + np.sqrt(1 + 8 * chosen)) / 2).astype(int)  # pair number k is (k - j (j - 1) / 2, j)
+    earlier = chosen - later * (later - 1) // 2
+    pairs = []
+    for i, j in zip(earlier.tolist(), later.tolist(), strict=True):
+        (a, a_levels), (b, b_levels) = rubrics[i], rubrics[j]
+        whole = _rouge_l("\n".join((a, *a_levels)), "\n".join((b, *b_levels)))
+        pairs.append({"a": a, "b": b, "rouge_l": whole, "rouge_l_criteria": _rouge_l(a, b)})
+    table = pd.DataFrame(pairs, columns=["a", "b", "rouge_l", "rouge_l_criteria"])
+    table.attrs = {"n_rubrics": len(rubrics), "n_pairs": n_pairs}
+    return table
+
+
+def reference_overlap(items: Any) -> pd.DataFrame:
+    """Compare each response with its reference answer: ROUGE-L (F1), a judge that never looks.
+
+    Args:
+        items: as for `validate`.
+
+    Returns:
+        One row an item, in order: id, group, gold, rouge_l in [0, 1], NaN where there is no reference answer.
+    """
+    found = []
+    for row in rows_of(items):
+        reference, response = _text(row.get("reference_answer")), _text(row.get("response"))
+        known = reference is not None and response is not None
+        found.append(_keys(row) | {"rouge_l": _rouge_l(str(reference), str(response)) if known else np.nan})
+    return pd.DataFrame(found, columns=["id", "group", "gold", "rouge_l"])
+
+
+def image_sizes(items: Any) -> pd.DataFrame:
+    """List the distinct images with their sizes and formats, from their headers.
+
+    Args:
+        items: as for `validate`.
+
+    Returns:
+        One row an image, in order of first appearance: width and height in pixels as stored; mode and format (missing
+        where it comes from no file); kilobytes of the file; n_items that show it; row and place, the first such item's
+        position and the image's among its images; fault, missing or why it cannot be opened.
+    """
+    found: dict[Any, dict[str, Any]] = {}
+    for position, row in enumerate(rows_of(items)):
+        for place, picture in enumerate(plain(row.get("images")) or ()):
+            key = _identity(picture)
+            if key not in found:
+                found[key] = _header(picture) | {"n_items": 0, "row": position, "place": place}
+            found[key]["n_items"] += 1
+    columns = ["width", "height", "mode", "format", "kilobytes", "n_items", "row", "place", "fault"]
+    return pd.DataFrame(list(found.values()), columns=columns)
+
+
+def _length_row(
+    known: pd.DataFrame, unit: str, confidence: float, n_resamples: int, seed: int
+) -> dict[str, float | int]:
+    made: dict[str, float | int] = dict.fromkeys(
+        ("kruskal_h", "kruskal_p", "auc", "low", "high", "cut_min", "cut_max"), math.nan
+    )
+    made["n"] = len(known)
+    score, n_scores = pd.factorize(known["gold"], sort=True)[0], known["gold"].nunique()
+    if n_scores < 2:
+        return made
+    length, n_lengths = pd.factorize(known[unit], sort=True)[0], known[unit].nunique()
+    if n_lengths > 1:
+        test = stats.kruskal(*(part.to_numpy() for _, part in known.groupby("gold")[unit]))
+        made |= {"kruskal_h": float(test.statistic), "kruskal_p": float(test.pvalue)}
+    table = np.zeros((n_scores, n_lengths))
+    np.add.at(table, (score, length), 1)
+    cuts = [
+        float(_auc(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]))) for cut in range(1, n_scores)
+    ]  # fmt: skip
+    made |= {"auc": float(_auc(table)), "cut_min": min(cuts), "cut_max": max(cuts)}
+    group, names = pd.factorize(known["group"])
+    if not n_resamples or len(names) < 2:
+        return made
+    cells = score * n_lengths + length
+    by_group = sparse.csr_array((np.ones(len(known)), (group, cells)), shape=(len(names), table.size))
+
+    def statistic(drawn: np.ndarray, axis: int = -1) -> np.ndarray:
+        flat = drawn.reshape(-1, drawn.shape[-1])
+        start = np.arange(len(flat))[:, None] * len(names)
+        times = np.bincount((flat + start).ravel(), minlength=len(flat) * len(names)).reshape(len(flat), -1)
+        return _auc((times @ by_group).reshape(-1, *table.shape)).reshape(drawn.shape[:-1])
+
+    draw = functools.partial(
+        stats.bootstrap,
+        (np.arange(len(names)),),
+        statistic,
+        vectorized=True,
+        batch=max(1, _BLOCK // max(table.size, len(names))),
+        confidence_level=confidence,
+    )
+    drawn = draw(n_resamples=n_resamples, method="percentile", rng=np.random.default_rng(seed))
+    # Where every group has equal lengths at all scores, so has every resample: there is nothing to correct for.
+    if np.ptp(drawn.bootstrap_distribution) > 1e-12 and len(names) <= _MOST_JACKKNIFED:
+        drawn = draw(n_resamples=0, method="BCa", bootstrap_result=drawn)
+    return made | {"low": float(drawn.confidence_interval.low), "high": float(drawn.confidence_interval.high)}
+
+
+def _auc(table: np.ndarray) -> np.ndarray:
+    """AUC of length for score from how often each occurs with each: shape (..., scores, lengths) to (...)."""
+    below = np.cumsum(table, axis=-2) - table  # of lower score, at each length
+    shorter = np.cumsum(below, axis=-1) - below / 2
+    won = (table * shorter).sum(axis=(-2, -1))
+    per_score = table.sum(axis=-1)
+    pairs = (per_score * (np.cumsum(per_score, axis=-1) - per_score)).sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(won / pairs)
+
+
+@functools.cache
+def _scorer() -> Callable[[str, str], float]:
+    from rouge_score import rouge_scorer, tokenizers  # loads NLTK: only when it is needed
+
+    class Words(tokenizers.Tokenizer):
+        """Lower-case words of any script; the package's own knows a-z and 0-9 only."""
+
+        def tokenize(self, text: str) -> list[str]:
+            return _WORD.findall(text.lower())
+
+    scorer = rouge_scorer.RougeScorer(["rougeL"], tokenizer=Words())
+    return lambda target, prediction: float(scorer.score(target, prediction)["rougeL"].fmeasure)
+
+
+def _rouge_l(target: str, prediction: str) -> float:
+    return _scorer()(target, prediction)
+
+
+def _header(picture: Any) -> dict[str, Any]:
+    source = picture
+    if isinstance(picture, Mapping):
+        source = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
+    made: dict[str, Any] = {"width": pd.NA, "height": pd.NA, "mode": None, "format": None, "kilobytes": np.nan}
+    try:
+        made["width"], made["height"] = check_image(picture)
+    except ImageError as error:
+        return made | {"fault": str(error)}
+    if isinstance(source, Image.Image):
+        return made | {"mode": source.mode, "format": source.format, "fault": None}
+    if isinstance(source, str) and source.startswith("data:"):
+        source = image_bytes(source)
+    if isinstance(source, (bytes, str, Path)):
+        size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            made |= {"mode": image.mode, "format": image.format, "kilobytes": size / 1024}
+    return made | {"fault": None}
+
+
+def _identity(picture: Any) -> Any:
+    """What tells images apart: a file's path or bytes, else its pixels."""
+    source = picture
+    if isinstance(picture, Mapping):
+        source = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).digest()
+    if isinstance(source, (str, Path)) or source is None:
+        return str(source)
+    try:
+        return image_fingerprint(open_image(source))
+    except ImageError as error:
+        return str(error)
+
+
+def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
+    group = row.get("id") if is_missing(row.get("group")) else row["group"]
+    return {"id": str(row.get("id")), "group": str(group), "gold": as_score(row.get("gold"))}
+
+
+def _text(value: Any) -> str | None:
+    return None if is_missing(value) or not str(value).strip() else str(value)
+
+
+def _tidy(score: float) -> int | float:
+    return int(score) if score == int(score) else score
