@@ -68,7 +68,7 @@ def test_an_item_shows_all_its_parts():
             assert part in shown
         assert "Judge" not in shown
     assert "    2: level two  <- true score\n" in repr(view)
-    assert re.search(r'<li class="vj-true"><b>2</b> <span dir="auto">level two</span>', view._repr_html_())
+    assert re.search(r'<li class="vj-true"[^>]*><b>2</b> <span dir="auto">level two</span>', view._repr_html_())
 
 
 def test_the_image_is_embedded_no_larger_than_asked():
@@ -165,6 +165,12 @@ def test_views_take_the_pages_own_colours():
     opaque = [value for value in re.findall(r"background:([^;}]+)", style) if not value.startswith(("rgba", "none"))]
     assert not opaque and "#" not in style
     assert "@media(max-width" in style
+
+
+def test_the_true_level_stands_out_where_the_style_sheet_is_dropped():
+    page = re.sub(r"<style>.*?</style>", "", widgets.show(row())._repr_html_(), flags=re.S)
+    assert re.findall(r'<li[^>]*style="background-color[^>]*><b>(\d)</b>', page) == ["2"]
+    assert "<strong>true score</strong>" in page and "<ol" not in page, "levels carry their own numbers"
 
 
 def test_a_case_is_sorted_by_score_and_shows_the_question_once():

@@ -32,15 +32,15 @@ border-radius:6px;font-size:14px;line-height:1.45;color:inherit;text-align:left}
 .vj-name{font-size:12px;font-weight:600;opacity:.72;margin:.6rem 0 .1rem}
 .vj-texts>.vj-name:first-child{margin-top:0}
 .vj-text{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}
-.vj ol{list-style:none!important;margin:.3rem 0 0!important;padding:0!important}
+.vj ul{list-style:none!important;margin:.3rem 0 0!important;padding:0!important}
 .vj li{display:flex;gap:.7rem;margin:0!important;padding:.2rem .5rem;border-left:3px solid transparent}
 .vj li>b{flex:none;min-width:1.2em;font-weight:600}.vj li>span{flex:1 1 auto;min-width:0;overflow-wrap:anywhere}
 .vj li>small{flex:none;font-size:12px}
-.vj li.vj-true{background:rgba(0,114,178,.2);border-left-color:rgb(0,114,178)}
+.vj li.vj-true{border-left-color:rgb(0,114,178)}
 .vj li.vj-judge{box-shadow:inset 0 0 0 1px rgba(213,94,0,.85)}
 .vj-verdict{margin-top:.8rem;padding-top:.3rem;border-top:1px solid rgba(128,128,128,.35)}
 .vj table{border-collapse:collapse;width:100%;margin:.6rem 0 0;font-size:inherit;table-layout:auto}
-.vj th,.vj td{padding:.35rem .7rem .35rem 0;text-align:left!important;vertical-align:top;white-space:pre-wrap;
+.vj th,.vj td{padding:.35rem .7rem .35rem 0;vertical-align:top;white-space:pre-wrap;
 overflow-wrap:anywhere;border-top:1px solid rgba(128,128,128,.25);background:none}
 .vj th{font-size:12px;font-weight:600;border-top:0}.vj td:first-child{font-weight:600;width:3.5em}
 .vj tbody tr{background:none!important}
@@ -49,6 +49,8 @@ overflow-wrap:anywhere;border-top:1px solid rgba(128,128,128,.25);background:non
 .vj td{border:0;padding:.1rem 0}.vj td:first-child::before{content:"True score "}
 .vj tr{border-top:1px solid rgba(128,128,128,.35);padding:.4rem 0}}
 </style>"""
+# JupyterLab drops a style sheet from a notebook that it does not trust yet, and keeps these.
+_TINT, _LEFT = ' style="background-color:rgba(0,114,178,.2)"', ' style="text-align:left"'
 _SAFE = 'class="vj tex2jax_ignore mathjax_ignore"'  # both generations of MathJax, which would typeset "$5 or $6"
 
 
@@ -130,12 +132,13 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> V
     if unlike:
         raise ValueError(f"the items differ in {', '.join(unlike)}: pass the rows of one case, see vjudge.data.cases")
     said = [("Instruction", first.instruction), ("Reference answer", first.reference_answer or "none given")]
+    heads = "".join(f"<th{_LEFT}>{name}</th>" for name in ("True score", "Response", "Reference feedback"))
     cells = [(_number(item.gold), item.response, item.feedback or "") for item in case]
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in cells)
     body = (
         f'<div class="vj-top">{_pictures(first, image_size)}'
         f'<div class="vj-texts">{_texts(said)}{_rubric(first, {})}</div></div>'
-        "<table><thead><tr><th>True score</th><th>Response</th><th>Reference feedback</th></tr></thead>"
+        f"<table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
     lines = [_images_line(first), *map(_line, said), _line(("Rubric", first.rubric.criteria))]
@@ -228,7 +231,7 @@ def _texts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return f'<td dir="auto">{_escape(text)}</td>'
+    return f'<td dir="auto"{_LEFT}>{_escape(text)}</td>'
 
 
 def _rubric(
@@ -238,8 +241,11 @@ def _rubric(
     for score, description in zip(item.rubric.scores, item.rubric.descriptions, strict=True):
         kinds = " ".join(["vj-true"] * (score == truth) + ["vj-judge"] * (score == judged))
         note = f" <small><strong>{', '.join(marks[score])}</strong></small>" if marks.get(score) else ""
-        levels.append(f'<li class="{kinds}"><b>{score}</b> <span dir="auto">{_escape(description)}</span>{note}</li>')
-    return _texts([("Rubric", item.rubric.criteria)]) + f"<ol>{''.join(levels)}</ol>"
+        tint = _TINT * (score == truth)
+        levels.append(
+            f'<li class="{kinds}"{tint}><b>{score}</b> <span dir="auto">{_escape(description)}</span>{note}</li>'
+        )
+    return _texts([("Rubric", item.rubric.criteria)]) + f"<ul>{''.join(levels)}</ul>"
 
 
 def _marks(score: int, truth: float, judged: float, probabilities: Mapping[int, float]) -> list[str]:
