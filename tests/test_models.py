@@ -124,20 +124,15 @@ def test_hub_checkpoint_is_checked_before_its_weights_and_holds_no_pickle(
     assert models.locate("some/judge", revision="abc") == random_judge
     assert asked == [("config.json", "abc"), "abc"]
     original = tmp_path / "config.json"
-    original.write_text(json.dumps({"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}))
+    original.write_text(
+        json.dumps({"model_type": "llava", "architectures": ["LlavaMptForCausalLM"], "mm_vision_tower": "x"})
+    )
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **options: str(original))
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda *args, **options: pytest.fail("downloaded weights")
     )
-    with pytest.raises(ValueError, match="original LLaVA layout"):
+    with pytest.raises(ValueError, match="original LLaVA checkpoint of a kind that is not supported: its decoder is"):
         models.locate("some/judge")
-
-
-def test_original_layout_is_refused(folder: Path) -> None:
-    """transformers would accept it and build a 7B model of default sizes."""
-    edit(folder / "config.json", mm_vision_tower="openai/clip-vit-large-patch14-336")
-    with pytest.raises(ValueError, match="original LLaVA layout.*supported is"):
-        models.load(folder, device="cpu")
 
 
 def test_other_families_are_refused(folder: Path) -> None:

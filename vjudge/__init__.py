@@ -25,6 +25,7 @@ _HOMES = {
     "load_judge": "vjudge.judge",
 }
 _MODULES = (
+    "checkpoints",
     "data",
     "engines",
     "images",

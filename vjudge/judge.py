@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,17 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 import vjudge
-from vjudge import data, verdicts
-from vjudge.prompts import TEMPLATES, Prompt, Template
+from vjudge import data, prompts, verdicts
+from vjudge.prompts import QWEN_1_5, TEMPLATES, Prompt, Template
 from vjudge.records import Item
 from vjudge.runs import Run
 
 if TYPE_CHECKING:
-    from vjudge.engines import Answer, TorchEngine
+    from vjudge.engines import Answer, Forward, TorchEngine
+    from vjudge.engines.server import ServerEngine
 
 DEFAULT_TEMPLATE = "prometheus-vision"
+SERVER, SERVER_TEMPLATE = "openai:", "chat"  # how such a judge's name begins; its default wording
 MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (llava/eval/model_vqa.py upstream)
 
 
@@ -45,27 +47,40 @@ def load_judge(
     """Load a judge.
 
     Args:
-        name_or_path: "tiny", the judge inside this package; a folder with a LLaVA checkpoint; or a hub id.
+        name_or_path: "tiny", the judge inside this package; a folder with a LLaVA checkpoint; a hub id; or
+            "openai:MODEL", a model behind an OpenAI-compatible server (`base_url=` names another than OpenAI's).
         device: "auto" takes CUDA, else MPS, else the CPU.
         dtype: "auto" takes bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU.
         quantization: None, "8bit" or "4bit"; needs CUDA and bitsandbytes.
         template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`; None takes the published
-            Prometheus-Vision wording.
-        engine: "auto" or "torch".
+            Prometheus-Vision wording, and for a server our own, "chat". A server writes the conversation around it.
+        engine: "torch" or "server"; "auto" takes the server for "openai:MODEL".
         revision: branch, tag or commit of a hub checkpoint.
-        engine_options: for the engine, such as `image_cache_bytes`; see `vjudge.engines.TorchEngine`.
+        engine_options: for the engine, such as `image_mode`; see `vjudge.engines.TorchEngine` and, for
+            `base_url`, `concurrency`, `price` and more, `vjudge.engines.server.ServerEngine`.
 
     Raises:
         ValueError: an unknown judge, template or engine; an unsupported checkpoint; an option this machine can't serve.
     """
-    chosen = TEMPLATES.get(template or DEFAULT_TEMPLATE) if not isinstance(template, Template) else template
+    remote = engine == "server" or (engine == "auto" and str(name_or_path).startswith(SERVER))
+    default = SERVER_TEMPLATE if remote else DEFAULT_TEMPLATE
+    chosen = TEMPLATES.get(template or default) if not isinstance(template, Template) else template
     if chosen is None:
         raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
+    if remote:
+        if (device, dtype, quantization, revision) != ("auto", "auto", None, None):
+            raise ValueError("device, dtype, quantization and revision are the server's own choice; leave them out")
+        from vjudge.engines.server import ServerEngine
+
+        served = ServerEngine(str(name_or_path).removeprefix(SERVER), **engine_options)
+        return Judge(str(name_or_path), template=chosen.as_messages(), engine=served)
     if engine not in ("auto", "torch"):
-        raise ValueError(f'engine {engine!r} is unknown; use "auto" or "torch"')
+        raise ValueError(f'engine {engine!r} is unknown; use "auto", "torch" or "server"')
     from vjudge import engines, models  # torch: seconds to import, so only when a model is wanted
 
     model = models.load(name_or_path, device=device, dtype=dtype, quantization=quantization, revision=revision)
+    if model.tiled and not isinstance(template, Template):
+        chosen = replace(chosen, conversation=QWEN_1_5)  # a family knows one conversation only
     return Judge(str(name_or_path), template=chosen, engine=engines.TorchEngine(model, **engine_options))
 
 
@@ -78,7 +93,7 @@ class Judge:
         engine: what runs the model.
     """
 
-    def __init__(self, name: str, *, template: Template, engine: TorchEngine) -> None:
+    def __init__(self, name: str, *, template: Template, engine: TorchEngine | ServerEngine) -> None:
         self.name, self.template, self.engine = name, template, engine
 
     def __repr__(self) -> str:
@@ -92,6 +107,54 @@ class Judge:
             mode: as in `grade`; "score" ends in the forced marker.
         """
         return self._prompt(item if isinstance(item, Item) else Item.from_row(item), mode).text
+
+    def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
+        """One pass of the model over a free question, for research and for comparison with the original code.
+
+        Args:
+            question: may say "<image>" where each image stands, else the images come first. The judge's
+                conversation is put around it.
+            images: what `vjudge.images.open_image` opens.
+            image_mode: "crop" (default) or "pad" for LLaVA-1.5; "anyres" (default for one image) or "pad" (default for
+                several) for LLaVA-OneVision.
+
+        Returns:
+            input_ids, pixel_values, image_features and logits as the original code has them; see
+            `vjudge.engines.Forward`.
+
+        Raises:
+            ValueError: too long a prompt, with its length and the limit; marks that don't fit the images; an image
+                that can't be opened; an unknown mode.
+        """
+        prompt = prompts.question(self.template.conversation, question, n_images=len(images))
+        return self.engine.forward(prompt, images, image_mode=image_mode)
+
+    def complete(
+        self,
+        question: str,
+        images: Sequence[Any],
+        *,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        image_mode: str | None = None,
+        repetition_penalty: float = 1.0,
+    ) -> list[int]:
+        """The model's greedy answer to a free question, as token ids; a token that ends the answer is included.
+
+        Args:
+            max_new_tokens: at least 1; the model's context bounds it too.
+            repetition_penalty: 1 for none; LLaVA-Critic's generation_config.json says 1.05, which the original applies
+                to generated tokens alone, as here.
+
+        Other arguments and errors as in `forward`.
+        """
+        prompt = prompts.question(self.template.conversation, question, n_images=len(images))
+        return self.engine.complete(
+            prompt,
+            images,
+            max_new_tokens=max_new_tokens,
+            image_mode=image_mode,
+            repetition_penalty=repetition_penalty,
+        )
 
     def grade(
         self,
@@ -168,7 +231,10 @@ class Judge:
             for answers in self._answers(tasks, images, mode, decoding, seed, batch_size, wanted):
                 records = [self._record(answer, tasks[answer.index], mode) for answer in answers]
                 if run is not None:
-                    run.append(records)
+                    # What only the transport prevented is asked for again by the next call.
+                    run.append(
+                        record for answer, record in zip(answers, records, strict=True) if not answer.transient
+                    )
                 done.update((tasks[answer.index].key, record) for answer, record in zip(answers, records, strict=True))
                 failed += sum(record["failure"] is not None for record in records)
                 bar.set_postfix(failed=failed, refresh=False)

@@ -1,14 +1,15 @@
 """Where a judge's weights come from and where they run: device, dtype, quantisation, loading.
 
-One architecture loads today: `LlavaForConditionalGeneration` with a CLIP tower, from a folder in the transformers
-layout or from the hub. Anything else is refused with a reason, above all the original LLaVA layout, which transformers
-accepts and silently builds into a wrong model. Weights are read from safetensors alone, no code from a checkpoint is
-run, and a checkpoint that lacks a weight is an error, because transformers would fill it with random numbers.
+Two architectures load: `LlavaForConditionalGeneration` with a CLIP tower (LLaVA-1.5) and
+`LlavaOnevisionForConditionalGeneration`, from a folder in the transformers layout, in the original LLaVA layout (see
+`vjudge.checkpoints`), or from the hub. Anything else is refused with a reason. No code from a checkpoint is run, and a
+checkpoint that lacks a weight is an error, because transformers would fill it with random numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
@@ -20,15 +21,29 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import BitsAndBytesConfig, LlavaConfig, LlavaForConditionalGeneration
+from transformers import BitsAndBytesConfig, LlavaForConditionalGeneration, LlavaOnevisionForConditionalGeneration
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
+
+from vjudge import checkpoints
 
 EMBEDDED = {"tiny": ("assets", "tiny")}  # judges that the package ships, as folders inside it
 LAYOUT_FILES = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 VOCABULARY_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "chat_template.json", "chat_template.jinja")
 BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
-SUPPORTED = "a LLaVA checkpoint in the transformers layout (LlavaForConditionalGeneration with a CLIP vision tower)"
+SUPPORTED = (
+    "a LLaVA-1.5 checkpoint (LlavaForConditionalGeneration with a CLIP vision tower), a LLaVA-OneVision checkpoint"
+    " (LlavaOnevisionForConditionalGeneration), or either in the original layout"
+)
+FAMILIES: dict[str, tuple[Any, Any, tuple[str, ...]]] = {  # model_type -> class, image processor, vision towers
+    "llava": (LlavaForConditionalGeneration, CLIPImageProcessorPil, ("clip_vision_model",)),
+    "llava_onevision": (
+        LlavaOnevisionForConditionalGeneration,
+        LlavaOnevisionImageProcessorPil,
+        ("siglip_vision_model", "clip_vision_model"),
+    ),
+}
 
 _digests: dict[tuple[str, int, int], str] = {}
 
@@ -45,6 +60,7 @@ class VisionLanguageModel:
         image_processor: PIL-based, so that pixels equal the original preprocessing to the bit.
         device, dtype: where and in what precision it computes.
         quantization: None, "8bit" or "4bit".
+        others: further folders that its weights and settings came from.
     """
 
     name: str
@@ -55,6 +71,24 @@ class VisionLanguageModel:
     device: torch.device
     dtype: torch.dtype
     quantization: str | None = None
+    others: tuple[Path, ...] = ()
+
+    @property
+    def tiled(self) -> bool:
+        """Whether it is of the LLaVA-OneVision family, where an image's size decides how many places it takes."""
+        return bool(self.model.config.model_type == "llava_onevision")
+
+    @property
+    def prompt_limit(self) -> int:
+        """The most tokens, image tokens included, that a prompt may have: the tokenizer's maximum is the original's."""
+        return min(self.context_length, int(self.tokenizer.model_max_length))
+
+    @functools.cached_property
+    def vocabulary_size(self) -> int:
+        """How many leading entries of the vocabulary are words: those before an image's place that was put last."""
+        special = {token for token, entry in self.tokenizer.added_tokens_decoder.items() if entry.special}
+        last = all(token in special for token in range(self.image_token_id, len(self.tokenizer)))
+        return self.image_token_id if last else len(self.tokenizer)
 
     @property
     def context_length(self) -> int:
@@ -68,10 +102,10 @@ class VisionLanguageModel:
 
     @property
     def tokens_per_image(self) -> int:
-        """How many positions one image takes."""
+        """How many positions one image takes; a padded one, where the family has tiles."""
         vision = self.model.config.vision_config
         patches = (vision.image_size // vision.patch_size) ** 2
-        return patches + (self.model.config.vision_feature_select_strategy == "full")
+        return patches + (self.tiled or self.model.config.vision_feature_select_strategy == "full")
 
 
 def judge_names() -> tuple[str, ...]:
@@ -169,8 +203,10 @@ def load(
     precision = choose_dtype(dtype, chosen)
     options = _quantization(quantization, chosen, precision)
     folder = locate(name_or_path, revision=revision)
-    _check_layout(folder, str(name_or_path))
-    classes: Any = LlavaForConditionalGeneration  # the stubs don't know that output_loading_info returns a pair
+    config = _check_layout(folder, str(name_or_path))
+    if checkpoints.is_original(config):
+        return _load_original(folder, str(name_or_path), chosen, precision, quantization, options)
+    classes, image_processor, _ = FAMILIES[config["model_type"]]
     with _quiet(folder):
         model, report = classes.from_pretrained(
             folder,
@@ -190,31 +226,67 @@ def load(
         path=folder,
         model=model.eval(),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
-        image_processor=CLIPImageProcessorPil.from_pretrained(folder, local_files_only=True),
+        image_processor=image_processor.from_pretrained(folder, local_files_only=True),
         device=chosen,
         dtype=precision,
         quantization=quantization,
     )
 
 
-def weights_fingerprint(folder: Path) -> str:
-    """Identify a checkpoint's weights: the SHA-256 over its safetensors files, in the order of their names.
+def _load_original(
+    folder: Path,
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantization: str | None,
+    options: dict[str, Any],
+) -> VisionLanguageModel:
+    """Load an original LLaVA folder: straight to the device where accelerate can, otherwise by way of the CPU."""
+    original = checkpoints.Original(folder, name=name)
+    if not options and device.type != "cpu" and importlib.util.find_spec("accelerate") is not None:
+        options = {"device_map": {"": device}}
+    with _quiet(folder):
+        model, report = checkpoints.build(original, dtype=dtype, **options)
+    _check_weights(report, name)
+    if not options:
+        model.to(device)
+    return VisionLanguageModel(
+        name=name,
+        path=folder,
+        model=model,
+        tokenizer=original.tokenizer,
+        image_processor=original.image_processor,
+        device=device,
+        dtype=dtype,
+        quantization=quantization,
+        others=(original.tower_folder,),
+    )
+
+
+def weights_fingerprint(*folders: Path) -> str:
+    """Identify a checkpoint's weights: the SHA-256 over its weight files, in the order of their names.
 
     A file is read once a process; one whose path, size and modification time have not changed is not read again.
     """
     digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in (file for folder in folders for file in _weight_files(folder)):
         digest.update(f"{file.name}\0{_file_digest(file)}\n".encode())
     return digest.hexdigest()
 
 
-def settings_fingerprint(folder: Path) -> str:
+def settings_fingerprint(*folders: Path) -> str:
     """Identify what else decides a checkpoint's outputs: its configuration, tokenizer and preprocessing files."""
     digest = hashlib.sha256()
-    for name in sorted((*LAYOUT_FILES, *TOKENIZER_FILES, *VOCABULARY_FILES)):
-        if (folder / name).is_file():
-            digest.update(f"{name}\0{_file_digest(folder / name)}\n".encode())
+    for folder in folders:
+        for name in sorted((*LAYOUT_FILES, *TOKENIZER_FILES, *VOCABULARY_FILES)):
+            if (folder / name).is_file():
+                digest.update(f"{name}\0{_file_digest(folder / name)}\n".encode())
     return digest.hexdigest()
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files that a folder's weights are read from: pickles only where there is nothing else."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
 
 
 def _file_digest(file: Path) -> str:
@@ -248,7 +320,7 @@ def _quantization(quantization: str | None, device: torch.device, dtype: torch.d
 def _quiet(folder: Path) -> Iterator[None]:
     """No progress bar for weights that load in a moment: one that flashes by is noise in a notebook."""
     progress = transformers.utils.logging
-    small = sum(file.stat().st_size for file in folder.glob("*.safetensors")) < 1 << 28
+    small = sum(file.stat().st_size for file in _weight_files(folder)) < 1 << 28
     shown = progress.is_progress_bar_enabled()
     if small and shown:
         progress.disable_progress_bar()
@@ -271,40 +343,50 @@ def _check_weights(report: dict[str, Any], name: str) -> None:
         raise ValueError(f"judge {name!r}: the weights do not fit its config.json ({found})")
 
 
-def _check_layout(folder: Path, name: str) -> None:
-    """Refuse a folder that this module can't load right, saying why."""
+def _check_layout(folder: Path, name: str) -> dict[str, Any]:
+    """Refuse a folder that this module can't load right, saying why; its config.json otherwise."""
     if not (folder / "config.json").is_file():
         raise ValueError(f"judge {name!r}: {folder} has no config.json; give a folder that holds {SUPPORTED}")
-    _check_config(json.loads((folder / "config.json").read_text(encoding="utf-8")), name)
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    _check_config(config, name)
+    if checkpoints.is_original(config):
+        return config
     if not any(folder.glob("*.safetensors")):
         pickled = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in folder.glob(pattern))
         reason = f"only pickled weights ({pickled[0]}), which can run code when read" if pickled else "no weights"
         raise ValueError(f"judge {name!r}: {folder} holds {reason}; save the model as safetensors")
     if not any((folder / file).is_file() for file in ("preprocessor_config.json", "processor_config.json")):
         raise ValueError(f"judge {name!r}: {folder} has no preprocessor_config.json; copy the checkpoint's own there")
+    return config
 
 
 def _check_config(config: dict[str, Any], name: str) -> None:
-    architectures = " ".join(config.get("architectures") or ())
-    if "mm_vision_tower" in config or "LlavaLlama" in architectures or "LlavaQwen" in architectures:
-        raise ValueError(
-            f"judge {name!r} is in the original LLaVA layout, from which transformers would silently build a wrong"
-            f" model; supported is {SUPPORTED}"
-        )
-    family = config.get("model_type")
-    tower = (config.get("vision_config") or {}).get("model_type", "clip_vision_model")
-    if family != LlavaConfig.model_type or tower != "clip_vision_model":
+    """Refuse a family that this module can't load right."""
+    if checkpoints.is_original(config):
+        checkpoints.check(config, name)
+        return
+    family = str(config.get("model_type"))
+    _, _, towers = FAMILIES.get(family, (None, None, ("",)))
+    tower = (config.get("vision_config") or {}).get("model_type", towers[0])
+    if family not in FAMILIES or tower not in towers:
         raise ValueError(f"judge {name!r} has model_type {family!r} (vision tower {tower!r}); supported is {SUPPORTED}")
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Fetch a hub checkpoint: its configuration first, then safetensors and tokenizer files, never pickles or code."""
+    """Fetch a hub checkpoint: its configuration first, then its weights and tokenizer files, never code.
+
+    Pickled weights are fetched for an original LLaVA checkpoint that has no others.
+    """
     import huggingface_hub
 
     try:
         config = huggingface_hub.hf_hub_download(name, "config.json", revision=revision)
         _check_config(json.loads(Path(config).read_text(encoding="utf-8")), name)
         files = ["*.safetensors", "*.safetensors.index.json", *LAYOUT_FILES, *TOKENIZER_FILES, *VOCABULARY_FILES]
+        if checkpoints.is_original(json.loads(Path(config).read_text(encoding="utf-8"))):
+            there = huggingface_hub.list_repo_files(name, revision=revision)
+            if not any(file.endswith(".safetensors") for file in there):
+                files += ["pytorch_model*.bin", "pytorch_model.bin.index.json"]  # read by torch's restricted unpickler
         folder = Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files))
     except (OSError, huggingface_hub.errors.HfHubHTTPError, huggingface_hub.errors.HFValidationError) as error:
         known = ", ".join(repr(judge) for judge in judge_names())

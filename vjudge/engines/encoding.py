@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from vjudge.prompts import Prompt
+from vjudge.prompts import Control, Prompt
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Encoder:
     Args:
         tokenizer: a transformers tokenizer.
         image_token_id: the id that holds an image's place in `ids`.
-        tokens_per_image: how many places one image takes.
+        tokens_per_image: how many places one image takes, unless said otherwise.
 
     Raises:
         ValueError: the tokenizer reads a control token in plain text even so.
@@ -63,15 +63,27 @@ class Encoder:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         return ids
 
-    def ids(self, prompt: Prompt, *, suffix: str = "") -> list[int]:
-        """The ids of a prompt followed by `suffix`; neighbouring texts are one chunk."""
-        ids, text = list(self.start), ""
+    def ids(self, prompt: Prompt, *, suffix: str = "", image_tokens: Sequence[int] | None = None) -> list[int]:
+        """The ids of a prompt followed by `suffix`; neighbouring texts are one chunk.
+
+        Args:
+            image_tokens: how many places each image takes, in order; None for the same number each.
+
+        Raises:
+            ValueError: the conversation is written with a control token that this vocabulary lacks.
+        """
+        ids, text, seen = list(self.start), "", 0
         for part in prompt.parts:
             if isinstance(part, str):
                 text += part
                 continue
-            ids += (self.text_ids(text) if text else []) + self.image_ids
+            ids += self.text_ids(text) if text else []
             text = ""
+            if isinstance(part, Control):
+                ids.append(self._control(part))
+            else:
+                ids += self.image_ids if image_tokens is None else self.image_ids[:1] * image_tokens[seen]
+                seen += 1
         text += suffix
         return ids + self.text_ids(text) if text else ids
 
@@ -99,14 +111,15 @@ class Encoder:
             )
         return Scale(marker, dict(score_texts), tokens)
 
-    def forced_ids(self, prompt: Prompt, scale: Scale) -> list[int]:
+    def forced_ids(self, prompt: Prompt, scale: Scale, *, image_tokens: Sequence[int] | None = None) -> list[int]:
         """The ids of a prompt that ends in the marker, up to the token that tells the scores apart.
 
         Raises:
             ValueError: after this prompt the scores are written with other tokens than after the bare marker.
         """
         first, last = min(scale.texts), max(scale.texts)
-        written = [self.ids(prompt, suffix=scale.texts[score]) for score in (first, last)]
+        texts = [scale.texts[score] for score in (first, last)]
+        written = [self.ids(prompt, suffix=text, image_tokens=image_tokens) for text in texts]
         shared = _shared_length(written)
         if [ids[shared : shared + 1] for ids in written] != [[scale.tokens[first]], [scale.tokens[last]]]:
             raise ValueError("the end of the prompt merges with the score into tokens that are not the scale's")
@@ -134,6 +147,16 @@ class Encoder:
             if markers and before.count(marker) == markers and not any(map(str.isalnum, before.rpartition(marker)[2])):
                 return step
         return None
+
+    def _control(self, control: Control) -> int:
+        """The id of a control token."""
+        token = self.tokenizer.get_added_vocab().get(control.text)
+        if token is None:
+            raise ValueError(
+                f"the conversation is written with {control.text!r}, which is no control token of this judge's"
+                " vocabulary; use a template with the judge's own conversation"
+            )
+        return int(token)
 
     def _spell(self, ids: set[int]) -> str:
         return "".join(self.tokenizer.convert_ids_to_tokens(sorted(ids)))

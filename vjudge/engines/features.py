@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from vjudge.images import MAX_PIXELS, fingerprint, open_image
+from vjudge.engines.vision import Size, vision_of
+from vjudge.images import fingerprint, open_image
 from vjudge.models import VisionLanguageModel
 
 ENCODED_TOGETHER = 16  # images; fixed by the plan, because the last bits of a feature depend on its company
@@ -33,39 +34,61 @@ class ImageFeatures:
     Args:
         model: whose vision tower and projector encode.
         sources: for each row what `open_image` opens; indexed when needed.
-        limit_bytes: the most bytes of features to keep on the device between batches.
+        limit_bytes: the most bytes of features to keep on the device between batches; one image is kept in any case.
+        mode: how images are prepared, see `vision.Vision.modes`; None for the family's own way.
+
+    Raises:
+        ValueError: the family has no such mode.
     """
 
-    def __init__(self, model: VisionLanguageModel, sources: Sequence[Sequence[Any]], limit_bytes: int) -> None:
-        self.model, self.sources = model, sources
+    def __init__(
+        self,
+        model: VisionLanguageModel,
+        sources: Sequence[Sequence[Any]],
+        limit_bytes: int,
+        mode: str | None = None,
+    ) -> None:
+        self.model, self.sources, self.mode = model, sources, mode
+        self.vision = vision_of(model.model, model.image_processor)
+        if mode is not None and mode not in self.vision.modes:
+            raise ValueError(f"image_mode {mode!r} is unknown to this judge; use one of {self.vision.modes}")
         hidden = model.model.config.get_text_config().hidden_size
-        self.capacity = max(1, limit_bytes // (model.tokens_per_image * hidden * model.dtype.itemsize))
+        self.capacity = limit_bytes // (hidden * model.dtype.itemsize)  # tokens
         self.encoded = 0  # images encoded so far
         self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._broken: dict[str, str] = {}
         self._place: dict[str, tuple[int, int]] = {}
         self._together: dict[str, tuple[str, ...]] = {}
-        self._seen: dict[str, str] = {}
+        self._seen: dict[str, tuple[str, Size]] = {}
+        self._shape: dict[str, tuple[Size, str]] = {}  # an image's size and how it is prepared
 
     def register(self, row: int, sources: Sequence[Any]) -> tuple[str, ...]:
-        """Look at the images of a row and return their fingerprints.
+        """Look at the images of a row and return their fingerprints, marked with the mode where rows differ in it.
 
         Raises:
             ValueError, OSError: one can't be opened, or is too narrow to be resized.
         """
         keys = []
+        mode = self.mode or self.vision.default_mode(len(sources))
         for number, source in enumerate(sources):
             shortcut = _shortcut(source)
-            key = self._seen.get(shortcut) if shortcut else None
-            if key is None:
+            known = self._seen.get(shortcut) if shortcut else None
+            if known is None:
                 image = open_image(source)
-                self._check_shape(*image.size)
-                key = fingerprint(image)
+                known = fingerprint(image), image.size
                 if shortcut:
-                    self._seen[shortcut] = key
+                    self._seen[shortcut] = known
+            print, size = known
+            self.vision.check(size, mode)
+            key = print if mode == self.vision.default_mode(1) else f"{mode}:{print}"
             self._place.setdefault(key, (row, number))
+            self._shape[key] = size, mode
             keys.append(key)
         return tuple(keys)
+
+    def n_tokens(self, key: str) -> int:
+        """How many places a registered image takes."""
+        return self.vision.n_tokens(*self._shape[key])
 
     def windows(self, jobs: Iterable[Job]) -> list[list[Job]]:
         """Cut jobs into windows whose images fit in the cache together, with jobs of one image in one window."""
@@ -76,7 +99,7 @@ class ImageFeatures:
         keys: dict[str, None] = {}
         for group in by_image.values():
             needed = dict.fromkeys(key for job in group for key in job.images)
-            if windows[-1] and len(keys | needed) > self.capacity:
+            if windows[-1] and self._exceeds(keys | needed):
                 self._settle(keys)
                 windows.append([])
                 keys = {}
@@ -104,18 +127,12 @@ class ImageFeatures:
         taken = {key: self._features[key] for key in keys if key in self._features}
         for key in taken:
             self._features.move_to_end(key)
-        while len(self._features) > self.capacity:
+        while self._exceeds(self._features):
             self._features.popitem(last=False)
         return taken, {key: self._broken[key] for key in keys if key in self._broken}
 
-    def _check_shape(self, width: int, height: int) -> None:
-        """Refuse a sliver: the tower's input scales the short side up, and the long side with it."""
-        edge = dict(self.model.image_processor.size).get("shortest_edge") or 0
-        if edge * edge * max(width, height) / min(width, height) > MAX_PIXELS:
-            raise ValueError(
-                f"an image of {width} x {height} pixels is too narrow: scaled to a short side of {edge} it would exceed"
-                f" {MAX_PIXELS} pixels; crop it"
-            )
+    def _exceeds(self, keys: Collection[str]) -> bool:
+        return len(keys) > 1 and sum(map(self.n_tokens, keys)) > self.capacity
 
     @torch.inference_mode()
     def _encode(self, keys: Sequence[str]) -> None:
@@ -126,16 +143,15 @@ class ImageFeatures:
                 images[key] = open_image(self.sources[row][number])
             except (ValueError, OSError) as error:  # readable when the run was planned, gone since
                 self._broken[key] = f"image {number + 1}: {error}"
-        for start in range(0, len(images), ENCODED_TOGETHER):
-            names = list(images)[start : start + ENCODED_TOGETHER]
-            pixels = self.model.image_processor([images[name] for name in names], return_tensors="pt")["pixel_values"]
-            pixels = pixels.to(self.model.device, self.model.dtype)
-            features = self.model.model.get_image_features(pixel_values=pixels).pooler_output
+        for mode in dict.fromkeys(self._shape[key][1] for key in images):
+            names = [key for key in images if self._shape[key][1] == mode]
+            tiles = self.vision.tiles([images[name] for name in names], mode)
+            features = self.vision.features(tiles, [images[name].size for name in names], mode)
             for name, feature in zip(names, features, strict=True):
-                if len(feature) != self.model.tokens_per_image:
+                if len(feature) != self.n_tokens(name):
                     raise ValueError(
                         f"the vision tower gave {len(feature)} tokens an image and the prompt holds"
-                        f" {self.model.tokens_per_image}: image size and patch size of the checkpoint disagree"
+                        f" {self.n_tokens(name)}: image size and patch size of the checkpoint disagree"
                     )
                 self._features[name] = feature.clone()  # its own memory, so that dropping it frees it
             self.encoded += len(names)

@@ -23,6 +23,7 @@ from vjudge.engines.cache import growing_cache
 from vjudge.engines.decoding import Answer, Decoding, Job, Row, logprobs_of
 from vjudge.engines.encoding import Encoder
 from vjudge.engines.features import ImageFeatures
+from vjudge.engines.forward import Forward, check_length, complete, embed, forward
 from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
 from vjudge.prompts import Prompt
 
@@ -38,6 +39,11 @@ class TorchEngine:
         memory_bytes: what a batch's cache and activations may take under batch_size="auto"; None takes 2 GiB on a CPU
             and what the weights leave of 80 % of a GPU.
         max_rows: the most rows of a batch under "auto"; None takes 64 on a CPU and 256 on a GPU.
+        image_mode: how images are prepared: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision;
+            None for the family's own way.
+
+    Raises:
+        ValueError: the family has no such image mode.
     """
 
     name = "torch"
@@ -49,12 +55,15 @@ class TorchEngine:
         image_cache_bytes: int = 1 << 29,
         memory_bytes: int | None = None,
         max_rows: int | None = None,
+        image_mode: str | None = None,
     ) -> None:
         self.model = model
+        self.image_mode = image_mode
         self.encoder = Encoder(
             model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
         )
         self.image_cache_bytes = image_cache_bytes
+        ImageFeatures(model, (), 0, image_mode)  # refuses an unknown mode now
         self.memory_bytes = memory_bytes or _memory_budget(model)
         self.max_rows = max_rows or (64 if model.device.type == "cpu" else 256)
         ends = model.model.generation_config.eos_token_id
@@ -115,16 +124,59 @@ class TorchEngine:
         """
         scale = self.encoder.scale(marker, score_texts)
         run = Decoding(scale, max_new_tokens=0)
-        return self._run(
-            prompts, images, lambda prompt: self.encoder.forced_ids(prompt, scale), run, None, batch_size, wanted
+
+        def encode(prompt: Prompt, *, image_tokens: Sequence[int]) -> list[int]:
+            return self.encoder.forced_ids(prompt, scale, image_tokens=image_tokens)
+
+        return self._run(prompts, images, encode, run, None, batch_size, wanted)
+
+    def forward(self, prompt: Prompt, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
+        """One pass over a prompt for research; see `vjudge.engines.forward.Forward`.
+
+        Args:
+            prompt: with an `IMAGE` for each image.
+            images: what `open_image` opens.
+            image_mode: None for the engine's, else the family's own way.
+
+        Raises:
+            ValueError: too long a prompt, an image that can't be opened, an unknown mode.
+        """
+        return forward(self.model, self.encoder, prompt, images, image_mode or self.image_mode)
+
+    def complete(
+        self,
+        prompt: Prompt,
+        images: Sequence[Any],
+        *,
+        max_new_tokens: int,
+        image_mode: str | None = None,
+        repetition_penalty: float = 1.0,
+    ) -> list[int]:
+        """The greedy continuation of a prompt: token ids, a token that ends the answer included.
+
+        Args:
+            max_new_tokens: at least 1.
+            repetition_penalty: above 1 makes tokens that were generated less likely; the prompt's are left alone.
+
+        Other arguments and errors as in `forward`.
+        """
+        return complete(
+            self.model,
+            self.encoder,
+            prompt,
+            images,
+            image_mode or self.image_mode,
+            ends=self.ends,
+            max_new_tokens=max_new_tokens,
+            repetition_penalty=repetition_penalty,
         )
 
     def identity(self) -> dict[str, Any]:
         """What of this engine decides its outputs, for a run's manifest; reads the weights' files the first time."""
         return {
-            "weights": weights_fingerprint(self.model.path),
-            "settings": settings_fingerprint(self.model.path),
-            "engine": self.name,
+            "weights": weights_fingerprint(self.model.path, *self.model.others),
+            "settings": settings_fingerprint(self.model.path, *self.model.others),
+            "engine": self.name if self.image_mode is None else f"{self.name}, image_mode={self.image_mode}",
             "device": self.model.device.type,
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "quantization": self.model.quantization,
@@ -135,22 +187,27 @@ class TorchEngine:
         self,
         prompts: Sequence[Prompt],
         images: Sequence[Sequence[Any]],
-        encode: Callable[[Prompt], list[int]],
+        encode: Callable[..., list[int]],
         run: Decoding,
         seeds: Sequence[int] | None,
         batch_size: int | str,
         wanted: Container[int] | None,
     ) -> Iterator[list[Answer]]:
         """Plan the whole call, then answer batch by batch."""
-        features = ImageFeatures(self.model, images, self.image_cache_bytes)
+        features = ImageFeatures(self.model, images, self.image_cache_bytes, self.image_mode)
         jobs, failed = [], []
         for index, prompt in enumerate(prompts):
             try:
                 sources = images[index]
-                ids = self._checked(encode(prompt), prompt, len(sources))
-                jobs.append(
-                    Job(index, ids, features.register(index, sources), index if seeds is None else seeds[index])
-                )
+                if prompt.n_images != len(sources):
+                    raise ValueError(
+                        f"the prompt has {prompt.n_images} image place(s) and the item {len(sources)} image(s)"
+                    )
+                keys = features.register(index, sources)
+                taken = [features.n_tokens(key) for key in keys]
+                ids = encode(prompt, image_tokens=taken)
+                check_length(self.model, len(ids), sum(taken), answered=True)
+                jobs.append(Job(index, ids, keys, index if seeds is None else seeds[index]))
             except (ValueError, OSError) as error:
                 failed.append(Answer(index, failure=str(error)))
         if failed := [answer for answer in failed if wanted is None or answer.index in wanted]:
@@ -162,19 +219,6 @@ class TorchEngine:
                 if wanted is None or any(job.index in wanted for job in batch):
                     answers = self._answer(batch, features, run)
                     yield [answer for answer in answers if wanted is None or answer.index in wanted]
-
-    def _checked(self, ids: list[int], prompt: Prompt, n_images: int) -> list[int]:
-        """Refuse a prompt that can't run; `ids` otherwise."""
-        if prompt.n_images != n_images:
-            raise ValueError(f"the prompt has {prompt.n_images} image place(s) and the item {n_images} image(s)")
-        limit = self.model.context_length
-        if len(ids) >= limit:
-            held = f", {n_images * self.model.tokens_per_image} of them for images," if n_images else ""
-            raise ValueError(
-                f"the prompt has {len(ids)} tokens{held} and the model's context holds {limit}, an answer included;"
-                " shorten the item's texts"
-            )
-        return ids
 
     def _batches(self, jobs: list[Job], batch_size: int | str, max_new_tokens: int) -> Iterator[list[Job]]:
         """Cut sorted jobs into batches of a fixed size, or as large as the memory budget allows."""
@@ -240,6 +284,7 @@ class TorchEngine:
                 .float()
             )
             logits[:, image_token : image_token + 1] = -torch.inf  # an image's place is no word of an answer
+            logits[:, self.model.vocabulary_size :] = -torch.inf  # nor are rows beyond the vocabulary
             if cache is None:
                 for row, line in zip(rows, logprobs_of(logits, score_tokens), strict=True):
                     row.scored[0] = line
@@ -273,12 +318,7 @@ class TorchEngine:
             mask[row, width - len(job.ids) :] = 1
         device = self.model.device
         ids, mask = ids.to(device), mask.to(device)
-        is_image = ids == self.model.image_token_id
-        inputs = self.model.model.get_input_embeddings()(ids.masked_fill(is_image, 0))
-        if keys := [key for job in jobs for key in job.images]:
-            stacked = torch.cat([features[key] for key in keys]).to(inputs.dtype)
-            inputs = inputs.masked_scatter(is_image.unsqueeze(-1), stacked)
-        return inputs, mask
+        return embed(self.model, ids, [features[key] for job in jobs for key in job.images]), mask
 
 
 def _bytes_per_token(model: VisionLanguageModel) -> int:

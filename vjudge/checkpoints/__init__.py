@@ -1,0 +1,13 @@
+"""Original LLaVA-1.5 and LLaVA-NeXT/OneVision checkpoints -> transformers classes.
+
+shards.py       weight files, read a tensor at a time and without running code
+layout.py       what an original folder holds, in transformers' terms: config, weights' names, tokenizer, preprocessing
+loading.py      a model on its device, or a folder in the transformers layout
+"""
+
+from __future__ import annotations
+
+from vjudge.checkpoints.layout import Original, check, is_original
+from vjudge.checkpoints.loading import build, convert
+
+__all__ = ["Original", "build", "check", "convert", "is_original"]
