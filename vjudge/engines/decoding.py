@@ -25,6 +25,7 @@ class Answer:
         stopped: whether the model ended the text itself, rather than a limit.
         seconds: the row's share of its batch's wall time.
         failure: None, or why there is no answer.
+        transient: whether the failure was the transport's, so that asking again may bring an answer.
     """
 
     index: int
@@ -35,6 +36,7 @@ class Answer:
     stopped: bool = False
     seconds: float = 0.0
     failure: str | None = None
+    transient: bool = False
 
 
 @dataclass(frozen=True)
