@@ -232,9 +232,7 @@ class Judge:
                 records = [self._record(answer, tasks[answer.index], mode) for answer in answers]
                 if run is not None:
                     # What only the transport prevented is asked for again by the next call.
-                    run.append(
-                        record for answer, record in zip(answers, records, strict=True) if not answer.transient
-                    )
+                    run.append(record for answer, record in zip(answers, records, strict=True) if not answer.transient)
                 done.update((tasks[answer.index].key, record) for answer, record in zip(answers, records, strict=True))
                 failed += sum(record["failure"] is not None for record in records)
                 bar.set_postfix(failed=failed, refresh=False)
