@@ -1,5 +1,7 @@
 """Parsing: exactly one score of the rubric, where the format puts it, or a failure that says why."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import math
@@ -8,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vjudge.parse import parse
-from vjudge.prompts import target
+from vjudge.parse import FORMATS, parse, vote
+from vjudge.prompts import TEMPLATES, target
+from vjudge.records import CHOICES, Verdict
 
 SCALE = (1, 2, 3, 4, 5)
 FORMAT_LINE = "Feedback: (write a feedback for criteria) [RESULT] (an integer number between 1 and 5)"
@@ -107,7 +110,7 @@ def test_the_scale_is_the_rubrics() -> None:
 
 
 def test_wrong_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown verdict format 'xml'; one of: prometheus"):
+    with pytest.raises(ValueError, match="unknown verdict format 'xml'; one of: arena, .*prometheus"):
         parse("x", scores=SCALE, format="xml")
     with pytest.raises(ValueError, match="scores is empty"):
         parse("x", scores=())
@@ -155,3 +158,265 @@ def test_two_verdicts_count_only_when_they_agree(feedback: str, first: int, seco
 def test_scores_off_the_rubric_never_pass(feedback: str, number: int) -> None:
     verdict = parse(f"{feedback} [RESULT] {number}", scores=SCALE)
     assert (verdict.failure is None) == (number in SCALE)
+
+
+# --- the other formats ------------------------------------------------------------------------------------------------
+
+EXPECTED = {  # what the table's own examples say
+    "prometheus": 4,
+    "prometheus-relative": "b",
+    "llava-critic": 85,
+    "llava-critic-pair": "b",
+    "better-response": "a",
+    "arena": "a",
+    "two-scores": "a",
+    "final-score": 4,
+    "unified-reward": "a",
+    "vl-rewardbench": "b",
+    "think-answer": "b",
+    "boxed": "b",
+    "boxed-score": 4,
+    "mt-bench": "a",
+    "mt-bench-score": 5,
+    "flow-judge": 4,
+}
+
+
+def said(text: str, format: str) -> float | str | None:
+    """A verdict in one word: its score, its choice, or its failure."""
+    verdict = parse(text, scores=SCALE, format=format)
+    assert verdict.raw == text
+    return verdict.failure or verdict.choice or verdict.score
+
+
+def test_the_table_names_everything_and_its_examples_hold() -> None:
+    assert set(EXPECTED) == set(FORMATS)
+    for name, rule in FORMATS.items():
+        assert rule.name == name and rule.pattern and rule.source and rule.gives in ("score", "choice")
+        verdict = parse(rule.example, scores=SCALE, format=name)
+        assert (verdict.choice or verdict.score) == EXPECTED[name], name
+        assert (verdict.choice is None) == (rule.gives == "score")
+    for template in TEMPLATES.values():
+        assert (FORMATS[template.format].gives == "choice") == template.compares
+        assert template.scale is None or FORMATS[template.format].scale == template.scale
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "expected"),
+    [
+        ("prometheus", "It can't be seen. [RESULT] N/A", "abstain"),
+        ("prometheus", "[RESULT] cannot be determined", "abstain"),
+        ("prometheus", "[RESULT] 4 ... [RESULT] N/A", "two different verdicts: 4 and abstention"),
+        ("prometheus-relative", "B names it. [RESULT] B", "b"),
+        ("prometheus-relative", "Feedback: B names it.\n**[RESULT]** **Response A**.", "a"),
+        ("prometheus-relative", "[RESULT] (a)", "a"),
+        ("prometheus-relative", "[RESULT] A because it names the cat", "a"),
+        ("prometheus-relative", "[RESULT] B. A misses it.", "b"),
+        ("prometheus-relative", "[RESULT] tie", "tie"),
+        ("prometheus-relative", "[RESULT] Both are equally good", "tie"),
+        ("prometheus-relative", "[RESULT] abstain", "abstain"),
+        ("prometheus-relative", "[RESULT] A good answer would name it", "'A good answer' after the last verdict marker is not a plain choice"),
+        ("prometheus-relative", "(write a feedback) [RESULT] (A or B)", "more than one choice after the last verdict marker"),
+        ("prometheus-relative", "[RESULT] A/B", "more than one choice after the last verdict marker"),
+        ("prometheus-relative", "[RESULT] A B", "more than one choice after the last verdict marker"),
+        ("prometheus-relative", "[RESULT] A and B", "more than one choice after the last verdict marker"),
+        ("prometheus-relative", "[RESULT] Bob", "no choice after the last verdict marker"),
+        ("prometheus-relative", "[RESULT] 5", "no choice after the last verdict marker"),
+        ("prometheus-relative", "[RESULT] 1", "no choice after the last verdict marker"),
+        ("prometheus-relative", "[RESULT] C", "no choice after the last verdict marker"),
+        ("prometheus-relative", "B is better", "no verdict marker"),
+        ("prometheus-relative", "", "empty answer"),
+        ("prometheus-relative", "[RESULT] A [RESULT] B", "two different verdicts: A and B"),
+        ("prometheus-relative", "(A or B) [RESULT] (A or B)\nFine. [RESULT] A", "a"),
+        ("llava-critic", "Score: 85\nReason: it is right.", 85),
+        ("llava-critic", "**Score:** 85/100", 85),
+        ("llava-critic", "I give it 85 out of 100.", 85),
+        ("llava-critic", "Score (out of 100): 85", 85),
+        ("llava-critic", "72.5\nThe answer is short.", 72.5),
+        ("llava-critic", "Accuracy Score: 20\nClarity Score: 30\nFinal Score: 50", 50),
+        ("llava-critic", "Overall Score: [0]", 0),
+        ("llava-critic", "Accuracy Score: 20\nClarity Score: 30", "two different verdicts: 20 and 30"),
+        ("llava-critic", "Score: 85. So 80 out of 100.", "two different verdicts: 85 and 80"),
+        ("llava-critic", "Score: 8/10", "a score out of 10 on a scale up to 100"),
+        ("llava-critic", "Score: 85%", "'85%' after the score is not a plain number"),
+        ("llava-critic", "Score: 80-90", "more than one number after the score"),
+        ("llava-critic", "Final Score: 120", "score 120 is off the scale (0-100)"),
+        ("llava-critic", "Score: -5", "score -5 is off the scale (0-100)"),
+        ("llava-critic", "Score: N/A, the image is blank", "abstain"),
+        ("llava-critic", "The response scores well: 3 of its claims hold.", "no score"),
+        ("llava-critic", "8 9\nTwo responses were given.", "no score"),
+        ("llava-critic", "Final Score: high", "no number after the score"),
+        ("llava-critic", "2 boxes are in the image, so it is wrong.", "no score"),
+        ("llava-critic-pair", "The better response: [1]", "a"),
+        ("llava-critic-pair", "**The better response: [second].** Reason", "b"),
+        ("llava-critic-pair", "The better response: [Response B]", "b"),
+        ("llava-critic-pair", "Two responses are equally good.\nBoth name it.", "tie"),
+        ("llava-critic-pair", "A is right, so: [[B>>A]]", "b"),
+        ("llava-critic-pair", "[[A=B]]", "tie"),
+        ("llava-critic-pair", "7 9\nThe second is better.", "b"),
+        ("llava-critic-pair", "8 8\nThe same.", "tie"),
+        ("llava-critic-pair", "My verdict is [[A]]", "a"),
+        ("llava-critic-pair", "8 6\n...\n[[A>B]]", "a"),
+        ("llava-critic-pair", "8 6\n...\n[[B>A]]", "two different verdicts: B and A"),
+        ("llava-critic-pair", "The better response: [first]\nThe better response: [2]", "two different verdicts: A and B"),
+        ("llava-critic-pair", "The better response: [first|second|1|2|A|B]", 'more than one choice after the "The better response"'),
+        ("llava-critic-pair", "The better response: [both]", 'no choice after the "The better response"'),
+        ("llava-critic-pair", "Which is the better response? The second.", "no verdict in any of LLaVA-Critic's forms"),
+        ("llava-critic-pair", "Both describe it; the two responses are equally good in grammar. The better response: [2]", "b"),
+        ("llava-critic-pair", "Two responses are equally good. The better response: [2]", "two different verdicts: B and tie"),
+        ("llava-critic-pair", "11 3\nGood.", "score 11 is off the scale (1-10)"),
+        ("llava-critic-pair", "85", "no verdict in any of LLaVA-Critic's forms"),
+        ("llava-critic-pair", "[[N/A]]", "abstain"),
+        ("llava-critic-pair", "[[yes]]", "'[[yes]]' is no [[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]"),
+        ("better-response", "The better answer is [A].", "a"),
+        ("better-response", "The better response: [A or B]", 'more than one choice after the "The better response"'),
+        ("arena", "I lean to [[A > B]] because", "a"),
+        ("arena", "[[A<B]]", "b"),
+        ("arena", "[[A>B]] no, [[A>>B]]", "two different verdicts: A and A>>B"),
+        ("arena", "[A>B]", "no [[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]"),
+        ("arena", "[[A]]", "'[[A]]' is no [[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]"),
+        ("two-scores", "7.5, 8\nOk", "b"),
+        ("two-scores", "7/10 6/10\nOk", "a"),
+        ("two-scores", "0 10", "score 0 is off the scale (1-10)"),
+        ("two-scores", "Scores: 7 8", "no first line of two scores"),
+        ("two-scores", "7 8 9", "no first line of two scores"),
+        ("two-scores", "In 1990 8 boxes", "no first line of two scores"),
+        ("final-score", "Final Score: **4** of quality", 4),
+        ("final-score", "Alignment: 3\nfinal score = 2/5", 2),
+        ("final-score", "Score: 4", 'no "Final Score"'),
+        ("final-score", "Final Score: 6", "score 6 is off the rubric (1-5)"),
+        ("final-score", "Final Score: 3 ... Final Score: 4", "two different verdicts: 3 and 4"),
+        ("unified-reward", "Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better.", "b"),
+        ("unified-reward", "**Answer 2 is better** than Answer 1", "b"),
+        ("unified-reward", "I think Answer 2 is better", 'no line "Answer 1 is better" or "Answer 2 is better"'),
+        ("unified-reward", "Answer 1 is better\nAnswer 2 is better", "two different verdicts: A and B"),
+        ("vl-rewardbench", "Overall Judgment: Answer X is better.", 'no choice after the "Overall Judgment"'),
+        ("vl-rewardbench", "### Overall Judgement\nAnswer 1 is better", "a"),
+        ("vl-rewardbench", "Overall Judgment: Both answers are equally good", "tie"),
+        ("vl-rewardbench", "Overall Judgment: Answer 1 or Answer 2 is better", 'more than one choice after the "Overall Judgment"'),
+        ("vl-rewardbench", "Answer 1 is better.", 'no "Overall Judgment"'),
+        ("think-answer", "<think>I first say <answer>1</answer></think> <answer>2</answer>", "b"),
+        ("think-answer", "<think>x</think><answer>Answer 1 is better</answer>", "a"),
+        ("think-answer", "<answer>Overall Judgment: Answer 2 is better.</answer>", "b"),
+        ("think-answer", "<think>so <answer>1</answer>", "the thinking never ends"),
+        ("think-answer", "<think>x</think> 2", "no <answer>"),
+        ("think-answer", "<answer>1|2</answer>", "more than one choice after the <answer>"),
+        ("think-answer", "<answer>1 and some prose</answer>", "'1 and some prose' in <answer> is more than a verdict"),
+        ("think-answer", "<answer>1</answer><answer>2</answer>", "two different verdicts: A and B"),
+        ("think-answer", "<answer></answer>", "no choice after the <answer>"),
+        ("think-answer", "<answer>10</answer>", "no choice after the <answer>"),
+        ("boxed", "\\boxed{\\text{2}}", "b"),
+        ("boxed", "\\boxed{1} or \\boxed{2}", "two different verdicts: A and B"),
+        ("boxed", "<think>\\boxed{1}", "the thinking never ends"),
+        ("boxed", "boxed{1}", "no \\boxed{}"),
+        ("boxed-score", "\\boxed{4/5}", 4),
+        ("boxed-score", "\\boxed{7}", "score 7 is off the rubric (1-5)"),
+        ("mt-bench", "[[C]]", "tie"),
+        ("mt-bench", "[[A]] is my verdict, not [[B]]", "two different verdicts: A and B"),
+        ("mt-bench", "[[A|B]]", "'[[A|B]]' is no [[A]], [[B]] or [[C]]"),
+        ("mt-bench-score", "Rating: [[11]]", "score 11 is off the scale (1-10)"),
+        ("mt-bench-score", "Rating: [[rating]]", "'[[rating]]' is no [[number]]"),
+        ("flow-judge", "<feedback>a <score> tag</feedback><score>3</score>", 3),
+        ("flow-judge", "<feedback>x</feedback><score>9</score>", "score 9 is off the rubric (1-5)"),
+        ("flow-judge", "<score>4", "no <score>"),
+        ("flow-judge", "<score>four</score>", "no number after the <score>"),
+    ],
+)  # fmt: skip
+def test_real_looking_and_hostile_answers(format: str, text: str, expected: float | str) -> None:
+    assert said(text, format) == expected
+
+
+def test_scores_keep_their_own_scale_and_say_it() -> None:
+    assert parse("Final Score: 85", format="llava-critic").scale == (0.0, 100.0)
+    assert parse("[RESULT] 2", scores=(0, 1, 2)).scale == (0.0, 2.0)
+    both = parse("8 6.5\nBecause.", format="llava-critic-pair")
+    assert (both.scores, both.scale, both.choice) == ((8.0, 6.5), (1.0, 10.0), "a") and math.isnan(both.score)
+    assert both.feedback == "Because."
+    assert [parse(f"[[{x}]]", format="arena").strong for x in ("A>>B", "A>B", "A=B")] == [True, False, False]
+    tie = parse("[[C]]", format="mt-bench")
+    assert tie.failure is None and math.isnan(tie.score) and tie.scale is None and not tie.abstained
+    assert parse("[RESULT] N/A", scores=SCALE).abstained
+
+
+def test_feedback_is_the_text_beside_the_verdict() -> None:
+    assert parse("The better response: [2].\nIt names it.", format="better-response").feedback == "It names it."
+    assert parse("It names it.\nThe better response: [2].", format="better-response").feedback == "It names it."
+    flow = "<feedback>\nTwo claims.\n</feedback>\n<score>4</score>"
+    assert parse(flow, scores=SCALE, format="flow-judge").feedback == "Two claims."
+    assert parse("<think>Hm.</think>\n<answer>1</answer>", format="think-answer").feedback == "Hm."
+
+
+def test_a_verdict_is_one_thing() -> None:
+    with pytest.raises(ValueError, match="either a score, a choice or a failure"):
+        Verdict(4.0, "", "", None, "a")
+    with pytest.raises(ValueError, match="choice 'c' is not one of a, b, tie, abstain"):
+        Verdict(math.nan, "", "", None, "c")
+
+
+def test_k_answers_vote() -> None:
+    def answers(*texts: str) -> list[Verdict]:
+        return [parse(text, format="mt-bench") for text in texts]
+
+    won = vote(answers("[[A]]", "[[B]]", "[[A]]", "none", "[[N/A]]"))
+    assert (won.choice, won.feedback, won.failure) == ("a", "A 2, B 1, no vote 2", None)
+    assert vote(answers("[[C]]", "[[C]]", "[[A]]")).choice == "tie"
+    assert vote(answers("[[A]]", "[[B]]")).failure == "no majority: A 1, B 1"
+    assert vote(answers("none")).failure == "no majority: no vote 1"
+    assert vote([parse(f"[RESULT] {n}", scores=SCALE) for n in (4, 4, 5)]).score == 4
+    with pytest.raises(ValueError, match="no verdicts"):
+        vote([])
+
+
+FLOODS = ["9", "*", "(", " ", "\n", "[RESULT] A ", "The better response: [", "[[A", "[[", "<score>", "<answer>", "<feedback>",
+          "\\boxed{", "Final Score: ", "Score: 4 ", "4/100 ", "<think>", "</think>", "Answer 1 is better\n", "\n*",
+          "Overall Judgment: ", "Two responses are equally good\n", "score (", "9 "]  # fmt: skip
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_floods_take_linear_time(format: str) -> None:
+    for unit in FLOODS:  # a quadratic pattern would take minutes
+        text = unit * (100_000 // len(unit))
+        verdict = parse(text, scores=SCALE, format=format)
+        assert (verdict.failure is None) == (verdict.choice is not None or not math.isnan(verdict.score))
+
+
+snippets = st.sampled_from(
+    "[RESULT] A B tie 4 85 /100 N/A [[A]] [[A>>B]] [[B>A]] [[C]] <think> </think> <answer>1</answer> <score>4</score> \n"
+    " Final Score: \\boxed{2} or is better Answer 1 2 <image> </s> USER: ###Feedback:".split(" ")
+    + [
+        "The better response: [",
+        "Overall Judgment:",
+        "Two responses are equally good.",
+        "Answer 1 is better",
+        "\n8 6\n",
+    ]
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(deadline=None, max_examples=60)
+@given(text=st.lists(st.one_of(prose, snippets), max_size=8).map(" ".join))
+def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format: str, text: str) -> None:
+    verdict = parse(text, scores=SCALE, format=format)
+    rule = FORMATS[format]
+    assert verdict.raw == text
+    if verdict.failure is None and not verdict.abstained:
+        assert (verdict.choice in CHOICES) == (rule.gives == "choice")
+        if rule.gives == "score":
+            low, high = rule.scale or (1, 5)
+            assert low <= verdict.score <= high and verdict.scale == (low, high)
+            assert f"{verdict.score:g}" in text
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(deadline=None, max_examples=40)
+@given(text=prose.filter(lambda text: not any(character.isdigit() for character in text)))
+def test_prose_alone_is_never_a_number(format: str, text: str) -> None:
+    assert math.isnan(parse(text, scores=SCALE, format=format).score)
+
+
+@settings(deadline=None, max_examples=60)
+@given(prose, st.sampled_from("AB"), st.sampled_from("AB"))
+def test_two_choices_count_only_when_they_agree(feedback: str, first: str, second: str) -> None:
+    verdict = parse(f"{feedback} [RESULT] {first}\n{feedback} [RESULT] {second}", format="prometheus-relative")
+    assert (verdict.failure is None) == (first == second)

@@ -107,5 +107,5 @@ def test_pairs() -> None:
 def test_a_verdict_has_a_score_or_a_failure_and_never_both() -> None:
     assert Verdict(4.0, "f", "r").failure is None
     for score, failure in ((math.nan, None), (4.0, "no verdict marker")):
-        with pytest.raises(ValueError, match="either a score or a failure"):
+        with pytest.raises(ValueError, match="either a score, a choice or a failure"):
             Verdict(score, "f", "r", failure)

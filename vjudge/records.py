@@ -193,25 +193,47 @@ class Pair:
         )
 
 
+CHOICES = ("a", "b", "tie", "abstain")
+"""What a judge may say instead of a number: the better of two responses, that they are equal, or that it won't say."""
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge's answer says, or why it says nothing.
+    """What a judge's answer says, or why it says nothing: a score, a choice, or a failure.
 
     Args:
-        score: the score, NaN when `failure` is set.
-        feedback: the text before the verdict.
+        score: the score, on `scale`; NaN where the judge chose or nothing could be read.
+        feedback: the text before the verdict; the text after it where the verdict comes first.
         raw: the judge's whole answer, unchanged.
         failure: None, or a short reason such as "no verdict marker".
+        choice: None, or one of `CHOICES`. A tie and an abstention are verdicts: neither failures nor numbers.
+        scale: lowest and highest value of the score, or of `scores`; None where there is no number.
+        scores: the two scores a choice follows from, where the judge scores both responses.
+        strong: whether the choice is a strong one ("A>>B"); None where the format knows no degrees.
+
+    Raises:
+        ValueError: not exactly one of score, choice and failure is there.
     """
 
     score: float
     feedback: str
     raw: str
     failure: str | None = None
+    choice: str | None = None
+    scale: tuple[float, float] | None = None
+    scores: tuple[float, ...] = ()
+    strong: bool | None = None
 
     def __post_init__(self) -> None:
-        if math.isnan(self.score) != (self.failure is not None):
-            raise ValueError("a verdict has either a score or a failure")
+        if (not math.isnan(self.score)) + (self.choice is not None) + (self.failure is not None) != 1:
+            raise ValueError("a verdict has either a score, a choice or a failure")
+        if self.choice is not None and self.choice not in CHOICES:
+            raise ValueError(f"choice {self.choice!r} is not one of {', '.join(CHOICES)}")
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the judge declined to give a verdict."""
+        return self.choice == "abstain"
 
 
 def _shared(row: Mapping[str, Any], *, rubric: bool = True) -> dict[str, Any]:
