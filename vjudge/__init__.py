@@ -26,6 +26,7 @@ _HOMES = {
 }
 _MODULES = (
     "checkpoints",
+    "corpora",
     "data",
     "engines",
     "images",
