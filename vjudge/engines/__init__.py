@@ -1,18 +1,55 @@
 """Prompts in; texts, token counts and score probabilities out.
 
+answer.py     what every engine gives back
+
+On this machine:
+
 encoding.py   text -> token ids: data text is never markup; which token carries a score
 vision.py     images -> pixels -> features, as each family's original code makes them
 features.py   the features of a call's images, each encoded once, the cache bounded in bytes
+cache.py      keys and values while a batch decodes
+decoding.py   the state of a call and of its answers
 forward.py    one pass and a greedy answer, for research
 local.py      the torch engine: batches, decoding, score passes
+
+Behind an OpenAI-compatible server:
+
+background.py many waiting requests, in a thread of their own
+transport.py  one request: its limits, its repetitions, its cost
+chat.py       the wire format: prompt -> messages, reply -> answer
+server.py     the server engine
+
+A name brings its module when it is first used, so that the server engine needs no torch.
 """
 
 from __future__ import annotations
 
-from vjudge.engines.decoding import Answer
-from vjudge.engines.encoding import Encoder, Scale
-from vjudge.engines.features import ImageFeatures
-from vjudge.engines.forward import Forward
-from vjudge.engines.local import TorchEngine
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Answer", "Encoder", "Forward", "ImageFeatures", "Scale", "TorchEngine"]
+if TYPE_CHECKING:
+    from vjudge.engines.answer import Answer
+    from vjudge.engines.encoding import Encoder, Scale
+    from vjudge.engines.features import ImageFeatures
+    from vjudge.engines.forward import Forward
+    from vjudge.engines.local import TorchEngine
+    from vjudge.engines.server import ServerEngine
+
+__all__ = ["Answer", "Encoder", "Forward", "ImageFeatures", "Scale", "ServerEngine", "TorchEngine"]
+
+_HOMES = {
+    "Answer": "answer",
+    "Encoder": "encoding",
+    "Forward": "forward",
+    "ImageFeatures": "features",
+    "Scale": "encoding",
+    "ServerEngine": "server",
+    "TorchEngine": "local",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Bring a public name on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vjudge.engines' has no attribute {name!r}")
+    return getattr(import_module(f"vjudge.engines.{_HOMES[name]}"), name)

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 import transformers
 
+from vjudge.engines.answer import Answer
 from vjudge.engines.cache import growing_cache
-from vjudge.engines.decoding import Answer, Decoding, Job, Row, logprobs_of
+from vjudge.engines.decoding import Decoding, Job, Row, logprobs_of
 from vjudge.engines.encoding import Encoder
 from vjudge.engines.features import ImageFeatures
 from vjudge.engines.forward import Forward, check_length, complete, embed, forward

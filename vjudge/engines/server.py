@@ -27,9 +27,9 @@ from urllib.parse import urlsplit
 from PIL import Image
 from tqdm.auto import tqdm
 
+from vjudge.engines.answer import Answer
 from vjudge.engines.background import Background, as_finished
 from vjudge.engines.chat import Reader, bare, clashes, messages, read_tokens
-from vjudge.engines.decoding import Answer
 from vjudge.engines.transport import Client, Rejected, ServerError, Unanswered, Usage, check_url, read_key
 from vjudge.prompts import IMAGE, Prompt
 
