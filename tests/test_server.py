@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -793,10 +797,86 @@ def test_unsound_options(options: Any, message: str) -> None:
         load_judge("openai:x", base_url="http://127.0.0.1:1/v1", **options)
 
 
-def test_what_a_server_cannot_show(rows: Any) -> None:
-    judged = load_judge("openai:x", base_url="http://127.0.0.1:1/v1")
-    for ask_for in (judged.forward, judged.complete):
-        with pytest.raises(ValueError, match="load the checkpoint here"):
-            ask_for("What is it?", [])
+def test_a_model_without_a_name() -> None:
     with pytest.raises(ValueError, match="model=''"):
         ServerEngine("", base_url="http://127.0.0.1:1/v1")
+
+
+# --- transformers' own server -----------------------------------------------------------------------------------------
+
+VICUNA = (
+    "{% for message in messages %}{{ ' USER: ' if message.role == 'user' else '' }}"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{{ '<image>\\n' if part.type == 'image' else part.text }}{% endfor %}{% endif %}{% endfor %} ASSISTANT:"
+)
+
+
+@pytest.fixture(scope="module")
+def served(taught_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """`transformers serve` with the small judge that learned to write verdicts: its address and the model's name."""
+    for name in ("fastapi", "uvicorn", "openai"):
+        pytest.importorskip(name)
+    from conftest import PATCH, SIDE
+    from transformers import AutoTokenizer, LlavaProcessor
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    folder = tmp_path_factory.mktemp("served") / "judge"
+    shutil.copytree(taught_judge, folder)
+    pixels = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
+    options = {"patch_size": PATCH, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    LlavaProcessor(pixels, tokenizer, chat_template=VICUNA, **options).save_pretrained(folder)
+    (folder / "preprocessor_config.json").unlink(missing_ok=True)  # its place is in processor_config.json now
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", "from transformers.cli.transformers import main; main()", "serve", str(folder)]
+    command += ["--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
+    log = folder.parent / "log"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
+    try:
+        for _ in range(600):
+            time.sleep(0.2)
+            try:
+                if process.poll() is None:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+                    break
+            except OSError:
+                continue
+            pytest.skip(f"transformers serve ended: {log.read_text(errors='replace')[-500:]}")
+        else:
+            pytest.skip("transformers serve did not start within two minutes")
+        yield f"http://127.0.0.1:{port}/v1", str(folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_transformers_own_server_judges_as_the_engine_here(
+    served: tuple[str, str], taught_judge: Path, rows: Any
+) -> None:
+    """The same checkpoint and wording behind a server and in this process: the same texts, pictures seen by both."""
+    address, name = served
+    options: dict[str, Any] = {"max_new_tokens": 40, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        judged = load_judge(f"openai:{name}", base_url=address, template="prometheus-vision", concurrency=2)
+        there = judged.grade(rows[:10], **options)
+    here = load_judge(taught_judge, device="cpu").grade(rows[:10], batch_size=1, **options)
+    assert there["failure"].isna().all() and (there["score"] == there["gold"]).mean() >= 0.8
+    assert there["raw"].to_list() == here["raw"].to_list()
+    assert there["n_prompt_tokens"].to_list() == here["n_prompt_tokens"].to_list()
+    assert judged.engine.usage.requests == 11
+
+
+def test_transformers_own_server_has_no_log_probabilities(served: tuple[str, str], rows: Any) -> None:
+    address, name = served
+    with pytest.raises(ServerError, match="gives no log-probabilities"):
+        load_judge(f"openai:{name}", base_url=address).grade(rows[:2], mode="score", progress=False)
+
+
+def test_transformers_own_server_without_the_model(served: tuple[str, str], rows: Any) -> None:
+    with pytest.raises(ServerError, match="no-such-model at 127.0.0.1:[0-9]+ did not answer a short test request"):
+        load_judge("openai:no-such-model", base_url=served[0], retries=1).grade(rows[:2], progress=False)

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 
 from PIL import Image
@@ -228,18 +228,6 @@ class ServerEngine:
             },
             "versions": {},
         }
-
-    def forward(self, *args: Any, **options: Any) -> NoReturn:
-        """A server shows neither features nor logits.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError(
-            f"{self.model} at {self.host}: a server shows no logits or token ids; load the checkpoint here"
-        )
-
-    complete = forward
 
     def _run(
         self,
