@@ -28,23 +28,25 @@ class _Lazy:
     original: Original
     name: str
     source: tuple[Shards, str]
+    dtype: torch.dtype
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        return read(self.original, self.name, self.source)[index]
+        return read(self.original, self.name, self.source, self.dtype)[index]
 
 
-def read(original: Original, name: str, source: tuple[Shards, str]) -> torch.Tensor:
+def read(original: Original, name: str, source: tuple[Shards, str], dtype: torch.dtype | None = None) -> torch.Tensor:
     """One weight of the built model, on the CPU.
 
     Args:
         original: the checkpoint.
         name, source: an entry of `original.sources()`.
+        dtype: the precision to have it in; None for the stored one.
 
     Returns:
-        As stored; embeddings and output weights have `original.rows` rows, zeros after the original's vocabulary.
+        The weight; embeddings and output weights have `original.rows` rows, zeros after the original's vocabulary.
     """
     shards, key = source
-    tensor = shards.read(key)
+    tensor = shards.read(key, dtype)
     if name not in VOCABULARY_WEIGHTS:
         return tensor
     used = min(original.vocabulary, len(tensor))
@@ -68,7 +70,7 @@ def build(original: Original, *, dtype: torch.dtype, **options: Any) -> tuple[An
     model, report = original.model_class.from_pretrained(
         None,
         config=original.config,
-        state_dict={name: _Lazy(original, name, source) for name, source in sources.items()},
+        state_dict={name: _Lazy(original, name, source, dtype) for name, source in sources.items()},
         dtype=dtype,
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # reported; the caller refuses them
@@ -76,7 +78,8 @@ def build(original: Original, *, dtype: torch.dtype, **options: Any) -> tuple[An
     )
     for shards in {id(shards): shards for shards, _ in sources.values()}.values():
         shards.close()
-    model.generation_config = GenerationConfig.from_dict(original.generation)
+    ids = {key: value for key, value in original.generation.items() if key.endswith(("_token_id", "_tokens"))}
+    model.generation_config = GenerationConfig(**ids)  # how to draw is the engine's to say
     return model.eval(), report
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-RELEASE = 1 << 27  # bytes read from a mapped file before it is mapped anew: read pages count as memory until then
+RELEASE = 1 << 24  # bytes read from a mapped file before it is mapped anew: read pages count as memory until then
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 PATTERNS = ("*.safetensors", "pytorch_model*.bin")
 
@@ -46,12 +46,12 @@ class Shards:
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
 
-    def read(self, key: str) -> torch.Tensor:
-        """One tensor, on the CPU and in memory of its own."""
+    def read(self, key: str, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """One tensor, on the CPU and in memory of its own; in `dtype`, else as stored."""
         with self._lock:
             tensor = self._view(key)
             self._read += tensor.nbytes
-            return tensor.clone(memory_format=torch.contiguous_format)
+            return torch.empty(tensor.shape, dtype=dtype or tensor.dtype).copy_(tensor)
 
     def shape(self, key: str) -> tuple[int, ...]:
         """The shape of one tensor, without reading it."""

@@ -1,0 +1,670 @@
+"""Original LLaVA checkpoints: equal to the original code on its golden outputs, and to plain decoders and towers on
+checkpoints of other shapes that the tests write themselves."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import originals
+import pytest
+import torch
+from conftest import make_rows
+from originals import PATCH, SIDE, TEXT, VISION, write_llava15, write_onevision
+from PIL import Image
+from safetensors import safe_open
+from transformers import (
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
+
+from vjudge import checkpoints, models
+from vjudge.checkpoints.shards import Shards
+from vjudge.engines.vision import TiledVision
+from vjudge.judge import Judge, load_judge
+from vjudge.prompts import VICUNA_V1, question
+
+FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
+LLAVA15, CRITIC = FIXTURES / "llava15-original", FIXTURES / "llava-next-original"
+LAYOUTS = [LLAVA15 / name for name in ("llava-bin-vt", "llava-st-vt", "llava-bin-novt")]
+LAYOUTS.append(CRITIC / "llava-critic-qwen-tiny")
+needs_fixtures = pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"no golden outputs at {FIXTURES}")
+
+
+def cases(root: Path) -> list[dict[str, Any]]:
+    return json.loads((root / "golden.json").read_text())["cases"] if root.is_dir() else []
+
+
+@functools.cache
+def golden(root: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    return json.loads((root / "golden.json").read_text()), dict(np.load(root / "golden.npz"))
+
+
+@functools.cache
+def original_judge(folder: Path) -> Judge:
+    return load_judge(folder, device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Load a fixture's folder after conversion; each is converted once."""
+    target = tmp_path_factory.mktemp("converted")
+    return functools.cache(lambda folder: load_judge(checkpoints.convert(folder, target / folder.name), device="cpu"))
+
+
+def compare(judge: Judge, root: Path, case: dict[str, Any]) -> None:
+    """Everything that the golden file holds of one case."""
+    facts, arrays = golden(root)
+    names = case.get("images") or [case["image"]]
+    mode, id = case["mode"], case["id"]
+    images = [root / "images" / f"{name}.png" for name in names]
+    text = facts["prompts"][case["prompt"]]["question"]
+    prompt = question(judge.template.conversation, text, n_images=len(images))
+    assert prompt.text == facts["prompts"][case["prompt"]]["prompt"]
+    found = judge.forward(text, images, image_mode=mode)
+    assert found.input_ids.tolist() == arrays[f"ids/{case['prompt']}"].tolist()
+    if root == LLAVA15:
+        pixels = arrays[f"pixel_values/{names[0]}/{mode}"][None]
+    else:
+        levels = [arrays[f"pixel_levels/{name}/{mode}"] for name in names]
+        pixels = np.concatenate([(each.reshape(-1, *each.shape[-3:]) / 255 - 0.5) / 0.5 for each in levels])
+    assert np.abs(found.pixel_values.numpy() - pixels).max() < 1e-6
+    features = arrays[f"image_features/{case.get('features') or f'{names[0]}/{mode}'}"]
+    assert found.image_features.shape == features.shape
+    assert np.abs(found.image_features.numpy() - features).max() < 1e-5
+    logits = found.logits.numpy()
+    assert logits.shape == (case["n_positions"], arrays["R"].shape[0])
+    assert np.abs(logits[-4:] - arrays[f"logits_last4/{id}"]).max() < 5e-5
+    if f"logits/{id}" in arrays:
+        assert np.abs(logits - arrays[f"logits/{id}"]).max() < 5e-5
+    assert np.abs(logits.max(-1) - arrays[f"logits_max/{id}"]).max() < 5e-5
+    assert np.abs(np.logaddexp.reduce(logits, axis=-1) - arrays[f"logits_lse/{id}"]).max() < 5e-5
+    assert np.abs(logits @ arrays["R"] - arrays[f"logits_proj/{id}"]).max() < 1e-3
+    assert (logits.argmax(-1) == arrays[f"logits_argmax/{id}"]).all()
+    answer = {"max_new_tokens": len(case["greedy"]), "image_mode": mode}
+    assert judge.complete(text, images, **answer) == case["greedy"]
+    if penalised := case.get("greedy_with_saved_generation_config_rep_penalty"):
+        assert judge.complete(text, images, repetition_penalty=1.05, **answer) == penalised
+
+
+@needs_fixtures
+@pytest.mark.parametrize("case", cases(LLAVA15), ids=lambda case: case["id"])
+@pytest.mark.parametrize("folder", LAYOUTS[:3], ids=lambda folder: folder.name)
+def test_llava15_equals_the_original(folder: Path, case: dict[str, Any]) -> None:
+    compare(original_judge(folder), LLAVA15, case)
+
+
+@needs_fixtures
+@pytest.mark.parametrize("case", cases(CRITIC), ids=lambda case: case["id"])
+def test_onevision_equals_the_original(case: dict[str, Any]) -> None:
+    compare(original_judge(LAYOUTS[3]), CRITIC, case)
+
+
+@needs_fixtures
+@pytest.mark.parametrize("folder", LAYOUTS, ids=lambda folder: folder.name)
+def test_converted_folder_equals_the_original(folder: Path, converted: Any) -> None:
+    for case in cases(folder.parent):
+        compare(converted(folder), folder.parent, case)
+
+
+@needs_fixtures
+@pytest.mark.parametrize("folder", [LAYOUTS[0], LAYOUTS[3]], ids=lambda folder: folder.name)
+def test_batches_with_left_padding_equal_the_original_one_at_a_time(folder: Path) -> None:
+    judge, root = original_judge(folder), folder.parent
+    facts, _ = golden(root)
+    engine = judge.engine
+    ways = {(1, "crop"), (1, "anyres"), (2, "pad")}  # the families' own, as the engine takes them
+    kept = [case for case in cases(root) if (len(case.get("images") or [0]), case["mode"]) in ways]
+    prompts = [
+        question(
+            judge.template.conversation,
+            facts["prompts"][case["prompt"]]["question"],
+            n_images=len(case.get("images") or [case["image"]]),
+        )
+        for case in kept
+    ]
+    images = [[root / "images" / f"{name}.png" for name in case.get("images") or [case["image"]]] for case in kept]
+    asked = {"score_texts": {0: "0", 1: "1"}, "marker": "[RESULT]", "max_new_tokens": 24, "batch_size": len(kept)}
+    answers = {answer.index: answer for batch in engine.generate(prompts, images, **asked) for answer in batch}
+    for index, case in enumerate(kept):
+        expected = case["greedy"]
+        ends = [place for place, token in enumerate(expected) if token in engine.ends]
+        assert answers[index].text == engine.encoder.text(expected[: ends[0]] if ends else expected), case["id"]
+        assert answers[index].n_prompt_tokens == case["n_positions"]
+
+
+@needs_fixtures
+def test_an_overlong_prompt_says_its_length_and_the_limit(tmp_path: Path) -> None:
+    """The original cuts the embeddings at the tokenizer's maximum and then fails while generating."""
+    shutil.copytree(LLAVA15 / "openai", tmp_path / "openai")
+    folder = Path(shutil.copytree(LAYOUTS[0], tmp_path / "judge"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").chmod(0o644)
+    (folder / "config.json").write_text(json.dumps({**config, "tokenizer_model_max_length": 260}))
+    facts, _ = golden(LLAVA15)
+    images = [LLAVA15 / "images" / "square.png"]
+    for judge in (
+        load_judge(folder, device="cpu"),
+        load_judge(checkpoints.convert(folder, tmp_path / "c"), device="cpu"),
+    ):
+        judge.forward(facts["prompts"]["medium"]["question"], images)  # 230 places fit
+        for work in (judge.forward, functools.partial(judge.complete, max_new_tokens=1)):
+            with pytest.raises(
+                ValueError, match=r"has 921 tokens, 16 of them for images, and this judge's limit is 260"
+            ):
+                work(facts["prompts"]["prometheus"]["question"], images)
+
+
+# Checkpoints of other shapes, against plain decoders and towers.
+
+
+@pytest.fixture(scope="session")
+def llava15(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llava15(tmp_path_factory.mktemp("llava15") / "judge")
+
+
+@pytest.fixture(scope="session")
+def onevision(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_onevision(tmp_path_factory.mktemp("onevision") / "judge")
+
+
+@pytest.fixture
+def picture() -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (70, 101, 3), dtype=np.uint8))
+
+
+def stored(folder: Path) -> dict[str, torch.Tensor]:
+    shards = Shards(folder)
+    return {key: shards.read(key, torch.float32) for key in shards}
+
+
+def plain_decoder(folder: Path, weights: dict[str, torch.Tensor], **rope: Any) -> Any:
+    """The language model alone, whose own names are the original's."""
+    qwen = "Qwen" in (folder / "config.json").read_text()
+    config, kind = (Qwen2Config, Qwen2ForCausalLM) if qwen else (LlamaConfig, LlamaForCausalLM)
+    rows = len(weights["model.embed_tokens.weight"])
+    theta = 5e5 if qwen else 1e4
+    rope = {"rope_type": "default", "rope_theta": theta, **rope}
+    model = kind(config(vocab_size=rows, rope_parameters=rope, **TEXT)).eval()
+    own = {key: tensor for key, tensor in weights.items() if "mm_proj" not in key and "tower" not in key}
+    own = {key: tensor for key, tensor in own.items() if not key.endswith(("inv_freq", "image_newline"))}
+    model.load_state_dict(own)
+    return model
+
+
+def project(weights: dict[str, torch.Tensor], states: torch.Tensor) -> torch.Tensor:
+    inner = states @ weights["model.mm_projector.0.weight"].T + weights["model.mm_projector.0.bias"]
+    inner = torch.nn.functional.gelu(inner)
+    return inner @ weights["model.mm_projector.2.weight"].T + weights["model.mm_projector.2.bias"]
+
+
+def load_tower(tower: Any, weights: dict[str, torch.Tensor]) -> Any:
+    start = "model.vision_tower.vision_tower.vision_model."
+    own = {key.removeprefix(start): tensor for key, tensor in weights.items() if key.startswith(start)}
+    names = {name.removeprefix("vision_model."): name for name in tower.state_dict()}
+    tower.load_state_dict({names[key]: tensor for key, tensor in own.items()})
+    return tower.eval()
+
+
+def expanded(model: Any, ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    """Logits of the decoder over embeddings with the features in the image's place."""
+    place = ids.tolist().index(-200)
+    embeddings = model.get_input_embeddings()
+    before, after = embeddings(ids[:place]), embeddings(ids[place + 1 :])
+    return model(inputs_embeds=torch.cat([before, features, after])[None]).logits[0]
+
+
+@torch.no_grad()
+def test_llava15_of_another_shape(llava15: Path, picture: Image.Image) -> None:
+    judge, weights = load_judge(llava15, device="cpu"), stored(llava15)
+    found = judge.forward("is the thing there?", [picture])
+    tower = load_tower(CLIPVisionModel(CLIPVisionConfig(**VISION, hidden_act="quick_gelu")), weights)
+    own = torch.load(llava15.parent / "tower-clip" / "pytorch_model.bin")
+    tower.load_state_dict(
+        {name: own[name if name.startswith("vision_model.") else f"vision_model.{name}"] for name in tower.state_dict()}
+    )
+    states = tower(found.pixel_values, output_hidden_states=True).hidden_states[-2][:, 1:]
+    features = project(weights, states)[0]
+    assert found.image_features.shape == ((SIDE // PATCH) ** 2, TEXT["hidden_size"])
+    torch.testing.assert_close(found.image_features, features, atol=1e-5, rtol=1e-5)
+    logits = expanded(plain_decoder(llava15, weights), found.input_ids, features)
+    assert found.logits.shape == logits.shape  # the image's row and the filling are not shown
+    torch.testing.assert_close(found.logits, logits, atol=5e-5, rtol=1e-5)
+    assert found.input_ids[0] == 1 and (found.input_ids == 1).sum() == 1
+
+
+@torch.no_grad()
+def test_onevision_of_another_shape(onevision: Path, picture: Image.Image) -> None:
+    judge, weights = load_judge(onevision, device="cpu"), stored(onevision)
+    found = judge.forward("<image> is it?", [picture.resize((84, 20))])
+    config = SiglipVisionConfig(**{**VISION, "num_hidden_layers": VISION["num_hidden_layers"] - 1})
+    config.vision_use_head = False
+    tower = load_tower(SiglipVisionModel(config), weights)
+    projected = project(weights, tower(found.pixel_values, output_hidden_states=True).hidden_states[-1])
+    # 84 x 20 pixels lie on two tiles side by side; of the three rows of features the outer two are margin.
+    assert len(found.pixel_values) == 1 + 2 and found.tiles_per_image == (3,)
+    rows = [*projected[1, 3:6], *projected[2, 3:6], weights["model.image_newline"]]
+    features = torch.cat([projected[0], torch.stack(rows)])
+    torch.testing.assert_close(found.image_features, features, atol=1e-5, rtol=1e-5)
+    model = plain_decoder(onevision, weights)
+    logits = expanded(model, found.input_ids, features)[:, : judge.engine.model.vocabulary_size]
+    assert logits.shape[1] == len(weights["lm_head.weight"]) - 9  # the spare rows are no words
+    torch.testing.assert_close(found.logits, logits, atol=5e-5, rtol=1e-5)
+
+
+def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(onevision: Path) -> None:
+    """The original lists (width, height), transformers (height, width)."""
+    model = load_judge(onevision, device="cpu").engine.model
+    assert [SIDE * 2, SIDE * 3] in model.model.config.image_grid_pinpoints
+    assert [SIDE * 3, SIDE] not in model.model.config.image_grid_pinpoints
+    vision = TiledVision(model.model, model.image_processor)
+    assert vision.tiles([Image.new("RGB", (300, 90))], "anyres")[0].shape[0] == 1 + 3 * 1
+
+
+def test_a_large_image_is_thinned_out(onevision: Path) -> None:
+    """anyres_max_2: more than 1.21 times two tiles' worth of features are interpolated down to about two."""
+    judge = load_judge(onevision, device="cpu")
+    found = judge.forward("is it?", [Image.new("RGB", (SIDE * 6, SIDE * 4), "red")])
+    # 3 x 2 tiles are 9 x 6 features; the factor is sqrt(54 / 18), so 5 columns and 3 rows, with a newline each.
+    assert found.image_features.shape[0] == 9 + 3 * (5 + 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 3.0}}, {"rope_type": "linear", "factor": 3.0}),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 32}, None),
+        ({"rope_theta": 7e4, "transformers_version": "4.36.2"}, {"rope_theta": 7e4}),
+        ({"rope_theta": 7e4}, {}),  # transformers 4.31 knew no theta, so this one had no effect
+    ],
+)
+@torch.no_grad()
+def test_rope_settings(tmp_path: Path, settings: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    folder = write_llava15(tmp_path / "judge", **settings)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        judge = load_judge(folder, device="cpu")
+    assert any("rope_theta in its config.json had no effect" in str(each.message) for each in said) == (expected == {})
+    if expected is None:
+        assert judge.engine.model.model.config.text_config.rope_parameters["rope_type"] == "dynamic"
+        return
+    found = judge.forward("is the thing there?", [])
+    logits = plain_decoder(folder, stored(folder), **expected)(found.input_ids[None]).logits[0]
+    torch.testing.assert_close(found.logits, logits, atol=5e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_tied_embeddings_and_no_index(tmp_path: Path) -> None:
+    folder = write_onevision(tmp_path / "judge", tie_word_embeddings=True)
+    weights = stored(folder)
+    judge = load_judge(folder, device="cpu")
+    found = judge.forward("is it?", [])
+    decoder = plain_decoder(folder, {**weights, "lm_head.weight": weights["model.embed_tokens.weight"]})
+    logits = decoder(found.input_ids[None]).logits[0, :, : judge.engine.model.vocabulary_size]
+    torch.testing.assert_close(found.logits, logits, atol=5e-5, rtol=1e-5)
+    (folder / "model.safetensors.index.json").unlink()
+    assert torch.equal(load_judge(folder, device="cpu").forward("is it?", []).logits, found.logits)
+    again = load_judge(checkpoints.convert(folder, tmp_path / "converted"), device="cpu")
+    assert torch.equal(again.forward("is it?", []).logits, found.logits)
+
+
+@pytest.mark.parametrize("kind", ["bin", "safetensors"])
+@pytest.mark.parametrize("tower", [True, False])
+def test_every_layout_is_the_same_model(
+    tmp_path: Path, llava15: Path, picture: Image.Image, kind: str, tower: bool
+) -> None:
+    folder = write_llava15(tmp_path / "judge", kind=kind, tower=tower, shards=2)
+    found = load_judge(folder, device="cpu").forward("is it?", [picture])
+    expected = load_judge(llava15, device="cpu").forward("is it?", [picture])
+    assert torch.equal(found.logits, expected.logits)
+
+
+def test_files_from_before_zip_archives(tmp_path: Path, llava15: Path) -> None:
+    """torch before 1.6 wrote files that can't be mapped."""
+    weights = {key: tensor.half() for key, tensor in stored(llava15).items()}
+    torch.save(weights, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    shards = Shards(tmp_path)
+    assert all(torch.equal(shards.read(key), tensor) for key, tensor in weights.items())
+
+
+def test_the_tower_may_stand_at_an_absolute_path(tmp_path: Path, picture: Image.Image) -> None:
+    folder = write_llava15(tmp_path / "judge", tower=False)
+    expected = load_judge(folder, device="cpu").forward("is it?", [picture]).logits
+    moved = shutil.move(folder.parent / "tower-clip", tmp_path / "elsewhere")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "mm_vision_tower": str(moved)}))
+    assert torch.equal(load_judge(folder, device="cpu").forward("is it?", [picture]).logits, expected)
+
+
+def test_a_tower_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def absent(*args: Any, **options: Any) -> Any:
+        raise OSError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", absent)
+    folder = write_llava15(tmp_path / "judge")
+    shutil.rmtree(tmp_path / "tower-clip")
+    with pytest.raises(
+        ValueError, match=r"config.json.* of its vision tower 'tower-clip', which is neither.*no connection"
+    ):
+        load_judge(folder, device="cpu")
+
+
+def test_whose_tower_weights_count(tmp_path: Path, picture: Image.Image) -> None:
+    """LLaVA-1.5 takes its tower from `mm_vision_tower`; LLaVA-OneVision's own wins where it was trained."""
+    folder = write_llava15(tmp_path / "a" / "judge")
+    expected = load_judge(folder, device="cpu").forward("is it?", [picture]).image_features
+    own = folder.parent / "tower-clip" / "pytorch_model.bin"
+    louder = {key: tensor * 2 for key, tensor in torch.load(own).items()}
+    torch.save(louder, own)
+    assert not torch.allclose(load_judge(folder, device="cpu").forward("is it?", [picture]).image_features, expected)
+    folder = write_onevision(tmp_path / "b" / "judge")
+    expected = load_judge(folder, device="cpu").forward("is it?", [picture]).image_features
+    wider = SiglipVisionModel(SiglipVisionConfig(**VISION))  # its last layer and its head are of no use here
+    tower = {
+        f"vision_model.{name.removeprefix('vision_model.')}": tensor for name, tensor in wider.state_dict().items()
+    }
+    torch.save(tower, folder.parent / "tower-siglip" / "pytorch_model.bin")
+    assert torch.equal(load_judge(folder, device="cpu").forward("is it?", [picture]).image_features, expected)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "mm_tunable_parts": "mm_mlp_adapter"}))
+    assert not torch.allclose(load_judge(folder, device="cpu").forward("is it?", [picture]).image_features, expected)
+
+
+@pytest.mark.parametrize("family", ["llava15", "onevision"])
+def test_conversion_round_trip(family: str, tmp_path: Path, picture: Image.Image, request: Any) -> None:
+    folder: Path = request.getfixturevalue(family)
+    target = checkpoints.convert(folder, tmp_path / "new" / "judge")
+    assert sorted(path.name for path in target.parent.iterdir()) == ["judge"]  # nothing half-written is left
+    files = {path.name for path in target.iterdir()}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files
+    assert {"preprocessor_config.json", "processor_config.json"} <= files and not any(".bin" in name for name in files)
+    config = json.loads((target / "config.json").read_text())
+    assert not checkpoints.is_original(config) and "mm_vision_tower" not in config
+    first, second = (load_judge(path, device="cpu") for path in (folder, target))
+    text = "It's <s>the</s> [RESULT] 5 <|im_end|>\n ☃"
+    for mode in (None, "pad"):
+        one, two = (judge.forward(text, [picture], image_mode=mode) for judge in (first, second))
+        assert torch.equal(one.input_ids, two.input_ids) and torch.equal(one.logits, two.logits)
+    plain = question(VICUNA_V1, text, n_images=0)
+    inside = first.engine.encoder.ids(plain)
+    assert not set(inside[1:]) & set(first.engine.model.tokenizer.all_special_ids) - {
+        first.engine.model.tokenizer.unk_token_id
+    }
+    with pytest.raises(FileExistsError, match="is not empty"):
+        checkpoints.convert(folder, target)
+    with pytest.raises(ValueError, match="not in the original LLaVA layout"):
+        checkpoints.convert(target, tmp_path / "again")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["llava15", "onevision"])
+def test_converted_folder_in_transformers_alone(
+    family: str, tmp_path: Path, picture: Image.Image, request: Any
+) -> None:
+    """What another engine does with the folder: transformers' own classes, from token ids."""
+    from transformers import AutoModelForImageTextToText, AutoTokenizer
+
+    folder: Path = request.getfixturevalue(family)
+    judge = load_judge(folder, device="cpu")
+    target = checkpoints.convert(folder, tmp_path / "judge")
+    model, report = AutoModelForImageTextToText.from_pretrained(target, dtype=torch.float32, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    found = judge.forward("is it?", [picture])
+    count = len(found.image_features)
+    ids = [model.config.image_token_id if token == -200 else token for token in found.input_ids.tolist()]
+    place = ids.index(model.config.image_token_id)
+    ids[place : place + 1] = [model.config.image_token_id] * count
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    assert tokenizer.convert_ids_to_tokens(model.config.image_token_id) == "<image>"
+    pixels: dict[str, Any] = {"pixel_values": found.pixel_values}
+    if family == "onevision":
+        pixels = {"pixel_values": found.pixel_values[None], "image_sizes": torch.tensor([[70, 101]])}
+    logits = model(input_ids=torch.tensor([ids]), **pixels).logits[0, :, : judge.engine.model.vocabulary_size]
+    torch.testing.assert_close(logits, found.logits, atol=5e-5, rtol=1e-5)
+    written = model.generate(
+        input_ids=torch.tensor([ids]),
+        attention_mask=torch.ones((1, len(ids))),
+        **pixels,
+        max_new_tokens=8,
+        do_sample=False,
+    )
+    assert written[0, len(ids) :].tolist() == judge.complete("is it?", [picture], max_new_tokens=8)
+
+
+@pytest.mark.parametrize("family", ["llava15", "onevision"])
+def test_grading(family: str, tmp_path: Path, picture: Image.Image, request: Any) -> None:
+    """The engine runs both families: pictures of several sizes in one batch, alike to one at a time."""
+    folder: Path = request.getfixturevalue(family)
+    judge = load_judge(folder, device="cpu", image_mode=None)
+    judge.engine.model.tokenizer.model_max_length = 2048
+    rows = make_rows(5)
+    for number, row in enumerate(rows):
+        size = (40 + 50 * number, 90)
+        row["images"] = [picture.resize(size)] * (1 + (number == 3))
+    graded = judge.grade(rows, max_new_tokens=6, progress=False)
+    assert graded["raw"].notna().all() and not graded["failure"].str.contains("prompt has", na=False).any()
+    alone = judge.grade(rows, max_new_tokens=6, batch_size=1, progress=False)
+    assert graded["raw"].tolist() == alone["raw"].tolist()
+    assert graded["n_prompt_tokens"].tolist() == alone["n_prompt_tokens"].tolist()
+    if family == "onevision":
+        assert judge.render(rows[0]).startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n")
+        per_image = [judge.forward("x", row["images"]).image_features.shape[0] for row in rows]
+        assert len(set(per_image)) > 2
+    scored = judge.grade(rows, mode="score", progress=False)
+    assert scored["expected_score"].between(1, 5).all()
+
+
+# Hostile and broken folders.
+
+
+class Spy:
+    """A pickle of it would run code when read."""
+
+    def __init__(self, touched: Path) -> None:
+        self.touched = touched
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.touched),)
+
+
+@pytest.mark.parametrize("where", ["judge", "tower-clip"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_that_would_run_code(tmp_path: Path, where: str, zipped: bool) -> None:
+    folder = write_llava15(tmp_path / "judge", shards=2)
+    victim = sorted((tmp_path / where).glob("pytorch_model*.bin"))[-1]
+    touched = tmp_path / "touched"
+    held = torch.load(victim)
+    held[next(iter(held))] = Spy(touched)
+    if zipped:
+        torch.save(held, victim)
+    else:
+        victim.write_bytes(pickle.dumps(held))
+    for work in (
+        lambda: load_judge(folder, device="cpu"),
+        lambda: checkpoints.convert(folder, tmp_path / "converted"),
+    ):
+        with pytest.raises(ValueError, match="could run code, so it was refused and nothing in it was run"):
+            work()
+    assert not touched.exists() and not (tmp_path / "converted").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judge", "tower-clip"]
+
+
+def test_an_index_that_leaves_its_folder(tmp_path: Path) -> None:
+    folder = write_llava15(tmp_path / "judge", shards=2)
+    index = folder / "pytorch_model.bin.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"]["lm_head.weight"] = "../tower-clip/pytorch_model.bin"
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="names a file outside of its folder"):
+        load_judge(folder, device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["bin", "safetensors"])
+def test_broken_folders(tmp_path: Path, kind: str) -> None:
+    folder = write_llava15(tmp_path / "judge", kind=kind, shards=3)
+    index = next(folder.glob("*.index.json"))
+    content = json.loads(index.read_text())
+    weights = content["weight_map"]
+    index.write_text(
+        json.dumps({"weight_map": {key: file for key, file in weights.items() if key != "model.norm.weight"}})
+    )
+    with pytest.raises(ValueError, match=r"weights do not fit its config.json \(1 missing"):
+        load_judge(folder, device="cpu")
+    with pytest.raises(ValueError, match=r"asks for \d+ weights and its files hold \d+"):
+        checkpoints.convert(folder, tmp_path / "converted")
+    index.write_text(json.dumps({"weight_map": {**weights, "model.norm.weight": weights["lm_head.weight"]}}))
+    if weights["model.norm.weight"] != weights["lm_head.weight"]:
+        with pytest.raises(ValueError, match="lacks model.norm.weight, which its index promises"):
+            checkpoints.convert(folder, tmp_path / "converted")
+    index.write_text(json.dumps(content))
+    shard = folder / weights["lm_head.weight"]
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="can't be read"):
+        checkpoints.convert(folder, tmp_path / "converted")
+    shard.unlink()
+    with pytest.raises(ValueError, match=rf"lacks 1 weight file\(s\) .* such as {shard.name}"):
+        load_judge(folder, device="cpu")
+    assert not (tmp_path / "converted").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"architectures": ["LlavaMptForCausalLM"]}, "its decoder is"),
+        ({"mm_projector_type": "linear"}, "its projector is 'linear'"),
+        ({"mm_use_im_start_end": True}, "start and end tokens"),
+        ({"mm_patch_merge_type": "spatial_unpad", "image_aspect_ratio": "anyres"}, "LLaVA-1.6"),
+        ({"mm_vision_tower": None}, "names no mm_vision_tower"),
+    ],
+)
+def test_kinds_that_do_not_fit(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
+    folder = write_llava15(tmp_path / "judge", **settings)
+    with pytest.raises(ValueError, match=f"kind that is not supported: .*{reason}"):
+        models.load(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"mm_patch_merge_type": "flat"}, "'flat'"), ({"image_aspect_ratio": "square"}, "'square'")],
+)
+def test_tiled_kinds_that_do_not_fit(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
+    folder = write_onevision(tmp_path / "judge", **settings)
+    with pytest.raises(ValueError, match=f"kind that is not supported: .*{reason}"):
+        models.load(folder, device="cpu")
+
+
+def test_marks_modes_and_lengths(llava15: Path, onevision: Path, picture: Image.Image) -> None:
+    judge = load_judge(llava15, device="cpu")
+    with pytest.raises(ValueError, match=r"2 <image> mark\(s\) and there are 1 image"):
+        judge.forward("<image><image> which?", [picture])
+    with pytest.raises(ValueError, match=r"'anyres' is unknown to this judge; use one of \('crop', 'pad'\)"):
+        judge.forward("is it?", [picture], image_mode="anyres")
+    with pytest.raises(ValueError, match=r"'crop' is unknown to this judge; use one of \('anyres', 'pad'\)"):
+        load_judge(onevision, device="cpu", image_mode="crop")
+    with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
+        judge.complete("is it?", [picture], max_new_tokens=0)
+    with pytest.raises(ValueError, match=r"this judge's limit is 900"):
+        judge.forward("a" * 1000, [])
+
+
+def test_identity_follows_the_tower(tmp_path: Path) -> None:
+    folder = write_llava15(tmp_path / "judge")
+    first = load_judge(folder, device="cpu").engine.identity()
+    tower = folder.parent / "tower-clip" / "pytorch_model.bin"
+    torch.save({key: tensor * 2 for key, tensor in torch.load(tower).items()}, tower)
+    assert load_judge(folder, device="cpu").engine.identity()["weights"] != first["weights"]
+
+
+PEAK = """
+import json, sys, torch
+from pathlib import Path
+from vjudge.checkpoints import Original, build
+def status(key):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(key))
+small, large, dtype = sys.argv[1:]
+build(Original(Path(small), name="small"), dtype=torch.float32)  # what any first load brings along
+before = status("VmRSS:")
+open("/proc/self/clear_refs", "w").write("5")  # forget the peak so far
+model, _ = build(Original(Path(large), name="large"), dtype=getattr(torch, dtype))
+print(json.dumps([status("VmHWM:") - before, sum(tensor.nbytes for tensor in model.parameters())]))
+"""
+
+
+def peak(small: Path, large: Path, dtype: str) -> tuple[int, int]:
+    """The peak of memory while loading, and the size of the loaded model, in bytes."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(models.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    work = subprocess.run(
+        [sys.executable, "-c", PEAK, str(small), str(large), dtype], env=environment, capture_output=True, text=True
+    )
+    assert work.returncode == 0, work.stderr
+    most, size = json.loads(work.stdout)
+    return most, size
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux to measure a peak")
+@pytest.mark.parametrize(("kind", "dtype"), [("bin", "float16"), ("safetensors", "float16"), ("bin", "float32")])
+def test_peak_of_memory(llava15: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, dtype: str) -> None:
+    wide = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8, "num_key_value_heads": 8}
+    monkeypatch.setattr(originals, "TEXT", {**TEXT, **wide, "num_hidden_layers": 6})
+    folder = write_llava15(tmp_path / "judge", kind=kind, shards=2)
+    most, size = peak(llava15, folder, dtype)
+    assert size > 140e6 and most < 1.2 * size
+    shutil.rmtree(folder)
+
+
+@pytest.mark.large
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux to measure a peak")
+@pytest.mark.parametrize("kind", ["bin", "safetensors"])
+def test_peak_of_memory_at_seven_billion(llava15: Path, tmp_path: Path, kind: str) -> None:
+    """The shape of Prometheus-Vision 7B in bfloat16: 14 GB on disk, and as much memory."""
+    folder = originals.write_llava15_7b(tmp_path / "judge", kind=kind)
+    most, size = peak(llava15, folder, "bfloat16")
+    assert size > 13e9 and most < 1.2 * size
+
+
+def test_tensors_are_read_one_at_a_time(llava15: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However weights are asked for, one file is open at a time, and a mapped file is let go of on the way."""
+    opened: list[str] = []
+    mapped = Shards._map
+
+    def spy(self: Shards, file: Path) -> None:
+        opened.append(file.name)
+        mapped(self, file)
+
+    monkeypatch.setattr(Shards, "_map", spy)
+    monkeypatch.setattr("vjudge.checkpoints.shards.RELEASE", 5_000)
+    shards = Shards(llava15)
+    in_order = sorted(shards, key=lambda key: shards.files[key].name)
+    total = sum(shards.read(key).nbytes for key in in_order)
+    assert len(set(opened)) == 3 and 3 < len(opened) <= 3 + total // 5_000
+
+
+def test_converted_files_are_bounded(llava15: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vjudge.checkpoints.loading.SHARD_BYTES", 60_000)
+    target = checkpoints.convert(llava15, tmp_path / "judge")
+    files = sorted(target.glob("model-*.safetensors"))
+    assert len(files) > 2
+    index = json.loads((target / "model.safetensors.index.json").read_text())["weight_map"]
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            assert all(index[key] == file.name for key in opened.keys())
+            assert len(opened.keys()) == 1 or sum(opened.get_tensor(key).nbytes for key in opened.keys()) <= 60_000
+    load_judge(target, device="cpu")
