@@ -295,6 +295,17 @@ def test_scores_that_one_token_cannot_tell_apart(rows: Any) -> None:
     assert frame["score"].notna().all() and frame["expected_score"].isna().all()
 
 
+def test_a_rubric_whose_scores_are_not_listed(rows: Any) -> None:
+    """Two rubrics in one call: what is listed for the one says nothing about the other."""
+    low = {**rows[1], "descriptions": ["a", "b"], "lowest": 0, "gold": 0.0}
+    far = completion(" 4", alternatives={" 4": 0.7, " 5": 0.2})
+    with ChatServer(lambda request: judge(request) if request.is_test else Reply(far)) as server:
+        frame = ask(server).grade([low, rows[0]], mode="score", progress=False)
+    assert frame["failure"].to_list() == ["no score of the rubric has a probability", None]
+    assert math.isnan(frame["score"][0]) and frame["score"][1] == 4
+    assert frame["expected_score"][1] == pytest.approx((4 * 0.7 + 5 * 0.2) / 0.9)
+
+
 @pytest.mark.parametrize("value", [math.nan, 5.0, "x", None])
 def test_log_probabilities_that_are_none(value: Any) -> None:
     body = completion("[RESULT] 4")

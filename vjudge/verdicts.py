@@ -40,6 +40,8 @@ def record(answer: Answer, *, scores: Sequence[int], format: str | None) -> dict
     probabilities, mass = distribution(answer.score_logprobs, scores)
     if answer.failure is not None:
         verdict = Verdict(NAN, "", answer.text, answer.failure)
+    elif format is None and not probabilities:
+        verdict = Verdict(NAN, "", answer.text, "no score of the rubric has a probability")
     elif format is None:
         verdict = Verdict(float(max(probabilities, key=probabilities.__getitem__)), "", "")
     else:
@@ -66,11 +68,14 @@ def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) ->
     """Normalise log-probabilities over a scale.
 
     Returns:
-        score -> probability (empty where there are no log-probabilities), and the mass the scale had before (NaN then).
+        score -> probability (empty where there are no log-probabilities, or none of a score's), and the mass the scale
+        had before (NaN without log-probabilities).
     """
     if logprobs is None:
         return {}, NAN
     highest = max(logprobs[score] for score in scores)
+    if highest == -math.inf:
+        return {}, 0.0
     weights = {score: math.exp(logprobs[score] - highest) for score in scores}
     total = sum(weights.values())
     return {score: weight / total for score, weight in weights.items()}, total * math.exp(highest)
