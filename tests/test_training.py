@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_checkpoint(tmp_path):
 
 def test_the_judge_is_trained_on_exactly_the_published_target(data, tokenizer):
     """Decoded, the labelled tokens are the target and the end; what comes before them is the prompt."""
-    ids, labels, _ = data.judge(2)
+    ids, labels, *_ = data.judge(2)
     rng = data.rng(3, 2)
     for row, marks in zip(ids, labels, strict=True):
         scene = data.scene(int(rng.integers(data.n_images)))
@@ -126,6 +127,39 @@ def test_checks_are_trained_on_what_is_seen_and_on_verdicts(data, tokenizer):
     assert tokenizer.decode(trained) == " blue wrong" * 3 + " two correct Three 2 2"
     blind = [token for token in data.checked(claims, seen=False)[1] if token != lessons.IGNORED]
     assert tokenizer.decode(blind) == " wrong" * 3 + " correct Three 2 2"
+
+
+def test_reading_is_trained_on_what_the_response_says(data, tokenizer):
+    """The labelled words after each "(k) said" are those of claim k of the response, never of the reference answer."""
+    ids, labels, _, places = data.read(1, size=12)
+    n_references = 0
+    for row, marks, where in zip(ids, labels, places, strict=True):
+        text = tokenizer.decode(row[row != tokenizer.pad_token_id]).removeprefix("<s>")
+        prompt, answers = text.split(lessons.FEEDBACK)
+        response = prompt.removeprefix(lessons.RESPONSE).split(lessons.REFERENCE)[0]
+        n_references += lessons.REFERENCE in prompt
+        claims = dict(re.findall(r"\((\d)\) (.*?)\.(?: |$)", response))
+        asked = re.findall(r"\((\d)\) said ([\w-]+), ([\w-]+)\.", answers)
+        assert len(asked) == 8 and len(claims) == 4
+        for number, said, key in asked:
+            assert key in claims[number].split()
+            assert said in claims[number].split() or said in ("present", "absent")
+        trained = tokenizer.decode(marks[marks != lessons.IGNORED])
+        assert trained == "".join(f" {said} {key}" for _, said, key in asked)
+        assert (where[row == tokenizer.pad_token_id] == lessons.IGNORED).all()
+        reference = [int(k) for k in where.unique() if k > 4]
+        assert bool(reference) == (lessons.REFERENCE in prompt)
+    assert 0 < n_references < 12
+
+
+def test_tokens_know_their_claim(data, tokenizer):
+    prompt = f"{lessons.RESPONSE}(1) red. (2) blue.{lessons.REFERENCE}(1) pink.{lessons.RUBRIC}How?{lessons.FEEDBACK}"
+    text = f"{prompt} (2) said"
+    ids = torch.tensor([data.encoder.text_ids(text)])
+    found = list(zip([tokenizer.decode([i]) for i in ids[0].tolist()], data.places(ids)[0].tolist(), strict=True))
+    assert {word: k for word, k in found if word in (" blue", " pink", "How", " said")} == {
+        " blue": 2, " pink": 5, "How": 0, " said": 2,
+    }  # fmt: skip
 
 
 def test_pixels_equal_the_image_processors(data):
@@ -157,7 +191,7 @@ def test_a_few_steps_learn_and_save_a_judge_that_loads(tmp_path, tokenizer, data
     import vjudge as vj
 
     trainee = tiny.Trainee(tiny.make_model(tokenizer, seed=0))
-    steps = {"tower": 2, "describe": 2, "judge": 2}
+    steps = {"tower": 2, "describe": 2, "read": 2, "judge": 2}
     train(trainee, tiny.stages(trainee, data, steps), tmp_path / "run", workers=0)
     tiny.save(trainee, tokenizer, tmp_path / "judge")
     judge = vj.load_judge(tmp_path / "judge")

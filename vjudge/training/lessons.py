@@ -27,6 +27,11 @@ IMAGE_SIZE, PATCH_SIZE, N_PATCHES = 96, 16, 36
 POOL = 12_000  # pictures of the train split that training draws on
 IGNORED = -100  # label of a token or patch without loss
 EMPTY = "empty"
+# The template's own headers, for prompts without the rest.
+RESPONSE = "\n\n###Response to evaluate:\n"
+REFERENCE = "\n\n###Reference Answer (Score 5):\n"
+RUBRIC = "\n\n###Score Rubrics:\n"
+FEEDBACK = f"\n\n###Feedback:{TEMPLATE.conversation.closing}"
 VALUES = {"shape": world.SHAPES, "colour": tuple(world.COLOURS), "size": tuple(world.SIZES)}
 KINDS = {"shape": 0.22, "colour": 0.14, "size": 0.12, "count": 0.26, "presence": 0.26}  # statements to check, by share
 HEADS = {
@@ -36,6 +41,7 @@ HEADS = {
     "cell": len(world.PLACES),
     "colour_count": len(NUMBERS),
     "shape_count": len(NUMBERS),
+    "claim": 1 + 2 * language.N_CLAIMS,  # of a text token: in no claim, in one of the response, of the reference answer
 }
 
 
@@ -155,32 +161,78 @@ class Lessons:
             rows.append((ids, labels))
         return (*self.pad(rows), None)
 
+    def read(self, step: int, size: int = 48, n_questions: int = 8) -> tuple[torch.Tensor | None, ...]:
+        """Responses, half of them with a reference answer, and what their claims say in random order; no pictures.
+
+        The loss is on what is said and where: a judge has to find claim (3) of the response, not of the reference.
+        """
+        rng = self.rng(4, step)
+        rows = []
+        for _ in range(size):
+            scene = self.scene(int(rng.integers(self.n_images)))
+            aspect = language.ASPECTS[str(rng.choice(list(language.ASPECTS)))]
+            mine, others = collection.truths(scene, aspect.name, rng)
+            claims = [collection.falsify(scene, aspect.name, c, rng) if rng.random() < 0.5 else c for c in mine]
+            text = RESPONSE + language.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
+            if rng.random() < collection.REFERENCE_RATE:
+                wording = int(rng.integers(len(aspect.wordings)))
+                text += REFERENCE + language.statement(aspect, others, wording)
+            ids = [self.tokenizer.bos_token_id, *self.encoder.text_ids(text + FEEDBACK)]
+            labels = [IGNORED] * len(ids)
+            for i in rng.integers(len(claims), size=n_questions):
+                said, key = f" {claims[i].said}", f" {claims[i].key}"
+                more, marks = self.pieces(
+                    (f" ({i + 1}) said", False), (said, True), (",", False), (key, True), (".", False)
+                )
+                ids, labels = ids + more, labels + marks
+            rows.append((ids, labels))
+        ids, labels = self.pad(rows)
+        return ids, labels, None, self.places(ids)
+
+    def places(self, ids: torch.Tensor) -> torch.Tensor:
+        """For each token (batch, length), the number of the claim it belongs to: 0 none, 1-4 response and feedback,
+        5-8 reference answer; padding has no label."""
+        sections = {self.encoder.text_ids(text)[0]: offset for text, offset in
+                    ((RESPONSE, 0), (REFERENCE, language.N_CLAIMS), (RUBRIC, None), (FEEDBACK, 0))}  # fmt: skip
+        numbers = {
+            self.encoder.text_ids(f"{space}({i})")[0]: i for i in range(1, language.N_CLAIMS + 1) for space in ("", " ")
+        }
+        labels = torch.zeros_like(ids)
+        for row, marks in zip(ids.tolist(), labels, strict=True):
+            offset, number = None, 0
+            for j, token in enumerate(row):
+                if token in sections:
+                    offset, number = sections[token], 0
+                elif token in numbers and offset is not None:
+                    number = offset + numbers[token]
+                if number:
+                    marks[j] = number
+        labels[ids == self.tokenizer.pad_token_id] = IGNORED
+        return labels
+
     def checked(self, claims: list[Claim], seen: bool = True) -> tuple[list[int], list[int]]:
         """Encode feedback on claims as ids and labels; labelled are what is seen (if `seen`) and every verdict."""
-        ids: list[int] = []
-        labels: list[int] = []
-
-        def add(text: str, labelled: bool) -> None:
-            new = self.encoder.text_ids(text)
-            ids.extend(new)
-            labels.extend(new if labelled else [IGNORED] * len(new))
-
+        made: list[tuple[str, bool]] = []
         for i, claim in enumerate(claims, start=1):
-            add(f" ({i}) said {claim.said}, {claim.key}", False)
-            add(f" {claim.seen}", seen)
-            add(",", False)
-            add(f" {'correct' if claim.right else 'wrong'}", True)
-            add(".", False)
+            made += [(f" ({i}) said {claim.said}, {claim.key}", False), (f" {claim.seen}", seen), (",", False)]
+            made += [(f" {'correct' if claim.right else 'wrong'}", True), (".", False)]
         wrong = sum(not claim.right for claim in claims)
         score = language.score(claims)
-        add(f" {language.WRONG_COUNTS[wrong]}", True)
-        add(" wrong. So the overall score is", False)
-        add(f" {score}", True)
-        add(f".\n{TEMPLATE.marker}", False)
-        add(f" {score}", True)
+        made += [(f" {language.WRONG_COUNTS[wrong]}", True), (" wrong. So the overall score is", False)]
+        made += [(f" {score}", True), (f".\n{TEMPLATE.marker}", False), (f" {score}", True)]
+        return self.pieces(*made)
+
+    def pieces(self, *texts: tuple[str, bool]) -> tuple[list[int], list[int]]:
+        """Encode pieces of text, each labelled or not, as ids and labels."""
+        ids: list[int] = []
+        labels: list[int] = []
+        for text, labelled in texts:
+            new = self.encoder.text_ids(text)
+            ids += new
+            labels += new if labelled else [IGNORED] * len(new)
         return ids, labels
 
-    def judge(self, step: int, size: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def judge(self, step: int, size: int = 16) -> tuple[torch.Tensor, ...]:
         """Items of the train split in the judge's template; loss on feedback, score and end alone."""
         rng = self.rng(3, step)
         rows, images = [], []
@@ -194,7 +246,8 @@ class Lessons:
             answer = self.encoder.text_ids(" " + prompts.target(row["feedback"], int(row["gold"])))
             answer.append(self.tokenizer.eos_token_id)
             rows.append((ids + answer, [IGNORED] * len(ids) + answer))
-        return (*self.pad(rows), self.pixels(images))
+        ids, labels = self.pad(rows)
+        return ids, labels, self.pixels(images), self.places(ids)
 
     def pad(self, rows: Sequence[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Pad on the right: ids and labels, (batch, longest)."""

@@ -31,8 +31,9 @@ from vjudge.training.lessons import HEADS, IGNORED, IMAGE_SIZE, N_PATCHES, PATCH
 from vjudge.training.loop import LOG, Stage, train
 from vjudge.training.tokenizer import CONTEXT, image_token, make_tokenizer
 
+CLAIM_LAYER = 2  # how many decoder layers may be used to know which claim a token belongs to
 WIDTH, MLP, ATTENTION_HEADS, TOWER_LAYERS, DECODER_LAYERS = 128, 384, 4, 4, 5
-STEPS = {"tower": 2_400, "describe": 2_000, "judge": 3_200}
+STEPS = {"tower": 2_400, "describe": 2_000, "read": 400, "judge": 2_000}
 
 
 def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlavaForConditionalGeneration:
@@ -101,11 +102,17 @@ class Trainee(nn.Module):
         return self.model.model.vision_tower(pixel_values=pixels).last_hidden_state[:, 1:]
 
     def text_loss(
-        self, ids: torch.Tensor, labels: torch.Tensor, pixels: torch.Tensor | None
+        self,
+        ids: torch.Tensor,
+        labels: torch.Tensor,
+        pixels: torch.Tensor | None,
+        claims: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, float]:
         """Cross-entropy on labelled tokens, and the share of them that is predicted right.
 
-        Sequences are padded on the right, so causal attention alone keeps padding out.
+        `claims` says to which claim each token belongs; where given, the second layer is made to know it (a loss of its
+        own): without that, finding claim (3) in a response takes many times the steps to emerge. Sequences are padded
+        on the right, so causal attention alone keeps padding out.
         """
         embeddings = self.model.get_input_embeddings()(ids)
         if pixels is not None:
@@ -114,20 +121,26 @@ class Trainee(nn.Module):
             features = self.model.model.multi_modal_projector(features)
             where = (ids == self.model.config.image_token_id).unsqueeze(-1)
             embeddings = embeddings.masked_scatter(where, features.to(embeddings.dtype))
-        hidden = self.model.model.language_model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
+        output = self.model.model.language_model(
+            inputs_embeds=embeddings, use_cache=False, output_hidden_states=claims is not None
+        )
         wanted = labels[:, 1:] != IGNORED
-        logits = self.model.lm_head(hidden[:, :-1][wanted])
+        logits = self.model.lm_head(output.last_hidden_state[:, :-1][wanted])
         truth = labels[:, 1:][wanted]
         loss = functional.cross_entropy(logits, truth)
+        if claims is not None:
+            guesses = self.heads["claim"](output.hidden_states[CLAIM_LAYER])
+            loss = loss + functional.cross_entropy(guesses.flatten(0, 1), claims.flatten(), ignore_index=IGNORED)
         return loss, float((logits.argmax(-1) == truth).float().mean())
 
 
 def stages(trainee: Trainee, lessons: Lessons, steps: dict[str, int]) -> list[Stage]:
     """The three stages; later ones go on with a share of the earlier one's batches."""
     model = trainee.model
-    tower = [*model.model.vision_tower.parameters(), *trainee.heads.parameters()]
+    heads = [head for name, head in trainee.heads.items() if name != "claim"]
+    tower = [*model.model.vision_tower.parameters(), *(weight for head in heads for weight in head.parameters())]
     rest = [*model.model.multi_modal_projector.parameters(), *model.model.language_model.parameters()]
-    rest += model.lm_head.parameters()
+    rest += [*model.lm_head.parameters(), *trainee.heads["claim"].parameters()]
 
     def name_patches(batch: Any) -> tuple[torch.Tensor, dict[str, float]]:
         pixels, labels = batch
@@ -148,13 +161,19 @@ def stages(trainee: Trainee, lessons: Lessons, steps: dict[str, int]) -> list[St
     def describe(step: int) -> tuple[Any, ...]:
         return ("drill", *lessons.drill(step)) if step % 8 == 7 else ("describe", *lessons.describe(step))
 
-    def judge(step: int) -> tuple[Any, ...]:
+    def reading(step: int) -> tuple[Any, ...]:
         unseen = steps["describe"] + step  # descriptions go on with batches that their own stage has not had
-        return ("describe", *lessons.describe(unseen)) if step % 6 == 5 else ("judge", *lessons.judge(step))
+        return ("describe", *lessons.describe(unseen)) if step % 6 == 5 else ("read", *lessons.read(step))
+
+    def judge(step: int) -> tuple[Any, ...]:
+        if step % 6 == 5:
+            return ("describe", *lessons.describe(steps["describe"] + steps["read"] + step))
+        return ("read", *lessons.read(steps["read"] + step)) if step % 6 == 2 else ("judge", *lessons.judge(step))
 
     return [
         Stage("tower", steps["tower"], 1.5e-3, lessons.tower, name_patches, tower),
         Stage("describe", steps["describe"], 2e-3, describe, read, rest, decay=0.4, floor=0.3),
+        Stage("read", steps["read"], 1.5e-3, reading, read, rest, decay=0.0),
         Stage("judge", steps["judge"], 1.5e-3, judge, read, rest),
     ]
 
