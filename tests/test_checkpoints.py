@@ -452,7 +452,7 @@ def test_converted_folder_in_transformers_alone(
 def test_grading(family: str, tmp_path: Path, picture: Image.Image, request: Any) -> None:
     """The engine runs both families: pictures of several sizes in one batch, alike to one at a time."""
     folder: Path = request.getfixturevalue(family)
-    judge = load_judge(folder, device="cpu", image_mode=None)
+    judge = load_judge(folder, device="cpu", image_mode=None, template="prometheus-vision")  # scores in one token
     judge.engine.model.tokenizer.model_max_length = 2048
     rows = make_rows(5)
     for number, row in enumerate(rows):

@@ -26,9 +26,11 @@ _HOMES = {
 }
 _MODULES = (
     "checkpoints",
+    "comparisons",
     "corpora",
     "data",
     "engines",
+    "families",
     "images",
     "judge",
     "metrics",
@@ -42,6 +44,7 @@ _MODULES = (
     "resampling",
     "runs",
     "scenes",
+    "tasks",
     "training",
     "verdicts",
     "widgets",

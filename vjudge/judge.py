@@ -6,30 +6,24 @@ answer without a verdict stays without a score: it is counted, shown and never t
 
 from __future__ import annotations
 
-import hashlib
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from tqdm.auto import tqdm
 
-import vjudge
-from vjudge import data, prompts, verdicts
-from vjudge.prompts import QWEN_1_5, TEMPLATES, Prompt, Template
-from vjudge.records import Item
-from vjudge.runs import Run
+from vjudge import comparisons, data, families, prompts, verdicts
+from vjudge.families import Family
+from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template
+from vjudge.records import Item, Pair
+from vjudge.tasks import Images, Task, check_options, collect, make_task, rows_of
 
 if TYPE_CHECKING:
-    from vjudge.engines import Answer, Forward, TorchEngine
+    from vjudge.engines import Forward, TorchEngine
     from vjudge.engines.server import ServerEngine
 
-DEFAULT_TEMPLATE = "prometheus-vision"
-SERVER, SERVER_TEMPLATE = "openai:", "chat"  # how such a judge's name begins; its default wording
+SERVER = "openai:"  # how the name of a judge behind a server begins
 MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (llava/eval/model_vqa.py upstream)
 
 
@@ -52,8 +46,9 @@ def load_judge(
         device: "auto" takes CUDA, else MPS, else the CPU.
         dtype: "auto" takes bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU.
         quantization: None, "8bit" or "4bit"; needs CUDA and bitsandbytes.
-        template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`; None takes the published
-            Prometheus-Vision wording, and for a server our own, "chat". A server writes the conversation around it.
+        template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`; None takes the family's own
+            (`vjudge.families`), for a judge of no known family our own, "chat". One that compares two responses
+            replaces the family's wording for pairs, any other the one for single responses.
         engine: "torch" or "server"; "auto" takes the server for "openai:MODEL".
         revision: branch, tag or commit of a hub checkpoint.
         engine_options: for the engine, such as `image_mode`; see `vjudge.engines.TorchEngine` and, for
@@ -63,25 +58,50 @@ def load_judge(
         ValueError: an unknown judge, template or engine; an unsupported checkpoint; an option this machine can't serve.
     """
     remote = engine == "server" or (engine == "auto" and str(name_or_path).startswith(SERVER))
-    default = SERVER_TEMPLATE if remote else DEFAULT_TEMPLATE
-    chosen = TEMPLATES.get(template or default) if not isinstance(template, Template) else template
-    if chosen is None:
+    if engine not in ("auto", "torch", "server"):
+        raise ValueError(f'engine {engine!r} is unknown; use "auto", "torch" or "server"')
+    chosen = TEMPLATES.get(template or "") if not isinstance(template, Template) else template
+    if template is not None and chosen is None:
         raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
+    family = families.find(name_or_path)
     if remote:
         if (device, dtype, quantization, revision) != ("auto", "auto", None, None):
             raise ValueError("device, dtype, quantization and revision are the server's own choice; leave them out")
         from vjudge.engines.server import ServerEngine
 
         served = ServerEngine(str(name_or_path).removeprefix(SERVER), **engine_options)
-        return Judge(str(name_or_path), template=chosen.as_messages(), engine=served)
-    if engine not in ("auto", "torch"):
-        raise ValueError(f'engine {engine!r} is unknown; use "auto", "torch" or "server"')
+        single, pairs = _wordings(family or families.FAMILIES["chat"], chosen)
+        pairs = pairs and pairs.as_messages()
+        return Judge(str(name_or_path), template=single.as_messages(), pairs=pairs, engine=served, family=family)
     from vjudge import engines, models  # torch: seconds to import, so only when a model is wanted
 
     model = models.load(name_or_path, device=device, dtype=dtype, quantization=quantization, revision=revision)
-    if model.tiled and not isinstance(template, Template):
-        chosen = replace(chosen, conversation=QWEN_1_5)  # a family knows one conversation only
-    return Judge(str(name_or_path), template=chosen, engine=engines.TorchEngine(model, **engine_options))
+    family = family or families.find(name_or_path, config=model.model.config.to_dict()) or families.FAMILIES["chat"]
+    image_token = model.tokenizer.convert_ids_to_tokens(model.image_token_id)
+
+    def fitted(wording: Template) -> Template:
+        """The wording in the conversation that the checkpoint knows."""
+        if wording.conversation.name == MESSAGES.name:
+            return wording.bind(model.tokenizer, image_token=image_token)
+        if model.tiled and not isinstance(template, Template):
+            return replace(wording, conversation=QWEN_1_5)  # a family knows one conversation only
+        return wording
+
+    single, pairs = _wordings(family, chosen)
+    return Judge(
+        str(name_or_path),
+        template=fitted(single),
+        pairs=pairs and fitted(pairs),
+        engine=engines.TorchEngine(model, **engine_options),
+        family=family,
+    )
+
+
+def _wordings(family: Family, chosen: Template | None) -> tuple[Template, Template | None]:
+    """A family's wordings for one response and for two, one of them replaced by the chosen one."""
+    if chosen is None:
+        return family.template, family.pairs
+    return (family.template, chosen) if chosen.compares else (chosen, family.pairs)
 
 
 class Judge:
@@ -89,24 +109,39 @@ class Judge:
 
     Args:
         name: what the table's `judge` column says.
-        template: how an item is put to the judge, and how its answers are read.
+        template: how one response is put to the judge, and how its answers are read.
         engine: what runs the model.
+        pairs: how two responses are put to it; None for a judge that was never taught to compare.
+        family: what is published about judges of its kind: `judge.family.published` holds their decoding.
     """
 
-    def __init__(self, name: str, *, template: Template, engine: TorchEngine | ServerEngine) -> None:
-        self.name, self.template, self.engine = name, template, engine
+    def __init__(
+        self,
+        name: str,
+        *,
+        template: Template,
+        engine: TorchEngine | ServerEngine,
+        pairs: Template | None = None,
+        family: Family | None = None,
+    ) -> None:
+        if template.compares or (pairs is not None and not pairs.compares):
+            raise ValueError("template= judges one response and pairs= compares two")
+        self.name, self.template, self.engine, self.pairs, self.family = name, template, engine, pairs, family
 
     def __repr__(self) -> str:
         return f"Judge({self.name!r}, template={self.template.name!r}, engine={self.engine.name!r})"
 
-    def render(self, item: Item | Mapping[str, Any], *, mode: str = "feedback") -> str:
-        """What the model reads for one item, as text; "<image>" stands where an image goes.
+    def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
+        """What the model reads for one item or pair, as text; "<image>" stands where an image goes.
 
         Args:
-            item: an `Item` or a row with the canonical columns.
+            item: an `Item`, a `Pair`, or a row with the canonical columns of either.
             mode: as in `grade`; "score" ends in the forced marker.
         """
-        return self._prompt(item if isinstance(item, Item) else Item.from_row(item), mode).text
+        if not isinstance(item, (Item, Pair)):
+            item = Pair.from_row(item) if "response_a" in item else Item.from_row(item)
+        template = self._comparing() if isinstance(item, Pair) else self.template
+        return make_task((item.id, 0), item, template, mode, {}).prompt.text
 
     def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
         """One pass of the model over a free question, for research and for comparison with the original code.
@@ -127,7 +162,7 @@ class Judge:
                 that can't be opened; an unknown mode.
         """
         prompt = prompts.question(self.template.conversation, question, n_images=len(images))
-        return self.engine.forward(prompt, images, image_mode=image_mode)
+        return self._local().forward(prompt, images, image_mode=image_mode)
 
     def complete(
         self,
@@ -141,14 +176,14 @@ class Judge:
         """The model's greedy answer to a free question, as token ids; a token that ends the answer is included.
 
         Args:
-            max_new_tokens: at least 1; the model's context bounds it too.
+            max_new_tokens: at least 1.
             repetition_penalty: 1 for none; LLaVA-Critic's generation_config.json says 1.05, which the original applies
                 to generated tokens alone, as here.
 
         Other arguments and errors as in `forward`.
         """
         prompt = prompts.question(self.template.conversation, question, n_images=len(images))
-        return self.engine.complete(
+        return self._local().complete(
             prompt,
             images,
             max_new_tokens=max_new_tokens,
@@ -166,7 +201,7 @@ class Judge:
         top_p: float = 1.0,
         seed: int = 0,
         batch_size: int | str = "auto",
-        max_new_tokens: int = MAX_NEW_TOKENS,
+        max_new_tokens: int | None = None,
         out: str | Path | None = None,
         progress: bool = True,
     ) -> pd.DataFrame:
@@ -181,7 +216,8 @@ class Judge:
             top_p: draw from the most probable tokens that have this probability together, in (0, 1].
             seed: of the draws. A verdict's draws depend on it, the item's id and the sample's number alone.
             batch_size: items computed together, or "auto".
-            max_new_tokens: the most tokens of an answer; the model's context bounds it too.
+            max_new_tokens: the most tokens of an answer; the model's context bounds it too. None takes the family's
+                published limit.
             out: a folder that records every verdict as soon as it exists. After an interruption, the same call
                 continues there and returns the same table; a call that differs in anything that matters is refused.
             progress: whether to show a progress bar.
@@ -196,197 +232,203 @@ class Judge:
               temperature and top_p; None where there is no verdict
             - probability_mass: what those scores had of the whole vocabulary, 0-1
             - feedback, raw (the whole answer), failure (None or the reason)
+            - choice: "abstain" where the judge declined to give a score; the column stands only where one did
             - n_prompt_tokens (image tokens included), n_new_tokens, seconds (the row's share of its batch)
             - carried along: gold, human_scores, group, criteria
 
             `attrs["failures"]` counts failures by reason; `attrs["without_distribution"]` counts verdicts whose score
-            was written in other tokens than the scale's.
+            was written in other tokens than the scale's; `attrs["scale"]` is the judge's own scale, such as (0, 100),
+            None where the rubric's holds.
 
         Raises:
             CollectionError: bad rows, all of them, before any work.
             ValueError: an unsound option, or a scale that the judge's vocabulary can't be asked for.
             RunError: `out` can't be used, or its disk is full; what was written stays.
         """
-        _check_options(mode, samples, temperature, top_p, seed, batch_size, max_new_tokens)
-        rows = _rows(items)
+        decoding = self._decoding(max_new_tokens, temperature, top_p)
+        check_options(mode, samples, temperature, top_p, seed, batch_size, decoding["max_new_tokens"])
+        self._check_mode(self.template, mode)
+        rows = rows_of(items)
         items = rows if isinstance(items, pd.DataFrame) else items
         data.validate(items)
         tasks = [task for row in rows for task in self._tasks(row, mode, samples)]
-        decoding = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
-        with ExitStack() as stack:
-            run = None
-            done: dict[tuple[Any, ...], dict[str, Any]] = {}
-            if out is not None:
-                drawn = {**decoding, "samples": samples, "seed": seed} if mode == "feedback" else {}
-                manifest = self._manifest(mode, drawn, tasks, data.fingerprint(items))
-                note = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": batch_size}
-                run = stack.enter_context(Run(out).open({**manifest, "note": note}, expected=len(tasks)))
-                done |= run.done
-            bar = stack.enter_context(
-                tqdm(total=len(tasks), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
-            )
-            failed = sum(record["failure"] is not None for record in done.values())
-            wanted = {index for index, task in enumerate(tasks) if task.key not in done}
-            images = _Images(rows, samples if self.template.sees_images else 0)
-            for answers in self._answers(tasks, images, mode, decoding, seed, batch_size, wanted):
-                records = [self._record(answer, tasks[answer.index], mode) for answer in answers]
-                if run is not None:
-                    # What only the transport prevented is asked for again by the next call.
-                    run.append(record for answer, record in zip(answers, records, strict=True) if not answer.transient)
-                done.update((tasks[answer.index].key, record) for answer, record in zip(answers, records, strict=True))
-                failed += sum(record["failure"] is not None for record in records)
-                bar.set_postfix(failed=failed, refresh=False)
-                bar.update(len(records))
+        images = Images(rows, samples if self.template.sees_images else 0)
+        done = collect(
+            tasks,
+            images,
+            self.template,
+            mode,
+            name=self.name,
+            engine=self.engine,
+            decoding=decoding,
+            seed=seed,
+            batch_size=batch_size,
+            drawn={"samples": samples, "seed": seed} if mode == "feedback" else None,
+            out=out,
+            content=lambda: items,
+            progress=progress,
+        )
         keyed = [(done[task.key], task.carried) for task in tasks]
-        return verdicts.table(keyed, judge=self.name, mode=mode, several=samples > 1)
+        return verdicts.table(
+            keyed,
+            judge=self.name,
+            mode=mode,
+            several=samples > 1,
+            scale=self.template.scale,
+            distributed=bool(self.template.marker),
+        )
 
-    def _prompt(self, item: Item, mode: str) -> Prompt:
-        prompt = self.template.render(item)
-        return prompt.append(self.template.forced) if mode == "score" else prompt
+    def compare(
+        self,
+        pairs: Any,
+        *,
+        orders: str = "both",
+        mode: str = "feedback",
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        batch_size: int | str = "auto",
+        max_new_tokens: int | None = None,
+        out: str | Path | None = None,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        """Compare the two responses of every pair, in both orders.
 
-    def _tasks(self, row: Item | Mapping[str, Any], mode: str, samples: int) -> Iterator[_Task]:
+        Args:
+            pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame: `id`, `images`, `instruction`,
+                `response_a`, `response_b`, and where known `criteria`, `descriptions`, `reference_answer`,
+                `preference`, `group`.
+            orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone.
+            mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
+            Others: as in `grade`.
+
+        Returns:
+            One row a pair, in the collection's order:
+
+            - id, judge
+            - verdict: "a", "b", "tie", "abstain", or None: what the orders say together (`comparisons.combine`)
+            - consistent: whether the orders agree; None where one of them has no verdict, or with a single order
+            - probability_a: of A's token against B's where the verdict is written, the mean of the orders; NaN where
+              the judge's format has no such place
+            - verdict_ab, verdict_ba: by order, in terms of the pair's own a and b
+            - failure: None, or the order and the reason
+            - by order: scores (the two, in the order shown, where the judge scores both), strong, feedback, raw
+            - n_prompt_tokens, n_new_tokens, seconds: sums over the orders
+            - carried along: preference, group, criteria
+
+            `attrs["failures"]` counts failures by reason; `attrs["position"]` counts `consistent` among `pairs` with
+            two verdicts, and `first` (the response shown first) among all `choices`.
+
+        Raises:
+            CollectionError: bad pairs, all of them, before any work.
+            ValueError: the judge has no wording for pairs; an unsound option.
+            RunError: as in `grade`.
+        """
+        template = self._comparing()
+        if orders not in ("both", "one"):
+            raise ValueError(f'orders={orders!r}: use "both" or "one"')
+        shown = comparisons.ORDERS if orders == "both" else comparisons.ORDERS[:1]
+        decoding = self._decoding(max_new_tokens, temperature, top_p)
+        check_options(mode, 1, temperature, top_p, seed, batch_size, decoding["max_new_tokens"])
+        self._check_mode(template, mode)
+        rows = rows_of(pairs)
+        comparisons.validate(rows, template)
+        tasks, carried = [], []
+        for row in rows:
+            pair = row if isinstance(row, Pair) else Pair.from_row(row)
+            kept: dict[str, Any] = {"id": pair.id, "group": pair.group, "criteria": pair.criteria}
+            carried.append(kept | ({"preference": pair.preference} if pair is row or "preference" in row else {}))
+            tasks += [
+                make_task((pair.id, order), comparisons.shown(pair, order), template, mode, carried[-1])
+                for order in shown
+            ]
+        done = collect(
+            tasks,
+            Images(rows, len(shown) if template.sees_images else 0),
+            template,
+            mode,
+            name=self.name,
+            engine=self.engine,
+            decoding=decoding,
+            seed=seed,
+            batch_size=batch_size,
+            drawn={"seed": seed} if mode == "feedback" else None,
+            out=out,
+            content=lambda: [comparisons.content(row) for row in rows],
+            progress=progress,
+        )
+        return comparisons.table(carried, done, judge=self.name, mode=mode, orders=shown)
+
+    def rank(
+        self, candidates: Any, *, by: str = "pairs", orders: str = "both", mode: str = "feedback", **options: Any
+    ) -> pd.DataFrame:
+        """Rank the responses to each instruction: best of n.
+
+        Args:
+            candidates: rows as for `grade` or `compare`, with a list `responses` in place of the response.
+            by: "pairs" compares every two of them, n (n - 1) comparisons in both orders; "scores" grades each.
+            orders: as in `compare`.
+            mode, options: as in `compare` or `grade`: `out`, `seed`, `batch_size` and so on.
+
+        Returns:
+            One row a candidate: id, judge, candidate (its place in `responses`), response, value, rank (1 is best;
+            equals share it), best, n and missing (how many of the value's verdicts there are and are not), group.
+            By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a tie; with nothing missing, times n it
+            is LLaVA-Critic's reward. By scores, it is the expected score where there is one, else the score.
+
+        Raises:
+            CollectionError: bad rows, all of them, before any work.
+            ValueError: the judge has no wording for pairs; an unsound option.
+
+        Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
+        """
+        if by not in ("pairs", "scores"):
+            raise ValueError(f'by={by!r}: use "pairs" or "scores"')
+        rows = rows_of(candidates)
+        comparisons.check_candidates(rows)
+        if by == "scores":
+            judged = self.grade(list(comparisons.singles_of(rows)), mode=mode, **options)
+        else:
+            judged = self.compare(list(comparisons.pairs_of(rows)), orders=orders, mode=mode, **options)
+        return comparisons.ranking(rows, judged, judge=self.name, by=by)
+
+    def _local(self) -> TorchEngine:
+        """The engine, where it holds the model itself."""
+        engine: Any = self.engine
+        if not hasattr(engine, "forward"):
+            raise ValueError(f"judge {self.name!r} runs elsewhere: only a model on this machine shows what it computes")
+        local: TorchEngine = engine
+        return local
+
+    def _comparing(self) -> Template:
+        """The wording for pairs."""
+        if self.pairs is None:
+            raise ValueError(
+                f"judge {self.name!r} has no wording for two responses: rank by scores, or give load_judge a template="
+                "that compares, such as 'chat-relative', knowing that the judge was not taught to"
+            )
+        return self.pairs
+
+    def _check_mode(self, template: Template, mode: str) -> None:
+        if mode == "score" and not template.marker:
+            raise ValueError(
+                f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
+                ' none: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
+            )
+
+    def _decoding(self, max_new_tokens: int | None, temperature: float, top_p: float) -> dict[str, Any]:
+        limit = self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
+        limit = limit if max_new_tokens is None else max_new_tokens
+        return {"max_new_tokens": limit, "temperature": temperature, "top_p": top_p}
+
+    def _tasks(self, row: Item | Mapping[str, Any], mode: str, samples: int) -> Iterator[Task]:
         """The verdicts to come for one row; the samples share one prompt."""
         item = row if isinstance(row, Item) else Item.from_row(row)
-        prompt = self._prompt(item, mode)
         carried: dict[str, Any] = {}
         if isinstance(row, Item) or "gold" in row:
             carried["gold"] = item.gold
         if item.human_scores or (not isinstance(row, Item) and "human_scores" in row):
             carried["human_scores"] = list(item.human_scores)
         carried |= {"group": item.group, "criteria": item.rubric.criteria}
-        for sample in range(samples):
-            yield _Task((item.id, sample), prompt, item.rubric.scores, carried)
-
-    def _answers(
-        self,
-        tasks: Sequence[_Task],
-        images: Sequence[Sequence[Any]],
-        mode: str,
-        decoding: Mapping[str, Any],
-        seed: int,
-        batch_size: int | str,
-        wanted: set[int],
-    ) -> Iterator[list[Answer]]:
-        """Ask the engine for what is wanted, batch by batch."""
-        if not wanted:
-            return iter(())
-        scores = sorted({score for task in tasks for score in task.scores})
-        asked: dict[str, Any] = {
-            "score_texts": {score: self.template.score_text(score) for score in scores},
-            "marker": self.template.marker,
-            "batch_size": batch_size,
-            "wanted": wanted,
-        }
-        prompts = [task.prompt for task in tasks]
-        if mode == "score":
-            return self.engine.score(prompts, images, **asked)
-        seeds = [_seed(seed, *task.key) for task in tasks]
-        return self.engine.generate(prompts, images, seeds=seeds, **decoding, **asked)
-
-    def _record(self, answer: Answer, task: _Task, mode: str) -> dict[str, Any]:
-        """One verdict as the run keeps it."""
-        read = None if mode == "score" else self.template.format
-        id, sample = task.key
-        return {"id": id, "sample": sample, **verdicts.record(answer, scores=task.scores, format=read)}
-
-    def _manifest(self, mode: str, drawn: Mapping[str, Any], tasks: Sequence[_Task], collection: str) -> dict[str, Any]:
-        """What decides the verdicts of a run."""
-        digest = hashlib.sha256()
-        for task in tasks:
-            digest.update(f"{len(task.prompt.text)}:{task.prompt.text}".encode("utf-8", "surrogatepass"))
-        identity = self.engine.identity()
-        return {
-            "judge": self.name,
-            "mode": mode,
-            "template": {"name": self.template.name, "fingerprint": self.template.fingerprint()},
-            "prompts": digest.hexdigest(),
-            "collection": {"fingerprint": collection, "verdicts": len(tasks)},
-            "decoding": dict(drawn),
-            **identity,
-            "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
-        }
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One verdict to come."""
-
-    key: tuple[str, int]  # item and sample
-    prompt: Prompt
-    scores: tuple[int, ...]
-    carried: dict[str, Any]
-
-
-class _Rows(Sequence[Mapping[str, Any]]):
-    """A `datasets.Dataset` row by row, images undecoded, so that no more than one row's images are in memory."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset.with_format("arrow")
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: Any) -> Any:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        return self._dataset[index].to_pylist()[0]
-
-
-class _Images(Sequence[Sequence[Any]]):
-    """The images of each verdict to come, read from their row when asked for; none for a judge that sees none."""
-
-    def __init__(self, rows: Sequence[Any], samples: int) -> None:
-        self._rows, self._samples = rows, samples
-
-    def __len__(self) -> int:
-        return len(self._rows) * self._samples
-
-    def __getitem__(self, index: Any) -> Any:
-        if not self._samples:
-            return ()
-        row = self._rows[index // self._samples]
-        images = row.images if isinstance(row, Item) else row.get("images")
-        return () if images is None else tuple(images)
-
-
-def _rows(items: Any) -> Sequence[Item | Mapping[str, Any]]:
-    """Any accepted collection as a sequence of rows."""
-    if isinstance(items, pd.DataFrame):
-        return items.to_dict("records")
-    if hasattr(items, "with_format") and hasattr(items, "features"):
-        return _Rows(items)
-    if isinstance(items, (list, tuple)) and all(isinstance(item, (Item, Mapping)) for item in items):
-        return items
-    raise ValueError(
-        f"items is a {type(items).__name__}; give a datasets.Dataset, a list of rows or Items, or a DataFrame"
-    )
-
-
-def _check_options(
-    mode: str, samples: int, temperature: float, top_p: float, seed: int, batch_size: int | str, max_new_tokens: int
-) -> None:
-    """Refuse unsound options, all at once."""
-
-    def whole(value: Any, least: int) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-    sound = {
-        f'mode={mode!r}: use "feedback" or "score"': mode in ("feedback", "score"),
-        f"samples={samples!r}: use a whole number from 1": whole(samples, 1),
-        f"temperature={temperature!r}: use 0 for greedy decoding, or a number above 0": 0 <= temperature < math.inf,
-        f"top_p={top_p!r}: use a number in (0, 1]": 0 < top_p <= 1,
-        f"seed={seed!r}: use a whole number from 0": whole(seed, 0),
-        f'batch_size={batch_size!r}: use "auto" or a whole number from 1': batch_size == "auto" or whole(batch_size, 1),
-        f"max_new_tokens={max_new_tokens!r}: use a whole number from 1": whole(max_new_tokens, 1),
-        f"samples={samples!r} of greedy decoding are all the same: set a temperature": samples == 1 or temperature > 0,
-        'mode="score" draws nothing: leave samples and temperature out': mode != "score"
-        or (samples, temperature) == (1, 0),
-    }
-    if faults := [fault for fault, fine in sound.items() if not fine]:
-        raise ValueError("; ".join(faults))
-
-
-def _seed(seed: int, id: str, sample: int) -> int:
-    """A number for one verdict's draws that no other verdict shares."""
-    digest = hashlib.sha256(f"{seed}\0{sample}\0{id}".encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big")
+        first = make_task((item.id, 0), item, self.template, mode, carried)
+        return (replace(first, key=(item.id, sample)) for sample in range(samples))

@@ -38,8 +38,6 @@ class Run:
 
     Args:
         path: the folder; made by `open` where it does not exist.
-
-    Attributes:
         keys: the columns that tell one verdict from another.
 
     With `open`, one process at a time holds the folder:
@@ -49,10 +47,8 @@ class Run:
             run.append(verdicts)
     """
 
-    keys = ("id", "sample")
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], *, keys: tuple[str, ...] = ("id", "sample")) -> None:
+        self.path, self.keys = Path(path), keys
         self.done: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._file = -1
         self._lock = -1

@@ -25,7 +25,7 @@ NUMBERS = ("score", "expected_score", "probability_mass")
 CARRIED = ("gold", "human_scores", "group", "criteria")
 
 
-def record(answer: Answer, *, scores: Sequence[int], format: str | None) -> dict[str, Any]:
+def record(answer: Answer, *, scores: Sequence[int], format: str | None, choices: bool = False) -> dict[str, Any]:
     """Read one answer.
 
     Args:
@@ -33,6 +33,7 @@ def record(answer: Answer, *, scores: Sequence[int], format: str | None) -> dict
         scores: the rubric's scale.
         format: how the judge writes its verdict, see `vjudge.parse`; None for a score pass, whose score is the mode of
             the distribution (the lowest of equals).
+        choices: whether two responses were compared; `scores` is then (0, 1), the first and the second.
 
     Returns:
         The verdict's columns; those that a failure leaves without a value are NaN or None.
@@ -42,16 +43,22 @@ def record(answer: Answer, *, scores: Sequence[int], format: str | None) -> dict
         verdict = Verdict(NAN, "", answer.text, answer.failure)
     elif format is None and not probabilities:
         verdict = Verdict(NAN, "", answer.text, "no score of the rubric has a probability")
+    elif format is None and choices:
+        first, second = probabilities.values()
+        verdict = Verdict(NAN, "", "", choice="tie" if first == second else "a" if first > second else "b")
     elif format is None:
         verdict = Verdict(float(max(probabilities, key=probabilities.__getitem__)), "", "")
     else:
         verdict = parse(answer.text, scores=scores, format=format)
         if verdict.failure is not None and not answer.stopped:
             verdict = replace(verdict, failure=f"{verdict.failure} (cut off at {answer.n_new_tokens} tokens)")
-    if verdict.failure is not None:
+    if verdict.failure is not None or verdict.abstained:
         probabilities, mass = {}, NAN
     return {
         "score": verdict.score,
+        "choice": verdict.choice,
+        "scores": list(verdict.scores) or None,
+        "strong": verdict.strong,
         "expected_score": sum(score * share for score, share in probabilities.items()) if probabilities else NAN,
         "probabilities": {str(score): share for score, share in probabilities.items()} or None,
         "probability_mass": mass,
@@ -82,7 +89,13 @@ def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) ->
 
 
 def table(
-    verdicts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], *, judge: str, mode: str, several: bool
+    verdicts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    *,
+    judge: str,
+    mode: str,
+    several: bool,
+    scale: tuple[int, int] | None = None,
+    distributed: bool = True,
 ) -> pd.DataFrame:
     """The table of a run, and one line on standard error about what is missing from it.
 
@@ -90,6 +103,8 @@ def table(
         verdicts: for each verdict its record and the columns carried along, in the collection's order.
         judge, mode: of the run.
         several: whether an item has several samples, so that a column numbers them.
+        scale: lowest and highest score where the judge has a scale of its own; None for the rubric's.
+        distributed: whether the judge's answers have a place where a distribution can be read at all.
     """
     records = [record for record, _ in verdicts]
     columns: dict[str, Any] = {"id": _objects(record["id"] for record in records), "judge": judge}
@@ -107,15 +122,20 @@ def table(
             columns[name] = _objects(values)
     for name, kind in (("n_prompt_tokens", "int64"), ("n_new_tokens", "int64"), ("seconds", "float64")):
         columns[name] = pd.Series([record[name] for record in records], dtype=kind)
+    if any(record.get("choice") is not None for record in records):
+        columns["choice"] = _objects(record.get("choice") for record in records)
     for name in CARRIED:
         if any(name in carried for _, carried in verdicts):
             column = [carried.get(name) for _, carried in verdicts]
             columns[name] = pd.Series(column, dtype="float64") if name == "gold" else _objects(column)
     frame = pd.DataFrame(columns)
     reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
-    blind = sum(record["failure"] is None and record["probabilities"] is None for record in records)
+    abstained = sum(record.get("choice") == "abstain" for record in records)
+    silent = sum(record["failure"] is None and record["probabilities"] is None for record in records) - abstained
+    blind = silent if distributed else 0
     frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "without_distribution": blind}
-    _report(len(records), reasons, blind)
+    frame.attrs |= {"abstained": abstained, "scale": scale}
+    _report(len(records), reasons, blind, abstained)
     return frame
 
 
@@ -124,13 +144,15 @@ def _objects(values: Iterable[Any]) -> pd.Series:
     return pd.Series(list(values), dtype=object)
 
 
-def _report(total: int, reasons: Counter[str], blind: int) -> None:
+def _report(total: int, reasons: Counter[str], blind: int, abstained: int) -> None:
     """Say on one line what a table lacks; nothing when it is whole."""
     parts = []
     if reasons:
         counts = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
         more = f", and {len(reasons) - 5} more reasons" if len(reasons) > 5 else ""
         parts.append(f"{sum(reasons.values())} of {total} verdicts failed: {counts}{more}")
+    if abstained:
+        parts.append(f"{abstained} of {total} verdicts are abstentions")
     if blind:
         parts.append(
             f"{blind} of {total} have a score and no distribution: it was written in other tokens than the scale's"

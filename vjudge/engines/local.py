@@ -268,7 +268,7 @@ class TorchEngine:
         inputs, mask = self._inputs(jobs, features)
         position = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = growing_cache(model.config) if run.max_new_tokens else None
-        score_tokens = torch.tensor(list(scale.tokens.values()), device=inputs.device)
+        score_tokens = torch.tensor(list(scale.tokens.values()), dtype=torch.long, device=inputs.device)
         rows = [Row(job, run, room=self.model.context_length - len(job.ids)) for job in jobs]
         live = rows  # the rows in the batch, by their place in it
         while True:

@@ -1,0 +1,308 @@
+"""Comparing and ranking: both orders, what they say together, durable and resumable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from vjudge import load_judge
+from vjudge.comparisons import combine
+from vjudge.data import CollectionError
+from vjudge.engines import Answer
+from vjudge.judge import Judge
+from vjudge.prompts import TEMPLATES, VICUNA_V1
+from vjudge.records import Pair
+from vjudge.runs import RunError
+
+RELATIVE = TEMPLATES["chat-relative"].as_messages()
+QUIET: dict[str, Any] = {"progress": False}
+
+
+class Scripted:
+    """An engine whose answers follow from the two responses it is shown."""
+
+    name = "scripted"
+
+    def __init__(self, answer: Callable[[str, str], str], *, stop_after: int | None = None) -> None:
+        self.answer, self.stop_after, self.asked = answer, stop_after, 0
+
+    def identity(self) -> dict[str, Any]:
+        return {"engine": self.name, "weights": "none", "versions": {}}
+
+    def generate(self, prompts: Any, images: Any, *, wanted: Any, score_texts: Any, **_: Any) -> Iterator[list[Answer]]:
+        for index, prompt in enumerate(prompts):
+            assert len(images[index]) == prompt.n_images
+            if index not in wanted:
+                continue
+            if self.asked == self.stop_after:
+                raise KeyboardInterrupt
+            self.asked += 1
+            first, rest = prompt.text.split("###Response A:\n")[1].split("\n\n###Response B:\n")
+            text = self.answer(first, rest.split("\n\n###")[0])
+            letter = text.rpartition("[RESULT] ")[2]
+            shares = {0: math.log(0.9), 1: math.log(0.1)} if letter == "A" else {0: math.log(0.2), 1: math.log(0.8)}
+            known = score_texts and letter in ("A", "B")
+            yield [Answer(index, text=text, score_logprobs=shares if known else None, stopped=True, n_new_tokens=3)]
+
+
+def judge_of(answer: Callable[[str, str], str], **options: Any) -> Judge:
+    return Judge("scripted", template=TEMPLATES["chat"], pairs=RELATIVE, engine=Scripted(answer, **options))  # type: ignore[arg-type]
+
+
+def longer(first: str, second: str) -> str:
+    choice = "tie" if len(first) == len(second) else "A" if len(first) > len(second) else "B"
+    return f"Length decides. [RESULT] {choice}"
+
+
+def pair(id: str, a: str, b: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": id,
+        "images": [],
+        "instruction": "Say it.",
+        "response_a": a,
+        "response_b": b,
+        "criteria": "Said?",
+    } | more
+
+
+PAIRS = [
+    pair("1", "long answer", "short", preference="a", group="g"),
+    pair("2", "brief", "much longer", preference="a", group="g"),
+    pair("3", "same", "four", preference="tie", group="h"),
+]
+
+
+def test_a_judge_without_a_position_bias() -> None:
+    frame = judge_of(longer).compare(PAIRS, **QUIET)
+    assert list(frame["verdict"]) == list(frame["verdict_ab"]) == list(frame["verdict_ba"]) == ["a", "b", "tie"]
+    assert list(frame["consistent"]) == [True] * 3 and frame["failure"].isna().all()
+    assert list(frame["preference"]) == ["a", "a", "tie"] and list(frame["group"]) == ["g", "g", "h"]
+    assert list(frame["feedback_ab"]) == ["Length decides."] * 3
+    # P(a) is .9 where A is shown and wins, and .8 where it is shown second and wins.
+    assert frame["probability_a"][0] == pytest.approx((0.9 + 0.8) / 2)
+    assert frame["probability_a"][1] == pytest.approx((0.2 + 0.1) / 2)
+    assert math.isnan(frame["probability_a"][2])
+    assert frame.attrs["position"] == {"pairs": 3, "consistent": 3, "choices": 4, "first": 2}
+    assert list(frame.columns[:8]) == [
+        *("id", "judge", "verdict", "consistent", "probability_a", "verdict_ab", "verdict_ba", "failure")
+    ]
+    assert list(frame["n_new_tokens"]) == [6] * 3
+
+
+def test_a_planted_position_bias_shows(capsys: Any) -> None:
+    frame = judge_of(lambda first, second: "The first. [RESULT] A").compare(PAIRS, **QUIET)
+    assert list(frame["verdict_ab"]) == ["a"] * 3 and list(frame["verdict_ba"]) == ["b"] * 3
+    assert list(frame["verdict"]) == ["tie"] * 3 and list(frame["consistent"]) == [False] * 3
+    assert frame.attrs["position"] == {"pairs": 3, "consistent": 0, "choices": 6, "first": 6}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "3 of 3 verdicts changed with the order; the first response was chosen in 6 of 6 choices"
+
+
+def test_one_order_says_nothing_about_consistency() -> None:
+    frame = judge_of(longer).compare(PAIRS, orders="one", **QUIET)
+    assert list(frame["verdict"]) == ["a", "b", "tie"] and frame["consistent"].isna().all()
+    assert "verdict_ba" not in frame and frame.attrs["position"]["pairs"] == 0
+
+
+def test_failures_and_abstentions_are_not_choices(capsys: Any) -> None:
+    def answer(first: str, second: str) -> str:
+        if "broken" in first:
+            return "Hm."
+        return "[RESULT] abstain" if "unclear" in (first, second) else longer(first, second)
+
+    frame = judge_of(answer).compare(
+        [pair("1", "broken", "x"), pair("2", "unclear", "y"), pair("3", "aa", "b")], **QUIET
+    )
+    assert list(frame["verdict"]) == [None, "abstain", "a"]
+    assert list(frame["verdict_ab"]) == [None, "abstain", "a"] and list(frame["verdict_ba"]) == ["a", "abstain", "a"]
+    assert list(frame["consistent"]) == [None, True, True]
+    assert list(frame["failure"]) == ["ab: no verdict marker", None, None]
+    assert frame.attrs["failures"] == {"no verdict marker": 1}
+    assert frame.attrs["position"] == {"pairs": 1, "consistent": 1, "choices": 3, "first": 1}
+    assert capsys.readouterr().err == "1 of 6 comparisons failed: 1 x no verdict marker\n"
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        (("a", "a"), ("a", True)),
+        (("a", "b"), ("tie", False)),
+        (("tie", "b"), ("b", False)),
+        (("tie", "tie"), ("tie", True)),
+        (("a", None), (None, None)),
+        (("a", "abstain"), ("abstain", False)),
+        (("b",), ("b", None)),
+        ((None,), (None, None)),
+    ],
+)
+def test_what_two_orders_say_together(choices: Any, expected: Any) -> None:
+    assert combine(choices) == expected
+
+
+def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
+    whole = judge_of(longer).compare(PAIRS, out=tmp_path / "whole", **QUIET)
+    with pytest.raises(KeyboardInterrupt):
+        judge_of(longer, stop_after=3).compare(PAIRS, out=tmp_path / "cut", **QUIET)
+    judge = judge_of(longer)
+    frame = judge.compare(PAIRS, out=tmp_path / "cut", **QUIET)
+    assert judge.engine.asked == 3  # type: ignore[union-attr]
+    pd.testing.assert_frame_equal(frame.drop(columns="seconds"), whole.drop(columns="seconds"))
+    assert frame.attrs == whole.attrs
+    again = judge_of(longer)
+    pd.testing.assert_frame_equal(again.compare(PAIRS, out=tmp_path / "cut", **QUIET), frame)
+    assert again.engine.asked == 0  # type: ignore[union-attr]
+    with pytest.raises(RunError, match="collection"):
+        judge_of(longer).compare([PAIRS[0], pair("2", "other", "much longer")], out=tmp_path / "cut", **QUIET)
+    with pytest.raises(RunError):
+        judge_of(longer).compare(PAIRS, orders="one", out=tmp_path / "cut", **QUIET)
+
+
+def test_all_bad_pairs_are_named_before_any_work(tmp_path: Path) -> None:
+    judge = judge_of(longer)
+    bad = [
+        pair("1", "", "b"),
+        pair("1", "a", "b", preference="first"),
+        pair("3", "a", "b", criteria=" "),
+        pair("4", "a", "b", images=[str(tmp_path / "none.png")]),
+        pair("5", "a", "b", descriptions=["Same.", "Same."]),
+    ]
+    with pytest.raises(CollectionError) as caught:
+        judge.compare(bad, **QUIET)
+    message = str(caught.value)
+    for part in (
+        "response_a: is missing or blank",
+        "row 1 (id '1'), id: is the same as row 0's",
+        "preference: 'first' is not one of",
+        "row 2 (id '3'), criteria: is missing, and template 'chat-relative' shows it",
+        "row 3 (id '4'), images[0]:",
+        "row 0 (id '1'), images: is empty where other rows have an image",
+        "row 4 (id '5'), descriptions: the levels for scores 1 and 2 are the same text",
+    ):
+        assert part in message, part
+    assert judge.engine.asked == 0  # type: ignore[union-attr]
+    with pytest.raises(CollectionError, match="no pairs"):
+        judge.compare([], **QUIET)
+
+
+def test_wrong_use(random_judge: Path) -> None:
+    judge = judge_of(longer)
+    with pytest.raises(ValueError, match="orders='all'"):
+        judge.compare(PAIRS, orders="all")
+    with pytest.raises(ValueError, match="temperature=-1"):
+        judge.compare(PAIRS, temperature=-1)
+    with pytest.raises(ValueError, match="has no wording for two responses"):
+        load_judge(random_judge, device="cpu").compare(PAIRS)
+    with pytest.raises(ValueError, match="template= judges one response and pairs= compares two"):
+        Judge("x", template=RELATIVE, engine=judge.engine)
+    critic = Judge("x", template=TEMPLATES["llava-critic"], pairs=TEMPLATES["llava-critic-pair"], engine=judge.engine)
+    with pytest.raises(ValueError, match="answers to template 'llava-critic-pair' have none"):
+        critic.compare(PAIRS, mode="score")
+
+
+def test_pairs_in_any_container_are_one_collection(tmp_path: Path) -> None:
+    import datasets
+
+    whole = judge_of(longer).compare(PAIRS, out=tmp_path, **QUIET)
+    again = judge_of(longer)
+    for pairs in (pd.DataFrame(PAIRS), datasets.Dataset.from_list([{**p, "images": []} for p in PAIRS])):
+        frame = again.compare(pairs, out=tmp_path, **QUIET)
+        assert list(frame["verdict"]) == list(whole["verdict"])
+    objects = [Pair.from_row(row) for row in PAIRS]
+    assert list(again.compare(objects, out=tmp_path, **QUIET)["preference"]) == ["a", "a", "tie"]
+    assert again.engine.asked == 0  # type: ignore[union-attr]
+
+
+def test_best_of_n_by_pairs() -> None:
+    rows = [
+        {"id": "x", "images": [], "instruction": "Say.", "criteria": "Said?", "responses": ["aa", "aaaa", "a", "bb"]},
+        {"id": "y", "images": [], "instruction": "Say.", "criteria": "Said?", "responses": ["b", "bb"], "group": "g"},
+    ]
+    frame = judge_of(longer).rank(rows, **QUIET)
+    first = frame[frame["id"] == "x"]
+    # r_i = sum_k a_ki - sum_l a_il over 6 comparisons each: 0, 6, -6, 0.
+    assert list(first["value"] * first["n"]) == pytest.approx([0, 6, -6, 0])
+    assert list(first["rank"]) == [2, 1, 4, 2] and list(first["best"]) == [False, True, False, False]
+    assert list(first["n"]) == [6] * 4 and list(first["missing"]) == [0] * 4
+    assert list(frame["group"]) == ["x"] * 4 + ["g"] * 2 and list(frame["candidate"]) == [0, 1, 2, 3, 0, 1]
+    biased = judge_of(lambda a, b: "[RESULT] A").rank(rows, **QUIET)
+    assert list(biased["value"]) == [0] * 6  # both orders cancel a position bias
+    silent = judge_of(lambda a, b: "").rank(rows, **QUIET)
+    assert silent["value"].isna().all() and silent["rank"].isna().all() and not silent["best"].any()
+    assert list(silent["missing"]) == [6] * 4 + [2] * 2
+
+
+def test_best_of_n_by_scores(taught_judge: Path, rows: Any) -> None:
+    judge = load_judge(taught_judge, device="cpu")
+    candidates = [{**row, "responses": [row["response"], "it is right"]} for row in rows[:3]]
+    frame = judge.rank(candidates, by="scores", mode="score", **QUIET)
+    singles = [
+        {**row, "id": f"{row['id']}/{n}", "response": r["responses"][n]}
+        for row, r in zip(rows, candidates, strict=False)
+        for n in (0, 1)
+    ]
+    graded = judge.grade(singles, mode="score", **QUIET)
+    assert list(frame["value"]) == pytest.approx(list(graded["expected_score"]))
+    assert frame.groupby("id")["rank"].min().eq(1).all() and list(frame["missing"]) == [0] * 6
+
+
+def test_bad_candidates_are_named() -> None:
+    with pytest.raises(CollectionError, match="row 1 .*not a list of two texts"):
+        judge_of(longer).rank([{"id": "1", "responses": ["a", "b"]}, {"id": "2", "responses": ["a"]}])
+    with pytest.raises(ValueError, match="by='votes'"):
+        judge_of(longer).rank([], by="votes")
+
+
+@pytest.fixture(scope="module")
+def real(taught_judge: Path) -> Judge:
+    """A real model on this machine, asked in the conversation it was taught."""
+    return load_judge(taught_judge, device="cpu", template=replace(RELATIVE, conversation=VICUNA_V1))
+
+
+def real_pairs(rows: Any, n: int = 5) -> list[dict[str, Any]]:
+    shared = ("images", "instruction", "criteria", "descriptions", "reference_answer", "group")
+    return [
+        {"id": row["id"], "response_a": row["response"], "response_b": "it is plain red"} | {k: row[k] for k in shared}
+        for row in rows[:n]
+    ]
+
+
+def test_a_real_model_in_one_pass_each_order(real: Judge, rows: Any, tmp_path: Path) -> None:
+    pairs = real_pairs(rows)
+    frame = real.compare(pairs, mode="score", out=tmp_path, **QUIET)
+    assert frame["failure"].isna().all() and frame["verdict_ab"].isin(["a", "b"]).all()
+    assert frame["probability_a"].between(0, 1).all()
+    # What the pass says is what the judge finds more probable: by hand, order by order.
+    swapped = [{**p, "response_a": p["response_b"], "response_b": p["response_a"]} for p in pairs]
+    other = real.compare(swapped, mode="score", **QUIET)
+    mirror = {"a": "b", "b": "a"}
+    assert list(other["verdict_ab"].map(mirror)) == list(frame["verdict_ba"])
+    assert list(1 - other["probability_a"]) == pytest.approx(list(frame["probability_a"]), abs=1e-5)
+    pd.testing.assert_frame_equal(real.compare(pairs, mode="score", out=tmp_path, **QUIET), frame)
+
+
+def test_a_real_model_that_writes_no_choice(real: Judge, rows: Any) -> None:
+    frame = real.compare(real_pairs(rows, 2), max_new_tokens=24, **QUIET)
+    assert frame["verdict"].isna().all() and frame["failure"].str.startswith("ab: ").all()
+    assert frame["raw_ab"].str.len().gt(0).all()
+
+
+def test_render_shows_the_pair(real: Judge, rows: Any) -> None:
+    (row,) = real_pairs(rows, 1)
+    text = real.render(row)
+    assert f"###Response A:\n{row['response_a']}\n\n###Response B:\n{row['response_b']}" in text
+    assert real.render(Pair.from_row(row), mode="score") == text + " [RESULT]"
+
+
+def test_a_judge_with_its_own_scale_and_no_marker(taught_judge: Path, rows: Any) -> None:
+    critic = replace(TEMPLATES["llava-critic"], conversation=VICUNA_V1)
+    judge = load_judge(taught_judge, device="cpu", template=critic)
+    frame = judge.grade(rows[:2], max_new_tokens=24, **QUIET)
+    assert frame.attrs["scale"] == (0, 100) and frame.attrs["without_distribution"] == 0
+    with pytest.raises(ValueError, match="answers to template 'llava-critic' have none"):
+        judge.grade(rows[:2], mode="score", **QUIET)

@@ -1,0 +1,165 @@
+"""Families: every registered judge is found by its id, its folder or its config, and one's own takes five lines."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vjudge import families, load_judge, prompts
+from vjudge.families import FAMILIES, find, register
+from vjudge.prompts import TEMPLATES
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    """Leave the registry as it was."""
+    before = dict(FAMILIES)
+    yield
+    FAMILIES.clear()
+    FAMILIES.update(before)
+
+
+def test_every_family_is_whole() -> None:
+    assert set(FAMILIES) == {"prometheus-vision", "prometheus", "prometheus-2", "llava-critic", "chat"}
+    for name, family in FAMILIES.items():
+        assert family.name == name and not family.template.compares
+        assert family.pairs is None or family.pairs.compares
+        assert all(variant in TEMPLATES for variant in family.variants)
+        assert family.max_new_tokens == family.published["max_new_tokens"]
+        assert name == "chat" or ("arXiv" in family.paper and family.ids)
+    assert [name for name, family in FAMILIES.items() if not family.sees_images] == ["prometheus", "prometheus-2"]
+    # Every wording belongs to a family.
+    used = {t.name for f in FAMILIES.values() for t in (f.template, f.pairs) if t}
+    assert used | {v for f in FAMILIES.values() for v in f.variants} == set(TEMPLATES)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("kaist-ai/prometheus-vision-7b-v1.0", "prometheus-vision"),
+        ("kaist-ai/prometheus-vision-13b-v1.0", "prometheus-vision"),
+        ("prometheus-eval/prometheus-7b-v1.0", "prometheus"),
+        ("prometheus-eval/prometheus-13b-v1.0", "prometheus"),
+        ("prometheus-eval/prometheus-7b-v2.0", "prometheus-2"),
+        ("prometheus-eval/prometheus-8x7b-v2.0", "prometheus-2"),
+        ("lmms-lab/llava-critic-7b", "llava-critic"),
+        ("lmms-lab/llava-critic-72b", "llava-critic"),
+        ("LMMS-Lab/LLaVA-Critic-7B", "llava-critic"),
+        ("openai:prometheus-eval/prometheus-7b-v2.0", "prometheus-2"),
+        ("tiny", "prometheus-vision"),
+        (Path("models") / "prometheus-vision-13b-v1.0", "prometheus-vision"),
+        ("./prometheus-7b-v1.0/", "prometheus"),
+        ("data/llava-critic-7b-hf", "llava-critic"),
+        ("data/my-prometheus-vision-tuned", "prometheus-vision"),
+        ("hub/models--lmms-lab--llava-critic-7b/snapshots/0abc", "llava-critic"),
+        ("prometheus/some-judge", None),
+        ("openai:gpt-4o", None),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", None),
+    ],
+)
+def test_found_by_name(name: str | Path, expected: str | None) -> None:
+    found = find(name)
+    assert (found.name if found else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}, "prometheus-vision"),
+        ({"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}, "prometheus-vision"),
+        ({"model_type": "llava", "architectures": None}, "prometheus-vision"),
+        ({"model_type": "llava_qwen", "architectures": ["LlavaQwenForCausalLM"]}, "llava-critic"),
+        ({"model_type": "llava_onevision", "architectures": None}, "llava-critic"),
+        ({"model_type": "mistral", "_name_or_path": "prometheus-eval/prometheus-7b-v2.0"}, "prometheus-2"),
+        ({"model_type": "qwen2_5_vl"}, None),
+        ({}, None),
+    ],
+)
+def test_found_by_config(config: dict[str, Any], expected: str | None) -> None:
+    found = find("a/folder", config=config)
+    assert (found.name if found else None) == expected
+    assert (
+        find("x/llava-critic-7b", config=config)
+        is FAMILIES["prometheus-2" if "_name_or_path" in config else "llava-critic"]
+    )
+
+
+def test_ones_own_family_in_five_lines(random_judge: Path, tmp_path: Path, rows: Any) -> None:
+    body = "Q: {instruction}\nA: {response}\n{criteria}\n{levels}\nGive feedback, then [RESULT] and a score."
+    mine = prompts.Template("mine", "my paper", prompts.VICUNA_V1, body)
+    register("mine", ids=["me/my-judge-7b"], template=mine)
+    folder = shutil.copytree(random_judge, tmp_path / "my-judge-7b")
+    judge = load_judge(folder, device="cpu")
+    assert judge.family is FAMILIES["mine"] and judge.pairs is None
+    assert judge.render(rows[0]).startswith(f"{prompts.VICUNA_V1.opening}<image>\nQ: {rows[0]['instruction']}\nA: ")
+    frame = judge.grade(rows[:2], max_new_tokens=4, progress=False)
+    assert list(frame["failure"].str.contains("no verdict marker")) == [True, True]
+
+
+def test_a_family_that_does_not_fit_is_refused_with_all_that_is_wrong() -> None:
+    with pytest.raises(ValueError) as caught:
+        register("chat", template="chat-relative", pairs="chat", ids=["lmms-lab/LLaVA-critic-7b"])
+    for part in (
+        "family 'chat' exists",
+        "id 'lmms-lab/LLaVA-critic-7b' belongs to family 'llava-critic'",
+        "'chat-relative' compares two responses: give it as pairs=",
+        "pairs='chat' judges one response: give it as template=",
+    ):
+        assert part in str(caught.value)
+    with pytest.raises(ValueError, match="template 'nope' is unknown"):
+        register("mine", template="nope")
+    odd = prompts.Template("odd", "x", prompts.VICUNA_V1, "{response}", format="xml")
+    with pytest.raises(ValueError, match="unknown format 'xml'"):
+        register("mine", template=odd)
+    assert "mine" not in FAMILIES
+    assert register("chat", template="chat", replace=True).pairs is None
+
+
+def test_load_judge_takes_the_familys_wordings(random_judge: Path, tmp_path: Path) -> None:
+    judge = load_judge(random_judge, device="cpu")  # a LLaVA-1.5 of no known name
+    assert judge.family is FAMILIES["prometheus-vision"] and judge.template is TEMPLATES["prometheus-vision"]
+    folder = shutil.copytree(random_judge, tmp_path / "prometheus-7b-v2.0")
+    judge = load_judge(folder, device="cpu")
+    assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-2", "prometheus-2-relative")
+    judge = load_judge(folder, device="cpu", template="prometheus-vision")
+    assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-vision", "prometheus-2-relative")
+    judge = load_judge(random_judge, device="cpu", template="prometheus-2-relative")
+    assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-vision", "prometheus-2-relative")
+
+
+def test_a_chat_wording_goes_into_the_checkpoints_chat_template(random_judge: Path, tmp_path: Path, rows: Any) -> None:
+    with pytest.raises(ValueError, match="has no chat template"):
+        load_judge(random_judge, device="cpu", template="chat")
+    folder = shutil.copytree(random_judge, tmp_path / "chatty")
+    (folder / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{% for p in m.content %}"
+        "{% if p.type == 'image' %}<image>{% else %}{{ p.text }}{% endif %}{% endfor %}</s>{% endfor %}[judge]"
+    )
+    judge = load_judge(folder, device="cpu", template="chat")
+    text = judge.render(rows[0])
+    assert text.startswith("[user]<image>###Task Description:\nAn instruction about an image, ")
+    assert text.endswith("Score 5: Right.</s>[judge]") and judge.render(rows[0], mode="score").endswith(
+        "[judge][RESULT]"
+    )
+    frame = judge.grade(rows[:3], mode="score", progress=False)
+    assert frame["failure"].isna().all()
+
+
+def test_a_servers_judge_is_known_by_its_models_name(monkeypatch: pytest.MonkeyPatch, rows: Any) -> None:
+    pytest.importorskip("httpx")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    judge = load_judge("openai:lmms-lab/llava-critic-7b", base_url="http://127.0.0.1:9/v1")
+    assert judge.family is FAMILIES["llava-critic"]
+    assert judge.template == TEMPLATES["llava-critic"].as_messages()
+    assert judge.pairs == TEMPLATES["llava-critic-pair"].as_messages()
+    assert judge.render(rows[0]).startswith("<image>Given an image and a corresponding question")
+    judge = load_judge("openai:gpt-4o", base_url="http://127.0.0.1:9/v1")
+    assert (judge.template.name, judge.pairs and judge.pairs.name, judge.family) == ("chat", "chat-relative", None)
+
+
+def test_the_module_shows_its_own_example() -> None:
+    assert "families.register(" in (families.__doc__ or "") and "prompts.Template(" in (families.__doc__ or "")

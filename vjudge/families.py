@@ -1,0 +1,223 @@
+"""The judges that are known by name: how each is asked, how its answers are read, and how it was decoded in print.
+
+A family of one's own takes five lines, before `load_judge`:
+
+    from vjudge import families, prompts
+
+    body = "Q: {instruction}\\nA: {response}\\n{criteria}\\n{levels}\\nGive feedback, then [RESULT] and a score."
+    mine = prompts.Template("mine", "my paper", prompts.VICUNA_V1, body)
+    families.register("mine", ids=["me/my-judge-7b"], template=mine)
+    judge = vjudge.load_judge("me/my-judge-7b")     # or a folder of that name
+
+This file knows no torch. Which architectures load is `vjudge.models`' matter; a server runs any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from vjudge.prompts import TEMPLATES, Template
+
+_SAMPLED = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 1024}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Judges that are asked and read alike.
+
+    Args:
+        name: its key in `FAMILIES`.
+        ids: hub ids of its checkpoints.
+        template: how it scores one response.
+        pairs: how it compares two; None where it was never taught to.
+        variants: names of further templates that fit it.
+        published: the decoding its authors published, as options of `Judge.grade`.
+        paper: where it is published.
+        stems: a folder or hub id whose name holds one of these belongs to the family too.
+        note: what else of the published set-up there is to know.
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    template: Template
+    pairs: Template | None = None
+    variants: tuple[str, ...] = ()
+    published: Mapping[str, Any] = field(default_factory=dict)
+    paper: str = ""
+    stems: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether its judges read images."""
+        return self.template.sees_images
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The published limit of an answer."""
+        return int(self.published.get("max_new_tokens", 1024))
+
+
+FAMILIES: dict[str, Family] = {}
+"""Every known family by name; `register` adds to it."""
+
+
+def register(
+    name: str,
+    *,
+    template: Template | str,
+    ids: Iterable[str] = (),
+    pairs: Template | str | None = None,
+    variants: Iterable[str] = (),
+    published: Mapping[str, Any] | None = None,
+    paper: str = "",
+    stems: Iterable[str] = (),
+    note: str = "",
+    replace: bool = False,
+) -> Family:
+    """Make a family known to `load_judge`.
+
+    Args:
+        template, pairs: a `Template`, or the name of one in `vjudge.prompts.TEMPLATES`.
+        replace: whether a family of that name may be replaced.
+        Others: as in `Family`.
+
+    Raises:
+        ValueError: the name or an id is taken; `template` compares two responses, or `pairs` does not; an unknown
+            template or answer format.
+    """
+    from vjudge.parse import FORMATS
+
+    single, double = _template(template), _template(pairs) if pairs is not None else None
+    taken = {id.lower(): family.name for family in FAMILIES.values() for id in family.ids if family.name != name}
+    faults = []
+    if name in FAMILIES and not replace:
+        faults.append(f"family {name!r} exists: choose another name, or pass replace=True")
+    faults += [f"id {id!r} belongs to family {taken[id.lower()]!r}" for id in ids if id.lower() in taken]
+    if single.compares:
+        faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
+    if double is not None and not double.compares:
+        faults.append(f"pairs={double.name!r} judges one response: give it as template=")
+    for known in filter(None, (single, double)):
+        if known.format not in FORMATS:
+            faults.append(f"template {known.name!r} has the unknown format {known.format!r}; one of {sorted(FORMATS)}")
+    if faults:
+        raise ValueError("; ".join(faults))
+    made = Family(
+        name=name,
+        ids=tuple(ids),
+        template=single,
+        pairs=double,
+        variants=tuple(variants),
+        published=MappingProxyType(dict(published or {})),
+        paper=paper,
+        stems=tuple(stems),
+        note=note,
+    )
+    FAMILIES[name] = made
+    return made
+
+
+def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -> Family | None:
+    """Find the family of a judge: by hub id, else by the name of its folder, else by its config.json.
+
+    Args:
+        name_or_path: as for `load_judge`; "openai:" before a model's name is passed over.
+        config: the checkpoint's config.json. A LLaVA-1.5 checkpoint of an unknown name is asked as Prometheus-Vision
+            is, a LLaVA-OneVision one as LLaVA-Critic is: the judges of that build.
+
+    Returns:
+        The family; None where nothing tells.
+    """
+    name = str(name_or_path).removeprefix("openai:").rstrip("/")
+    base = name.replace("\\", "/").rpartition("/")[2]
+    config = config or {}
+    for id in (name, str(config.get("_name_or_path", ""))):
+        for family in FAMILIES.values():
+            if id.lower() in (known.lower() for known in family.ids):
+                return family
+    # A folder as the hub's cache names it: models--kaist-ai--prometheus-vision-7b-v1.0/snapshots/...
+    cached = [part for part in Path(name).parts if part.startswith("models--")]
+    for part in (base, *(part.rpartition("--")[2] for part in cached)):
+        lasts = {known.rpartition("/")[2].lower(): family for family in FAMILIES.values() for known in family.ids}
+        if part.lower() in lasts:
+            return lasts[part.lower()]
+        stems = [(stem, family) for family in FAMILIES.values() for stem in family.stems if stem in part.lower()]
+        if stems:
+            return max(stems, key=lambda found: len(found[0]))[1]  # "prometheus-vision" before "prometheus"
+    build = " ".join([str(config.get("model_type", "")), *(config.get("architectures") or ())]).lower()
+    if "llava_onevision" in build or "llavaqwen" in build or "llava_qwen" in build:
+        return FAMILIES["llava-critic"]
+    if build.startswith("llava ") or "llavallama" in build or build == "llava":
+        return FAMILIES["prometheus-vision"]
+    return None
+
+
+def _template(template: Template | str) -> Template:
+    if isinstance(template, Template):
+        return template
+    if template not in TEMPLATES:
+        raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
+    return TEMPLATES[template]
+
+
+register(
+    "prometheus-vision",
+    ids=(
+        "kaist-ai/prometheus-vision-7b-v1.0",
+        "kaist-ai/prometheus-vision-13b-v1.0",
+        "prometheus-eval/prometheus-vision-7b-v1.0",
+        "prometheus-eval/prometheus-vision-13b-v1.0",
+        "tiny",
+    ),
+    template="prometheus-vision",
+    variants=("prometheus-vision-readme",),
+    published=_SAMPLED,
+    paper="Lee et al., Prometheus-Vision, arXiv 2401.06591",
+    stems=("prometheus-vision",),
+    note="Published for absolute grading alone. Decoding: kaistAI/prometheus-vision llava/eval/model_vqa.py.",
+)
+register(
+    "prometheus",
+    ids=("prometheus-eval/prometheus-7b-v1.0", "prometheus-eval/prometheus-13b-v1.0")
+    + ("kaist-ai/prometheus-7b-v1.0", "kaist-ai/prometheus-13b-v1.0"),
+    template="prometheus",
+    published={**_SAMPLED, "max_new_tokens": 256, "samples": 3},
+    paper="Kim et al., Prometheus, arXiv 2310.08491",
+    note="Text only; published for absolute grading alone. Published with a repetition penalty of 1.03, not applied "
+    "here, and with tries until an answer parses, which are not made here. Decoding: prometheus-eval/prometheus "
+    "evaluation/benchmark/run_absolute_scoring.py.",
+)
+register(
+    "prometheus-2",
+    ids=("prometheus-eval/prometheus-7b-v2.0", "prometheus-eval/prometheus-8x7b-v2.0"),
+    template="prometheus-2",
+    pairs="prometheus-2-relative",
+    published=_SAMPLED,
+    paper="Kim et al., Prometheus 2, arXiv 2405.01535",
+    stems=("prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"),
+    note="Text only. Published with a repetition penalty of 1.03, not applied here, and with up to ten tries until an "
+    "answer parses, which are not made here. Decoding: prometheus-eval/prometheus-eval prometheus_eval/utils.py.",
+)
+register(
+    "llava-critic",
+    ids=("lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"),
+    template="llava-critic",
+    pairs="llava-critic-pair",
+    variants=("llava-critic-rubric",),
+    published={"temperature": 0.0, "max_new_tokens": 4096},
+    paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
+    stems=("llava-critic",),
+    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours.",
+)
+register(
+    "chat",
+    template="chat",
+    pairs="chat-relative",
+    published={"temperature": 0.0, "max_new_tokens": 1024},
+    note="Any chat model as a judge without training, through its own chat template; the wording is ours.",
+)
