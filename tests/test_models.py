@@ -124,6 +124,19 @@ def test_hub_checkpoint_is_checked_before_its_weights_and_holds_no_pickle(
     assert models.locate("some/judge", revision="abc") == random_judge
     assert asked == [("config.json", "abc"), "abc"]
     original = tmp_path / "config.json"
+    config = {"architectures": ["LlavaLlamaForCausalLM"], "mm_vision_tower": "x", "mm_projector_type": "mlp2x_gelu"}
+    original.write_text(json.dumps({"model_type": "llava", **config}))
+    for held, pickled in ((["pytorch_model-1.bin"], True), (["pytorch_model-1.bin", "a.safetensors"], False)):
+        patterns: list[str] = []
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **options: str(original))
+        monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda name, revision, held=held: held)
+        monkeypatch.setattr(
+            huggingface_hub,
+            "snapshot_download",
+            lambda name, revision, allow_patterns, to=patterns: to.extend(allow_patterns) or str(tmp_path),
+        )
+        assert models.locate("some/judge") == tmp_path  # an original folder, read without unpickling code
+        assert ("pytorch_model*.bin" in patterns) is pickled and not [p for p in patterns if p.endswith((".py", "/*"))]
     original.write_text(
         json.dumps({"model_type": "llava", "architectures": ["LlavaMptForCausalLM"], "mm_vision_tower": "x"})
     )

@@ -31,6 +31,7 @@ EMBEDDED = {"tiny": ("assets", "tiny")}  # judges that the package ships, as fol
 LAYOUT_FILES = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 VOCABULARY_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "chat_template.json", "chat_template.jinja")
+STRETCHED = ("linear", "dynamic")  # rotary scalings that multiply the length a model was made for
 BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
 SUPPORTED = (
     "a LLaVA-1.5 checkpoint (LlavaForConditionalGeneration with a CLIP vision tower), a LLaVA-OneVision checkpoint"
@@ -80,8 +81,9 @@ class VisionLanguageModel:
 
     @property
     def prompt_limit(self) -> int:
-        """The most tokens, image tokens included, that a prompt may have: the tokenizer's maximum is the original's."""
-        return min(self.context_length, int(self.tokenizer.model_max_length))
+        """The most tokens, image tokens included, that a prompt may have: the tokenizer's maximum, as originally."""
+        stated = int(self.tokenizer.model_max_length)
+        return stated if stated < checkpoints.NO_LIMIT else self.context_length
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
@@ -93,7 +95,9 @@ class VisionLanguageModel:
     @property
     def context_length(self) -> int:
         """The most tokens, image tokens included, that a prompt and its answer may have together."""
-        return int(self.model.config.get_text_config().max_position_embeddings)
+        config = self.model.config.get_text_config()
+        rope = getattr(config, "rope_parameters", None) or {}
+        return int(config.max_position_embeddings * (rope["factor"] if rope.get("rope_type") in STRETCHED else 1))
 
     @property
     def image_token_id(self) -> int:
@@ -234,12 +238,7 @@ def load(
 
 
 def _load_original(
-    folder: Path,
-    name: str,
-    device: torch.device,
-    dtype: torch.dtype,
-    quantization: str | None,
-    options: dict[str, Any],
+    folder: Path, name: str, device: torch.device, dtype: torch.dtype, quantization: str | None, options: dict[str, Any]
 ) -> VisionLanguageModel:
     """Load an original LLaVA folder: straight to the device where accelerate can, otherwise by way of the CPU."""
     original = checkpoints.Original(folder, name=name)

@@ -7,7 +7,7 @@ loading.py      a model on its device, or a folder in the transformers layout
 
 from __future__ import annotations
 
-from vjudge.checkpoints.layout import Original, check, is_original
+from vjudge.checkpoints.layout import NO_LIMIT, Original, check, is_original
 from vjudge.checkpoints.loading import build, convert
 
-__all__ = ["Original", "build", "check", "convert", "is_original"]
+__all__ = ["NO_LIMIT", "Original", "build", "check", "convert", "is_original"]

@@ -43,7 +43,7 @@ TEXT_SETTINGS = (
     " max_position_embeddings initializer_range rms_norm_eps attention_bias mlp_bias attention_dropout"
     " use_sliding_window sliding_window max_window_layers bos_token_id eos_token_id pad_token_id"
 ).split()
-NO_LIMIT = int(1e30)  # transformers' own word for a tokenizer without a maximum
+NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer without a maximum
 
 
 def is_original(config: Mapping[str, Any]) -> bool:

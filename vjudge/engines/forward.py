@@ -39,7 +39,7 @@ class Forward(ModelOutput):
     tiles_per_image: tuple[int, ...] | None = None
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference mode, whose tensors can take no part in later work
 def forward(
     model: VisionLanguageModel, encoder: Encoder, prompt: Prompt, images: Sequence[Any], mode: str | None
 ) -> Forward:
@@ -75,8 +75,7 @@ def complete(
     _, _, inputs = _prepare(model, encoder, prompt, images, mode)
     cache = growing_cache(model.model.config)
     written: list[int] = []
-    room = min(max_new_tokens, model.context_length - inputs.shape[1])
-    while len(written) < room:
+    while len(written) < max_new_tokens:
         output = model.model(inputs_embeds=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         logits = output.logits[0, -1, : model.vocabulary_size].float()
         if model.image_token_id < len(logits):
@@ -103,17 +102,20 @@ def embed(model: VisionLanguageModel, ids: torch.Tensor, features: Sequence[torc
 
 
 def check_length(model: VisionLanguageModel, n_tokens: int, n_image_tokens: int, *, answered: bool) -> None:
-    """Refuse a prompt that the model can't hold; the original cuts it and then fails.
+    """Refuse a prompt that the model can't hold.
+
+    Args:
+        answered: whether the model's context must hold the prompt and an answer; the original looks at the tokenizer's
+            maximum alone.
 
     Raises:
         ValueError: with the length and the limit.
     """
     held = f", {n_image_tokens} of them for images," if n_image_tokens else ""
-    if n_tokens >= model.context_length + (not answered):
-        included = ", an answer included" if answered else ""
+    if answered and n_tokens >= model.context_length:
         raise ValueError(
-            f"the prompt has {n_tokens} tokens{held} and the model's context holds {model.context_length}{included};"
-            " shorten the item's texts"
+            f"the prompt has {n_tokens} tokens{held} and the model's context holds {model.context_length}, an answer"
+            " included; shorten the item's texts"
         )
     if n_tokens > model.prompt_limit:
         raise ValueError(
