@@ -693,6 +693,17 @@ def test_a_finished_run_asks_nothing(rows: Any, tmp_path: Path) -> None:
     same(load_judge("openai:judge-1", base_url=server.url).grade(rows[:4], progress=False, out=tmp_path), first)
 
 
+def test_a_server_that_moves(rows: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"progress": False, "out": tmp_path}
+    with ChatServer(judge) as server:
+        first = ask(server, served_as="ours").grade(rows[:4], **options)
+    with ChatServer(judge) as server:
+        same(ask(server, served_as="ours").grade(rows[:4], **options), first)
+        with pytest.raises(RunError, match="base_url"):
+            ask(server).grade(rows[:4], **options)
+        assert not server.requests
+
+
 def test_a_picture_that_vanishes_fails_its_own_row(rows: Any, tmp_path: Path) -> None:
     some = [dict(row, images=[str(tmp_path / f"{n}.png")]) for n, row in enumerate(rows[:3])]
     for row in some:

@@ -6,8 +6,8 @@ What differs from an engine on this machine, and can't be otherwise:
   is up to it.
 - Log-probabilities cover the most probable tokens only (`top_logprobs`). A score that is not among them counts as
   probability 0, and `usage.off_list` counts such verdicts.
-- The last part of an answer comes from a network. A prompt without an answer is a failure of its row that is not
-  recorded in a run, so the same call asks again; the judge's own answers are recorded, never asked for twice.
+- A network lies between. A prompt without an answer is a failure of its row that no run records, so that the same call
+  asks again; the judge's own answers are recorded and never asked for twice.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class ServerEngine:
     Args:
         model: as the server names it.
         base_url: up to and including "/v1". Plain http carries a key to this machine only. Redirects are refused.
+        served_as: what a run's manifest says in place of base_url, for a server of your own whose address changes from
+            one day to the next; None keeps base_url, so that only the same address continues a run.
         key_variable: the environment variable that holds the key; it is read anew for each call and kept nowhere else.
             None sends no key.
         concurrency: requests at once; an integer `batch_size` of a call overrides it.
@@ -93,6 +95,7 @@ class ServerEngine:
         model: str,
         *,
         base_url: str = OPENAI,
+        served_as: str | None = None,
         key_variable: str | None = KEY_VARIABLE,
         concurrency: int = 8,
         timeout: float = 300.0,
@@ -127,6 +130,7 @@ class ServerEngine:
         if faults := [fault for fault, fine in sound.items() if not fine]:
             raise ValueError("; ".join(faults))
         self.model, self.base_url, self.key_variable = model, check_url(base_url), key_variable
+        self.served_as = served_as
         self.host = urlsplit(base_url).netloc
         self.concurrency, self.timeout, self.retries, self.max_wait = concurrency, timeout, retries, max_wait
         self.max_answer_bytes, self.ca_file = max_answer_bytes, ca_file
@@ -184,7 +188,7 @@ class ServerEngine:
             warnings.warn(f"{unclear}; expected_score stays missing", RuntimeWarning, stacklevel=2)
         read = bool(score_texts) and not unclear and self.logprobs is not False
         reader = Reader(marker, bare(score_texts), forced=False, logprobs=read)
-        return self._run(prompts, images, _Call(sent, reader, self._width(batch_size)), seeds, wanted)
+        return self._run(prompts, images, _Call(sent, reader, _width(batch_size, self.concurrency)), seeds, wanted)
 
     def score(
         self,
@@ -210,13 +214,13 @@ class ServerEngine:
             raise ValueError(unclear or 'mode="score" reads log-probabilities, and this judge has logprobs=False')
         sent = {self.limit_field: FORCED_TOKENS, "temperature": 0.0}
         reader = Reader(marker, bare(score_texts), forced=True, logprobs=True)
-        return self._run(prompts, images, _Call(sent, reader, self._width(batch_size)), None, wanted)
+        return self._run(prompts, images, _Call(sent, reader, _width(batch_size, self.concurrency)), None, wanted)
 
     def identity(self) -> dict[str, Any]:
         """What of this engine decides its answers, for a run's manifest; it holds no key."""
         return {
             "engine": self.name,
-            "base_url": self.base_url,
+            "base_url": self.served_as or self.base_url,
             "model": self.model,
             "request": {
                 "image_size": self.image_size,
@@ -245,7 +249,7 @@ class ServerEngine:
 
         def body(index: int) -> dict[str, Any]:
             drawn = {"seed": (index if seeds is None else seeds[index]) % 2**31} if "seed" in call.sent else {}
-            return self._body(self._messages(prompts[index], images[index], call), call, drawn)
+            return self._body(prompts[index], images[index], call, drawn)
 
         return self._answers(indices, body, call)
 
@@ -328,7 +332,7 @@ class ServerEngine:
         """Send the short request; whether log-probabilities came."""
         prompt = Prompt((*[IMAGE] * pictured, f"Answer with the word yes.{call.marker or ''}"))
         blank = [Image.new("RGB", (64, 64), "white")] * pictured
-        body = self._body(self._messages(prompt, blank, call), call, {})
+        body = self._body(prompt, blank, call)
         client = self._client(1)
 
         async def ask() -> dict[str, Any]:
@@ -346,20 +350,22 @@ class ServerEngine:
             ) from None
         return read_tokens(reply["choices"][0]) is not None
 
-    def _messages(self, prompt: Prompt, sources: Sequence[Any], call: _Call) -> list[dict[str, Any]]:
-        return messages(prompt, sources, marker=call.marker, image_size=self.image_size, image_detail=self.image_detail)
-
-    def _body(self, said: list[dict[str, Any]], call: _Call, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    def _body(
+        self, prompt: Prompt, sources: Sequence[Any], call: _Call, drawn: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """One request."""
-        body = {"model": self.model, "messages": said, **call.sent, **drawn}
+        options: dict[str, Any] = {
+            "marker": call.marker,
+            "image_size": self.image_size,
+            "image_detail": self.image_detail,
+        }
+        said = messages(prompt, sources, **options)
+        body = {"model": self.model, "messages": said, **call.sent, **(drawn or {})}
         if call.reader.forced:
             body |= self.continue_fields or {}
         if call.reader.logprobs:
             body |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         return {name: value for name, value in (body | self.fields).items() if value is not None}
-
-    def _width(self, batch_size: int | str) -> int:
-        return batch_size if isinstance(batch_size, int) else self.concurrency
 
     def _key(self) -> str | None:
         """The key as the environment has it now."""
@@ -400,6 +406,10 @@ class _Call:
 
 def _without_logprobs(call: _Call) -> _Call:
     return replace(call, reader=replace(call.reader, logprobs=False))
+
+
+def _width(batch_size: int | str, concurrency: int) -> int:
+    return batch_size if isinstance(batch_size, int) else concurrency
 
 
 def _whole(value: Any, least: int) -> bool:
