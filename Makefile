@@ -21,6 +21,17 @@ PAPERMILL := $(BIN)/python -m papermill --cwd notebooks --kernel python3 --no-pr
 VOLATILE := metadata.papermill cell.metadata.papermill cell.metadata.execution metadata.widgets metadata.language_info.version
 STRIP := $(BIN)/nbstripout --keep-output --keep-count --extra-keys "$(VOLATILE)"
 
+# A stored progress bar shows as an error where no kernel runs: its state is not stored.
+define DROP_WIDGETS
+import sys, nbformat
+for path in sys.argv[1:]:
+    notebook = nbformat.read(path, as_version=4)
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        cell.outputs = [o for o in cell.outputs if not any("widget" in kind for kind in o.get("data", {}))]
+    nbformat.write(notebook, path)
+endef
+export DROP_WIDGETS
+
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
@@ -72,6 +83,7 @@ notebooks: setup  ## run every notebook in place, keeping its outputs and droppi
 	@$(MAKE) --no-print-directory strip
 
 strip: setup
+	@$(if $(NOTEBOOKS),$(BIN)/python -c "$$DROP_WIDGETS" $(NOTEBOOKS))
 	@$(if $(NOTEBOOKS),$(STRIP) $(NOTEBOOKS))
 
 figures: setup  ## write the paper figures of notebook 03 to figures/
