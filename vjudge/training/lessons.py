@@ -186,8 +186,8 @@ class Lessons:
                 )
                 ids, labels = ids + more, labels + marks
             rows.append((ids, labels))
-        ids, labels = self.pad(rows)
-        return ids, labels, None, self.places(ids)
+        padded, targets = self.pad(rows)
+        return padded, targets, None, self.places(padded)
 
     def places(self, ids: torch.Tensor) -> torch.Tensor:
         """For each token (batch, length), the number of the claim it belongs to: 0 none, 1-4 response and feedback,
@@ -246,8 +246,8 @@ class Lessons:
             answer = self.encoder.text_ids(" " + prompts.target(row["feedback"], int(row["gold"])))
             answer.append(self.tokenizer.eos_token_id)
             rows.append((ids + answer, [IGNORED] * len(ids) + answer))
-        ids, labels = self.pad(rows)
-        return ids, labels, self.pixels(images), self.places(ids)
+        padded, targets = self.pad(rows)
+        return padded, targets, self.pixels(images), self.places(padded)
 
     def pad(self, rows: Sequence[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Pad on the right: ids and labels, (batch, longest)."""
