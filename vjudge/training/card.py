@@ -65,11 +65,11 @@ def write(folder: Path, *, command: str, facts: dict[str, Any]) -> None:
     parts = list(dict.fromkeys(measured["part"]))
     lines = [
         f"| {reading} | "
-        + " | ".join(f"{row.estimate:.2f} [{row.low:.2f}, {row.high:.2f}]" for row in rows.itertuples())
+        + " | ".join(f"{row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]" for row in rows.itertuples())
         + " |"
         for reading, rows in measured.groupby("reading", sort=False)
     ]
-    n = int(measured["n"].max() + measured["missing"].max())
+    n = int((measured["n"] + measured["missing"]).max())
     card = f"""---
 license: apache-2.0
 pipeline_tag: image-text-to-text
@@ -95,9 +95,10 @@ From nothing, on pictures of the train split, by `vjudge.training.tiny`:
 
 {", ".join(f"{name}: {value}" for name, value in facts.items())}.
 
-Stages, and seconds since the start when each ended: {stages}. The log is `{LOG}`. First the vision tower alone names
-what each patch shows and counts its like; then it is frozen, and projector and decoder learn to check statements about
-a picture; then to judge, with the loss on feedback and score alone.
+Stages, and seconds since the start when each ended: {stages}.
+The log is `{LOG}`. First the vision tower alone names what each patch shows and counts its like; then it is frozen, and
+projector and decoder learn to check statements about a picture; then to find what a response claims, and where; then to
+judge, with the loss on feedback and score alone.
 
 ## Evaluation
 
