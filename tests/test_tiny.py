@@ -1,0 +1,104 @@
+"""The embedded judge on held-out scenes: it judges well, it looks, and grading it is exact."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vjudge as vj
+from vjudge import probes, scenes
+
+N = 600
+
+
+@pytest.fixture(scope="module")
+def judge() -> vj.Judge:
+    return vj.load_judge("tiny")
+
+
+@pytest.fixture(scope="module")
+def items():
+    return vj.load_collection("scenes", split="test", limit=N)
+
+
+@pytest.fixture(scope="module")
+def run(judge, items) -> pd.DataFrame:
+    return judge.grade(items, progress=False)
+
+
+def _pearson(run: pd.DataFrame, column: str = "score") -> float:
+    known = run[[column, "gold"]].dropna()
+    return float(np.corrcoef(known[column], known["gold"])[0, 1])
+
+
+def test_it_agrees_with_the_truth_over_all_and_within_every_aspect(run):
+    assert _pearson(run) >= 0.92
+    assert _pearson(run, "expected_score") >= 0.92
+    for aspect, rows in run.groupby(run["criteria"].map(scenes.ASPECT_OF)):
+        assert _pearson(rows) >= 0.80, aspect
+
+
+def test_it_agrees_with_and_without_a_reference_answer(run, items):
+    given = pd.Series([text is not None for text in items["reference_answer"]])
+    assert 0.3 < given.mean() < 0.7
+    assert min(_pearson(run[given]), _pearson(run[~given])) >= 0.90
+
+
+def test_its_answers_can_be_read(run):
+    assert run["score"].notna().mean() >= 0.99
+    assert (run["score"].isna() == run["failure"].notna()).all()
+
+
+@pytest.mark.parametrize("change", [probes.blanked, probes.swapped])
+def test_without_the_right_picture_it_knows_nothing(judge, items, change):
+    blind = judge.grade(change(items.select(range(300))), progress=False)
+    assert abs(_pearson(blind)) <= 0.25
+
+
+def test_its_feedback_names_the_error(run):
+    """Feedback of a rightly scored item is mostly the true one, word for word."""
+    right = run[run["score"] == run["gold"]]
+    true = dict(zip(*(vj.load_collection("scenes", split="test", limit=N)[c] for c in ("id", "feedback")), strict=True))
+    same = [text.startswith(true[id]) for id, text in zip(right["id"], right["feedback"], strict=True)]
+    assert np.mean(same) > 0.8
+
+
+def test_batches_equal_one_at_a_time(judge, items, run):
+    """Texts are the same to the letter; where one differs, the choice was a tie within 1e-5."""
+    some = items.select(range(0, 60, 2))
+    alone = judge.grade(some, batch_size=1, progress=False)
+    together = judge.grade(some, progress=False)
+    assert alone["raw"].tolist() == together["raw"].tolist()
+    np.testing.assert_allclose(alone["expected_score"], together["expected_score"], atol=1e-4)
+
+
+def test_the_distribution_is_the_verdicts(run):
+    """Greedy decoding writes the score that the distribution at the verdict says is likeliest."""
+    known = run[run["score"].notna()]
+    likeliest = [max(p, key=p.get) for p in known["probabilities"]]
+    assert np.mean(np.array(likeliest) == known["score"]) == 1.0
+    assert known["probability_mass"].min() > 0.9
+    mean = [sum(int(s) * q for s, q in p.items()) for p in known["probabilities"]]
+    np.testing.assert_allclose(mean, known["expected_score"], atol=1e-9)
+
+
+def test_score_mode_gives_every_item_a_distribution(judge, items):
+    forced = judge.grade(items.select(range(100)), mode="score", progress=False)
+    assert forced["score"].isin(range(1, 6)).all()
+    assert forced["expected_score"].between(1, 5).all()
+    assert (forced["n_new_tokens"] == 0).all() or (forced["n_new_tokens"] == 1).all()
+
+
+def test_the_package_ships_weights_log_and_card():
+    folder = resources.files("vjudge").joinpath("assets", "tiny")
+    assert folder.joinpath("model.safetensors").stat().st_size <= 12_000_000  # type: ignore[attr-defined]
+    log = [json.loads(line) for line in folder.joinpath("training_log.jsonl").read_text().splitlines()]
+    assert [entry["stage"] for entry in log] == sorted(
+        (entry["stage"] for entry in log), key=["tower", "describe", "read", "judge"].index
+    )
+    card = folder.joinpath("README.md").read_text()
+    assert "python -m vjudge.training.tiny" in card and "--seed" in card
