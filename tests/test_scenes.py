@@ -198,7 +198,7 @@ def test_a_longer_limit_extends_the_same_rows():
 
 def test_an_unknown_split_is_named():
     with pytest.raises(ValueError, match="'dev'.*train, validation, test"):
-        scenes.load("dev")
+        scenes.rows("dev")
 
 
 def test_a_picture_shows_its_things():

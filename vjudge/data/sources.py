@@ -13,7 +13,8 @@ import datasets
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from vjudge.data.schema import CollectionError, Problem, canonical
+from vjudge import scenes
+from vjudge.data.schema import FEATURES, CollectionError, Problem, canonical
 
 HUB: dict[str, str] = {
     "kaist-ai/Perception-Collection": "train",
@@ -55,9 +56,8 @@ def load_collection(
     if limit is not None and limit < 0:
         raise CollectionError(f"limit is {limit}; give the number of rows, 0 or more, or None for all")
     if name_or_path == "scenes":
-        from vjudge import scenes
-
-        return scenes.load(split=split, limit=limit, seed=seed)
+        made = scenes.rows(split=split, limit=limit, seed=seed)
+        return datasets.Dataset.from_list(made, features=FEATURES).select_columns(list(FEATURES))
     path = Path(name_or_path).expanduser()
     if path.exists():
         dataset, folder = _load_local(path, split, limit)

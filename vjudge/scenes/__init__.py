@@ -4,8 +4,8 @@ Nothing is downloaded: a seed makes the collection. `world` samples and draws pi
 `collection` makes rows of them.
 """
 
-from vjudge.scenes.collection import load
+from vjudge.scenes.collection import rows
 from vjudge.scenes.language import ASPECT_OF, ASPECTS
 from vjudge.scenes.world import SPLITS, draw, sample
 
-__all__ = ["ASPECTS", "ASPECT_OF", "SPLITS", "draw", "load", "sample"]
+__all__ = ["ASPECTS", "ASPECT_OF", "SPLITS", "draw", "rows", "sample"]

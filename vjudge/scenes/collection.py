@@ -9,15 +9,12 @@ response that mostly speaks of other places or things than the response to evalu
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vjudge.scenes import language, world
 from vjudge.scenes.language import ASPECTS, N_CLAIMS, NUMBERS, Claim
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 N_IMAGES = {"train": 1_000, "validation": 100, "test": 120}
 CASES_PER_IMAGE = 2
@@ -132,8 +129,8 @@ def rows_of(split: str, index: int, seed: int = 0) -> tuple[world.Scene, list[di
     return scene, rows
 
 
-def load(split: str | None = None, limit: int | None = None, seed: int = 0) -> Dataset:
-    """Make the collection: 10 rows a picture; train 10,000, validation 1,000 and test 1,200 rows.
+def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+    """Make the collection's rows: 10 a picture; train 10,000, validation 1,000 and test 1,200.
 
     Args:
         split: "train", "validation" or "test"; None is "test".
@@ -141,25 +138,21 @@ def load(split: str | None = None, limit: int | None = None, seed: int = 0) -> D
         seed: another seed is another collection of the same kind; 0 is the one that published numbers are on.
 
     Returns:
-        A `datasets.Dataset` with the canonical columns. `gold` is the true score, 1-5; `group` is the picture.
+        Rows with the canonical columns, each picture as PNG bytes. `gold` is the true score, 1-5; `group` the picture.
 
     Raises:
         ValueError: for a split that Scenes does not have.
     """
-    from datasets import Dataset
-
-    from vjudge.data import FEATURES
-
     split = split or "test"
     if split not in N_IMAGES:
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(N_IMAGES)}")
     n_rows = N_IMAGES[split] * CASES_PER_IMAGE * (N_CLAIMS + 1) if limit is None else limit
-    rows: list[dict[str, Any]] = []
+    made: list[dict[str, Any]] = []
     index = 0
-    while len(rows) < n_rows:
+    while len(made) < n_rows:
         scene, new = rows_of(split, index, seed)
         file = io.BytesIO()
         world.draw(scene, size=IMAGE_SIZE).save(file, format="PNG")
-        rows += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
+        made += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
         index += 1
-    return Dataset.from_list(rows[:n_rows], features=FEATURES).select_columns(list(FEATURES))
+    return made[:n_rows]
