@@ -28,6 +28,11 @@ class Claim:
         """Whether what is said is what the picture shows."""
         return self.said == self.seen
 
+    @property
+    def verdict(self) -> str:
+        """What feedback calls it. Not "right", which is also a place."""
+        return "correct" if self.right else "wrong"
+
 
 @dataclass(frozen=True)
 class Aspect:
@@ -308,15 +313,20 @@ def statement(aspect: Aspect, claims: list[Claim], wording: int) -> str:
 
 def check(i: int, claim: Claim) -> str:
     """Write what feedback says of claim number `i`, counted from 1."""
-    return f"({i}) said {claim.said}, {claim.key} {claim.seen}, {'correct' if claim.right else 'wrong'}."
+    return f"({i}) said {claim.said}, {claim.key} {claim.seen}, {claim.verdict}."
+
+
+def n_wrong(claims: list[Claim]) -> int:
+    """Return how many claims are wrong."""
+    return sum(not claim.right for claim in claims)
 
 
 def feedback(claims: list[Claim]) -> str:
     """Write feedback on claims: each one against the picture, then how many are wrong."""
-    wrong = sum(not claim.right for claim in claims)
-    return " ".join([check(i, claim) for i, claim in enumerate(claims, start=1)] + [f"{WRONG_COUNTS[wrong]} wrong."])
+    checks = [check(i, claim) for i, claim in enumerate(claims, start=1)]
+    return " ".join([*checks, f"{WRONG_COUNTS[n_wrong(claims)]} wrong."])
 
 
 def score(claims: list[Claim]) -> int:
     """Return the true score of a response of four claims: 5 less the claims that are wrong."""
-    return 1 + N_CLAIMS - sum(not claim.right for claim in claims)
+    return 1 + N_CLAIMS - n_wrong(claims)

@@ -61,6 +61,15 @@ class Lessons:
         processor = make_image_processor()
         self.mean = torch.tensor(processor.image_mean).view(1, 3, 1, 1)
         self.std = torch.tensor(processor.image_std).view(1, 3, 1, 1)
+        first = {text: self.encoder.text_ids(text)[0] for text in (RESPONSE, REFERENCE, RUBRIC, FEEDBACK)}
+        self._sections = {
+            first[RESPONSE]: 0,
+            first[REFERENCE]: language.N_CLAIMS,
+            first[RUBRIC]: None,
+            first[FEEDBACK]: 0,
+        }
+        marks = {f"{space}({i})": i for i in range(1, language.N_CLAIMS + 1) for space in ("", " ")}
+        self._numbers = {self.encoder.text_ids(text)[0]: i for text, i in marks.items()}
         self._cached = lru_cache(maxsize=None)(self._draw)
         self.scene = lru_cache(maxsize=None)(self._sample)
 
@@ -192,19 +201,14 @@ class Lessons:
     def places(self, ids: torch.Tensor) -> torch.Tensor:
         """For each token (batch, length), the number of the claim it belongs to: 0 none, 1-4 response and feedback,
         5-8 reference answer; padding has no label."""
-        sections = {self.encoder.text_ids(text)[0]: offset for text, offset in
-                    ((RESPONSE, 0), (REFERENCE, language.N_CLAIMS), (RUBRIC, None), (FEEDBACK, 0))}  # fmt: skip
-        numbers = {
-            self.encoder.text_ids(f"{space}({i})")[0]: i for i in range(1, language.N_CLAIMS + 1) for space in ("", " ")
-        }
         labels = torch.zeros_like(ids)
         for row, marks in zip(ids.tolist(), labels, strict=True):
             offset, number = None, 0
             for j, token in enumerate(row):
-                if token in sections:
-                    offset, number = sections[token], 0
-                elif token in numbers and offset is not None:
-                    number = offset + numbers[token]
+                if token in self._sections:
+                    offset, number = self._sections[token], 0
+                elif token in self._numbers and offset is not None:
+                    number = offset + self._numbers[token]
                 if number:
                     marks[j] = number
         labels[ids == self.tokenizer.pad_token_id] = IGNORED
@@ -215,10 +219,12 @@ class Lessons:
         made: list[tuple[str, bool]] = []
         for i, claim in enumerate(claims, start=1):
             made += [(f" ({i}) said {claim.said}, {claim.key}", False), (f" {claim.seen}", seen), (",", False)]
-            made += [(f" {'correct' if claim.right else 'wrong'}", True), (".", False)]
-        wrong = sum(not claim.right for claim in claims)
+            made += [(f" {claim.verdict}", True), (".", False)]
         score = language.score(claims)
-        made += [(f" {language.WRONG_COUNTS[wrong]}", True), (" wrong. So the overall score is", False)]
+        made += [
+            (f" {language.WRONG_COUNTS[language.n_wrong(claims)]}", True),
+            (" wrong. So the overall score is", False),
+        ]
         made += [(f" {score}", True), (f".\n{TEMPLATE.marker}", False), (f" {score}", True)]
         return self.pieces(*made)
 
