@@ -15,6 +15,8 @@
     card.py       the model card
     tuning.py     fine_tune
     curves.py     the log as a table and as a figure that updates
+    assembling.py a tower and a language model with a new projector between them
+    ablations.py  what each part of the recipe is worth, in one table
     launch/       configurations for accelerate: DDP, FSDP, DeepSpeed
     tiny/         how the embedded judge was made
 
@@ -27,7 +29,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vjudge.training.ablations import ABLATIONS, ablate
     from vjudge.training.adapters import Lora
+    from vjudge.training.assembling import assemble
     from vjudge.training.checks import check_balance, check_leakage
     from vjudge.training.curves import draw, live_curve, read_log
     from vjudge.training.recipes import RECIPES, Recipe
@@ -35,9 +39,12 @@ if TYPE_CHECKING:
     from vjudge.training.tuning import fine_tune
 
 __all__ = [
+    "ABLATIONS",
     "RECIPES",
     "Lora",
     "Recipe",
+    "ablate",
+    "assemble",
     "check_balance",
     "check_leakage",
     "draw",
@@ -48,9 +55,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ABLATIONS": "ablations",
     "RECIPES": "recipes",
     "Lora": "adapters",
     "Recipe": "recipes",
+    "ablate": "ablations",
+    "assemble": "assembling",
     "check_balance": "checks",
     "check_leakage": "checks",
     "draw": "curves",

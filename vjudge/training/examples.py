@@ -99,9 +99,10 @@ class Coder:
         if prompt.n_images != len(images):
             raise ValueError(f"images: the prompt has {prompt.n_images} image place(s) and the row {len(images)}")
         places = [self._places(source, self.mode(len(images))) for source in images]
-        answer = f"{self.template.conversation.reply}{target}"
+        plain = self.shape == "description"  # as LLaVA has it: nothing between image and text, and a line feed after
+        answer = f"{target}\n" if plain else f"{self.template.conversation.reply}{target}"
         asked, (answered,) = self.encoder.answered(prompt, [answer], image_tokens=places)
-        whole = [*asked, *answered, self.end]
+        whole = [*asked, *answered, *([] if plain else [self.end])]
         if len(whole) > self.limit:
             held = f", {sum(places)} of them for images" if places else ""
             raise ValueError(

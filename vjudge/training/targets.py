@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from vjudge import prompts
-from vjudge.prompts import Prompt, Template
+from vjudge.prompts import IMAGE, Prompt, Template
 from vjudge.records import Item, Pair, is_missing
 
-SHAPES = ("feedback", "score", "score-first")
-"""What an answer consists of: feedback then score (the published order), the score alone, the score then feedback."""
+SHAPES = ("feedback", "score", "score-first", "description")
+"""What an answer consists of: feedback then score (the published order), the score alone, the score then feedback; or,
+for a new projector, a description of the image that stands before it, without any other word ("plain" in LLaVA)."""
+
+
+_DESCRIBED = ("images", "response")
 
 
 def prompt_and_target(
@@ -24,16 +28,22 @@ def prompt_and_target(
     Args:
         row: canonical columns.
         template: the judge's wording.
-        shape: one of `SHAPES`; others than "feedback" are for ablations, and for wordings with a "[RESULT]" alone.
+        shape: one of `SHAPES`. "score" and "score-first" are for ablations, and for wordings with a "[RESULT]" alone;
+            "description" trains a row's `response` on its images alone, whatever the wording.
 
     Returns:
         The prompt and the answer's text, without what separates it from the prompt and without an end.
 
     Raises:
-        ValueError: the row has no feedback, score or preference to train on, or the wording has no published target.
+        ValueError: the row has no feedback, score or preference to train on, or the wording has no published target;
+            no image or no text for a description.
+
+    Source: of descriptions, haotian-liu/LLaVA llava/train/train.py (preprocess_plain).
     """
     if shape not in SHAPES:
         raise ValueError(f"shape {shape!r} is unknown; use one of {', '.join(SHAPES)}")
+    if shape == "description":
+        return _described(row, template)
     if isinstance(row, Mapping) and _text(row.get("prompt")) and _text(row.get("target")):
         n_images = len(row["images"] or ()) if template.sees_images else 0
         return template.conversation.wrap(row["prompt"], n_images), row["target"]
@@ -63,6 +73,17 @@ def _scored(item: Item, template: Template, shape: str) -> str:
     if template.marker == "Final Score:" and shape == "feedback":
         return f"{str(feedback).strip()}\nFinal Score: {score}"
     raise ValueError(f"template: no target is published for {template.name!r}; give rows with prompt and target")
+
+
+def _described(row: Any, template: Template) -> tuple[Prompt, str]:
+    images, text = (row.get(name) if isinstance(row, Mapping) else getattr(row, name, None) for name in _DESCRIBED)
+    if not template.sees_images:
+        raise ValueError(f"template: {template.name!r} shows no images, and a description needs one")
+    if images is None or not len(images):
+        raise ValueError("images: is empty; a description needs an image: add it or leave the row out")
+    if not _text(text):
+        raise ValueError("response: is missing; it holds the description: fill it in or leave the row out")
+    return Prompt((IMAGE,) * len(images)), str(text)
 
 
 def _chosen(row: Any, item: Item | Pair, template: Template) -> str:

@@ -26,6 +26,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from vjudge import models
 from vjudge.training.tiny import card
 from vjudge.training.tiny.lessons import (
     HEADS,
@@ -203,23 +204,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of matrix products")
     for name, n in STEPS.items():
         parser.add_argument(f"--{name}-steps", type=int, default=n)
+    parser.add_argument("--tower", help="a judge whose vision tower is taken as it is, instead of training one")
+    parser.add_argument("--last", choices=tuple(STEPS), default="judge", help="the stage to end with; OUT/LAST is made")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    steps = {name: getattr(options, f"{name}_steps") for name in STEPS}
+    steps = {name: getattr(options, f"{name}_steps") for name in STEPS} | ({"tower": 0} if options.tower else {})
     stored = options.out / "tokenizer"
     tokenizer = PreTrainedTokenizerFast.from_pretrained(stored) if stored.exists() else make_tokenizer()
     tokenizer.save_pretrained(stored)
     trainee = Trainee(make_model(tokenizer, options.seed))
     trainee.model.set_attn_implementation("eager")  # on a CPU, faster to train at these lengths than the fused kernel
+    if options.tower:
+        seeing = models.load(options.tower, device="cpu", dtype="float32").model.model.vision_tower
+        trainee.model.model.vision_tower.load_state_dict(seeing.state_dict())
     train(
         trainee,
-        stages(trainee, Lessons(tokenizer, options.seed), steps),
+        stages(trainee, Lessons(tokenizer, options.seed), steps)[: list(STEPS).index(options.last) + 1],
         options.out,
         precision=options.precision,
         after_stage=lambda name: save(trainee, tokenizer, options.out / name),
     )
+    shutil.copy(options.out / LOG, options.out / options.last / LOG)
+    if options.last != "judge":
+        return
     judge = options.out / "judge"
-    shutil.copy(options.out / LOG, judge / LOG)
     words = [f"--{name.replace('_', '-')} {value}" for name, value in vars(options).items() if name != "out"]
     facts = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
     card.write(judge, command=f"{parser.prog} --out OUT {' '.join(words)}", facts=facts)
