@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +85,35 @@ def test_lora_leaves_a_whole_checkpoint_and_the_tower_alone(pairs: Any, tmp_path
     assert changed and all("language_model" in name for name in changed)
 
 
-def test_an_interrupted_round_ends_as_an_unbroken_one(pairs: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    from vjudge.preference import dpo
+@pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["full", "lora"])
+def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
+    pairs: Any, tmp_path: Path, monkeypatch: Any, lora: Any
+) -> None:
+    settings = DpoSettings(**FAST, epochs=2, checkpoint_every=1, lora=lora)
+    made = []
+    call = PairBatches.__call__
 
-    settings = DpoSettings(**FAST, epochs=2, checkpoint_every=2)
-    train(TINY, pairs, tmp_path / "whole", settings)
-    monkeypatch.setattr(dpo, "_save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    def counted(self: PairBatches, rows: Any) -> Any:
+        if len(made) == stop_after:
+            raise KeyboardInterrupt
+        made.append(len(rows))
+        return call(self, rows)
+
+    monkeypatch.setattr(PairBatches, "__call__", counted)
+    stop_after = None
+    whole = train(TINY, pairs, tmp_path / "whole", settings)
+    assert len(made) == 4
+    stop_after = 7
     with pytest.raises(KeyboardInterrupt):
         train(TINY, pairs, tmp_path / "cut", settings)
-    last = max((tmp_path / "cut.part/checkpoints").glob("checkpoint-*"))
-    kept = last.with_name("checkpoint-2")
-    if last != kept:
-        shutil.rmtree(last)
-    monkeypatch.undo()
-    train(TINY, pairs, tmp_path / "cut", settings)
+    (last,) = (tmp_path / "cut.part/checkpoints").glob("checkpoint-*")
+    torn = last.with_name("checkpoint-99")  # as a kill while it is written leaves it
+    torn.mkdir()
+    stop_after = None
+    made.clear()
+    rest = train(TINY, pairs, tmp_path / "cut", settings)
+    assert last.name in ("checkpoint-2", "checkpoint-3") and len(made) < 4
+    assert preference.log_of(rest)["loss"].tolist() == preference.log_of(whole)["loss"].tolist()
     assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
 
 

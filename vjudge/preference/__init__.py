@@ -12,6 +12,7 @@
     pairs.py        which is preferred to which; what was left out
     formats.py      files for TRL and for LLaVA-NeXT
     batches.py      pairs as the tokens and pixels that the policy answers with
+    trainer.py      TRL's trainer, with checkpoints that can be gone on from
     dpo.py          one round of DPO by TRL
     rounds.py       several rounds, each from the last one's policy
     best.py         the best of n answers by a judge, for every n

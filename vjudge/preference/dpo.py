@@ -124,6 +124,8 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
         _same(record["identity"], wanted, out)
         return record
+    if out.exists():
+        raise ValueError(f"{out} exists and holds no trained policy: use another folder")
     work = out.with_name(f"{out.name}.part")
     work.mkdir(parents=True, exist_ok=True)
     if (work / "identity.json").exists():
@@ -133,8 +135,6 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     replace_file(work / RECORD, json.dumps(plain(record), indent=1) + "\n")
     shutil.rmtree(work / CHECKPOINTS, ignore_errors=True)
     (work / "identity.json").unlink()
-    if out.exists():
-        raise ValueError(f"{out} exists and holds no trained policy: use another folder")
     work.rename(out)
     return record
 
@@ -149,6 +149,9 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     try:
         import peft
         import trl
+
+        from vjudge.preference.trainer import PairTrainer
+        from vjudge.training.running import last_checkpoint
     except ImportError as error:
         raise ImportError(f"DPO needs TRL, PEFT and accelerate ({error}): pip install 'vjudge[train]'") from error
     import torch
@@ -164,7 +167,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     else:
         options = {"target_modules": _language_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
         adapters = peft.LoraConfig(**options)
-    trainer = trl.DPOTrainer(
+    trainer = PairTrainer(
         model=network,
         ref_model=reference,
         args=_arguments(trl.DPOConfig, held, len(rows), work, settings),
@@ -175,7 +178,8 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     )
     trainer.remove_callback(transformers.PrinterCallback)
     n_trained = sum(each.numel() for each in trainer.model.parameters() if each.requires_grad)
-    trainer.train(resume_from_checkpoint=any((work / CHECKPOINTS).glob("checkpoint-*")) or None)
+    last = last_checkpoint(work / CHECKPOINTS)
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
     trained: Any = trainer.model if adapters is None else trainer.model.merge_and_unload()
     _save(trained, held.path, work)
     versions = {each.__name__: each.__version__ for each in (torch, transformers, trl, peft)}

@@ -19,7 +19,7 @@ from vjudge.preference import candidates as drawing
 from vjudge.preference import pairs as pairing
 from vjudge.preference import rewards as rewarding
 from vjudge.preference.dpo import DpoSettings, train
-from vjudge.preference.policy import Policy, load_policy
+from vjudge.preference.policy import load_policy
 from vjudge.runs import plain, replace_file
 
 PUBLISHED_ROUNDS = 3
@@ -107,18 +107,8 @@ def run_rounds(
     made: list[Round] = []
     for number in range(1, rounds + 1):
         folder = out / f"round-{number}"
-        loaded: Policy = load_policy(start, name=f"{Path(policy).name}, {number - 1} rounds", **(load or {}))
-        rows = drawing.draw(
-            loaded,
-            questions,
-            samples=recipe.samples,
-            temperature=recipe.temperature,
-            top_p=recipe.top_p,
-            seed=recipe.seed + number - 1,
-            out=folder / "candidates",
-            progress=progress,
-            **recipe.answering,
-        )
+        name = f"{Path(policy).name}, {number - 1} rounds"
+        rows = _draw(start, name, questions, folder / "candidates", recipe, number, load or {}, progress)
         rows = enrich(rows) if enrich else rows
         asked = {"by": recipe.by, **recipe.reward}
         rewards = rewarding.reward(judge, rows, out=folder / "rewards", progress=progress, **asked)
@@ -143,7 +133,38 @@ def forget(out: str | Path, number: int) -> None:
             shutil.rmtree(folder)
 
 
+def _draw(
+    start: Path,
+    name: str,
+    questions: Sequence[Any],
+    out: Path,
+    recipe: Recipe,
+    number: int,
+    load: Mapping[str, Any],
+    progress: bool,
+) -> list[dict[str, Any]]:
+    """A round's candidates. The policy that draws them is gone when this returns: training needs its memory."""
+    return drawing.draw(
+        load_policy(start, name=name, **load),
+        questions,
+        samples=recipe.samples,
+        temperature=recipe.temperature,
+        top_p=recipe.top_p,
+        seed=recipe.seed + number - 1,
+        out=out,
+        progress=progress,
+        **recipe.answering,
+    )
+
+
 def _keep(pairs: pd.DataFrame, path: Path) -> None:
-    """Write a round's pairs without their images, with what was left out."""
+    """Write a round's pairs without their images, with what was left out.
+
+    Raises:
+        ValueError: other pairs stand there.
+    """
     rows = pairs.drop(columns="images").to_dict("records")
-    replace_file(path, json.dumps(plain({"account": pairs.attrs, "pairs": rows}), indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(plain({"account": pairs.attrs, "pairs": rows}), indent=1, ensure_ascii=False) + "\n"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise ValueError(f"{path} holds the pairs of another call: repeat the first call, or use another folder")
+    replace_file(path, text)

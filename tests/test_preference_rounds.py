@@ -1,0 +1,191 @@
+"""Rounds of preference learning on a small random policy: to the end, to the bit, on from where they were cut off."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from vjudge import models, preference  # noqa: E402
+from vjudge.engines import Answer  # noqa: E402
+from vjudge.judge import Judge  # noqa: E402
+from vjudge.preference import dpo, rounds  # noqa: E402
+from vjudge.preference.rounds import Recipe, forget, run_rounds  # noqa: E402
+from vjudge.prompts import TEMPLATES  # noqa: E402
+from vjudge.runs import RunError  # noqa: E402
+
+RECIPE = Recipe(
+    samples=3,
+    temperature=1.0,
+    answering={"max_new_tokens": 8},
+    settings=dpo.DpoSettings(learning_rate=1e-3, batch_size=2, microbatch=2, max_length=None, checkpoint_every=1),
+)
+
+
+class Lengths:
+    """A judge's engine that scores a response by its length, and counts what it is asked."""
+
+    name = "lengths"
+
+    def __init__(self, *, stop_after: int = 999) -> None:
+        self.left, self.asked = stop_after, 0
+
+    def identity(self) -> dict[str, Any]:
+        return {"engine": self.name, "weights": "none", "versions": {}}
+
+    def generate(self, prompts: Any, images: Any, *, wanted: Any, **options: Any) -> Iterator[list[Answer]]:
+        for index in sorted(wanted):
+            if self.asked == self.left:
+                raise KeyboardInterrupt
+            self.asked += 1
+            score = len(prompts[index].text) % 5 + 1
+            yield [Answer(index, text=f"Long enough. [RESULT] {score}", stopped=True, n_new_tokens=3)]
+
+
+def judge(**options: Any) -> Judge:
+    return Judge("lengths", template=TEMPLATES["prometheus-vision"], engine=Lengths(**options))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def questions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in ("response", "gold")} for row in rows[:6]]
+
+
+@pytest.fixture(scope="module")
+def call(questions: Any, random_judge: Path) -> Callable[..., Any]:
+    def run(out: Path, *, by: Judge | None = None, recipe: Recipe = RECIPE, n: int = 2, **options: Any) -> Any:
+        options = {"policy": random_judge, "questions": questions} | options
+        return run_rounds(judge=by or judge(), out=out, rounds=n, recipe=recipe, progress=False, **options)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(call: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[rounds.Round]]:
+    out = tmp_path_factory.mktemp("rounds") / "whole"
+    return out, call(out)
+
+
+def state(out: Path) -> dict[str, bytes]:
+    """What a later call must leave as it is."""
+    kept = ("verdicts.jsonl", "pairs.json", "dpo.json", "model.safetensors")
+    files = [path for path in out.glob("round-*/**/*") if path.name in kept and "policy.part" not in path.parts]
+    return {str(path.relative_to(out)): path.read_bytes() for path in files}
+
+
+def same(made: list[rounds.Round], other: list[rounds.Round]) -> None:
+    assert len(made) == len(other)
+    for one, two in zip(made, other, strict=True):
+        assert [row["responses"] for row in one.candidates] == [row["responses"] for row in two.candidates]
+        pd.testing.assert_frame_equal(one.rewards, two.rewards)
+        pd.testing.assert_frame_equal(one.pairs.drop(columns="images"), two.pairs.drop(columns="images"))
+        assert preference.log_of(one.record)["loss"].tolist() == preference.log_of(two.record)["loss"].tolist()
+        assert models.weights_fingerprint(one.policy) == models.weights_fingerprint(two.policy)
+
+
+def test_each_round_starts_from_the_last_ones_policy_and_draws_anew(whole: Any, random_judge: Path) -> None:
+    out, (first, second) = whole
+    assert [first.number, second.number] == [1, 2] and second.policy == out / "round-2/policy"
+    starts = [models.weights_fingerprint(random_judge), models.weights_fingerprint(first.policy)]
+    assert [each.record["identity"]["start"] for each in (first, second)] == starts
+    assert models.weights_fingerprint(second.policy) not in starts
+    assert first.record["identity"]["settings"]["seed"] == 0 and second.record["identity"]["settings"]["seed"] == 1
+    assert [row["responses"] for row in first.candidates] != [row["responses"] for row in second.candidates]
+    assert len(first.pairs) > 1 and (first.pairs["margin"] > 0).all()
+    assert preference.log_of(second.record)["loss"].iloc[0] == pytest.approx(0.6931, abs=1e-3)  # its own reference
+    kept = json.loads((out / "round-1/pairs.json").read_text("utf-8"))
+    assert [row["id"] for row in kept["pairs"]] == first.pairs["id"].tolist() and kept["account"]["questions"] == 6
+
+
+def test_two_rounds_repeat_to_the_bit(whole: Any, call: Any, tmp_path: Path) -> None:
+    same(call(tmp_path / "again"), whole[1])
+
+
+def test_a_finished_call_asks_trains_and_writes_nothing_again(whole: Any, call: Any, monkeypatch: Any) -> None:
+    out, made = whole
+    before, by = state(out), judge()
+    monkeypatch.setattr(dpo, "_fit", lambda *_: pytest.fail("trained again"))
+    same(call(out, by=by), made)
+    assert by.engine.asked == 0 and state(out) == before  # type: ignore[attr-defined]
+    same(call(out, n=1), made[:1])
+
+
+def test_rounds_cut_off_anywhere_go_on_and_end_the_same(
+    whole: Any, call: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    out, made = tmp_path / "cut", whole[1]
+    verdicts = sum(len(row["responses"]) for each in made for row in each.candidates if len(row["responses"]) > 1)
+    asked = []
+
+    def cut(stop_after: int = 999) -> None:
+        by = judge(stop_after=stop_after)
+        before = state(out)
+        with pytest.raises(KeyboardInterrupt):
+            call(out, by=by)
+        asked.append(by.engine.asked)  # type: ignore[attr-defined]
+        now = state(out)
+        assert all(now[name].startswith(data) for name, data in before.items())  # what was there, there is
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    from vjudge.preference.policy import Policy
+
+    respond = Policy.respond
+    monkeypatch.setattr(Policy, "respond", stop)
+    cut()  # before anything
+    monkeypatch.setattr(Policy, "respond", respond)
+    cut(stop_after=5)  # among verdicts
+    assert not (out / "round-1/pairs.json").exists()
+    monkeypatch.setattr(rounds, "train", stop)
+    cut()  # between pairs and training
+    monkeypatch.undo()
+    monkeypatch.setattr(dpo, "_save", stop)
+    cut()  # at the end of training: the policy is not there, its checkpoints are
+    assert not (out / "round-1/policy").exists()
+    checkpoints = list((out / "round-1/policy.part/checkpoints").glob("checkpoint-*"))
+    assert checkpoints
+    torn = checkpoints[0].with_name("checkpoint-99")  # as a kill while it is written leaves it
+    torn.mkdir()
+    shutil.copy(next(checkpoints[0].glob("*.safetensors")), torn)
+    monkeypatch.undo()
+    cut(stop_after=3)  # in the second round, among verdicts
+    trained = (out / "round-1/policy/model.safetensors").stat().st_mtime_ns
+    by = judge()
+    same(call(out, by=by), made)
+    assert sum(asked) + by.engine.asked == verdicts  # type: ignore[attr-defined]
+    assert (out / "round-1/policy/model.safetensors").stat().st_mtime_ns == trained
+    forget(out, 2)
+    assert [path.name for path in out.iterdir() if path.name.startswith("round")] == ["round-1"]
+    same(call(out), made)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"recipe": Recipe(**{**vars(RECIPE), "seed": 7})}, "seed: 0 -> 7"),
+        ({"recipe": Recipe(**{**vars(RECIPE), "pairs": {"min_margin": 1.0}})}, "pairs"),
+        ({"recipe": Recipe(**{**vars(RECIPE), "settings": dpo.DpoSettings(beta=0.5)})}, "settings"),
+        ({"enrich": lambda rows: [{**row, "responses": row["responses"][::-1]} for row in rows]}, "prompts"),
+        ({"questions": 5}, "prompts"),
+    ],
+    ids=["seed", "pairs", "settings", "enrich", "questions"],
+)
+def test_a_folder_of_another_call_is_refused_and_left_as_it_is(
+    whole: Any, call: Any, questions: Any, change: dict[str, Any], message: str
+) -> None:
+    out, _ = whole
+    before = state(out)
+    if "questions" in change:
+        change = {"questions": questions[: change["questions"]]}
+    with pytest.raises((RunError, ValueError), match=message):
+        call(out, **change)
+    assert state(out) == before
