@@ -14,8 +14,9 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 import vjudge as vj
 from vjudge.data import CollectionError
+from vjudge.models.memory import GIB
 from vjudge.prompts import TEMPLATES
-from vjudge.training import ABLATIONS, ablate, assemble, fine_tune
+from vjudge.training import ABLATIONS, Lora, ablate, adapters, assemble, fine_tune, read_log, training_cost
 from vjudge.training.ablations import Trial, length_tells, less_data, without_rubric
 from vjudge.training.examples import IGNORED, Coder
 
@@ -114,8 +115,6 @@ def test_a_new_projector_learns_from_descriptions_and_nothing_else_changes(assem
     after = vj.load_judge(folder, device="cpu").engine.model.model.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all("projector" in name for name in changed)
-    from vjudge.training import read_log
-
     losses = read_log(tmp_path / "out")["loss"].dropna()
     assert losses.iloc[-1] < losses.iloc[0] - 1  # the decoder is random, and stays
 
@@ -185,3 +184,36 @@ def test_the_table_compares_every_training_with_the_full_recipe(taught_judge, tm
     assert np.isnan(table.loc["full recipe", "difference"])
     again = ablate(taught_judge, items, **options)
     assert again.equals(table)
+
+
+# What a training takes
+
+
+def test_the_computed_adapters_and_weights_are_those_that_train(random_judge):
+    """Counted from the configuration alone, they are as many as peft and the model have."""
+    lora = Lora(rank=8)
+    judge = vj.load_judge(random_judge, device="cpu").engine.model
+    whole = sum(weight.numel() for weight in judge.model.parameters())
+    tower = sum(weight.numel() for name, weight in judge.model.named_parameters() if "vision_tower" in name)
+    found = training_cost(random_judge)
+    assert (found.parameters, found.trained) == (whole, whole - tower)
+    assert training_cost(random_judge, freeze=()).trained == whole
+    adapters.prepare(judge, freeze=("tower",), lora=lora)
+    learns = sum(weight.numel() for weight in judge.model.parameters() if weight.requires_grad)
+    assert training_cost(random_judge, lora=lora).trained == learns
+
+
+def test_the_cost_of_seven_billion_weights_follows_the_bytes_and_products():
+    name = "kaist-ai/prometheus-vision-7b-v1.0"
+    full, spread = training_cost(name), training_cost(name, devices=8)
+    held = (18 * full.trained + 4 * (full.parameters - full.trained)) / GIB  # the tower's are held once, in float32
+    assert full.weights + full.states == pytest.approx(held, abs=0.2)
+    assert spread.states == pytest.approx(full.states / 8, abs=0.1)
+    assert spread.hours == pytest.approx(full.hours / 8, abs=0.1)
+    adapted, four = training_cost(name, lora=True), training_cost(name, lora=True, quantization="4bit", gpu="T4")
+    assert adapted.weights == pytest.approx(2 * full.parameters / GIB, abs=0.2)
+    assert four.weights < adapted.weights / 3 and four.total < 14.7 < adapted.total < 40 < full.total
+    hours = 150_000 * 1_500 * 8 * 6.74e9 / (312e12 * 0.35) / 3600  # 2 forward, 2 again, 2 and 2 backward
+    assert full.hours == pytest.approx(hours, rel=0.02)
+    with pytest.raises(ValueError, match="known are"):
+        training_cost(name, gpu="abacus")

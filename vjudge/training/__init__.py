@@ -16,6 +16,7 @@
     tuning.py     fine_tune
     curves.py     the log as a table and as a figure that updates
     assembling.py a tower and a language model with a new projector between them
+    cost.py       memory and hours of a training, computed beforehand
     ablations.py  what each part of the recipe is worth, in one table
     launch/       configurations for accelerate: DDP, FSDP, DeepSpeed
     tiny/         how the embedded judge was made
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from vjudge.training.adapters import Lora
     from vjudge.training.assembling import assemble
     from vjudge.training.checks import check_balance, check_leakage
+    from vjudge.training.cost import training_cost
     from vjudge.training.curves import draw, live_curve, read_log
     from vjudge.training.recipes import RECIPES, Recipe
     from vjudge.training.targets import prompt_and_target
@@ -52,6 +54,7 @@ __all__ = [
     "live_curve",
     "prompt_and_target",
     "read_log",
+    "training_cost",
 ]
 
 _HOMES = {
@@ -68,6 +71,7 @@ _HOMES = {
     "live_curve": "curves",
     "prompt_and_target": "targets",
     "read_log": "curves",
+    "training_cost": "cost",
 }
 
 
