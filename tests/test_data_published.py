@@ -16,13 +16,16 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from vjudge import data
+from vjudge import data, preference
 from vjudge.data import CollectionError, canonical, load_collection, origin, readable, validate, with_responses
 from vjudge.data.adapters import ADAPTERS, by_columns, by_id, critic
 from vjudge.engines import Answer
 from vjudge.judge import Judge
+from vjudge.preference.policy import Policy
 from vjudge.prompts import TEMPLATES
+from vjudge.prompts.conversations import VICUNA_V1
 from vjudge.records import Item, Pair, Rubric
+from vjudge.runs import Run, RunError
 
 LEVELS = ["none", "few", "half", "most", "all"]
 RUBRIC = Rubric("True?", tuple(LEVELS))
@@ -131,6 +134,23 @@ def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) ->
     ]:
         with pytest.raises(CollectionError, match=message):
             with_responses(bench, wrong)  # type: ignore[arg-type]
+
+
+def test_a_model_on_perception_bench_is_a_row_with_an_interval(tmp_path: Path) -> None:
+    rows = [orig(image=picture(tmp_path, f"{n}.png")) for n in range(4)]
+    unanswered = ("orig_response", "orig_feedback", "orig_score", "output")
+    rows = [{key: value for key, value in row.items() if key not in unanswered} for row in rows]
+    bench = load_collection(parquet(tmp_path / "test.parquet", *rows))
+    policy = Policy("llava", engine=Constant("It is red."), conversation=VICUNA_V1)  # type: ignore[arg-type]
+    judge = judge_of("Good. [RESULT] 4", "prometheus-vision")
+    scored = iter((1, 3, 4, 4))
+    run = preference.evaluate(judge, policy, bench, out=tmp_path / "run", progress=False)
+    assert "It is red." in judge.engine.shown[0] and (run["score"] == 4).all()  # type: ignore[attr-defined]
+    run["score"] = [float(next(scored)) for _ in range(len(run))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # four questions
+        row = preference.leaderboard([run], n_resamples=200).loc["llava"]
+    assert (row["estimate"], row["n"], row["missing"]) == (3.0, 4, 0) and row["low"] < 3 < row["high"]
 
 
 def test_responses_replace_earlier_ones_with_their_scores() -> None:
@@ -439,6 +459,29 @@ def test_the_commit_is_resolved_fetched_and_recorded(monkeypatch: pytest.MonkeyP
     items.save_to_disk(str(tmp_path / "saved"))
     assert origin(load_collection(tmp_path / "saved")) == origin(items)
     assert origin(items.select([0])) == origin(items) and origin(datasets.Dataset.from_list([{"a": 1}])) == {}
+
+
+def test_one_place_pins_every_set_and_a_run_refuses_the_rows_of_another_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name, image = "kaist-ai/Perception-Collection", picture(tmp_path, "a.png")
+    hub = Hub(monkeypatch, orig(image=image), files=("a.png",))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
+    judge = judge_of("Good. [RESULT] 4", "prometheus-vision")
+    monkeypatch.setitem(data.PINNED, name, "abc")
+    items = load_collection(name)
+    assert origin(items)["revision"] == "abc" and hub.asked[-1][1]["revision"] == "sha-of-abc"
+    judge.grade(items, out=tmp_path / "run", progress=False)
+    assert Run(tmp_path / "run").manifest["note"]["origin"] == origin(items)
+    monkeypatch.setitem(data.PINNED, name, "def")
+    assert origin(load_collection(name, revision="abc"))["commit"] == "sha-of-abc"  # what is said outright comes first
+    judge.grade(load_collection(name), out=tmp_path / "run", progress=False)  # another commit with the same rows
+    hub.rows = (orig(image=image, orig_score=2),)
+    with pytest.raises(RunError, match="collection.fingerprint"):
+        judge.grade(load_collection(name), out=tmp_path / "run", progress=False)
+    monkeypatch.setitem(data.PINNED, "kaist-ai/Perception-Colection", "abc")
+    with pytest.raises(CollectionError, match="kaist-ai/perception-colection, which no data set"):
+        load_collection(name)
 
 
 def test_images_kept_beside_the_table_are_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -170,8 +170,10 @@ def collect(
         run = None
         if out is not None:
             drawing = {**decoding, **drawn} if drawn is not None else {}
-            manifest = _manifest(name, engine, template, mode, drawing, tasks, data.fingerprint(content()))
+            judged = content()
+            manifest = _manifest(name, engine, template, mode, drawing, tasks, data.fingerprint(judged))
             note = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": batch_size}
+            note |= {"origin": found} if (found := data.origin(judged)) else {}
             run = Run(out, keys=("id", unit))
             run = stack.enter_context(run.open({**manifest, "note": note}, expected=len(tasks)))
             done |= run.done

@@ -8,7 +8,7 @@ candidates have `responses` and `ranks`. What a source does not know stays None,
     schema.py     the canonical columns; what is wrong with a collection
     adapters/     the published data sets, each in one place
     rows.py       rows of any known schema -> the canonical columns
-    hub.py        published sets from the hub, with the commit they came from
+    hub.py        published sets from the hub, with the commit they came from or are pinned to
     sources.py    load_collection: the generator, files and folders, the hub
     answers.py    a policy's responses to questions
     checks.py     what must hold before a long run; fingerprints
@@ -17,7 +17,7 @@ candidates have `responses` and `ranks`. What a source does not know stays None,
 
 from vjudge.data.answers import with_responses
 from vjudge.data.checks import fingerprint, validate
-from vjudge.data.hub import origin
+from vjudge.data.hub import PINNED, origin
 from vjudge.data.rows import canonical, readable
 from vjudge.data.schema import CANDIDATE_FEATURES, FEATURES, PAIR_FEATURES, CollectionError, Problem
 from vjudge.data.sources import load_collection
@@ -35,6 +35,7 @@ __all__ = [
     "CANDIDATE_FEATURES",
     "FEATURES",
     "PAIR_FEATURES",
+    "PINNED",
     "CollectionError",
     "Problem",
     "canonical",

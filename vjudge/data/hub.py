@@ -1,8 +1,9 @@
 """Published data sets from the Hugging Face hub, with the commit that they came from.
 
 Schemas have changed between commits, so the commit is resolved first, fetched, and recorded with the collection
-(`origin`). Pass it as `revision=` to get the same rows again. No commit is pinned here as a default: none could be
-looked up when this was written, and a pin that nobody checked is worse than the newest one with its name.
+(`origin`) and in the manifests of runs on it. Pass it as `revision=`, or put it into `PINNED`, to get the same rows
+again; a run that is continued refuses other rows. Nothing is pinned at first: no commit could be looked up when this
+was written, and a pin that nobody checked is worse than the newest one with its name.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from typing import Any
 
 import datasets
 
-from vjudge.data.adapters import Adapter
+from vjudge.data.adapters import Adapter, hub_ids
 from vjudge.data.rows import canonical
 from vjudge.data.schema import CollectionError, plain
+
+PINNED: dict[str, str] = {}
+"""Hub id -> the commit to load where `revision=` names none: one place for all sets of a study, for example
+`data.PINNED |= json.loads(Path("revisions.json").read_text())`. It is read whenever a set is loaded."""
 
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.part", ".7z")
 _WAY_OUT = "connect to the network, or fetch it elsewhere and give load_collection the file or folder"
@@ -35,7 +40,7 @@ def load(
     Raises:
         CollectionError: it is out of reach, gated, or has no such split; its columns are others than expected.
     """
-    revision = revision or adapter.revision
+    revision = revision or _pinned(name)
     commit = _commit(name, adapter, revision)
     wanted = commit or revision
     part = None
@@ -88,17 +93,29 @@ def origin(items: datasets.Dataset) -> dict[str, Any]:
     """Where a collection comes from, as far as `load_collection` wrote it down.
 
     Args:
-        items: what `load_collection` returned, or a selection of it.
+        items: what `load_collection` returned, a selection of it, or anything else.
 
     Returns:
-        source (hub id or path), split, revision (what was asked for), commit (the hub's, None if unknown or local),
-        rows and unreadable (how many of them carry a `fault`) at loading; empty for other data sets.
+        source (hub id or path), split, revision (asked for or pinned), commit (the hub's, None if unknown or local), rows
+        and unreadable (how many of them carry a `fault`) at loading; empty for other data sets.
     """
     try:
         facts = json.loads(items.info.description or "")
-    except json.JSONDecodeError:
+    except (AttributeError, json.JSONDecodeError):
         return {}
     return facts if isinstance(facts, dict) and "source" in facts else {}
+
+
+def _pinned(name: str) -> str | None:
+    """The commit that a set is pinned to.
+
+    Raises:
+        CollectionError: a pin of a set that is not known: it would pin nothing.
+    """
+    pins = {id.lower(): commit for id, commit in PINNED.items()}
+    if unknown := sorted(set(pins) - {id.lower() for id in hub_ids()}):
+        raise CollectionError(f"PINNED names {', '.join(unknown)}, which no data set here is called; correct the name")
+    return pins.get(name.lower())
 
 
 def _commit(name: str, adapter: Adapter, revision: str | None) -> str | None:

@@ -42,7 +42,8 @@ def load_collection(
         split: which split, where there are several; "pointwise" or "pairwise" for LLaVA-Critic-113k.
         limit: at most so many rows: the first ones, in the file's order.
         seed: the seed of a generated collection; nothing else draws.
-        revision: commit of a hub data set; published schemas have changed. `origin` says which one was loaded.
+        revision: commit of a hub data set; published schemas have changed. None takes the one in `data.PINNED`, else
+            the newest. `origin` says which one was loaded.
 
     Returns:
         A `datasets.Dataset` with the canonical columns of items, pairs or candidates, then any further columns of the

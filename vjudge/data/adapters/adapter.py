@@ -48,7 +48,6 @@ class Adapter:
             schema themselves; otherwise it stays, empty, with the reason in `fault`.
         gated: whether the hub asks for an agreement first.
         home: where it is published, if not on the hub.
-        revision: the commit to fetch where none is asked for; None for the newest.
     """
 
     name: str
@@ -67,7 +66,6 @@ class Adapter:
     strict: bool = False
     gated: bool = False
     home: str = ""
-    revision: str | None = None
 
     def fits(self, columns: Iterable[str]) -> bool:
         """Whether rows with these columns look like this data set."""
