@@ -96,8 +96,8 @@ def origin(items: datasets.Dataset) -> dict[str, Any]:
         items: what `load_collection` returned, a selection of it, or anything else.
 
     Returns:
-        source (hub id or path), split, revision (asked for or pinned), commit (the hub's, None if unknown or local), rows
-        and unreadable (how many of them carry a `fault`) at loading; empty for other data sets.
+        source (hub id or path), split, revision (asked for or pinned), commit (the hub's, None if unknown or local),
+        rows and unreadable (how many of them carry a `fault`) at loading; empty for other data sets.
     """
     try:
         facts = json.loads(items.info.description or "")
