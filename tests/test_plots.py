@@ -99,6 +99,17 @@ def scatter_of_lengths(run, **size):
     return plots.length_scatter(run, probes.length(run.assign(id=run.index)), **size)
 
 
+def make_log():
+    """A training's log: losses, and evaluations of which the first is undefined."""
+    losses = [{"step": step, "loss": 12 * 0.5**step} for step in range(1, 9)]
+    found = [(0, np.nan, 0.0), (4, 0.4, 0.8), (8, 0.9, 1.0)]
+    graded = [
+        {"step": step, "pearson": r, "low": r - 0.1, "high": min(1.0, r + 0.1), "parsed": parsed, "n": 60}
+        for step, r, parsed in found
+    ]
+    return pd.DataFrame([*losses, *graded]).sort_values("step", kind="stable").reset_index(drop=True)
+
+
 FIGURES = {
     "heatmap": (plots.heatmap, make_table),
     "scatter": (plots.score_by_score, make_run),
@@ -116,10 +127,12 @@ FIGURES = {
     "preferences": (preferences, make_answers),
     "wins": (wins, make_run),
     "power": (plots.power_curves, make_cells),
+    "training": (plots.training_curve, make_log),
+    "loss": (lambda log, **size: plots.training_curve(log.drop(columns="parsed"), **size), make_log),
 }
 
 
-WIDE = ("panels", "confusions", "rivals")
+WIDE = ("panels", "confusions", "rivals", "training")
 
 
 def shown(fig):

@@ -16,6 +16,7 @@ rivals.py         who beats whom
 preferences.py    shares of left, right, both good, both bad; of wins and losses
 powers.py         power curves
 budgets.py        what labels buy
+trainings.py      loss and agreement while a judge learns
 files.py          figures and tables as files
 """
 
@@ -32,6 +33,7 @@ from vjudge.plots.preferences import preference_bars
 from vjudge.plots.reliabilities import reliability_curve
 from vjudge.plots.rivals import who_beats_whom
 from vjudge.plots.scores import score_by_score, score_distribution
+from vjudge.plots.trainings import training_curve
 
 __all__ = [
     "HATCHES",
@@ -57,6 +59,7 @@ __all__ = [
     "score_by_score",
     "score_distribution",
     "style",
+    "training_curve",
     "who_beats_whom",
     "width",
 ]

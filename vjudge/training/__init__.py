@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vjudge.training.assembling import assemble
     from vjudge.training.checks import check_balance, check_leakage
     from vjudge.training.cost import training_cost
-    from vjudge.training.curves import draw, live_curve, read_log
+    from vjudge.training.curves import live_curve, read_log
     from vjudge.training.recipes import RECIPES, Recipe
     from vjudge.training.targets import prompt_and_target
     from vjudge.training.tuning import fine_tune
@@ -49,7 +49,6 @@ __all__ = [
     "assemble",
     "check_balance",
     "check_leakage",
-    "draw",
     "fine_tune",
     "live_curve",
     "prompt_and_target",
@@ -66,7 +65,6 @@ _HOMES = {
     "assemble": "assembling",
     "check_balance": "checks",
     "check_leakage": "checks",
-    "draw": "curves",
     "fine_tune": "tuning",
     "live_curve": "curves",
     "prompt_and_target": "targets",
