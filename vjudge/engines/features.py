@@ -56,6 +56,7 @@ class ImageFeatures:
         self.capacity = limit_bytes // (hidden * model.dtype.itemsize)  # tokens
         self.encoded = 0  # images encoded so far
         self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
+        self._held = 0  # tokens of the features that are kept
         self._broken: dict[str, str] = {}
         # While a GPU works, a thread prepares the images that come next.
         self._pins = model.device.type == "cuda"
@@ -103,13 +104,16 @@ class ImageFeatures:
             by_image.setdefault(job.images[0] if job.images else "", []).append(job)
         windows: list[list[Job]] = [[]]
         keys: dict[str, None] = {}
+        held = 0  # tokens of the window's images: counted on, not over again for each group
         for group in by_image.values():
             needed = dict.fromkeys(key for job in group for key in job.images)
-            if windows[-1] and self._exceeds(keys | needed):
+            fresh = sum(self.n_tokens(key) for key in needed if key not in keys)
+            if keys and held + fresh > self.capacity:
                 self._settle(keys)
                 windows.append([])
-                keys = {}
+                keys, held, fresh = {}, 0, sum(map(self.n_tokens, needed))
             keys |= needed
+            held += fresh
             windows[-1] += group
         self._settle(keys)
         return windows
@@ -134,12 +138,9 @@ class ImageFeatures:
         taken = {key: self._features[key] for key in keys if key in self._features}
         for key in taken:
             self._features.move_to_end(key)
-        while self._exceeds(self._features):
-            self._features.popitem(last=False)
+        while self._held > self.capacity and len(self._features) > 1:
+            self._held -= len(self._features.popitem(last=False)[1])
         return taken, {key: self._broken[key] for key in keys if key in self._broken}
-
-    def _exceeds(self, keys: Collection[str]) -> bool:
-        return len(keys) > 1 and sum(map(self.n_tokens, keys)) > self.capacity
 
     @torch.inference_mode()
     def _encode(self, keys: tuple[str, ...]) -> None:
@@ -157,6 +158,7 @@ class ImageFeatures:
                         f"the vision tower gave {len(feature)} tokens an image and the prompt holds"
                         f" {self.n_tokens(name)}: image size and patch size of the checkpoint disagree"
                     )
+                self._held += len(feature) * (name not in self._features)
                 self._features[name] = feature.clone()  # its own memory, so that dropping it frees it
             self.encoded += len(names)
 
