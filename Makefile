@@ -38,7 +38,7 @@ export DROP_WIDGETS
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check notebooks figures validity bench lab tiny lock strip clean
+.PHONY: help setup demo test lint types check notebooks figures validity ablations bench lab tiny base lock strip clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -98,6 +98,9 @@ figures: setup  ## write the paper figures of notebooks 03 and 04 to figures/
 validity: setup  ## prove probes and tests on simulated judges: figures/validity*, half an hour on one core
 	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.simulate --out figures
 
+ablations: setup  ## train a judge for each ablation of the recipe: figures/ablations.csv, an hour on one core
+	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.ablations --out outputs/ablations --save figures
+
 bench: setup  ## speed and memory in one table of ratios, ten minutes (VJUDGE_BENCH=3: on thrice the items)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s
 
@@ -106,6 +109,9 @@ lab: setup  ## open the notebooks in JupyterLab
 
 tiny: setup  ## train the embedded judge from nothing into outputs/tiny-training/judge, or go on where it was cut off
 	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-training --precision bfloat16
+
+base: setup  ## train what notebook 02 starts from into outputs/tiny-base/read, or go on where it was cut off
+	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-base --tower tiny --last read
 
 lock:  ## resolve pyproject.toml afresh into requirements.lock (Python 3.11; TORCH=x.y.z for another torch)
 	@rm -rf .venv-lock

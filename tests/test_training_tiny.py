@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -198,3 +199,23 @@ def test_a_few_steps_learn_and_save_a_judge_that_loads(tmp_path, tokenizer, data
     judge = vj.load_judge(tmp_path / "judge")
     run = judge.grade(vj.load_collection("scenes", split="validation", limit=3), mode="score", progress=False)
     assert run["expected_score"].between(1, 5).all()
+
+
+def test_the_base_keeps_the_judges_tower_and_says_how_it_was_made(tmp_path, monkeypatch, tokenizer):
+    """`make base` at its smallest: it ends before the judge stage, and its card holds what was measured."""
+    import vjudge as vj
+
+    monkeypatch.setattr(tiny, "make_tokenizer", lambda: tokenizer)
+    monkeypatch.setattr(tiny.card, "write_base", partial(tiny.card.write_base, n_judged=4))
+    monkeypatch.setattr(tiny, "held_out", partial(tiny.held_out, batches=1))
+    options = ["--tower", "tiny", "--last", "read", "--describe-steps", "1", "--read-steps", "1"]
+    tiny.main(["--out", str(tmp_path), *options])
+    assert not (tmp_path / "judge").exists()
+    made, judge = (vj.load_judge(each, device="cpu").engine.model.model for each in (tmp_path / "read", "tiny"))
+    theirs = judge.model.vision_tower.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in made.model.vision_tower.state_dict().items())
+    assert not torch.equal(made.lm_head.weight, judge.lm_head.weight)
+    card = (tmp_path / "read/README.md").read_text(encoding="utf-8")
+    assert "--tower tiny --last read" in card and "what a response claims |" in card
+    stages = [json.loads(line)["stage"] for line in (tmp_path / "read/training_log.jsonl").read_text().splitlines()]
+    assert stages == ["describe", "read"]

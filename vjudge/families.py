@@ -178,6 +178,7 @@ register(
         "prometheus-eval/prometheus-vision-7b-v1.0",
         "prometheus-eval/prometheus-vision-13b-v1.0",
         "tiny",
+        "tiny-base",
     ),
     template="prometheus-vision",
     variants=("prometheus-vision-readme",),

@@ -11,7 +11,7 @@ from vjudge.checkpoints.hub import HubError, fetch
 from vjudge.checkpoints.shards import has_weights, read_json
 from vjudge.models.architectures import SUPPORTED, Architecture, architecture_of
 
-EMBEDDED = {"tiny": ("assets", "tiny")}  # judges that the package ships, as folders inside it
+EMBEDDED = {name: ("assets", name) for name in ("tiny", "tiny-base")}  # what the package ships, as folders inside it
 
 
 def judge_names() -> tuple[str, ...]:

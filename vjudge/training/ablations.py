@@ -234,9 +234,7 @@ def _table(
             against = dict(zip(against, found[["difference", "low", "high", "p"]], strict=True))
         readable = float(run["score"].notna().mean())
         rows.append({**row, **against, "readable": readable, "n": int(run["score"].notna().sum()), **trained[name]})
-    table = pd.DataFrame(rows).set_index("ablation")
-    table.attrs = {**resampling}
-    return table
+    return pd.DataFrame(rows).set_index("ablation")
 
 
 def _unreferenced(items: datasets.Dataset) -> datasets.Dataset:
@@ -249,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the trainings; the same call goes on")
     parser.add_argument("--save", type=Path, required=True, help="folder for ablations.csv")
     parser.add_argument("--base", default="tiny-base")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rows", type=int, default=3_000)
     parser.add_argument("--test", type=int, default=600, help="items of the test split")
     parser.add_argument("--seed", type=int, default=0)

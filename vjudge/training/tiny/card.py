@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,67 @@ def evaluate(folder: Path, *, limit: int | None = None) -> pd.DataFrame:
     result = pd.DataFrame(rows)
     result.attrs = {"parsed": written["score"].notna().mean(), "exact": (written["score"] == written["gold"]).mean()}
     return result
+
+
+def write_base(
+    folder: Path, *, command: str, facts: dict[str, Any], seen: dict[str, tuple[float, int]], n_judged: int = 300
+) -> None:
+    """Write README.md into the folder of a base that has learned to describe and to read, and not to judge.
+
+    Args:
+        folder: the base, with its training log.
+        command: what trained it.
+        facts: versions and the like, as they were.
+        seen: what was measured on held-out pictures: in words, the share of tokens that was right and their number.
+        n_judged: how many items of the test split it is asked to judge, so that the card can say how it does.
+    """
+    items = load_collection("scenes", split="test", limit=n_judged)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it can't be read is what the card says
+        asked = load_judge(folder, template="prometheus-vision").grade(items, max_new_tokens=80, progress=False)
+    entries = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
+    ends = {entry["stage"]: entry["seconds"] for entry in entries}
+    stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in ends.items())
+    measured = "\n".join(f"| {what} | {share:.1%} | {n:,} |" for what, (share, n) in seen.items())
+    (folder / "README.md").write_text(
+        f"""---
+license: apache-2.0
+pipeline_tag: image-text-to-text
+tags: [llava]
+---
+
+# tiny-base: what a judge for Scenes is fine-tuned from
+
+A LLaVA-1.5 of the same sizes as `tiny`, whose vision tower it has, bit for bit. Projector and decoder have learned,
+from nothing, to say what a picture of Scenes shows and to read what a text claims. It has never seen a judge's prompt,
+a rubric or a whole answer of a judge. Notebook 02 makes a judge of it.
+
+## Training
+
+    {command}
+
+{", ".join(f"{name}: {value}" for name, value in facts.items())}.
+
+Stages, and seconds since the start when each ended: {stages}. The log is `{LOG}`.
+First it completes statements about a picture with what is seen there and whether the statement is right; some are
+drilled without a picture. Then it finds what a response claims, and where. The statements are worded as in feedback and
+end in a count and a score, without any prompt around them: so it knows how such a text goes on, and not what it is the
+answer to.
+
+## Evaluation
+
+On pictures of the test split, half of whose things are combinations of shape, colour and place that training never
+showed; the text up to each token is given:
+
+| what | right | tokens |
+|---|---|---|
+{measured}
+
+Asked to judge the first {len(items)} items of the test split in the wording of Prometheus-Vision, it gives
+{asked["score"].notna().mean():.1%} verdicts that can be read.
+""",
+        encoding="utf-8",
+    )
 
 
 def write(folder: Path, *, command: str, facts: dict[str, Any]) -> None:

@@ -52,10 +52,19 @@ def make_image_processor() -> CLIPImageProcessorPil:
 
 
 class Lessons:
-    """Batches for each stage; a batch depends on the seed and the step alone."""
+    """Batches for each stage; a batch depends on the seed and the step alone.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int, *, n_images: int = POOL) -> None:
-        self.tokenizer, self.seed = tokenizer, seed
+    Args:
+        tokenizer: the judge's.
+        seed: of scenes and texts.
+        n_images: how many pictures batches draw on.
+        split: of Scenes; "train" to learn from.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, seed: int, *, n_images: int = POOL, split: str = "train"
+    ) -> None:
+        self.tokenizer, self.seed, self.split = tokenizer, seed, split
         self.encoder = Encoder(tokenizer, image_token_id=image_token(tokenizer), tokens_per_image=N_PATCHES)
         self.n_images = n_images
         processor = make_image_processor()
@@ -77,7 +86,7 @@ class Lessons:
         return np.random.default_rng([self.seed, 100 + stage, step])
 
     def _sample(self, index: int) -> world.Scene:
-        return world.sample("train", self.seed + 1, index)  # seed 0 is the collection that users load
+        return world.sample(self.split, self.seed + 1, index)  # seed 0 is the collection that users load
 
     def _draw(self, index: int) -> np.ndarray:
         return _small(world.draw(self.scene(index), size=collection.IMAGE_SIZE))

@@ -224,10 +224,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         precision=options.precision,
         after_stage=lambda name: save(trainee, tokenizer, options.out / name),
     )
-    shutil.copy(options.out / LOG, options.out / options.last / LOG)
-    if options.last != "judge":
-        return
-    judge = options.out / "judge"
-    words = [f"--{name.replace('_', '-')} {value}" for name, value in vars(options).items() if name != "out"]
+    made = options.out / options.last
+    shutil.copy(options.out / LOG, made / LOG)
+    given = {name: value for name, value in vars(options).items() if name != "out" and value is not None}
+    words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
+    command = f"{parser.prog} --out OUT {' '.join(words)}"
     facts = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
-    card.write(judge, command=f"{parser.prog} --out OUT {' '.join(words)}", facts=facts)
+    if options.last == "judge":
+        card.write(made, command=command, facts=facts)
+    elif options.last != "tower":
+        card.write_base(made, command=command, facts=facts, seen=held_out(trainee, Lessons(tokenizer, 0, split="test")))
+
+
+def held_out(trainee: Trainee, lessons: Lessons, *, batches: int = 8) -> dict[str, tuple[float, int]]:
+    """How well it describes and reads on a split's pictures: share of labelled tokens right, and their number."""
+    found: dict[str, tuple[float, int]] = {}
+    checked, claimed = "what is seen, and whether a statement is right", "what a response claims"
+    tasks: dict[str, Any] = {checked: lessons.describe, claimed: lessons.read}
+    for what, task in tasks.items():
+        right, n = 0.0, 0
+        for step in range(batches):
+            batch = task(step)
+            with torch.no_grad():
+                share, count = trainee.text_loss(*batch)[1], int((batch[1][:, 1:] != IGNORED).sum())
+            right, n = right + share * count, n + count
+        found[what] = (right / n, n)
+    return found
