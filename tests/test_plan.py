@@ -31,6 +31,7 @@ def test_a_plan_is_what_the_run_computes(judge, items):
     assert plan.loc["images encoded", "was"] == len(set(items["group"])) == 4
     assert 0.2 < plan.loc["saved", "planned"] < 1
     assert plan.loc["new tokens", "was"] == 4
+    assert plan.loc["answers at once", "planned"] == plan.loc["answers at once", "was"] == 40
     assert math.isnan(plan.loc["total", "planned"]) and plan.loc["total", "was"] > 0
 
 

@@ -444,7 +444,7 @@ def test_retries_are_bounded_and_the_row_is_asked_again_by_the_next_call(rows: A
         judged = ask(server, retries=2)
         first = judged.grade(rows[:20], progress=False, out=tmp_path)
         failed = first["failure"].notna()
-        assert 1 <= failed.sum() < 8 and set(first["failure"][failed]) == {"HTTP 500, also after 2 repetitions"}
+        assert 1 <= failed.sum() < 8 and set(first["failure"][failed]) == {"HTTP 500, in each of 3 attempts"}
         assert (
             len(server.asked) == 20 + 2 * failed.sum() and judged.engine.usage.retries["HTTP 500"] == 2 * failed.sum()
         )

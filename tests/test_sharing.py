@@ -23,7 +23,7 @@ ASKED: dict[str, Any] = {"score_texts": {n: f" {n}" for n in range(1, 6)}, "mark
 def job(index: int, *runs: tuple[int, int]) -> Job:
     """A prompt of runs (token, how often)."""
     ids = np.concatenate([np.full(times, token, np.int32) for token, times in runs])
-    return Job(index, ids, (), index, ids)
+    return Job(index, ids, (), index)
 
 
 # --- the tree ---------------------------------------------------------------------------------------------------------
@@ -52,6 +52,16 @@ def test_prefixes_by_hand() -> None:
     # (4 - 1) * 30 reads are saved by the first prefix, (2 - 1) * 50 by the second.
     together = found[0].read_together(90)
     assert together is found[0].path[0] and found[0].read_together(91) is None
+
+
+def test_an_image_is_told_by_its_number() -> None:
+    """The places of all images hold one id; prompts share those of their own image alone, and ids are held once."""
+    ids = np.concatenate([np.full(times, token, np.int32) for token, times in ((1, 10), (7, 20), (2, 12))])
+    jobs = [Job(index, ids, (str(n),), index, 7, ((-1 - n, 20),)) for index, n in enumerate((0, 1, 0))]
+    assert jobs[1].atoms.tolist() == [1] * 10 + [-2] * 20 + [2] * 12 and jobs[1].ids is ids
+    found = leaves(in_order(jobs))
+    spans = {leaf.job.index: [(prefix.start, prefix.end) for prefix in leaf.path] for leaf in found}
+    assert spans == {0: [(0, 10), (10, 41)], 1: [(0, 10)], 2: [(0, 10), (10, 41)]}
 
 
 def test_equal_prompts_keep_their_last_token() -> None:

@@ -72,9 +72,10 @@ def plan(
     Returns:
         Indexed by quantity, with the columns `planned` and `unit`, and `was` with a run: verdicts; unanswerable
         (prompts that will fail, each for a reason the run states); prompt tokens, and those of them to compute, with
-        the share that is saved; images shown and encoded; answers written at once; memory of the weights and of a
-        batch, reckoned; new tokens an answer (measured on the answers that ended, NaN where none did); the time of
-        images, prompts and answers, the total, and the most it can be, with every answer at its limit.
+        the share that is saved; images shown and encoded; answers written at once (planned from the memory; a long
+        run measures whether half or twice as many are faster); memory of the weights and of a batch, reckoned; new
+        tokens an answer (measured on the answers that ended, NaN where none did); the time of images, prompts and
+        answers, the total, and the most it can be, with every answer at its limit.
 
     Raises:
         ValueError: the model is not on this machine; `run` is of another call.
@@ -159,7 +160,8 @@ def _counts(engine: TorchEngine, planned: Plan, call: _Call) -> dict[str, float]
     slots, batch = 0, 0
     for block in planned.blocks:
         longest = max(len(job.ids) for job in block)
-        at_once = min(len(block), planned.room.limits(leaves(block)).slots) if shares else len(block)
+        rows = planned.room.rows_of(longest, answer=planned.room.max_new_tokens)
+        at_once = min(len(block), planned.room.limits(leaves(block)).slots if shares else rows)
         room = longest + min(planned.room.max_new_tokens, PLANNED if shares else planned.room.max_new_tokens)
         # The longest prompts whole: what they share takes less.
         slots, batch = max(slots, at_once), max(batch, at_once * room * bytes_per_token(engine.model))
@@ -227,6 +229,7 @@ def _was(run: pd.DataFrame, found: dict[str, float]) -> list[float]:
                 "computed": work["computed_tokens"],
                 "saved": 1 - work["computed_tokens"] / work["prompt_tokens"] if work["prompt_tokens"] else math.nan,
                 "images encoded": work["images"],
+                "answers at once": work["at_once"],
                 "new tokens": new / found["verdicts"],
                 "images": work["image_seconds"],
                 "prompts": work["prompt_seconds"],

@@ -172,11 +172,12 @@ def collect(
             drawing = {**decoding, **drawn} if drawn is not None else {}
             judged = content()
             manifest = _manifest(name, engine, template, mode, drawing, tasks, data.fingerprint(judged))
-            note = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": batch_size}
+            note: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": batch_size}
             note |= {"origin": found} if (found := data.origin(judged)) else {}
             run = Run(out, keys=("id", unit))
             run = stack.enter_context(run.open({**manifest, "note": note}, expected=len(tasks)))
             done |= run.done
+            engine.batch_found = kept = run.manifest["note"].get("batch_found")
         bar = stack.enter_context(
             tqdm(total=len(tasks), initial=len(done), desc=name, unit="verdict", disable=not progress)
         )
@@ -185,6 +186,9 @@ def collect(
         for answers in _answers(engine, tasks, images, template, mode, decoding, seed, batch_size, wanted):
             records = [_record(answer, tasks[answer.index], template, mode, unit) for answer in answers]
             if run is not None:
+                # The size first: whoever continues after these verdicts computes with what they were computed with.
+                if (chosen := (work_of(engine) or {}).get("batch_found")) and chosen != kept:
+                    run.note(batch_found=(kept := chosen))
                 # What only the transport prevented is asked for again by the next call.
                 run.append(record for answer, record in zip(answers, records, strict=True) if not answer.transient)
             done.update((tasks[answer.index].key, record) for answer, record in zip(answers, records, strict=True))

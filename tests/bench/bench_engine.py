@@ -6,8 +6,7 @@
 which this machine multiplies matrices of the model's sizes.
 
 Each is measured in turns with the others, in seconds of processor time of one thread, so that a busy machine slows all
-alike. Greedy, float32, the same tokens and limits. Texts of (a), (b) and (c) are compared on every item that each of
-them has answered.
+alike. Greedy, float32, the same tokens and limits. Every way answers every item, and texts are compared on all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from PIL import Image
 
 import vjudge as vj
 from vjudge.engines import TorchEngine
+from vjudge.engines.pace import LONG
 from vjudge.engines.prefixes import leaves, n_unique
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import TEMPLATES
@@ -147,17 +147,17 @@ class Ways:
         return texts
 
 
-def measured(engine, work, *, new, single, padded, rounds):
+def measured(engine, work, *, new, rounds):
     """Run the ways in turns: in each round, (a) and (b) on a part of the items, (c) and (d) on all of them."""
     ways, places = Ways(engine, work, new), list(range(len(work)))
     for way in (ways.published, ways.padded, ways.feedback, ways.score):
         way(places[:2])  # warm
     ways.seconds, ways.done = dict.fromkeys("abcd", 0.0), dict.fromkeys("abcd", 0)
-    ones, batches = np.array_split(places[:single], rounds), np.array_split(places[:padded], rounds)
-    for one, batch in zip(ones, batches, strict=True):
-        ways.published([int(place) for place in one])
+    share = -(-len(places) // rounds // HARNESS_BATCH) * HARNESS_BATCH  # whole batches of (b)
+    for start in range(0, len(places), share):
+        ways.published(places[start : start + share])
         ways.feedback(places)
-        ways.padded([int(place) for place in batch])
+        ways.padded(places[start : start + share])
         ways.score(places)
     return ways
 
@@ -174,17 +174,16 @@ def tell(report, name, ways, *, wanted=("", "", "")):
     total, computed = ways.spent["prompt_tokens"], ways.spent["computed_tokens"]
     report.add(f"{name}: prompt tokens computed", f"{computed:.0f} of {total:.0f}")
     for way in "ab":
-        both = ways.texts[way].keys() & ways.texts["c"].keys()
-        same = sum(ways.texts[way][place] == ways.texts["c"][place] for place in both)
-        report.add(f"{name}: texts of (c) equal to ({way})'s", f"{same} of {len(both)}", "all")
+        same = sum(ways.texts[way][place] == text for place, text in ways.texts["c"].items())
+        report.add(f"{name}: texts of (c) equal to ({way})'s", f"{same} of {len(ways.work)}", "all")
 
 
-def tell_parts(report, name, engine, work, *, new):
+def tell_parts(report, name, engine, work, *, new, rounds):
     """Our engine with and without shared prefixes, in turns: what is left to batching and to encoding an image once."""
     ways = {None: Ways(engine, work, new), "for the benchmark": Ways(engine, work, new)}
     places, reason = list(range(len(work))), engine.plain
     try:
-        for plain, way in [*ways.items(), *ways.items()]:
+        for plain, way in [*ways.items()] * rounds:
             engine._plain = plain
             way.feedback(places)
             way.score(places)
@@ -251,19 +250,42 @@ def tiny():
 
 def test_tiny_on_the_collections_shape(tiny, report, size):
     work = collection_shape(int(300 * size))
-    ways = measured(tiny, work, new=64, single=int(36 * size), padded=int(96 * size), rounds=3)
+    ways = measured(tiny, work, new=64, rounds=3)
     tell(report, "tiny, 30 an image", ways, wanted=("8", "1.5", "30"))
-    tell_parts(report, "tiny, 30 an image", tiny, work[: int(150 * size)], new=64)
+    tell_parts(report, "tiny, 30 an image", tiny, work[: int(150 * size)], new=64, rounds=2)
 
 
 def test_tiny_on_one_response_an_image(tiny, report, size):
-    ways = measured(tiny, bench_shape(int(100 * size)), new=64, single=int(16 * size), padded=int(64 * size), rounds=2)
+    ways = measured(tiny, bench_shape(int(100 * size)), new=64, rounds=2)
     tell(report, "tiny, 1 an image", ways)
 
 
 def test_tiny_on_pairs(tiny, report, size):
-    ways = measured(tiny, pairs_shape(int(100 * size)), new=46, single=int(16 * size), padded=int(64 * size), rounds=2)
+    ways = measured(tiny, pairs_shape(2 * int(50 * size)), new=46, rounds=2)
     tell(report, "tiny, pairs in both orders", ways)
+
+
+def test_the_batch_size_that_is_found(tiny, report, size):
+    """A call that measures its batch size against the planned one and against each that it tries, in turns."""
+    n = max(LONG * tiny.max_rows, int(520 * size))
+    work = collection_shape(n)
+    for label, way in (("(c) feedback", "feedback"), ("(d) score", "score")):
+        ways = {batch: Ways(tiny, work, 64) for batch in ("planned", 0.5, 2.0, "found")}
+        for batch, each in ways.items():
+            each.options = {**each.options, **({"batch_size": tiny.max_rows} if batch == "planned" else {})}
+            tiny.batch_found = batch if isinstance(batch, float) else None
+            getattr(each, way)(list(range(n)))
+        found = tiny.work.batch_found
+        took = {batch: sum(each.seconds.values()) for batch, each in ways.items()}
+        ratios = ", ".join(f"{took['planned'] / took[batch]:.2f} ({batch:g})" for batch in (0.5, 2.0))
+        name = f"tiny, {n} rows, {label}"
+        report.add(f"{name}: batch size found, times the planned one", f"{found:g}")
+        report.add(f"{name}: measured / planned batches", f"{took['planned'] / took['found']:.2f}")
+        report.add(f"{name}: the other sizes / planned batches", ratios)
+        if way == "feedback":
+            texts = [each.texts["c"] for each in ways.values()]
+            same = sum(len({text[place] for text in texts}) == 1 for place in range(n))
+            report.add(f"{name}: texts equal whatever the batch size", f"{same} of {n}", "all")
 
 
 def test_sixteen_bits(report, size):
@@ -272,11 +294,11 @@ def test_sixteen_bits(report, size):
     ways = Ways(engine, collection_shape(int(60 * size)), 64)
     places = list(range(len(ways.work)))
     ways.feedback(places)
-    together, ways.texts["c"] = dict(ways.texts["c"]), {}
-    for place in places[::3]:
+    together = dict(ways.texts["c"])
+    for place in places:
         ways.feedback([place])
     same = sum(together[place] == text for place, text in ways.texts["c"].items())
-    report.add("tiny in bfloat16: texts together equal to those alone", f"{same} of {len(ways.texts['c'])}")
+    report.add("tiny in bfloat16: texts together equal to those alone", f"{same} of {len(places)}")
 
 
 # --- a judge of the middle size ---------------------------------------------------------------------------------------
@@ -335,10 +357,10 @@ def test_middle_on_the_collections_shape(middle, report, size):
     picture = Image.fromarray(random.integers(0, 256, (336, 336, 3), dtype=np.uint8))
     work = [(prompt, [picture]) for prompt, _ in collection_shape(int(30 * size))]
     name = f"{millions:.0f} M parameters, 576 image tokens"
-    ways = measured(middle, work, new=60, single=int(4 * size), padded=int(16 * size), rounds=1)
+    ways = measured(middle, work, new=60, rounds=1)
     tell(report, name, ways, wanted=("3", "1.7", ""))
     speed = matrix_speed(2048, 768, 2304)
     prefill = ways.seconds["d"] / (floor(middle, work, speed))
     report.add(f"{name}: (d) prefill / (e) its arithmetic", f"{prefill:.2f}", "2")
-    tell_parts(report, name, middle, work[: int(15 * size)], new=60)
+    tell_parts(report, name, middle, work[: int(15 * size)], new=60, rounds=1)
     report.add(f"{name}: matrix products here, one thread", f"{speed / 1e9:.0f} GFLOP/s")

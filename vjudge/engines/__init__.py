@@ -14,6 +14,7 @@ prefixes.py   what the prompts of a block have in common
 attention.py  attention over shared prefixes, with keys and values computed and kept once
 work.py       what a call computed, and how long that took
 stream.py     the answers of a block, taking each other's places
+pace.py       how large a batch is fastest, found while it runs
 trial.py      whether a model's rows can share prefixes
 plain.py      padded batches, for models whose rows can't
 cache.py      keys and values while a plain batch decodes

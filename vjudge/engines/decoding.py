@@ -20,7 +20,18 @@ class Job:
     ids: np.ndarray  # of tokens
     images: tuple[str, ...]  # fingerprints
     seed: int
-    atoms: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))  # ids, an image's places named after it
+    image_token: int | None = None
+    shown: tuple[tuple[int, int], ...] = ()  # of each image, a negative number of its own, and its places
+
+    @property
+    def atoms(self) -> np.ndarray:
+        """The ids, with an image's places named after it; made when asked for, so that a plan holds ids once."""
+        if not self.shown:
+            return self.ids
+        atoms = self.ids.copy()
+        numbers, places = zip(*self.shown, strict=True)
+        atoms[atoms == self.image_token] = np.repeat(numbers, places)
+        return atoms
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from vjudge.prompts import Control, Prompt
+from vjudge.prompts.conversations import Conversation
 
 TAIL = 24  # characters at a prompt's end that can merge with what follows
 
@@ -138,6 +139,19 @@ class Encoder:
             whole = self.ids(prompt, suffix=answer, image_tokens=image_tokens)
             given.append(whole[len(asked) :] if whole[: len(asked)] == asked else self.text_ids(answer))
         return asked, given
+
+    def end(self, conversation: Conversation) -> int:
+        """The token that ends an answer: what ends a turn in the conversation, else the vocabulary's own end.
+
+        Raises:
+            ValueError: the vocabulary has neither.
+        """
+        for control in conversation.controls:
+            if conversation.closing.startswith(control):
+                return self._control(Control(control))
+        if self.tokenizer.eos_token_id is None:
+            raise ValueError("this tokenizer has no token that ends an answer")
+        return int(self.tokenizer.eos_token_id)
 
     def forced_ids(self, prompt: Prompt, scale: Scale, *, image_tokens: Sequence[int] | None = None) -> list[int]:
         """The ids of a prompt that ends in the marker, up to the token that tells the scores apart.

@@ -22,6 +22,9 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    # Given before a call that continues a run: the batch size that the run chose (`Work.batch_found`). With it the call
+    # repeats the bits of an unbroken one. It holds for one call.
+    batch_found: float | None = None
 
     @abstractmethod
     def generate(

@@ -70,8 +70,7 @@ def complete(
     repetition_penalty: float = 1.0,
 ) -> list[int]:
     """A greedy answer; arguments and errors as for `TorchEngine.complete`."""
-    if max_new_tokens < 1 or repetition_penalty <= 0:
-        raise ValueError("max_new_tokens must be at least 1 and repetition_penalty above 0")
+    check_answer(max_new_tokens, repetition_penalty)
     _, _, inputs = _prepare(model, encoder, prompt, images, mode)
     cache = growing_cache(model.model.config)
     written: list[int] = []
@@ -98,6 +97,16 @@ def embed(model: VisionLanguageModel, ids: torch.Tensor, features: Sequence[torc
     if features:
         inputs = inputs.masked_scatter(is_image.unsqueeze(-1), torch.cat([feature.to(inputs) for feature in features]))
     return inputs
+
+
+def check_answer(max_new_tokens: int, repetition_penalty: float) -> None:
+    """Refuse options of an answer that mean nothing.
+
+    Raises:
+        ValueError: an answer of no tokens; a penalty that is not above 0.
+    """
+    if max_new_tokens < 1 or repetition_penalty <= 0:
+        raise ValueError("max_new_tokens must be at least 1 and repetition_penalty above 0")
 
 
 def check_length(model: VisionLanguageModel, n_tokens: int, n_image_tokens: int, *, answered: bool) -> None:

@@ -31,6 +31,7 @@ from vjudge.engines.encoding import Encoder
 from vjudge.engines.engine import Engine
 from vjudge.engines.features import ImageFeatures
 from vjudge.engines.forward import Forward, complete, forward
+from vjudge.engines.pace import LONG, SIZES, Pace
 from vjudge.engines.pictures import ProcessedImages
 from vjudge.engines.plain import answer_batch, decode_batch, out_of_memory
 from vjudge.engines.planning import Plan, Room, blocks_of, find_jobs
@@ -40,6 +41,8 @@ from vjudge.engines.work import Work
 from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
 from vjudge.prompts import Prompt
 
+# Passes timed at each size: steps of all answers, passes of prompts alone, blocks of plain batches (pace.py).
+STEPS, PASSES, BLOCKS = 8, 3, 1
 _said: set[str] = set()
 
 
@@ -51,7 +54,8 @@ class TorchEngine(Engine):
         image_cache_bytes: how many bytes of image features to keep on the device.
         memory_bytes: what a batch's cache and activations may take under batch_size="auto"; None takes 2 GiB on a CPU
             and what the weights leave of 80 % of a GPU.
-        max_rows: the most rows of a batch under "auto"; None takes 64 on a CPU and 256 on a GPU.
+        max_rows: the most rows of a batch under "auto"; None plans for 64 on a CPU and 256 on a GPU, and lets the
+            measurement of a long call (pace.py) choose half or twice as many.
         image_mode: how images are prepared: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision;
             None for the family's own way.
 
@@ -80,6 +84,7 @@ class TorchEngine(Engine):
         self._pictures(())  # refuses an unknown mode now
         self.memory_bytes = memory_bytes or memory_budget(model)
         self.max_rows = max_rows or (64 if model.device.type == "cpu" else 256)
+        self.ceiling = max_rows or int(max(SIZES) * self.max_rows)
         ends = model.model.generation_config.eos_token_id
         ends = model.tokenizer.eos_token_id if ends is None else ends
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
@@ -101,7 +106,8 @@ class TorchEngine(Engine):
     ) -> Iterator[list[Answer]]:
         """Generate a text for every prompt; see `Engine.generate`.
 
-        A row's draws depend on its seed alone. "auto" puts as many rows in a batch as the memory budget holds.
+        A row's draws depend on its seed alone. "auto" plans as many rows in a batch as the memory budget holds. A long
+        call measures on its first ones whether half or twice as many are faster (`Work.batch_found`).
         """
         run = Decoding(self.encoder.scale(marker, score_texts), max_new_tokens, temperature, top_p, repetition_penalty)
         return self._run(prompts, images, run, seeds, batch_size, wanted)
@@ -224,10 +230,11 @@ class TorchEngine(Engine):
         jobs, failed = find_jobs(self.model, prompts, images, features, encode, numbers)
         tokens = self.memory_bytes // bytes_per_token(self.model)
         given = batch_size if isinstance(batch_size, int) else None
-        room = Room(self.model, run.max_new_tokens, given or self.max_rows, None if given else tokens)
-        shares = self.plain is None
-        made = [block for window in features.windows(jobs) for block in blocks_of(window, room, shares=shares)]
-        return Plan(made, failed, features, room)
+        room = Room(self.model, run.max_new_tokens, given or self.max_rows, None if given else tokens, self.ceiling)
+        shares, tries = self.plain is None, not given and len(jobs) >= LONG * room.rows
+        cut = functools.partial(blocks_of, room=room, shares=shares, size=max(SIZES) if tries else 1.0)
+        made = [block for window in features.windows(jobs) for block in cut(window)]
+        return Plan(made, failed, features, room, tries)
 
     def _run(
         self,
@@ -243,38 +250,59 @@ class TorchEngine(Engine):
         if failed := [answer for answer in planned.failed if wanted is None or answer.index in wanted]:
             yield failed
         self.work = work = Work()
+        times = BLOCKS if self.plain else STEPS if run.max_new_tokens else PASSES
+        pace = Pace(tries=planned.tries, times=times, found=self.batch_found)
+        self.batch_found = None
         for block in planned.blocks:
             left = {job.index for job in block if wanted is None or job.index in wanted}
-            given = self.answer_block(block, planned, run, work) if left else iter(())
+            given = self.answer_block(block, planned, run, work, pace) if left else iter(())
+            before = work.computed_tokens + work.new_tokens, work.answer_seconds
             while left:
                 answers = [answer for answer in next(given) if answer.index in left]
                 work.images = planned.features.encoded
                 left -= {answer.index for answer in answers}
+                work.batch_found = (pace.found or 0.0) if planned.tries else 0.0
                 if answers:
                     yield answers
+            if self.plain is None:
+                pace.settle()  # the first block's passes are enough for a trial
+            else:  # nothing, where the call before this one computed the block
+                pace.took(work.computed_tokens + work.new_tokens - before[0], work.answer_seconds - before[1])
 
     def answer_block(
-        self, jobs: list[Job], planned: Plan, run: Decoding, work: Work, *, until: float = math.inf
+        self,
+        jobs: list[Job],
+        planned: Plan,
+        run: Decoding,
+        work: Work,
+        pace: Pace | None = None,
+        *,
+        until: float = math.inf,
     ) -> Iterator[list[Answer]]:
         """Answer a block; when it does not fit in the memory, fewer rows at once.
 
         Args:
             jobs: a block of the plan, or a part of one in its order.
             work: takes note of what is computed.
+            pace: says how many rows at once, as a multiple of what is planned; None for that.
             until: when to stop, answers unfinished, as `time.perf_counter` counts.
         """
-        features = planned.features
+        features, pace = planned.features, pace or Pace(tries=False, times=0)
         if self.plain is not None:
             decode = functools.partial(self._decode, run=run)
-            answers = answer_batch(jobs, features.take, decode, self.model.device)
-            work.add_batch(answers)
-            yield answers
+            rows = planned.room.rows_of(len(jobs[0].ids), answer=run.max_new_tokens, size=pace.size)
+            for start in range(0, len(jobs), rows):
+                answers = answer_batch(jobs[start : start + rows], features.take, decode, self.model.device)
+                work.add_batch(answers)
+                yield answers
             return
         most: int | None = None
         while jobs:
             found = leaves(jobs)
-            limits = planned.room.limits(found, most)
-            stream = Stream(self.model, found, self._writer([], run), self._row(run), features.take, limits, work)
+            limits_of = functools.partial(planned.room.limits, found, most)
+            stream = Stream(
+                self.model, found, self._writer([], run), self._row(run), features.take, limits_of, work, pace
+            )
             given: set[int] = set()
             failed: list[Answer] = []
             try:
@@ -287,7 +315,8 @@ class TorchEngine(Engine):
                     failed = [out_of_memory(alone, error)]
                     given.add(alone.index)
                 else:
-                    most = max(1, min(limits.slots, len(stream.at_work)) // 2)
+                    most = max(1, min(stream.limits.slots, len(stream.at_work)) // 2)
+                pace.settle()
             jobs = [job for job in jobs if job.index not in given] if time.perf_counter() < until else []
             # Outside the except block, whose traceback would keep the failed pass's tensors alive.
             del stream, found

@@ -18,7 +18,7 @@ from vjudge.engines.stream import Limits
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Prompt
 
-BLOCK = 4  # batches' worth of rows that take each other's places
+BLOCK = 4  # planned batches' worth of rows that take each other's places
 PLANNED = 4 * ROOM  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
 PASS_TOKENS = {"cpu": 2048, "cuda": 8192}  # of prompts at once; more save nothing on a CPU, and on a GPU by reckoning
 GROUPED = {
@@ -36,12 +36,14 @@ class Plan:
         failed: prompts that can't be answered.
         features: the call's images.
         room: how much at once.
+        tries: whether the call is long enough to find its batch size by measurement (pace.py), and may.
     """
 
     blocks: list[list[Job]]
     failed: list[Answer]
     features: Any
     room: Room
+    tries: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,34 +55,39 @@ class Room:
         max_new_tokens: of an answer; 0 for a score pass.
         rows: the most answers at once.
         tokens: the most tokens that the memory holds; None where the number of rows was given.
+        ceiling: the most answers at once while sizes are tried, and after a larger one was chosen; None for `rows`.
     """
 
     model: VisionLanguageModel
     max_new_tokens: int
     rows: int
     tokens: int | None
+    ceiling: int | None = None
 
-    def rows_of(self, length: int, *, shared: float = 0.0, answer: int = PLANNED) -> int:
+    def rows_of(self, length: int, *, shared: float = 0.0, answer: int = PLANNED, size: float = 1.0) -> int:
         """How many answers to write at once.
 
         Args:
             length: tokens that the longest prompt has to itself.
             shared: its part of the tokens that it has with others.
             answer: tokens of an answer to plan for, if it may have so many.
+            size: how many times the planned number, as far as the memory holds them.
         """
         if self.tokens is None:
             return self.rows
         length = min(length + min(self.max_new_tokens, answer), self.model.context_length)
-        return max(1, min(self.rows, self.tokens // (length + int(shared))))
+        held = self.tokens // (length + int(shared))
+        return max(1, min(int(min(self.rows, held) * size), held, max(self.rows, self.ceiling or 0)))
 
-    def limits(self, found: Sequence[Leaf], most: int | None = None) -> Limits:
-        """How much of a block to compute at once; `most` rows after the memory ran out."""
+    def limits(self, found: Sequence[Leaf], most: int | None = None, *, size: float = 1.0) -> Limits:
+        """How much of a block to compute at once: `size` times what is planned; `most` rows after memory ran out."""
         kind = "cpu" if self.model.device.type == "cpu" else "cuda"
         together = [leaf.read_together(GROUPED[kind]) for leaf in found]
         lengths = [len(leaf.job.ids) - (each.end if each else 0) for leaf, each in zip(found, together, strict=True)]
         held = {prefix for leaf in found for prefix in leaf.path}
-        slots = self.rows_of(max(lengths), shared=sum(prefix.end for prefix in held) / len(found))
-        tokens = PASS_TOKENS[kind]
+        slots = self.rows_of(max(lengths), shared=sum(prefix.end for prefix in held) / len(found), size=size)
+        # A score pass is nothing but prompts: there the size of the passes is the batch's.
+        tokens = int(PASS_TOKENS[kind] * (1.0 if self.max_new_tokens else size))
         if most is not None:
             slots, tokens = min(slots, most), max(1, tokens * most // slots)
         return Limits(slots, tokens, GROUPED[kind])
@@ -114,25 +121,22 @@ def find_jobs(
             written, taken = features.place(prompt, keys)
             ids = np.array(encode(written, image_tokens=taken), dtype=np.int32)
             check_length(model, len(ids), sum(int((ids == token).sum()) for token in model.wordless), answered=True)
-            atoms = ids
-            if taken:
-                atoms = ids.copy()
-                atoms[ids == model.image_token_id] = np.repeat(
-                    [-1 - names.setdefault(key, len(names)) for key in keys], taken
-                )
-            jobs.append(Job(index, ids, keys, seed, atoms))
+            numbers = [-1 - names.setdefault(key, len(names)) for key in keys] if taken else []
+            shown = tuple(zip(numbers, taken or (), strict=True))
+            jobs.append(Job(index, ids, keys, seed, model.image_token_id, shown))
         except (ValueError, OSError) as error:
             failed.append(Answer(index, failure=str(error)))
     return jobs, failed
 
 
-def blocks_of(jobs: list[Job], room: Room, *, shares: bool) -> Iterator[list[Job]]:
+def blocks_of(jobs: list[Job], room: Room, *, shares: bool, size: float = 1.0) -> Iterator[list[Job]]:
     """Cut jobs into blocks, the longest prompts first: one that is too long for the memory shows at once.
 
     Args:
         jobs: whose images fit in the cache together.
         shares: whether rows share prefixes: a block then holds several batches, and all rows of an image where it can.
             Otherwise it is one batch of rows about as long.
+        size: of such a batch, as a multiple of the planned one: where sizes are tried, the largest.
     """
     if not jobs:
         return
@@ -140,7 +144,7 @@ def blocks_of(jobs: list[Job], room: Room, *, shares: bool) -> Iterator[list[Job
         jobs = sorted(jobs, key=lambda job: (-len(job.ids), job.index))
         start = 0
         while start < len(jobs):
-            rows = room.rows_of(len(jobs[start].ids), answer=room.max_new_tokens)
+            rows = room.rows_of(len(jobs[start].ids), answer=room.max_new_tokens, size=size)
             yield jobs[start : start + rows]
             start += rows
         return

@@ -100,7 +100,8 @@ def leaves(jobs: Sequence[Job]) -> list[Leaf]:
     Returns:
         The prompts with their prefixes, in the same order.
     """
-    common = [_common(one, other) for one, other in zip(jobs, jobs[1:], strict=False)]
+    atoms = [job.atoms for job in jobs]
+    common = [_common(one, other) for one, other in zip(atoms, atoms[1:], strict=False)]
     found: list[Leaf] = []
     _split(jobs, common, 0, len(jobs), None, found)
     return found
@@ -113,10 +114,10 @@ def n_unique(found: Sequence[Leaf]) -> int:
     return own + sum(prefix.end - prefix.start for prefix in prefixes.values())
 
 
-def _common(one: Job, other: Job) -> int:
+def _common(one: np.ndarray, other: np.ndarray) -> int:
     """How many leading tokens two prompts share, short of the last token of either."""
-    length = min(len(one.atoms), len(other.atoms)) - 1
-    differ = np.flatnonzero(one.atoms[:length] != other.atoms[:length])
+    length = min(len(one), len(other)) - 1
+    differ = np.flatnonzero(one[:length] != other[:length])
     return int(differ[0]) if len(differ) else length
 
 

@@ -24,7 +24,7 @@ from transformers import (
 from vjudge.engines.answer import Answer
 from vjudge.engines.decoding import Decoding, Job, Writer
 from vjudge.engines.encoding import Scale
-from vjudge.engines.forward import Forward, check_length
+from vjudge.engines.forward import Forward, check_answer, check_length
 from vjudge.engines.local import TorchEngine
 from vjudge.engines.pictures import ProcessedImages
 from vjudge.models import VisionLanguageModel
@@ -96,8 +96,7 @@ class ProcessorEngine(TorchEngine):
         repetition_penalty: float = 1.0,
     ) -> list[int]:
         """The greedy continuation of a prompt; arguments and errors as in `TorchEngine.complete`."""
-        if max_new_tokens < 1 or repetition_penalty <= 0:
-            raise ValueError("max_new_tokens must be at least 1 and repetition_penalty above 0")
+        check_answer(max_new_tokens, repetition_penalty)
         inputs = self._alone(prompt, images, image_mode)
         run = Decoding(Scale("", {}, {}), max_new_tokens, repetition_penalty=repetition_penalty)
         job = Job(0, inputs["input_ids"][0].cpu().numpy(), (), 0)

@@ -20,6 +20,7 @@ from vjudge.engines.answer import Answer
 from vjudge.engines.attention import Buffers, Prefill, Segment, Step, sharing
 from vjudge.engines.decoding import Row, Writer
 from vjudge.engines.forward import embed
+from vjudge.engines.pace import Pace
 from vjudge.engines.prefixes import Leaf, Prefix
 from vjudge.engines.work import Work
 from vjudge.models import VisionLanguageModel
@@ -62,8 +63,9 @@ class Stream:
         writer: without rows yet.
         new_row: makes a prompt's answer.
         take: gives image features by fingerprint, and why there are none; see `ImageFeatures.take`.
-        limits: how much at once.
+        limits_of: says how much at once, for a `size`.
         work: takes note of what is computed.
+        pace: says how large a batch is to be, and takes note of how fast it was.
     """
 
     def __init__(
@@ -73,20 +75,28 @@ class Stream:
         writer: Writer,
         new_row: Callable[[Any], Row],
         take: Take,
-        limits: Limits,
+        limits_of: Callable[..., Limits],
         work: Work,
+        pace: Pace,
     ) -> None:
-        self.model, self.writer, self.new_row, self.take, self.limits = model, writer, new_row, take, limits
+        self.model, self.writer, self.new_row, self.take = model, writer, new_row, take
         self.waiting = deque(leaves)
-        self.work = work
+        self.work, self.pace = work, pace
+        self.limits_of = {size: limits_of(size=size) for size in pace.sizes}
         self.at_work: list[Leaf] = []  # in the pass that is running
         self._places: list[_Place] = []
-        self._buffers = Buffers(limits.slots) if writer.run.max_new_tokens else None
+        slots = max(limits.slots for limits in self.limits_of.values())
+        self._buffers = Buffers(slots) if writer.run.max_new_tokens else None
         self._tokens = torch.zeros(0, dtype=torch.long, device=model.device)
         self._step: Step | None = None
         for leaf in leaves:
             for prefix in leaf.path:
                 prefix.users += 1
+
+    @property
+    def limits(self) -> Limits:
+        """How much is computed at once now."""
+        return self.limits_of[self.pace.size]
 
     def answers(self, until: float = math.inf) -> Iterator[list[Answer]]:
         """Pass by pass, the answers that are done.
@@ -100,15 +110,23 @@ class Stream:
         ready: list[Answer] = []
         work, given = self.work, time.perf_counter()
         while (self.waiting or self._places) and time.perf_counter() < until:
-            started, before = time.perf_counter(), work.image_seconds
-            free = self.limits.slots - len(self._places)
+            started, before, computed = time.perf_counter(), work.image_seconds, work.computed_tokens
+            slots = self.limits.slots
+            free = slots - len(self._places)
             broken: list[Answer] = []
-            if self.waiting and (free >= REFILL * self.limits.slots or not self._places):
+            if self.waiting and (free >= REFILL * slots or not self._places):
                 broken = self._admit(free)
-                work.prompt_seconds += time.perf_counter() - started - (work.image_seconds - before)
+                took = time.perf_counter() - started - (work.image_seconds - before)
+                work.prompt_seconds += took
+                if self._buffers is None and self.waiting:  # a pass as full as it may be
+                    self.pace.took(work.computed_tokens - computed, took)
             else:
                 self._advance()
-                work.answer_seconds += time.perf_counter() - started
+                took = time.perf_counter() - started
+                work.answer_seconds += took
+                if free < REFILL * slots:  # a batch as full as it may be
+                    self.pace.took(len(self._places), took)
+            work.at_once = max(work.at_once, len(self._places))
             rows = self.writer.live[len(self._places) - len(self.at_work) :]
             work.new_tokens += len(rows) * bool(self.writer.run.max_new_tokens)
             for row in rows:

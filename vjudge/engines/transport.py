@@ -221,7 +221,7 @@ class Client:
             if self.stopped:
                 raise Unanswered(self.stopped)
             if attempt >= self.retries:
-                raise Unanswered(f"{reason}, also after {attempt} repetitions")
+                raise Unanswered(f"{reason}, in each of {attempt + 1} attempts")
             self.usage.retries[reason] += 1
             await self._pause(min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0**attempt) * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")

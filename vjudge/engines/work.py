@@ -17,6 +17,9 @@ class Work:
         computed_tokens: of them computed, each shared one once.
         new_tokens: of answers.
         images: encoded.
+        at_once: the most answers in one pass.
+        batch_found: the batch size that the call found fastest, as a multiple of the planned one; 0 where none was
+            measured, or not yet.
         image_seconds, prompt_seconds, answer_seconds: of wall time; images' preparation included.
     """
 
@@ -24,6 +27,8 @@ class Work:
     computed_tokens: int = 0
     new_tokens: int = 0
     images: int = 0
+    at_once: int = 0
+    batch_found: float = 0.0
     image_seconds: float = 0.0
     prompt_seconds: float = 0.0
     answer_seconds: float = 0.0
@@ -35,6 +40,8 @@ class Work:
 
     def add_batch(self, answers: Iterable[Answer]) -> None:
         """Take note of a plain batch, each row computed whole; its time is not told apart."""
+        answers = list(answers)
+        self.at_once = max(self.at_once, len(answers))
         for answer in answers:
             self.prompt_tokens += answer.n_prompt_tokens
             self.computed_tokens += answer.n_prompt_tokens
