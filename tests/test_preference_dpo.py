@@ -53,6 +53,20 @@ def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: 
     assert torch.equal(batch["pixel_values"][0], batch["pixel_values"][2])
     cut = PairBatches(engine.model, policy.conversation, max_length=len(prompt) + 2)(pairs[:1])
     assert cut["input_ids"].shape[1] == len(prompt) + 2
+    assert [PairBatches(engine.model, policy.conversation, max_length=n).n_cut(pairs) for n in (None, 400)] == [0, 0]
+    assert PairBatches(engine.model, policy.conversation, max_length=len(prompt) + 9).n_cut(pairs[:1]) == 1
+    with pytest.raises(ValueError, match=f"has {len(prompt)} tokens and max_length is {len(prompt)}"):
+        PairBatches(engine.model, policy.conversation, max_length=len(prompt)).n_cut(pairs[:1])
+
+
+def test_a_response_ends_with_the_token_that_ends_a_turn(pairs: Any) -> None:
+    from vjudge.prompts.conversations import Conversation
+
+    policy = preference.load_policy(TINY)
+    model = policy.engine.model  # type: ignore[attr-defined]
+    turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))
+    batches = PairBatches(model, turns)
+    assert batches.encode(pairs[0])[1][-1] == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
 
 
 def test_a_round_prefers_what_was_chosen_and_repeats_to_the_bit(trained: Any, pairs: Any, tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ class PairBatches:
     Args:
         model: the policy.
         conversation: the words around an instruction.
-        max_length: the most tokens of prompt and response, the image's included; a response is cut there.
+        max_length: the most tokens of prompt and response, the image's included; a response is cut there (`n_cut`).
 
     Calling it with rows of instruction, images, chosen and rejected gives input_ids, attention_mask and completion_mask
-    (2 x rows, longest), padded on the right, and the pixels as the model's class takes them. The end-of-sequence token
+    (2 x rows, longest), padded on the right, and the pixels as the model's class takes them. The token that ends a turn
     follows a response that is not cut.
     """
 
@@ -41,8 +41,8 @@ class PairBatches:
         self.encoder = Encoder(
             model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
         )
-        self.pad = model.tokenizer.pad_token_id
-        self.pad = model.tokenizer.eos_token_id if self.pad is None else self.pad
+        self.end = self.encoder.end(conversation)
+        self.pad = self.end if model.tokenizer.pad_token_id is None else int(model.tokenizer.pad_token_id)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         encoded = [self.encode(row) for row in rows]
@@ -70,10 +70,28 @@ class PairBatches:
             vision = vision_of(self.model.model, self.model.image_processor)
             mode = vision.default_mode(len(row["images"]))
             taken = [vision.n_tokens(open_image(image).size, mode) for image in row["images"]]
-        end = [self.model.tokenizer.eos_token_id]
         texts = [f"{self.conversation.reply}{row[side]}" for side in ("chosen", "rejected")]
         start, (chosen, rejected) = self.encoder.answered(prompt, texts, image_tokens=taken)
-        return start, chosen + end, rejected + end
+        return start, [*chosen, self.end], [*rejected, self.end]
+
+    def n_cut(self, rows: Sequence[Mapping[str, Any]]) -> int:
+        """How many pairs have a response that `max_length` cuts.
+
+        Raises:
+            ValueError: one of them lies beyond it with its prompt alone: nothing of its responses would be left.
+        """
+        if self.max_length is None:
+            return 0
+        count = 0
+        for row in rows:
+            prompt, *texts = self.encode(row)
+            if len(prompt) >= self.max_length:
+                raise ValueError(
+                    f"the prompt of pair {row.get('id')!r} has {len(prompt)} tokens and max_length is"
+                    f" {self.max_length}: raise it, or leave the pair out"
+                )
+            count += len(prompt) + max(map(len, texts)) > self.max_length
+        return count
 
     def pixels(self, images: Sequence[Sequence[Any]], batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The images of a batch as the model's class takes them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -106,8 +107,9 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         settings: None for the published recipe.
 
     Returns:
-        The record of the round, as in `dpo.json`: pairs, steps, seconds, settings, versions, and `log`, TRL's metrics
-        by step: loss, rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins, learning_rate and so on.
+        The record of the round, as in `dpo.json`: pairs, cut (pairs with a response that max_length cuts), steps,
+        seconds, settings, versions, and `log`, TRL's metrics by step: loss, rewards/chosen, rewards/rejected,
+        rewards/accuracies, rewards/margins, learning_rate and so on.
 
     Raises:
         ValueError: the folder can't be trained; another round stands in `out`.
@@ -167,12 +169,17 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     else:
         options = {"target_modules": _language_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
         adapters = peft.LoraConfig(**options)
+    batches = PairBatches(held, loaded.conversation, max_length=settings.max_length)
+    if n_cut := batches.n_cut(rows):
+        print(
+            f"{n_cut} of {len(rows)} pairs have a response that max_length={settings.max_length} cuts", file=sys.stderr
+        )
     trainer = PairTrainer(
         model=network,
         ref_model=reference,
         args=_arguments(trl.DPOConfig, held, len(rows), work, settings),
         train_dataset=_dataset(rows),
-        data_collator=PairBatches(held, loaded.conversation, max_length=settings.max_length),
+        data_collator=batches,
         processing_class=held.processor or _processor(held),
         peft_config=adapters,
     )
@@ -185,6 +192,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     versions = {each.__name__: each.__version__ for each in (torch, transformers, trl, peft)}
     return {
         "pairs": len(rows),
+        "cut": n_cut,
         "steps": int(trainer.state.global_step),
         "trained_parameters": n_trained,
         "seconds": round(time.monotonic() - began, 1),

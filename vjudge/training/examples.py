@@ -71,7 +71,7 @@ class Coder:
         self.vision = vision_of(model.model, model.image_processor) if model.sees_images else None
         own = min(model.prompt_limit, model.context_length)
         self.limit = own if max_length is None else min(own, max_length)
-        self.end = self._end()
+        self.end = self.encoder.end(template.conversation)
         self._sizes: dict[str, Size] = {}
 
     @property
@@ -126,16 +126,6 @@ class Coder:
                 self._sizes[short] = size
         self.vision.check(size, mode)
         return self.vision.n_tokens(size, mode)
-
-    def _end(self) -> int:
-        """The token that ends an answer: what ends a turn in the conversation, else the vocabulary's own end."""
-        conversation, tokenizer = self.template.conversation, self.model.tokenizer
-        for control in conversation.controls:
-            if conversation.closing.startswith(control):
-                return int(tokenizer.get_vocab()[control])
-        if tokenizer.eos_token_id is None:
-            raise ValueError(f"judge {self.model.name!r}: its tokenizer has no token that ends an answer")
-        return int(tokenizer.eos_token_id)
 
 
 class Examples(torch.utils.data.Dataset[Example]):
