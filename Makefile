@@ -111,7 +111,7 @@ tiny: setup  ## train the embedded judge from nothing into outputs/tiny-training
 	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-training --precision bfloat16
 
 base: setup  ## train what notebook 02 starts from into outputs/tiny-base/read, or go on where it was cut off
-	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-base --tower tiny --last read
+	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-base --tower tiny --last read --read-steps 700
 
 lock:  ## resolve pyproject.toml afresh into requirements.lock (Python 3.11; TORCH=x.y.z for another torch)
 	@rm -rf .venv-lock
