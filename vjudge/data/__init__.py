@@ -7,6 +7,7 @@ candidates have `responses` and `ranks`. What a source does not know stays None,
 
     schema.py     the canonical columns; what is wrong with a collection
     adapters/     the published data sets, each in one place
+    lines.py      a file of JSON lines, read row by row
     rows.py       rows of any known schema -> the canonical columns
     hub.py        published sets from the hub, with the commit they came from or are pinned to
     sources.py    load_collection: the generator, files and folders, the hub

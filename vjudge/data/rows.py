@@ -21,6 +21,7 @@ from vjudge.data.schema import FEATURES, CollectionError, Problem, features_of, 
 from vjudge.images import ImageError, image_bytes
 from vjudge.records import as_score, is_missing
 
+_BLOCK = 2_000  # rows that stand in memory one by one while a collection is read
 _TEXTS = ("instruction", "response", "response_a", "response_b", "reference_answer", "criteria", "feedback")
 
 
@@ -63,21 +64,19 @@ def canonical(
     adapter = adapter or by_columns(first)
     if adapter and adapter.settle and part is None:
         part = adapter.settle(row for row in rows_of(rows) if isinstance(row, Mapping))
-    made: list[dict[str, Any]] = []
+    made = _Made(None if pictures is None else pictures[1], number=bool(adapter and adapter.repeats_ids))
     problems: list[Problem] = []
     for index, row in enumerate(rows_of(rows)):
         try:
-            made.append(_read(row, index, adapter, part, folder))
+            made.add(_read(row, index, adapter, part, folder))
         except BadRow as bad:
             id = row.get("id") if isinstance(row, Mapping) else None
             problems += [Problem(index, None if id is None else str(id), *fault) for fault in bad.faults]
-            made.append({"id": str(index if id is None else id), "fault": _said(bad)})
+            made.add({"id": str(index if id is None else id), "fault": _said(bad)})
     n_bad = len({problem.index for problem in problems})
     if problems and (adapter is None or adapter.strict or n_bad == len(made)):
         raise CollectionError(f"{n_bad} rows cannot be read", problems)
-    if adapter and adapter.repeats_ids:
-        _tell_apart(made)
-    dataset = _dataset(made, pictures)
+    dataset = made.dataset(None if pictures is None else pictures[0])
     if adapter and "fault" in dataset.column_names:
         _warn(dataset["fault"], adapter.name)
     return dataset
@@ -193,22 +192,60 @@ def _set_aside(rows: Any) -> tuple[Any, Any]:
     return (column, groups), rows.remove_columns(name).add_column(name, [None] * len(rows))
 
 
-def _dataset(made: list[dict[str, Any]], pictures: Any) -> datasets.Dataset:
-    """Canonical rows as a dataset, with the image column that was set aside."""
-    kind = features_of(next((row for row in made if "images" in row), {}))
-    if pictures is not None:
-        for row, group in zip(made, pictures[1], strict=True):
-            row["group"] = row.get("group") or group
-    for row in made:
-        row["group"] = row.get("group") or row["id"]
-    columns: dict[str, list[Any]] = {name: [row.get(name) for row in made] for name in kind}
-    dataset = datasets.Dataset.from_dict(columns, kind)
-    if pictures is not None and len(made):
-        dataset = _with_images(dataset, pictures[0])
-    for name in dict.fromkeys(chain.from_iterable(made)):
-        if name not in kind:
-            dataset = dataset.add_column(name, _column([row.get(name) for row in made]))
-    return dataset
+class _Made:
+    """Canonical rows on their way into a dataset: in blocks of Arrow, so that few stand in memory as Python objects.
+
+    Args:
+        groups: of the rows, where their column of image files was set aside.
+        number: whether to number ids that repeat, from the second on.
+    """
+
+    def __init__(self, groups: list[str | None] | None, *, number: bool) -> None:
+        self._groups, self._seen = groups, Counter[str]() if number else None
+        self._block: list[dict[str, Any]] = []
+        self._blocks: list[datasets.Dataset] = []
+        self._further: dict[str, list[Any]] = {}
+        self._kind: datasets.Features | None = None  # not known before a row could be read
+        self._n = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take the next row."""
+        if self._kind is None and "images" in row:
+            self._kind = features_of(row)
+        if self._seen is not None:
+            self._seen[row["id"]] += 1
+            if self._seen[row["id"]] > 1:
+                row["id"] = f"{row['id']}#{self._seen[row['id']]}"
+        row["group"] = row.get("group") or (self._groups[self._n] if self._groups else None) or row["id"]
+        self._block.append(row)
+        self._n += 1
+        if len(self._block) >= _BLOCK and self._kind is not None:
+            self._flush(self._kind)
+
+    def _flush(self, kind: datasets.Features) -> None:
+        columns: dict[str, list[Any]] = {name: [row.get(name) for row in self._block] for name in kind}
+        before = self._n - len(self._block)
+        for name in dict.fromkeys(chain.from_iterable(self._block)):
+            if name not in kind:
+                self._further.setdefault(name, [None] * before)
+        for name, values in self._further.items():
+            values += [row.get(name) for row in self._block]
+        self._blocks.append(datasets.Dataset.from_dict(columns, kind))
+        self._block = []
+
+    def dataset(self, column: Any) -> datasets.Dataset:
+        """All rows, with the column of image files that was set aside, if any."""
+        if self._block or not self._blocks:
+            self._flush(self._kind or features_of({}))
+        made = self._blocks[0] if len(self._blocks) == 1 else datasets.concatenate_datasets(self._blocks)
+        if column is not None and len(made):
+            made = _with_images(made, column)
+        for name, values in self._further.items():
+            made = made.add_column(name, _column(values))
+        return made
 
 
 def _with_images(dataset: datasets.Dataset, column: Any) -> datasets.Dataset:
@@ -226,15 +263,6 @@ def _with_images(dataset: datasets.Dataset, column: Any) -> datasets.Dataset:
     images = datasets.Dataset(datasets.table.InMemoryTable(table), info=info, fingerprint=uuid.uuid4().hex[:16])
     order = dataset.column_names
     return datasets.concatenate_datasets([dataset.remove_columns("images"), images], axis=1).select_columns(order)
-
-
-def _tell_apart(made: list[dict[str, Any]]) -> None:
-    """Number ids that repeat, from the second on."""
-    seen: Counter[str] = Counter()
-    for row in made:
-        seen[row["id"]] += 1
-        if seen[row["id"]] > 1:
-            row["id"] = f"{row['id']}#{seen[row['id']]}"
 
 
 def _warn(faults: Iterable[str | None], name: str) -> None:

@@ -6,7 +6,7 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from vjudge import photos, scenes
 from vjudge.data import hub
 from vjudge.data.adapters import ADAPTERS, Adapter, by_columns, by_id, hub_ids
+from vjudge.data.lines import JsonLines
 from vjudge.data.rows import canonical
-from vjudge.data.schema import FEATURES, CollectionError, Problem
+from vjudge.data.schema import FEATURES, CollectionError
 
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
@@ -146,7 +147,7 @@ def _choose(split: str | None, splits: list[str], path: Path) -> str:
     return split
 
 
-def _read_file(path: Path, limit: int | None) -> list[Any]:
+def _read_file(path: Path, limit: int | None) -> Sequence[Any]:
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
@@ -161,23 +162,9 @@ def _read_file(path: Path, limit: int | None) -> list[Any]:
                 return json.loads(text)[:limit]
         elif suffix != ".jsonl":
             raise CollectionError(f"{str(path)!r} is no {', '.join(_SUFFIXES)} file; convert it")
-        with path.open(encoding="utf-8-sig") as lines:  # some published .json files hold one object a line
-            return _json_lines(itertools.islice((line for line in lines if line.strip()), limit), path)
+        return JsonLines(path, limit)  # some published .json files hold one object a line
     except (UnicodeDecodeError, json.JSONDecodeError, csv.Error, pa.ArrowInvalid) as error:
         raise CollectionError(f"{str(path)!r} is not a sound {suffix[1:]} file ({error}); repair it") from error
-
-
-def _json_lines(lines: Iterable[str], path: Path) -> list[Any]:
-    rows: list[Any] = []
-    problems: list[Problem] = []
-    for index, line in enumerate(lines):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            problems.append(Problem(index, None, "row", f"is not JSON ({error})", "repair the line"))
-    if problems:
-        raise CollectionError(f"{len(problems)} lines of {str(path)!r} cannot be read", problems)
-    return rows
 
 
 def _csv_row(row: dict[str | None, Any]) -> dict[str, Any]:
