@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("config", type=Path, help="YAML or JSON with the arguments of vjudge.training.fine_tune")
     settings = read_config(parser.parse_args(arguments).config)
     loaded = {name: collection(settings.pop(name)) for name in COLLECTIONS if settings.get(name) is not None}
-    print(fine_tune(settings.pop("base"), loaded.pop("items"), out=settings.pop("out"), **loaded, **settings))
+    done = fine_tune(settings.pop("base"), loaded.pop("items"), out=settings.pop("out"), **loaded, **settings)
+    if os.environ.get("RANK", "0") == "0":
+        print(done)
 
 
 if __name__ == "__main__":

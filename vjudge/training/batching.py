@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from vjudge.data import CollectionError, Problem
+from vjudge.data import Problem
 from vjudge.engines.sharing import image_key
 from vjudge.images import open_image
 from vjudge.training.examples import IGNORED, Coder, Example, Examples
@@ -50,47 +50,36 @@ class States:
 class Collator:
     """Make a batch: padded ids, labels, and pictures that are opened now.
 
-    A row whose image fails is left out of its batch, counted in `skipped` and named in `faults`.
+    A row whose image fails is left out of its batch and named in it.
 
     Args:
         coder: of the examples.
         states: of the frozen tower; None where it trains, or where workers make the batches.
         padding: "left" or "right".
-        max_bad: how many rows may fail before training stops.
         name: row number -> its id, for messages.
     """
 
-    def __init__(
-        self, coder: Coder, *, states: States | None = None, padding: str = "left", max_bad: int = 10, name: Any = str
-    ) -> None:
+    def __init__(self, coder: Coder, *, states: States | None = None, padding: str = "left", name: Any = str) -> None:
         if padding not in ("left", "right"):
             raise ValueError(f'padding={padding!r}: use "left" or "right"')
         tokenizer = coder.model.tokenizer
-        self.coder, self.states, self.padding, self.max_bad, self.name = coder, states, padding, max_bad, name
+        self.coder, self.states, self.padding, self.name = coder, states, padding, name
         self.pad = coder.end if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
-        self.faults: dict[int, Problem] = {}
-
-    @property
-    def skipped(self) -> int:
-        """How many rows were left out so far."""
-        return len(self.faults)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """The batch of examples.
 
         Returns:
             input_ids, attention_mask, position_ids and labels (rows, tokens), and pictures: for each image in order its
-            size, mode, key, and its tiles or the tower's states of them.
-
-        Raises:
-            CollectionError: more rows failed than `max_bad`; all of them are named.
+            size, mode, key, and its tiles or the tower's states of them. Where rows were left out also faults, for the
+            trainer to take out and count: batches may be made ahead, by workers, and in several processes.
         """
-        rows, pictures = [], []
+        rows, pictures, faults = [], [], []
         for example in examples:
             try:
                 shown = [self._picture(source, len(example.images)) for source in example.images]
             except (ValueError, OSError) as error:
-                self._fault(example, str(error))
+                faults.append(self._fault(example, str(error)))
                 continue
             rows.append((example.ids, example.labels))
             pictures += shown
@@ -106,13 +95,14 @@ class Collator:
             made[2, place, where] = torch.tensor(labels)
         ids, mask, labels = made
         positions = (mask.cumsum(1) - 1).clamp(min=0)
-        return {
+        batch = {
             "input_ids": ids,
             "attention_mask": mask,
             "position_ids": positions,
             "labels": labels,
             "pictures": pictures,
         }
+        return batch | ({"faults": faults} if faults else {})
 
     def _picture(self, source: Any, n_images: int) -> dict[str, Any]:
         vision = self.coder.vision
@@ -127,15 +117,11 @@ class Collator:
         found: dict[str, Any] = {"key": key, "mode": mode, "size": image.size}
         return found | ({"tiles": vision.tiles([image], mode)[0]} if states is None else {"states": states})
 
-    def _fault(self, example: Example, why: str) -> None:
+    def _fault(self, example: Example, why: str) -> Problem:
         what, _, remedy = why.rpartition("; ")
-        id = self.name(example.index)
-        self.faults[example.index] = Problem(example.index, id, "images", what or why, remedy or "replace the file")
-        if len(self.faults) > self.max_bad:
-            raise CollectionError(
-                f"{len(self.faults)} rows had images that failed in training, more than max_bad_images={self.max_bad}",
-                self.faults.values(),
-            )
+        return Problem(
+            example.index, self.name(example.index), "images", what or why, remedy if what else "replace the file"
+        )
 
 
 class Order(torch.utils.data.Sampler[int]):

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import transformers
+from accelerate.utils import gather_object
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Trainer, TrainerCallback
 
+from vjudge.data import CollectionError, Problem
 from vjudge.metrics import correlate
 from vjudge.training.batching import Collator, Order
 from vjudge.training.examples import Examples
@@ -23,6 +28,7 @@ from vjudge.training.recipes import Recipe
 
 LOG = "training_log.jsonl"
 BEST = "best.safetensors"
+LEFT_OUT = "left_out"  # what the log calls a row without which training went on
 
 
 class RunLog:
@@ -50,6 +56,16 @@ class RunLog:
             return []
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
+    def left_out(self) -> list[Problem]:
+        """The rows that were left out so far."""
+        return [Problem(**entry[LEFT_OUT]) for entry in self.entries() if LEFT_OUT in entry]
+
+    def mean_loss(self) -> float:
+        """The mean over all steps that are in the log, wherever the training was cut off and continued."""
+        losses = [(0, 0.0), *((entry["step"], entry["loss"]) for entry in self.entries() if "loss" in entry)]
+        spans = [(step - before, loss) for (before, _), (step, loss) in pairwise(losses)]
+        return sum(n * loss for n, loss in spans) / losses[-1][0] if spans else math.nan
+
     def write(self, entry: dict[str, Any]) -> None:
         """Append an entry, with the seconds that the training took so far."""
         entry = {**entry, "seconds": round(time.monotonic() - self.began, 3)}
@@ -67,9 +83,12 @@ class JudgeTrainer(Trainer):
         examples, collator: what it trains on.
         recipe: rates of the parts, and the order's grouping.
         arguments: transformers' own.
-        log: gets losses and evaluations.
-        grade: grades the validation sample with the judge as it is: a run; None for no evaluation.
+        log: gets losses, evaluations and rows left out, of all processes, from the main one.
+        grade: grades a part of the validation sample with the judge as it is, given its number and the number of parts:
+            a run, None for a part without rows. None for no evaluation.
         keep: where the best weights are kept.
+        max_bad: how many rows may be left out because an image fails, over all processes.
+        left_out: those that were left out before the checkpoint that is continued.
     """
 
     def __init__(
@@ -81,12 +100,15 @@ class JudgeTrainer(Trainer):
         recipe: Recipe,
         arguments: transformers.TrainingArguments,
         log: RunLog,
-        grade: Callable[[], Any] | None,
+        grade: Callable[[int, int], Any] | None,
         keep: Path,
+        max_bad: int,
+        left_out: Iterable[Problem],
         callbacks: list[TrainerCallback],
     ) -> None:
         self.recipe, self.run_log, self.grade, self.keep = recipe, log, grade, keep
-        self.collator = collator
+        self.max_bad, self.left_out = max_bad, {problem.index: problem for problem in left_out}
+        self.matrices = {name for name, weight in network.named_parameters() if weight.ndim > 1}
         super().__init__(
             model=network,
             args=arguments,
@@ -115,7 +137,7 @@ class JudgeTrainer(Trainer):
             groups: dict[tuple[float, float], list[nn.Parameter]] = {}
             for name, weight in trained.named_parameters():
                 if weight.requires_grad:
-                    decay = self.recipe.weight_decay if weight.ndim > 1 else 0.0
+                    decay = self.recipe.weight_decay if plain_name(name) in self.matrices else 0.0
                     rate = rates.get(part_of(name)) or self.recipe.lr
                     groups.setdefault((rate, decay), []).append(weight)
             made = [{"params": weights, "lr": lr, "weight_decay": decay} for (lr, decay), weights in groups.items()]
@@ -123,12 +145,35 @@ class JudgeTrainer(Trainer):
             self.optimizer = kind(made, **options)
         return self.optimizer
 
+    def get_batch_samples(self, *args: Any, **options: Any) -> tuple[list[Any], Any]:
+        """The batches of one step; rows that were left out of them are counted over all processes, named and logged.
+
+        Raises:
+            CollectionError: there are more of them than `max_bad`; in every process.
+        """
+        batches, n_tokens = super().get_batch_samples(*args, **options)
+        found = [problem for batch in batches for problem in batch.pop("faults", ())]
+        for problem in gather_object(found) if self.args.world_size > 1 else found:
+            if problem.index in self.left_out:
+                continue
+            self.left_out[problem.index] = problem
+            if self.accelerator.is_main_process:
+                self.run_log.write({"step": self.state.global_step + 1, LEFT_OUT: asdict(problem)})
+        if len(self.left_out) > self.max_bad:
+            raise CollectionError(
+                f"{len(self.left_out)} rows had images that failed in training, more than"
+                f" max_bad_images={self.max_bad}",
+                self.left_out.values(),
+            )
+        return batches, n_tokens
+
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
-        """The loss; one that is no number ends the training before any weight takes it up."""
+        """The loss; one that is no number ends the training in every process before any weight takes it up."""
         loss = super().compute_loss(model, inputs, *args, **options)
-        value = loss[0] if isinstance(loss, tuple) else loss
-        if not torch.isfinite(value):
-            self._stop(f"the loss is {float(value)}")
+        value = (loss[0] if isinstance(loss, tuple) else loss).detach().reshape(1)
+        values = self.accelerator.gather(value) if self.args.world_size > 1 else value
+        if not bool(torch.isfinite(values).all()):
+            self._stop(f"the loss is {float(values[~torch.isfinite(values)][0])}")
         return loss
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
@@ -147,21 +192,26 @@ class JudgeTrainer(Trainer):
         )
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Grade the validation sample: correlation with its interval, and the share of readable verdicts."""
+        """Grade the validation sample: correlation with its interval, and the share of readable verdicts.
+
+        Every process grades a part of it, and all of them have the figures of the whole.
+        """
         if self.grade is None:
             return {}
         network: Any = self.model
         network.eval()
+        runs = [self.grade(self.args.process_index, self.args.world_size)]
+        if self.args.world_size > 1:
+            runs = gather_object(runs)
+        known = [run[["score", "gold", "group"]] for run in runs if run is not None]
+        metrics = graded(pd.concat(known, ignore_index=True))
+        network.train()
         if self.accelerator.is_main_process:
-            metrics = graded(self.grade())
             self.run_log.write({"step": self.state.global_step, **metrics})
             worth = merit(metrics)
             if worth > self._best():
                 save_weights(self.unwrapped, self.keep, {"merit": repr(worth), "step": str(self.state.global_step)})
-        else:
-            metrics = {}
         self.accelerator.wait_for_everyone()
-        network.train()
         found = {f"eval_{name}": float(value) for name, value in metrics.items()}
         self.log(found)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
@@ -201,7 +251,7 @@ class JudgeTrainer(Trainer):
             said: dict[str, Any] = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
             seen = self.state.global_step * self.recipe.batch_size
             counts = {"examples": seen, "epoch": seen / len(self.train_dataset)}  # type: ignore[arg-type]
-            self.run_log.write({"step": self.state.global_step, **counts, **said, "skipped": self.collator.skipped})
+            self.run_log.write({"step": self.state.global_step, **counts, **said, "skipped": len(self.left_out)})
 
 
 def graded(run: Any) -> dict[str, float]:
@@ -226,14 +276,23 @@ def merit(metrics: Mapping[str, float]) -> float:
     return -1.0 + metrics["parsed"] if math.isnan(pearson) else pearson * metrics["parsed"]
 
 
+def plain_name(name: str) -> str:
+    """A weight's name without what FSDP adds to it; its shards are flat and don't tell a matrix either."""
+    return name.replace("_fsdp_wrapped_module.", "")
+
+
 def save_weights(
     network: nn.Module, file: Path, said: dict[str, str], state: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Write the weights that train as safetensors, aside first and then renamed."""
-    names = [name for name, weight in network.named_parameters() if weight.requires_grad]
+    """Write the weights that train as safetensors, aside first and then renamed.
+
+    Args:
+        state: all weights, where those of `network` are spread over processes.
+    """
+    names = [plain_name(name) for name, weight in network.named_parameters() if weight.requires_grad]
     if state is None:
         state = dict(network.named_parameters())
-    wanted = {name: state[name].detach().contiguous().cpu() for name in names if name in state}
+    wanted = {name: state[name].detach().contiguous().cpu() for name in names}
     aside = file.with_suffix(".part")
     save_file(wanted, aside, metadata=said)
     aside.replace(file)

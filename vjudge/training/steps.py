@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from transformers import TrainerCallback, TrainingArguments
 from vjudge.training import adapters as parts
 from vjudge.training.adapters import Lora
 from vjudge.training.recipes import Recipe
+
+PATIENCE = 6 * 3600  # seconds a process waits for the others, such as for one that grades more or writes 13B weights
 
 
 def arguments_of(
@@ -75,6 +78,7 @@ def arguments_of(
             remove_unused_columns=False,
             disable_tqdm=True,
             report_to=list(report_to) or "none",
+            ddp_timeout=PATIENCE,
             ddp_find_unused_parameters="tower" not in recipe.freeze and lora is None,
             accelerator_config={"even_batches": True, "split_batches": False},
         )
@@ -82,6 +86,45 @@ def arguments_of(
         raise ValueError(f"fine-tuning needs accelerate: {parts.EXTRA}") from error
     arguments._n_gpu = min(1, arguments.n_gpu)  # one process, one device: more take a launcher
     return arguments
+
+
+def check_spread(*, validated: bool, adapted: bool) -> None:
+    """Refuse what can't be done while no process holds all weights: under FSDP and DeepSpeed's ZeRO-3.
+
+    Raises:
+        ValueError: before any work, with what to do instead.
+    """
+    fsdp = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+    zero = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true" and _zero_stage() == 3
+    if not (fsdp or zero):
+        return
+    name = "FSDP" if fsdp else "ZeRO-3"
+    if validated:
+        raise ValueError(
+            f"validation= can't be graded while {name} spreads the weights over processes: leave it out and grade the"
+            " finished judge (load_judge(out / 'judge').grade(...)), or train under DDP or ZeRO-2, which grade"
+        )
+    if adapted:
+        raise ValueError(
+            f"lora= is not trained or stored soundly while {name} spreads the weights (the base's precision and the"
+            " adapters' differ): train adapters under DDP (launch/ddp.yaml), by quantization='4bit' where the base"
+            " does not fit one device"
+        )
+
+
+def _zero_stage() -> int:
+    """DeepSpeed's stage, as accelerate's launcher passes it on: by itself, or in DeepSpeed's own file."""
+    file = os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "")
+    if file and Path(file).is_file():
+        return int(json.loads(Path(file).read_text(encoding="utf-8")).get("zero_optimization", {}).get("stage", 0))
+    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))  # 2 is accelerate's own default
+
+
+class LastLog(TrainerCallback):
+    """The last step stands in the log, whatever its number."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_log |= state.global_step >= state.max_steps
 
 
 class Bar(TrainerCallback):

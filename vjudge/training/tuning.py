@@ -29,7 +29,7 @@ from vjudge.training.examples import Coder, Examples
 from vjudge.training.network import Network
 from vjudge.training.recipes import Recipe, recipe_of
 from vjudge.training.running import BEST, LOG, JudgeTrainer, RunLog, last_checkpoint, load_weights
-from vjudge.training.steps import Bar, arguments_of
+from vjudge.training.steps import Bar, LastLog, arguments_of, check_spread
 
 MANIFEST = "manifest.json"
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -104,7 +104,8 @@ def fine_tune(
         report_to: "tensorboard" or "wandb", in addition to the log.
         on_log: called with every entry of the log, such as `live_curve()`.
         progress: whether to show a bar.
-        attention, trust_remote_code: as for `load_judge`.
+        attention: as for `load_judge`; "auto" takes "eager" on a CPU, which trains faster there at usual lengths.
+        trust_remote_code: as for `load_judge`.
         callbacks: transformers' own.
         changes: fields of `Recipe`, such as lr=1e-5, steps=200 or freeze=["tower", "projector"].
 
@@ -122,6 +123,9 @@ def fine_tune(
     out = Path(out).expanduser()
     placed, kind = _placed(device, precision, quantization, adapted)
     _check_options(allow=allow, keep=keep, rows_at_once=rows_at_once, log_every=log_every, workers=workers)
+    check_spread(validated=validation is not None, adapted=adapted is not None)
+    if shape == "description" and validation is not None:
+        raise ValueError("validation: a description has no verdict that could be graded; leave validation out")
     rows = rows_of(items)
     judge, wording = _judge(base, rows, template, placed, kind, quantization, adapted, attention, trust_remote_code)
     model = judge.engine.model  # type: ignore[attr-defined]
@@ -145,9 +149,9 @@ def fine_tune(
     }
     coder = Coder(model, wording, shape=shape, max_length=chosen.max_length)
     examples = Examples(rows, coder)
-    balance = _survey(items, rows, examples, wording, validation, allow, shape, seed)
-    manifest["collection"] = data.fingerprint(rows)
-    main = arguments.process_index == 0
+    balance = _survey(items, examples, wording, validation, allow, shape, seed)
+    manifest["collection"] = data.fingerprint(items)
+    main, state = arguments.process_index == 0, arguments.distributed_state
     done = _resume(out, manifest, main)
     if done:
         return out / "judge"
@@ -161,30 +165,31 @@ def fine_tune(
     last = last_checkpoint(out / "checkpoints")
     if main:
         log.rewind(int(last.name.rpartition("-")[2]) if last else -1)
+    state.wait_for_everyone()  # the log is as it was, and no checkpoint is written before all have looked for one
     trainer = JudgeTrainer(
         Network(model, states=states, frozen=not tower_trains),
         examples=examples,
-        collator=Collator(
-            coder, states=states, padding=padding, max_bad=max_bad_images, name=lambda index: str(_id(rows[index]))
-        ),
+        collator=Collator(coder, states=states, padding=padding, name=lambda index: str(_id(rows[index]))),
         recipe=chosen,
         arguments=arguments,
         log=log,
         grade=None if validation is None else _grader(judge, validation, wording, shape, examples),
         keep=out / BEST,
-        callbacks=[*callbacks, *([Bar()] if progress and main else [])],
+        max_bad=max_bad_images,
+        left_out=log.left_out(),
+        callbacks=[*callbacks, LastLog(), *([Bar()] if progress and main else [])],
     )
-    if main and validation is not None and last is None:
+    if validation is not None and last is None:
         trainer.evaluate()  # where it starts from
-    result = trainer.train(resume_from_checkpoint=str(last) if last else None)
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
     spread = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if spread else None
     if main:
         if validation is not None and keep == "best" and (out / BEST).is_file():
             load_weights(trainer.unwrapped, out / BEST)
         model.model.eval()
-        facts: dict[str, Any] = {"loss": result.training_loss, "steps": trainer.state.global_step, **balance}
-        facts |= {"rows": len(rows), "skipped": trainer.collator.skipped, "base": str(base), "shape": shape}
+        facts: dict[str, Any] = {"loss": log.mean_loss(), "steps": trainer.state.global_step, **balance}
+        facts |= {"rows": len(rows), "skipped": len(trainer.left_out), "base": str(base), "shape": shape}
         written = card(out, recipe=chosen, lora=adapted, wording=wording, facts=facts, entries=log.entries())
         merged = quantization is None if merge is None else merge
         _save(judge, model, adapters, out / "judge", wording, merged, written, weights, base)
@@ -242,6 +247,7 @@ def _judge(
     """The base as a judge, and the wording for such rows."""
     # In full training weights and their changes need float32's grid; under adapters the base is only read.
     dtype = kind if lora is not None else "float32"
+    attention = "eager" if attention == "auto" and device == "cpu" else attention
     options: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "attention": attention}
     judge = load_judge(base, template=template, trust_remote_code=trust_remote_code, **options)
     if not len(rows):
@@ -257,7 +263,6 @@ def _judge(
 
 def _survey(
     items: Any,
-    rows: Sequence[Any],
     examples: Examples,
     wording: Template,
     validation: Any,
@@ -265,16 +270,19 @@ def _survey(
     shape: str,
     seed: int,
 ) -> dict[str, float]:
-    """Look at the whole collection before anything is computed; everything that is wrong is said at once."""
+    """Look at the whole collection before anything is computed; everything that is wrong is said at once.
+
+    As `items`, which are read many at a time, not as the rows of `examples`, which are read one by one.
+    """
     try:
-        data.validate(rows, needs=wording.needs)
+        data.validate(items, needs=() if shape == "description" else wording.needs)
         problems: list[data.Problem] = []
     except data.CollectionError as error:
         if not error.problems:
             raise
         problems = list(error.problems)
     known = {(problem.index, problem.field.partition("[")[0]) for problem in problems}
-    for index, row, why in examples.survey(rows_with_index(rows)):
+    for index, row, why in examples.survey(rows_with_index(items)):
         field, _, rest = why.partition(": ")
         if (index, field) not in known and not (field == "images" and problems and (index, "images") in known):
             what, _, remedy = rest.rpartition("; ")
@@ -282,10 +290,10 @@ def _survey(
     if problems:
         problems.sort(key=lambda problem: problem.index)
         n_bad = len({problem.index for problem in problems})
-        raise data.CollectionError(f"{n_bad} of {len(rows)} rows can't be trained on:", problems)
-    found = check_balance(rows, allow=allow, seed=seed)
+        raise data.CollectionError(f"{n_bad} of {len(examples)} rows can't be trained on:", problems)
+    found = check_balance(items, allow=allow, seed=seed)
     if validation is not None:
-        found["shared"] = float(check_leakage(rows, rows_of(validation), allow=allow))
+        found["shared"] = float(check_leakage(items, rows_of(validation), allow=allow))
     return found
 
 
@@ -311,7 +319,9 @@ def _resume(out: Path, manifest: dict[str, Any], main: bool) -> bool:
     return False
 
 
-def _grader(judge: Judge, validation: Any, wording: Template, shape: str, examples: Examples) -> Callable[[], Any]:
+def _grader(
+    judge: Judge, validation: Any, wording: Template, shape: str, examples: Examples
+) -> Callable[[int, int], Any]:
     """Grade the validation sample as the judge will be used; a score without feedback before it in score mode.
 
     An answer may be a quarter longer than the longest that was trained on: a base that never ends would take minutes.
@@ -321,10 +331,16 @@ def _grader(judge: Judge, validation: Any, wording: Template, shape: str, exampl
     mode = "feedback" if shape == "feedback" else "score"
     longest = max(whole - asked for whole, asked in zip(examples.lengths, examples.n_prompt, strict=True))
 
-    def grade() -> Any:
+    rows = rows_of(validation)
+
+    def grade(part: int, parts: int) -> Any:
+        first, after = len(rows) * part // parts, len(rows) * (part + 1) // parts  # neighbours share images
+        if first == after:
+            return None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that verdicts can't be read is what `parsed` says
-            return judge.grade(validation, mode=mode, max_new_tokens=longest + longest // 4 + 8, progress=False)
+            mine = validation if parts == 1 else [rows[index] for index in range(first, after)]
+            return judge.grade(mine, mode=mode, max_new_tokens=longest + longest // 4 + 8, progress=False)
 
     return grade
 
