@@ -300,11 +300,13 @@ def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp
     step = int(np.random.default_rng().integers(1, 9))
     with pytest.raises(KeyboardInterrupt):
         fine_tune(random_judge, rows, out=tmp_path / "cut", callbacks=[Kill(step)], **options)
-    resumed = fine_tune(random_judge, rows, out=tmp_path / "cut", **options)
+    seen: list[dict[str, Any]] = []
+    resumed = fine_tune(random_judge, rows, out=tmp_path / "cut", on_log=seen.append, **options)
     expected = weights_of(whole)
     for name, weight in weights_of(resumed).items():
         assert torch.equal(weight, expected[name]), (step, name)
     assert json.dumps(entries_of(tmp_path / "cut")) == json.dumps(entries_of(tmp_path / "whole")), step
+    assert [entry["step"] for entry in seen] == [entry["step"] for entry in entries_of(tmp_path / "cut")]
     with pytest.raises(ValueError, match=r"holds another training \(recipe was"):
         fine_tune(random_judge, rows, out=tmp_path / "cut", **options | {"lr": 1e-4})
     assert fine_tune(random_judge, rows, out=tmp_path / "cut", **options) == resumed, "done is done"

@@ -36,7 +36,7 @@ class RunLog:
 
     Args:
         path: its file.
-        on_log: called with every entry.
+        on_log: called with every entry, of a training that goes on first with those that it goes on from.
     """
 
     def __init__(self, path: Path, on_log: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -49,6 +49,9 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(text, encoding="utf-8")
         self.began = time.monotonic() - max((entry["seconds"] for entry in entries), default=0.0)
+        if self.on_log is not None:
+            for entry in entries:
+                self.on_log(entry)
 
     def entries(self) -> list[dict[str, Any]]:
         """All entries so far."""
