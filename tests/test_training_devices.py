@@ -1,6 +1,6 @@
 """Fine-tuning by a file and in several processes: the same training as in one, and what stops one stops all.
 
-Run as a script under `torchrun`, this file is one of the two processes of the tests below.
+Run as a script by accelerate's launcher, this file is one of the two processes of the tests below.
 """
 
 from __future__ import annotations
@@ -161,10 +161,12 @@ def spread_on_cpu() -> None:
 
 
 def launch(*arguments: str | Path, with_accelerate: bool = False) -> None:
-    """Two processes on this machine's CPU, over gloo."""
+    """Two processes on this machine's CPU, over gloo; by accelerate's launcher with the configuration given for DDP."""
     how = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     if with_accelerate:
-        how = ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_cpu_threads_per_process", "1"]
+        file = Path(vj.__file__).parent / "training/launch/ddp.yaml"
+        how = ["accelerate.commands.launch", "--config_file", str(file), "--num_processes", "2"]
+        how += ["--mixed_precision", "no", "--main_process_port", "0"]
     root = Path(vj.__file__).parents[1]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -214,7 +216,7 @@ def two(random_judge, tmp_path_factory) -> Path:
         Image.new("RGB", (30, 30), (number, 0, 0)).save(folder / f"held-{number}.png")
         row |= {"images": [f"held-{number}.png"], "instruction": "Another?"}
     (folder / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held_out))
-    launch(Path(__file__), random_judge, folder)
+    launch(Path(__file__), random_judge, folder, with_accelerate=True)
     return folder
 
 
