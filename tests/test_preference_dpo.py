@@ -155,3 +155,38 @@ def test_free_answers_lose_for_what_is_missing_repeated_or_off_the_question() ->
     assert truth.true_score(question, "")["score"] == 1
     with pytest.raises(ValueError, match="names no scene"):
         truth.true_score({**question, "group": "photo"}, "")
+
+
+def test_the_policy_for_scenes_answers_in_claims_and_imperfectly() -> None:
+    from vjudge.preference import tiny
+
+    facts = json.loads((tiny.FOLDER / "training.json").read_text("utf-8"))
+    made = {"steps": tiny.STEPS, "wrong": list(tiny.WRONG), "stops_early": tiny.STOPS_EARLY, "repeats": tiny.REPEATS}
+    assert facts == {"seed": 0, **made}
+    asked = preference.scene_questions("validation", limit=40)
+    answers = preference.load_policy(tiny.FOLDER).respond(asked, temperature=1.0, max_new_tokens=90, progress=False)
+    scored = preference.score_answers(asked, answers)
+    assert scored["true_unreadable"].mean() < 0.5 and scored["true_claims"].mean() > 3
+    assert 1.7 < scored["true_score"].mean() < 3 and scored["true_score"].max() > 3
+
+
+def test_such_a_policy_is_made_and_continued(tmp_path: Path) -> None:
+    from vjudge.preference import tiny
+
+    for steps in (1, 1):  # the second call finds nothing left to do
+        tiny.main(["--out", str(tmp_path), "--steps", str(steps)])
+    assert models.weights_fingerprint(tmp_path / "policy") != models.weights_fingerprint(TINY)
+    tower = [
+        {name: weight for name, weight in models.load(folder).model.named_parameters() if "vision_tower" in name}
+        for folder in (TINY, tmp_path / "policy")
+    ]
+    assert all(torch.allclose(weight, tower[1][name].float(), atol=1e-2) for name, weight in tower[0].items())
+    assert json.loads((tmp_path / "policy/training.json").read_text("utf-8"))["steps"] == 1
+
+
+def test_the_chosen_responses_own_likelihood_can_be_held(pairs: Any, tmp_path: Path) -> None:
+    plain, held = (train(TINY, pairs, tmp_path / str(w), DpoSettings(**FAST, epochs=2, sft=w)) for w in (0.0, 2.0))
+    ends = [preference.log_of(record)["rewards/chosen"].iloc[-1] for record in (plain, held)]
+    assert ends[1] > ends[0] and preference.log_of(held)["loss"].iloc[0] > 0.7
+    with pytest.raises(ValueError, match="sft at least 0"):
+        DpoSettings(sft=-1.0)

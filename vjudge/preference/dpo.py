@@ -59,6 +59,8 @@ class DpoSettings:
         gradient_checkpointing: less memory for more computation.
         checkpoint_every: steps between checkpoints that an interrupted round goes on from; None for none.
         loss: TRL's `loss_type`; "sigmoid" is DPO's.
+        sft: weight of the plain cross-entropy on the chosen response beside it. Above 0 it keeps the chosen responses'
+            own likelihood from falling with the rejected ones', as DPO lets it; LLaVA-NeXT's gamma, published as 0.
         seed: of the order of pairs and of adapters.
 
     Source: LLaVA-Critic (arXiv 2410.02712), preference learning; LLaVA-VL/LLaVA-NeXT scripts/train/dpo_ov7b.sh.
@@ -79,12 +81,13 @@ class DpoSettings:
     gradient_checkpointing: bool = False
     checkpoint_every: int | None = None
     loss: str = "sigmoid"
+    sft: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         faults = []
-        if not self.beta > 0 or not self.learning_rate > 0:
-            faults.append("beta and learning_rate must be above 0")
+        if not self.beta > 0 or not self.learning_rate > 0 or not self.sft >= 0:
+            faults.append("beta and learning_rate must be above 0, and sft at least 0")
         if not 0 <= self.warmup < 1:
             faults.append("warmup is a share of the steps, from 0 to below 1")
         if self.epochs < 1 or self.microbatch < 1 or self.batch_size % self.microbatch:
@@ -223,7 +226,8 @@ def _arguments(kind: Any, held: Any, n_pairs: int, work: Path, settings: DpoSett
     return kind(
         output_dir=str(work / CHECKPOINTS),
         beta=settings.beta,
-        loss_type=[settings.loss],
+        loss_type=[settings.loss, *["sft"] * bool(settings.sft)],
+        loss_weights=[1.0, settings.sft] if settings.sft else None,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=round(settings.warmup * n_steps),

@@ -1,5 +1,7 @@
 """A small policy for Scenes, made from the embedded judge: `python -m vjudge.preference.tiny --out OUT`.
 
+What that made stands in `FOLDER`, for `load_policy`.
+
 It starts from the judge's weights, which know pictures, and learns to answer Scenes' instructions from answers of mixed
 quality: claims are wrong at known rates, some answers stop early, some repeat themselves. So it is imperfect on
 purpose, in ways that a judge can tell, and in two ways that a judge may overlook.
@@ -30,6 +32,7 @@ WORDING = {"shape": 3, "count": 2, "colour": 2, "size": 2, "position": 0, "prese
 WRONG = (0.35, 0.3, 0.2, 0.1, 0.05)  # share of answers with none to four wrong claims
 STOPS_EARLY, REPEATS = 0.1, 0.1  # share of answers that make fewer than four claims, or one claim twice
 STEPS = 1_000
+FOLDER = Path(models.__file__).parents[1] / "assets" / "policy"
 
 
 class Answers:
