@@ -628,6 +628,23 @@ def test_training_takes_what_was_built(faultless):
         assert target == made["output"] and made["instruction"] in prompt.text
 
 
+def test_a_judge_trains_on_the_exported_folder(faultless, tmp_path):
+    """Two steps from the embedded judge, on the folder in the published columns as a user would load it."""
+    pytest.importorskip("torch")
+    from vjudge import models
+    from vjudge.training import fine_tune
+
+    folder = faultless.export(tmp_path / "published", columns="published", name="Built", license="apache-2.0")
+    items = vj.load_collection(folder)
+    options = {"steps": 2, "batch_size": 5, "device": "cpu", "log_every": 1, "progress": False}
+    made = fine_tune("tiny", items.select(range(10)), out=tmp_path / "judge", **options)
+    losses = [json.loads(line)["loss"] for line in (made.parent / "training_log.jsonl").read_text().splitlines()]
+    assert len(losses) == 2 and np.isfinite(losses).all()
+    assert models.weights_fingerprint(made) != models.weights_fingerprint(models.locate("tiny"))
+    (verdict,) = vj.load_judge(made).grade(items.select([0]), progress=False).to_dict("records")
+    assert verdict["raw"]
+
+
 def test_the_notebook_runs(tmp_path):
     """Small: the sanity cell holds all the same."""
     import papermill
