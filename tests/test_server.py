@@ -826,7 +826,7 @@ def test_certificates_are_checked(rows: Any, tmp_path: Path) -> None:
 def test_nothing_listens(rows: Any) -> None:
     with ChatServer(judge) as server:
         pass
-    with pytest.raises(ServerError, match="ConnectError, also after 1 repetitions"):
+    with pytest.raises(ServerError, match="ConnectError, in each of 2 attempts"):
         ask(server, retries=1).grade(rows[:2], progress=False)
 
 

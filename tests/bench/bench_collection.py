@@ -11,12 +11,12 @@ from PIL import Image
 ROWS = 150_000  # Perception-Collection's
 SCRIPT = """
 import resource, sys
-from time import perf_counter
+from time import process_time
 import vjudge, datasets, pandas, torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-start = perf_counter()
+start = process_time()
 items = vjudge.load_collection(sys.argv[1])
-took = perf_counter() - start
+took = process_time() - start
 first = items[0]
 print(len(items), took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
@@ -44,7 +44,10 @@ def test_a_large_collection(report, size, tmp_path, monkeypatch):
         assert found == part
         peaks[part] = peak / 1024
     mib = file.stat().st_size / (1 << 20)
-    report.add(f"load_collection of {rows:,} rows ({mib:.0f} MiB of JSON lines)", f"{rows / took:,.0f} rows a second")
+    report.add(
+        f"load_collection of {rows:,} rows ({mib:.0f} MiB of JSON lines)",
+        f"{rows / took:,.0f} rows a second of processor time",
+    )
     report.add("load_collection: memory at its highest", f"{peaks[rows]:.0f} MiB more than before")
     grown = peaks[rows] - peaks[rows // 10]
     report.add(

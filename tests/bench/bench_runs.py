@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import resource
-import threading
-from time import perf_counter, thread_time
+from time import perf_counter, process_time
 
 import pytest
 import torch
@@ -45,65 +44,49 @@ def test_the_record_costs_little(judge, report, size, tmp_path, monkeypatch):
 
 
 class Turns:
-    """An engine for two gradings, each in a thread of its own: one computes at a time, and they change places at every
-    batch, so that whatever slows the machine slows both. `shares` says how many verdicts each is to have given by then.
+    """An engine in whose run another grading takes turns: whatever slows the machine slows both.
+
+    Args:
+        engine: of the judge.
+        every: verdicts of the run between two turns of the other.
+        other: does the other's grading.
     """
 
-    def __init__(self, engine, shares):
-        self.engine, self.shares = engine, shares
-        self.one = threading.Condition()
-        self.given, self.over, self.seconds = dict.fromkeys(shares, 0), set(), dict.fromkeys(shares, 0.0)
+    def __init__(self, engine, every, other):
+        self.engine, self.every, self.other = engine, every, other
+        self.given, self.turns, self.seconds, self.inside = 0, 0, 0.0, False
 
     def __getattr__(self, name):
         return getattr(self.engine, name)
 
     def score(self, *rows, **options):
-        """What the engine answers, batch by batch, each when it is its turn."""
-        me = threading.current_thread().name
+        """What the engine answers, batch by batch."""
         for answers in self.engine.score(*rows, **options):
             yield answers
-            self.given[me] += len(answers)
-            self.one.notify_all()
-            self.one.wait_for(lambda: self.over or self._part(me) <= min(map(self._part, self.shares)))
-
-    def grade(self, judge, part, times):
-        """Seconds of this thread's processor time, the whole of `grade` included."""
-        me = threading.current_thread().name
-        with self.one:
-            start = thread_time()
-            try:
-                for _ in range(times):
-                    judge.grade(part, mode="score", progress=False)
-            finally:
-                self.seconds[me] = thread_time() - start
-                self.over.add(me)
-                self.one.notify_all()
-
-    def _part(self, name):
-        return self.given[name] / self.shares[name]
+            self.given += 0 if self.inside else len(answers)
+            while not self.inside and self.turns < self.given // self.every:
+                self.inside, start = True, process_time()
+                self.other()
+                self.seconds += process_time() - start
+                self.inside, self.turns = False, self.turns + 1
 
 
 def test_cost_grows_linearly(judge, report, size, monkeypatch):
-    """Score passes, which cost least and so show any other cost most."""
-    many, times = int(10_000 * min(1.0, size)), 4
+    """Score passes, which cost least and so show any other cost most; batches of one size, found or not."""
+    many = int(10_000 * min(1.0, size))
     items = vj.load_collection("scenes", split="test", limit=many)
     few = items.select(range(many // 10))
-    judge.grade(few, mode="score", progress=False)
+    options = {"mode": "score", "batch_size": judge.engine.max_rows, "progress": False}
+    judge.grade(few, **options)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # the highest so far
-    turns = Turns(judge.engine, {"many": many, "few": times * len(few)})
+    turns = Turns(judge.engine, many // 4, lambda: judge.grade(few, **options))
     monkeypatch.setattr(judge, "engine", turns)
-    threads = [
-        threading.Thread(target=turns.grade, args=(judge, part, n), name=name)
-        for name, part, n in (("many", items, 1), ("few", few, times))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert turns.given == turns.shares
+    start = process_time()
+    judge.grade(items, **options)
+    whole = process_time() - start - turns.seconds
+    assert (turns.given, turns.turns) == (many, 4)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
-    a_verdict = {name: turns.seconds[name] / turns.given[name] for name in turns.given}
-    ratio = a_verdict["many"] / a_verdict["few"]
+    ratio = (whole / many) / (turns.seconds / turns.turns / len(few))
     report.add(f"a verdict among {many:,} against one among {len(few):,}", f"{ratio:.2f} times the time", "0.9 to 1.1")
     report.add(
         f"memory: {many:,} items against {len(few):,}", f"{grown:.0f} MiB more, {1024 * grown / many:.1f} KiB an item"
