@@ -22,9 +22,13 @@ from transformers import TrainerCallback
 
 import vjudge as vj
 from vjudge.data import CollectionError
+from vjudge.judge import load_judge
 from vjudge.training import fine_tune
 from vjudge.training.__main__ import collection as collection_of
 from vjudge.training.__main__ import read_config
+from vjudge.training.batching import Collator, States
+from vjudge.training.examples import Coder
+from vjudge.training.network import Network
 from vjudge.training.running import save_weights
 
 BROKEN = 5  # the row whose image is cut off in the middle
@@ -289,6 +293,26 @@ def test_what_spread_weights_cannot_do_is_refused_with_another_way(how, random_j
     with pytest.raises(ValueError, match=f"{how[:6]}.*train adapters under DDP"):
         fine_tune(random_judge, rows, out=tmp_path / "out", lora=True, **SMALL | QUIET)
     assert not (tmp_path / "out").exists()
+
+
+def test_images_that_rows_share_are_encoded_once_a_batch(random_judge, tmp_path):
+    """And a row that is left out takes none of them along."""
+    judge = load_judge(random_judge, template="prometheus-vision", device="cpu")
+    model, states = judge.engine.model, States(1 << 20)
+    coder = Coder(model, judge.template)
+    rows = [vj.tasks.Rows(vj.load_collection(collection(tmp_path, broken=True)))[n] for n in range(7)]
+    rows[BROKEN]["images"] = [rows[0]["images"][0], rows[BROKEN]["images"][0]]  # a sound one, then the broken one
+    shown = [rows[BROKEN], rows[0], rows[1], rows[0]]
+    batch = Collator(coder, states=states)([coder(row, index) for index, row in enumerate(shown)])
+    assert [problem.index for problem in batch.pop("faults")] == [0]
+    assert ["tiles" in picture for picture in batch["pictures"]] == [True, True, False]
+    with torch.no_grad():
+        together = float(Network(model, frozen=True, states=states)(**batch)["loss"])
+        again = Collator(coder)([coder(row) for row in shown[1:]])
+        assert states.encoded == 2
+        for picture, copied in zip(again["pictures"], (0, 1, 0), strict=True):  # each by itself
+            picture |= {"key": str(id(picture)), "tiles": again["pictures"][copied]["tiles"]}
+        assert float(Network(model)(**again)["loss"]) == together
 
 
 # Configurations

@@ -71,16 +71,20 @@ class Collator:
 
         Returns:
             input_ids, attention_mask, position_ids and labels (rows, tokens), and pictures: for each image in order its
-            size, mode, key, and its tiles or the tower's states of them. Where rows were left out also faults, for the
-            trainer to take out and count: batches may be made ahead, by workers, and in several processes.
+            size, mode and key, and at its first place in the batch its tiles or the tower's states of them. Where rows
+            were left out also faults, for the trainer to take out and count: batches may be made ahead, by workers, and
+            in several processes.
         """
         rows, pictures, faults = [], [], []
+        known: dict[str, dict[str, Any]] = {}
         for example in examples:
+            seen = dict(known)  # what a row that is left out showed first is not in the batch
             try:
-                shown = [self._picture(source, len(example.images)) for source in example.images]
+                shown = [self._picture(source, len(example.images), seen) for source in example.images]
             except (ValueError, OSError) as error:
                 faults.append(self._fault(example, str(error)))
                 continue
+            known = seen
             rows.append((example.ids, example.labels))
             pictures += shown
         if not rows:  # every row failed: a batch without loss
@@ -104,17 +108,20 @@ class Collator:
         }
         return batch | ({"faults": faults} if faults else {})
 
-    def _picture(self, source: Any, n_images: int) -> dict[str, Any]:
+    def _picture(self, source: Any, n_images: int, known: dict[str, dict[str, Any]]) -> dict[str, Any]:
         vision = self.coder.vision
         assert vision is not None
         mode = self.coder.mode(n_images)
         key = f"{mode}:{image_key(source)}"
+        if key in known:
+            return known[key]
         states = self.states.get(key) if self.states is not None else None
-        if states is not None and not self.coder.model.tiled:
-            return {"key": key, "mode": mode, "size": (1, 1), "states": states}
-        image = open_image(source)
-        vision.check(image.size, mode)
-        found: dict[str, Any] = {"key": key, "mode": mode, "size": image.size}
+        found: dict[str, Any] = {"key": key, "mode": mode, "size": (1, 1)}
+        if states is None or self.coder.model.tiled:
+            image = open_image(source)
+            vision.check(image.size, mode)
+            found["size"] = image.size
+        known[key] = dict(found)
         return found | ({"tiles": vision.tiles([image], mode)[0]} if states is None else {"states": states})
 
     def _fault(self, example: Example, why: str) -> Problem:

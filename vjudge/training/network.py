@@ -94,7 +94,11 @@ class Network(nn.Module):
         places = ids == self.image_token_id
         inputs: torch.Tensor = words(ids.masked_fill(places, 0))
         if pictures:
-            features = torch.cat([self._features(picture, inputs.device) for picture in pictures])
+            seen: dict[str, torch.Tensor] = {}  # rows of a batch share images
+            for picture in pictures:
+                if picture["key"] not in seen:
+                    seen[picture["key"]] = self._features(picture, inputs.device)
+            features = torch.cat([seen[picture["key"]] for picture in pictures])
             inputs = inputs.masked_scatter(places.unsqueeze(-1), features.to(inputs))
         return inputs
 
@@ -102,6 +106,8 @@ class Network(nn.Module):
         """One image through tower and projector; alone, so that its bits don't depend on its company."""
         assert self.vision is not None
         states = picture.get("states")
+        if states is None and self.states is not None:
+            states = self.states.get(picture["key"])  # batches are made ahead: it may have been kept since
         if states is None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
                 states = self.vision.encode(picture["tiles"])
