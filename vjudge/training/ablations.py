@@ -158,6 +158,7 @@ def ablate(
     names: Sequence[str] | None = None,
     template: str | Template | None = None,
     n_rows: int | None = None,
+    max_new_tokens: int = 1_024,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -176,6 +177,7 @@ def ablate(
         names: out of `ABLATIONS`; None is all of them. The full recipe is always among them.
         template: the wording; None takes the base's own.
         n_rows: how many rows a training sees; None is a fifth of the collection.
+        max_new_tokens: of an answer in the test; a judge that never learned to end writes so many.
         confidence, n_resamples, seed: of the intervals; `seed` is that of drawing and of training, too.
         progress: whether to show bars.
         options: further arguments of `fine_tune`, such as recipe, steps or lora.
@@ -197,7 +199,8 @@ def ablate(
     pool = canonical(items).shuffle(seed=seed)
     held = canonical(test)
     wording = TEMPLATES[template] if isinstance(template, str) else template or load_judge(base, device="cpu").template
-    start = Trial(pool, held, wording, n_rows or max(1, len(pool) // 5), options)
+    grading = {"max_new_tokens": max_new_tokens}
+    start = Trial(pool, held, wording, n_rows or max(1, len(pool) // 5), options, grading)
     trials = {name: ABLATIONS[name](start) for name in asked}  # all of them first: what can't be done is said at once
     runs, trained = {}, {}
     for name, trial in trials.items():
@@ -261,6 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names=options.only,
         n_rows=options.rows,
         seed=options.seed,
+        max_new_tokens=80,
         recipe="scenes",
         steps=options.steps,
     )
