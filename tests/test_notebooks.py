@@ -15,9 +15,27 @@ from IPython.core.inputtransformer2 import TransformerManager
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 EMBEDDED_JUDGE = FOLDER.parent / "vjudge/assets/tiny/model.safetensors"
-SMALL = {"LIMIT": 30, "N_RESAMPLES": 200, "BATTERY": 10, "SIMULATIONS": 20, "PHOTO_LIMIT": 15}
+SMALL = {
+    "LIMIT": 30,
+    "N_RESAMPLES": 200,
+    "BATTERY": 10,
+    "SIMULATIONS": 20,
+    "PHOTO_LIMIT": 15,
+    "STEPS": 3,
+    "TEST": 20,
+    "WATCH": 20,
+    "HELD_OUT": 20,
+    "ROUNDS": 1,
+}
 """Parameters that make a notebook light; those that a notebook has are set."""
-RUN = ("01_inspect_data", "03_correlation", "04_length_bias", "05_review_feedback")
+RUN = (
+    "01_inspect_data",
+    "02_fine_tune",
+    "03_correlation",
+    "04_length_bias",
+    "05_review_feedback",
+    "06_preference_learning",
+)
 BADGE = "https://colab.research.google.com/github/vjudge/vjudge/blob/main/notebooks/{}.ipynb"
 VOLATILE = {"papermill", "execution", "widgets", "collapsed", "scrolled"}
 
