@@ -104,8 +104,7 @@ def fine_tune(
         report_to: "tensorboard" or "wandb", in addition to the log.
         on_log: called with every entry of the log, such as `live_curve()`.
         progress: whether to show a bar.
-        attention: as for `load_judge`; "auto" takes "eager" on a CPU, which trains faster there at usual lengths.
-        trust_remote_code: as for `load_judge`.
+        attention, trust_remote_code: as for `load_judge`.
         callbacks: transformers' own.
         changes: fields of `Recipe`, such as lr=1e-5, steps=200 or freeze=["tower", "projector"].
 
@@ -247,7 +246,6 @@ def _judge(
     """The base as a judge, and the wording for such rows."""
     # In full training weights and their changes need float32's grid; under adapters the base is only read.
     dtype = kind if lora is not None else "float32"
-    attention = "eager" if attention == "auto" and device == "cpu" else attention
     options: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "attention": attention}
     judge = load_judge(base, template=template, trust_remote_code=trust_remote_code, **options)
     if not len(rows):
