@@ -103,7 +103,7 @@ def test_options_that_cannot_be_served(random_judge: Path, options: Any, message
 
 @pytest.mark.parametrize("name", ["large", "./nowhere", "a/b/c", "/no/such/folder", "two words/x"])
 def test_unknown_name_says_what_exists(name: str) -> None:
-    with pytest.raises(ValueError, match=r"no judge .* one of 'tiny', nor a folder, nor a hub id"):
+    with pytest.raises(ValueError, match=r"no judge .* one of 'tiny', 'tiny-base', nor a folder, nor a hub id"):
         models.locate(name)
 
 
