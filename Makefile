@@ -101,7 +101,7 @@ validity: setup  ## prove probes and tests on simulated judges: figures/validity
 ablations: setup  ## train a judge for each ablation of the recipe: figures/ablations.csv, an hour on one core
 	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.ablations --out outputs/ablations --save figures
 
-bench: setup  ## speed and memory in one table of ratios, ten minutes (VJUDGE_BENCH=3: on thrice the items)
+bench: setup  ## speed and memory in one table of ratios, an hour of processor time (VJUDGE_BENCH=0.2: on a fifth of the items)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s
 
 lab: setup  ## open the notebooks in JupyterLab
