@@ -11,7 +11,7 @@ from vjudge.checkpoints.hub import HubError, fetch
 from vjudge.checkpoints.shards import has_weights, read_json
 from vjudge.models.architectures import SUPPORTED, Architecture, architecture_of
 
-EMBEDDED = {name: ("assets", name) for name in ("tiny", "tiny-base")}  # what the package ships, as folders inside it
+EMBEDDED = ("tiny", "tiny-base")  # what the package ships, as folders of its assets
 
 
 def judge_names() -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def locate(name_or_path: str | Path, *, revision: str | None = None, trust_remot
     """
     name = str(name_or_path)
     if name in EMBEDDED:
-        folder = Path(str(resources.files("vjudge").joinpath(*EMBEDDED[name])))
+        folder = Path(str(resources.files("vjudge").joinpath("assets", name)))
         if not (folder / "config.json").is_file():
             raise ValueError(
                 f"judge {name!r}: its files are missing from this installation ({folder}); reinstall vjudge"

@@ -64,9 +64,6 @@ def write_base(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it can't be read is what the card says
         asked = load_judge(folder, template="prometheus-vision").grade(items, max_new_tokens=80, progress=False)
-    entries = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
-    ends = {entry["stage"]: entry["seconds"] for entry in entries}
-    stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in ends.items())
     measured = "\n".join(f"| {what} | {share:.1%} | {n:,} |" for what, (share, n) in seen.items())
     (folder / "README.md").write_text(
         f"""---
@@ -87,7 +84,7 @@ a rubric or a whole answer of a judge. Notebook 02 makes a judge of it.
 
 {", ".join(f"{name}: {value}" for name, value in facts.items())}.
 
-Stages, and seconds since the start when each ended: {stages}. The log is `{LOG}`.
+Stages, and seconds since the start when each ended: {_ends(folder)}. The log is `{LOG}`.
 First it completes statements about a picture with what is seen there and whether the statement is right; some are
 drilled without a picture. Then it finds what a response claims, and where. The statements are worded as in feedback and
 end in a count and a score, without any prompt around them: so it knows how such a text goes on, and not what it is the
@@ -118,9 +115,6 @@ def write(folder: Path, *, command: str, facts: dict[str, Any]) -> None:
         facts: seed, steps, versions and the like, as they were.
     """
     measured = evaluate(folder)
-    entries = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
-    ends = {entry["stage"]: entry["seconds"] for entry in entries}
-    stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in ends.items())
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     text, vision = config["text_config"], config["vision_config"]
     size = (folder / "model.safetensors").stat().st_size / 1e6
@@ -157,7 +151,7 @@ From nothing, on pictures of the train split, by `vjudge.training.tiny`:
 
 {", ".join(f"{name}: {value}" for name, value in facts.items())}.
 
-Stages, and seconds since the start when each ended: {stages}.
+Stages, and seconds since the start when each ended: {_ends(folder)}.
 The log is `{LOG}`. First the vision tower alone names what each patch shows and counts its like; then it is frozen, and
 projector and decoder learn to check statements about a picture; then to find what a response claims, and where; then to
 judge, with the loss on feedback and score alone.
@@ -176,3 +170,10 @@ Answers with a readable verdict: {measured.attrs["parsed"]:.1%}. Score exactly r
 forced score shows what the feedback is worth: this judge counts errors while it writes them down.
 """
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _ends(folder: Path) -> str:
+    """Each stage with the seconds at which it ended, from the log."""
+    entries = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
+    ends = {entry["stage"]: entry["seconds"] for entry in entries}
+    return ", ".join(f"{name} {seconds:.0f}" for name, seconds in ends.items())
