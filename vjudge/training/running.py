@@ -78,7 +78,27 @@ class RunLog:
             self.on_log(entry)
 
 
-class JudgeTrainer(Trainer):
+class OwnNames:
+    """For a transformers `Trainer`: checkpoints of the weights that train, under the network's own names."""
+
+    accelerator: Any
+    model: Any
+    args: Any
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Weights that train; the others are the base's."""
+        if self.args.should_save:
+            folder = Path(output_dir or str(self.args.output_dir))
+            folder.mkdir(parents=True, exist_ok=True)
+            network = self.accelerator.unwrap_model(self.model)
+            save_weights(network, folder / "model.safetensors", {"format": "pt"}, state_dict)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        if load_result.unexpected_keys:
+            raise ValueError(f"the checkpoint is of another model: it has {load_result.unexpected_keys[:3]}")
+
+
+class JudgeTrainer(OwnNames, Trainer):
     """transformers' Trainer for a `Network`.
 
     Args:
@@ -235,17 +255,6 @@ class JudgeTrainer(Trainer):
         """The network without what spreads it over devices."""
         inner: Network = self.accelerator.unwrap_model(self.model)
         return inner
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """Weights that train; the others are the base's."""
-        if self.args.should_save:
-            folder = Path(output_dir or str(self.args.output_dir))
-            folder.mkdir(parents=True, exist_ok=True)
-            save_weights(self.unwrapped, folder / "model.safetensors", {"format": "pt"}, state_dict)
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        if load_result.unexpected_keys:
-            raise ValueError(f"the checkpoint is of another model: it has {load_result.unexpected_keys[:3]}")
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """To transformers' own trackers, and to the log file."""
