@@ -113,6 +113,65 @@ def image_size(source: Any) -> tuple[int, int]:
         raise ImageError(f"{_name(source)} is damaged ({_reason(error)}); replace the file") from error
 
 
+class Picture:
+    """One image of a call: known by its content, and opened when it is wanted.
+
+    Attributes:
+        key: equal for equal files; of a source without a file, for equal pixels.
+        size: (width, height) in pixels, as `open_image` gives it.
+
+    Raises:
+        ImageError: as `image_size`.
+    """
+
+    def __init__(self, source: Any, *, keep: bool = False) -> None:
+        self.source = source
+        data = _file_bytes(source)
+        self._held = data if keep else None
+        if data is None:
+            image = open_image(source)
+            self.key, self.size = f"pixels:{fingerprint(image)}", image.size
+        else:
+            self.key, self.size = f"file:{hashlib.sha256(data).hexdigest()}", image_size(data)
+        self.n_bytes = len(self._held or b"")
+
+    def open(self) -> Image.Image:
+        """The image as `open_image` gives it.
+
+        Raises:
+            ImageError: as `open_image`; also a file that has changed since it was first read.
+        """
+        return open_image(self.source if self._held is None else self._held)
+
+
+class Pictures:
+    """The images of a call, each distinct source read once: `pictures(source)` gives its `Picture`.
+
+    Args:
+        keep_bytes: the most bytes of files to hold in memory; what does not fit is read a second time to be opened.
+    """
+
+    def __init__(self, *, keep_bytes: int = 1 << 28) -> None:
+        self._room = keep_bytes
+        self._known: dict[Any, Picture] = {}
+
+    def __call__(self, source: Any) -> Picture:
+        """The picture of a source; errors as in `Picture`."""
+        if isinstance(source, Picture):
+            return source
+        name = _identity(source)
+        if name not in self._known:
+            picture = Picture(source, keep=self._room > 0)
+            self._room -= picture.n_bytes
+            self._known[name] = picture
+        return self._known[name]
+
+
+def picture(source: Any) -> Picture:
+    """The `Picture` of any source that `open_image` opens; a picture is itself."""
+    return source if isinstance(source, Picture) else Picture(source)
+
+
 def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
     """A copy for display, at most `size` pixels on its longer side and never enlarged."""
     small = image.copy()
@@ -252,6 +311,30 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
         f"an array of {array.dtype} values from {array.min()} to {array.max()} has no certain scale; "
         "use uint8, uint16, or floats between 0 and 1"
     )
+
+
+def _file_bytes(source: Any) -> bytes | None:
+    """The bytes of the file behind a source; None for a source without one."""
+    if isinstance(source, Mapping):
+        return _file_bytes(source.get("path") if source.get("bytes") is None else source["bytes"])
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source)
+    if isinstance(source, str) and source.startswith("data:"):
+        return image_bytes(source)
+    if isinstance(source, (str, os.PathLike)) and Path(source).is_file():
+        return Path(source).read_bytes()
+    return None
+
+
+def _identity(source: Any) -> Any:
+    """What tells sources apart within a call, without reading them."""
+    if isinstance(source, Mapping):
+        return _identity(source.get("path") if source.get("bytes") is None else source["bytes"])
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return hashlib.sha256(source).digest()
+    return id(source)
 
 
 def _name(source: Any) -> str:

@@ -1,6 +1,5 @@
 """Prompts in; texts, token counts and score probabilities out.
 
-answer.py     what every engine gives back
 engine.py     Engine, the interface of all of them
 sharing.py    which rows of a call share an image
 
@@ -47,9 +46,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vjudge.engines.answer import Answer
     from vjudge.engines.encoding import Encoder, Scale
-    from vjudge.engines.engine import Engine
+    from vjudge.engines.engine import Answer, Ask, Engine
     from vjudge.engines.features import ImageFeatures
     from vjudge.engines.forward import Forward
     from vjudge.engines.local import TorchEngine
@@ -60,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "Ask",
     "Encoder",
     "Engine",
     "Forward",
@@ -74,7 +73,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "answer",
+    "Answer": "engine",
+    "Ask": "engine",
     "Encoder": "encoding",
     "Engine": "engine",
     "Forward": "forward",

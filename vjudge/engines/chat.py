@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from vjudge.engines.answer import Answer
+from vjudge.engines.engine import Answer
 from vjudge.engines.transport import Unanswered, Usage
 from vjudge.images import data_uri, open_image
 from vjudge.prompts import IMAGE, Prompt

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from vjudge.engines.answer import Answer
 from vjudge.engines.encoding import Encoder, Scale
+from vjudge.engines.engine import Answer
 
 
 @dataclass(frozen=True)

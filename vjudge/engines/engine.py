@@ -1,16 +1,169 @@
-"""Engine: the one interface between a judge and whatever runs its model."""
+"""Engine: the one interface between a judge and whatever runs its model, and what goes through it.
+
+A call is one `Ask`; a prompt comes back as one `Answer`. What an engine computed on this machine is its `Work`.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tqdm.auto import tqdm
 
-from vjudge.engines.answer import Answer
 from vjudge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How a call decodes, and where its verdicts are read.
+
+    Args:
+        mode: "feedback" writes an answer; "score" reads the distribution over the scores right after prompts that end
+            in the marker, and writes nothing.
+        marker: the text before every verdict; "" where answers have no single place for one.
+        scales: one a prompt: score -> what the judge writes after the marker, such as {1: " 1", 2: " 2"}; empty where
+            no distribution is wanted. () for none at all. Prompts of one rubric share one mapping.
+        seeds: one a prompt, at least 0, which alone decides the row's draws as far as the engine can promise it; ()
+            uses the prompt's position.
+        max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
+        temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
+        top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
+        repetition_penalty: above 0; a logit of a token that the prompt or the answer holds already is divided by it
+            where positive, else multiplied; 1 for none. LLaVA's families count the answer's tokens alone where this
+            machine runs them, because their published code generates from embeddings.
+        batch_size: prompts at once, or "auto" for the engine's own choice.
+    """
+
+    mode: str = "feedback"
+    marker: str = ""
+    scales: Sequence[Mapping[int, str]] = ()
+    seeds: Sequence[int] = ()
+    max_new_tokens: int = 1024
+    temperature: float = 0.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    batch_size: int | str = "auto"
+
+    @property
+    def scores(self) -> bool:
+        """Whether nothing is written: a score pass."""
+        return self.mode == "score"
+
+    def scale(self, row: int) -> Mapping[int, str]:
+        """What a prompt's scores are written as; empty where no distribution is wanted."""
+        return self.scales[row] if self.scales else {}
+
+    def seed(self, row: int) -> int:
+        """The seed of a prompt's draws."""
+        return self.seeds[row] if self.seeds else row
+
+    def check(self) -> list[str]:
+        """What is unsound about these options, each with its remedy; empty for sound ones."""
+        drawing = (self.temperature, self.top_p, self.repetition_penalty)
+        sound = {
+            f'mode={self.mode!r}: use "feedback" or "score"': self.mode in ("feedback", "score"),
+            f"temperature={self.temperature!r}: use 0 for greedy decoding, or a number above 0": _number(
+                self.temperature
+            )
+            and self.temperature >= 0,
+            f"top_p={self.top_p!r}: use a number in (0, 1]": _number(self.top_p) and 0 < self.top_p <= 1,
+            f"repetition_penalty={self.repetition_penalty!r}: use 1 for none, or a number above 0": _number(
+                self.repetition_penalty
+            )
+            and self.repetition_penalty > 0,
+            f'batch_size={self.batch_size!r}: use "auto" or a whole number from 1': self.batch_size == "auto"
+            or whole(self.batch_size, 1),
+            f"max_new_tokens={self.max_new_tokens!r}: use a whole number from 1": whole(self.max_new_tokens, 1),
+            'mode="score" draws nothing: leave temperature, top_p and repetition_penalty out': not self.scores
+            or drawing == (0, 1, 1),
+        }
+        return [fault for fault, fine in sound.items() if not fine]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the engine made of one prompt.
+
+    Args:
+        index: the prompt's position in the call.
+        text: the generated text without the end-of-sequence token; empty in a score pass.
+        n_prompt_tokens: positions the prompt took, image tokens included.
+        n_new_tokens: tokens generated, the end-of-sequence token included.
+        score_logprobs: for each score of the prompt's scale, the natural log of the probability of its text in the
+            whole vocabulary, at the step that wrote the verdict (temperature 1, no truncation); None where no verdict
+            was written, or one token can't carry the scores.
+        stopped: whether the model ended the text itself, rather than a limit.
+        seconds: the row's share of its batch's wall time.
+        failure: None, or why there is no answer.
+        transient: whether the failure was the transport's, so that asking again may bring an answer.
+    """
+
+    index: int
+    text: str = ""
+    n_prompt_tokens: int = 0
+    n_new_tokens: int = 0
+    score_logprobs: dict[int, float] | None = None
+    stopped: bool = False
+    seconds: float = 0.0
+    failure: str | None = None
+    transient: bool = False
+
+
+@dataclass
+class Work:
+    """What a call computed on this machine; a run's table keeps it in `attrs["work"]`.
+
+    Args:
+        prompt_tokens: of all prompts, image tokens included.
+        computed_tokens: of them computed, each shared one once.
+        new_tokens: of answers.
+        images: encoded.
+        at_once: the most answers in one pass.
+        threads: torch's threads while it computed, on a CPU; 0 elsewhere.
+        image_seconds, prompt_seconds, answer_seconds: of wall time; images' preparation included.
+        notes: what a reader of the figures should know, such as why rows shared no prefixes.
+    """
+
+    prompt_tokens: int = 0
+    computed_tokens: int = 0
+    new_tokens: int = 0
+    images: int = 0
+    at_once: int = 0
+    threads: int = 0
+    image_seconds: float = 0.0
+    prompt_seconds: float = 0.0
+    answer_seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all passes."""
+        return self.image_seconds + self.prompt_seconds + self.answer_seconds
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One line of a plan: what a call is going to take.
+
+    Args:
+        name: such as "prompt tokens".
+        value: a number; NaN where it is not known, and then `note` says why.
+        unit: such as "GiB" or "seconds"; "" for a count.
+        note: how it is known, or why it is not.
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.value) and not self.note:
+            raise ValueError(f"{self.name}: a quantity that is not known says why")
 
 
 class Engine(ABC):
@@ -22,42 +175,24 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
-    # Given before a call that continues a run: the batch size that the run chose (`Work.batch_found`). With it the call
-    # repeats the bits of an unbroken one. It holds for one call.
-    batch_found: float | None = None
+    work: Any = None  # of the last call; None where it computes elsewhere
+    batch_found: float | None = None  # bridge
 
-    @abstractmethod
-    def generate(
+    def answer(
         self,
         prompts: Sequence[Prompt],
         images: Sequence[Sequence[Any]],
-        *,
-        score_texts: Mapping[int, str],
-        marker: str,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seeds: Sequence[int] | None = None,
-        batch_size: int | str = "auto",
+        ask: Ask,
         wanted: Container[int] | None = None,
     ) -> Iterator[list[Answer]]:
-        """Generate a text for every prompt, and the distribution over the scores where it writes its verdict.
+        """Answer every prompt.
 
         Args:
-            prompts: one a row; the same prompt may stand several times (samples).
-            images: for each prompt what `open_image` opens, one for each IMAGE part; indexed only when needed.
-            score_texts: score -> what follows the marker, such as {1: " 1", ..., 5: " 5"}.
-            marker: the text before every verdict.
-            max_new_tokens: the most tokens a row may generate, at least 1; the model's context bounds it too.
-            temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
-            top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
-            repetition_penalty: above 0; a logit of a token that the prompt or the answer holds already is divided by it
-                where positive, else multiplied; 1 for none. LLaVA's families count the answer's tokens alone where this
-                machine runs them, because their published code generates from embeddings.
-            seeds: one a row, at least 0, which alone decides the row's draws as far as the engine can promise it. None
-                uses the row's position.
-            batch_size: rows at once, or "auto" for the engine's own choice.
+            prompts: one a row; the same prompt may stand several times (samples). Those of a score pass end in the
+                marker.
+            images: for each prompt what `vjudge.images.picture` takes, one for each IMAGE part; indexed only when
+                needed.
+            ask: how.
             wanted: rows to answer; None for all. The rest are at most computed as company of wanted rows, so that a
                 continued run computes what an unbroken one does.
 
@@ -65,24 +200,48 @@ class Engine(ABC):
             An iterator over answers in batches, as they are finished.
 
         Raises:
-            ValueError: the scores can't be told apart by one token.
+            ValueError: options or a scale that this engine can't serve.
         """
+        texts: dict[int, str] = {}  # bridge, until every engine has `answer` of its own
+        for row in range(len(prompts)):
+            texts |= ask.scale(row)
+        plain: dict[str, Any] = {"score_texts": texts, "marker": ask.marker, "batch_size": ask.batch_size}
+        if ask.scores:
+            return self.score(prompts, images, wanted=wanted, **plain)
+        decoding = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
+        if ask.repetition_penalty != 1:
+            decoding["repetition_penalty"] = ask.repetition_penalty
+        return self.generate(prompts, images, wanted=wanted, seeds=ask.seeds or None, **decoding, **plain)
 
-    @abstractmethod
-    def score(
+    def generate(  # bridge
         self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
+        prompts: Any,
+        images: Any,
         *,
-        score_texts: Mapping[int, str],
+        score_texts: Any,
         marker: str,
-        batch_size: int | str = "auto",
-        wanted: Container[int] | None = None,
+        seeds: Any = None,
+        wanted: Any = None,
+        **how: Any,
     ) -> Iterator[list[Answer]]:
-        """Read the distribution over the scores right after prompts that end in the marker.
+        ask = Ask("feedback", marker, [score_texts] * len(prompts), list(seeds or ()), **how)
+        return self.answer(prompts, images, ask, wanted)
 
-        Arguments, returns and errors as in `generate`; texts are empty, unless the engine says otherwise.
+    def score(self, prompts: Any, images: Any, *, score_texts: Any, marker: str, **how: Any) -> Any:  # bridge
+        wanted = how.pop("wanted", None)
+        return self.answer(prompts, images, Ask("score", marker, [score_texts] * len(prompts), **how), wanted)
+
+    def plan(
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
+    ) -> list[Quantity]:
+        """What `answer` would take, without running it.
+
+        Args:
+            seconds: how long to measure on a part of the work where that costs nothing but time; 0 for not at all.
+
+        Other arguments as in `answer`.
         """
+        raise NotImplementedError
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -101,3 +260,7 @@ def say(line: str) -> None:
 def whole(value: Any, least: int) -> bool:
     """Whether an option is a whole number, `least` or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

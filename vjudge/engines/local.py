@@ -24,11 +24,10 @@ import torch
 import transformers
 
 from vjudge.engines import trial
-from vjudge.engines.answer import Answer
 from vjudge.engines.budget import bytes_per_token, memory_budget
 from vjudge.engines.decoding import Decoding, Job, Row, Writer
 from vjudge.engines.encoding import Encoder
-from vjudge.engines.engine import Engine
+from vjudge.engines.engine import Answer, Engine
 from vjudge.engines.features import ImageFeatures
 from vjudge.engines.forward import Forward, complete, forward
 from vjudge.engines.pace import LONG, SIZES, Pace

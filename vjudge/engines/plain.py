@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from vjudge.engines.answer import Answer
 from vjudge.engines.cache import growing_cache
 from vjudge.engines.decoding import Job, Writer
+from vjudge.engines.engine import Answer
 from vjudge.engines.forward import embed
 from vjudge.models import VisionLanguageModel
 

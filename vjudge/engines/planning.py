@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vjudge.engines.answer import Answer
 from vjudge.engines.attention import ROOM
 from vjudge.engines.decoding import Job
+from vjudge.engines.engine import Answer
 from vjudge.engines.forward import check_length
 from vjudge.engines.prefixes import Leaf, in_order
 from vjudge.engines.sharing import blocks

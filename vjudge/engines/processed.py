@@ -21,9 +21,9 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from vjudge.engines.answer import Answer
 from vjudge.engines.decoding import Decoding, Job, Writer
 from vjudge.engines.encoding import Scale
+from vjudge.engines.engine import Answer
 from vjudge.engines.forward import Forward, check_answer, check_length
 from vjudge.engines.local import TorchEngine
 from vjudge.engines.pictures import ProcessedImages

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from vjudge import families
-from vjudge.engines.answer import Answer
-from vjudge.engines.engine import Engine, say, whole
+from vjudge.engines.engine import Answer, Engine, say, whole
 from vjudge.engines.sharing import blocks, image_groups, image_key
 from vjudge.images import ImageError
 from vjudge.prompts import Prompt, Template

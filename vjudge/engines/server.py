@@ -24,10 +24,9 @@ from urllib.parse import urlsplit
 
 from PIL import Image
 
-from vjudge.engines.answer import Answer
 from vjudge.engines.background import Background, as_finished
 from vjudge.engines.chat import CHOICES, Call, Reader, bare, clashes, messages, read_tokens, restriction
-from vjudge.engines.engine import Engine, say, whole
+from vjudge.engines.engine import Answer, Engine, say, whole
 from vjudge.engines.transport import Client, Rejected, ServerError, Unanswered, Usage, check_url, read_key
 from vjudge.prompts import IMAGE, Prompt
 

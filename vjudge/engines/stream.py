@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from vjudge.engines.answer import Answer
 from vjudge.engines.attention import Buffers, Prefill, Segment, Step, sharing
 from vjudge.engines.decoding import Row, Writer
+from vjudge.engines.engine import Answer
 from vjudge.engines.forward import embed
 from vjudge.engines.pace import Pace
 from vjudge.engines.prefixes import Leaf, Prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from vjudge.engines.answer import Answer
+from vjudge.engines.engine import Answer
 
 
 @dataclass
