@@ -22,7 +22,7 @@ from vjudge.builder.overlap import Near
 from vjudge.builder.prompts import STAGES, given_of
 from vjudge.data.summary import rouge_l
 from vjudge.engines import transport
-from vjudge.parse import parse
+from vjudge.prompts.parse import parse
 from vjudge.records import Item
 from vjudge.runs import RunError
 

@@ -16,11 +16,11 @@ from chatmodels import CHATS, make_chat, make_novel, make_onevision
 from conftest import make_rows
 from PIL import Image
 
-from vjudge import families, prompts
+from vjudge import prompts
 from vjudge.engines import ProcessorEngine, TorchEngine
 from vjudge.judge import Judge, load_judge
 from vjudge.models.processors import load_processor
-from vjudge.prompts import Control, Prompt
+from vjudge.prompts import Control, Prompt, families
 from vjudge.records import Item
 
 ASKED: dict[str, Any] = {"score_texts": {n: f" {n}" for n in range(1, 6)}, "marker": "[RESULT]"}

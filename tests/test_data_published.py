@@ -22,8 +22,7 @@ from vjudge.data.adapters import ADAPTERS, by_columns, by_id, critic
 from vjudge.engines import Answer
 from vjudge.judge import Judge
 from vjudge.preference.policy import Policy
-from vjudge.prompts import TEMPLATES
-from vjudge.prompts.conversations import VICUNA_V1
+from vjudge.prompts import TEMPLATES, VICUNA_V1
 from vjudge.records import Item, Pair, Rubric
 from vjudge.runs import Run, RunError
 

@@ -19,7 +19,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_records_prompts_and_parsing_know_no_torch() -> None:
-    code = "import sys; from vjudge import data, metrics, parse, prompts, records, runs; print('torch' in sys.modules)"
+    code = "import sys; from vjudge import data, metrics, prompts, records, runs; print('torch' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"
 

@@ -13,9 +13,10 @@ import transformers
 from chatmodels import TEXTS, make_text
 from conftest import make_rows
 
-from vjudge import families, models
+from vjudge import models
 from vjudge.engines import ProcessorEngine, TorchEngine
 from vjudge.judge import Judge, load_judge
+from vjudge.prompts import families
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*batched plainly")
 

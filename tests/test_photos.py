@@ -74,7 +74,7 @@ def test_feedback_and_score_make_a_target_that_parses_back(items):
     rubric = vj.records.Rubric(row["criteria"], tuple(row["descriptions"]))
     item = Item(row["id"], (), row["instruction"], row["response"], rubric, row["reference_answer"])
     written = prompts.target(row["feedback"], int(row["gold"]))
-    verdict = vj.parse.parse(written, scores=item.rubric.scores)
+    verdict = vj.prompts.parse.parse(written, scores=item.rubric.scores)
     assert (verdict.score, verdict.failure) == (row["gold"], None)
 
 

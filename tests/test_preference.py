@@ -18,7 +18,7 @@ from vjudge.data import CollectionError, load_collection
 from vjudge.engines import Answer
 from vjudge.preference import best, candidates, hacking, rewards
 from vjudge.preference.policy import Policy
-from vjudge.prompts.conversations import VICUNA_V1
+from vjudge.prompts import VICUNA_V1
 from vjudge.records import Rubric
 from vjudge.runs import RunError
 from vjudge.simulate import Planted, SimulatedJudge

@@ -60,7 +60,7 @@ def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: 
 
 
 def test_a_response_ends_with_the_token_that_ends_a_turn(pairs: Any) -> None:
-    from vjudge.prompts.conversations import Conversation
+    from vjudge.prompts import Conversation
 
     policy = preference.load_policy(TINY)
     model = policy.engine.model  # type: ignore[attr-defined]

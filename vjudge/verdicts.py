@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vjudge.parse import parse
+from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def record(answer: Answer, *, scores: Sequence[int], format: str | None, choices
     Args:
         answer: from an engine.
         scores: the rubric's scale.
-        format: how the judge writes its verdict, see `vjudge.parse`; None for a score pass, whose score is the mode of
-            the distribution (the lowest of equals).
+        format: how the judge writes its verdict, see `vjudge.prompts.parse`; None for a score pass, whose score is
+            the mode of the distribution (the lowest of equals).
         choices: whether two responses were compared; `scores` is then (0, 1), the first and the second.
 
     Returns:

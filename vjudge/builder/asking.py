@@ -20,8 +20,7 @@ from vjudge.builder.checks import Fault, read_object
 from vjudge.builder.plan import Plan
 from vjudge.builder.prompts import SYSTEM, Stage
 from vjudge.engines import Answer, Engine
-from vjudge.prompts import Conversation, Prompt
-from vjudge.prompts.conversations import Chat, Messages
+from vjudge.prompts import Chat, Conversation, Messages, Prompt
 from vjudge.runs import Run
 
 KEYS = ("call", "try", "ask")

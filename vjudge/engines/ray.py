@@ -23,11 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vjudge import families
 from vjudge.engines.engine import Answer, Engine, say, whole
 from vjudge.engines.sharing import blocks, image_groups, image_key
 from vjudge.images import ImageError
-from vjudge.prompts import Prompt, Template
+from vjudge.prompts import Prompt, Template, families
 
 AHEAD = 2  # blocks a worker has at once, so that it never waits for the caller
 

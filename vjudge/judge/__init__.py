@@ -11,10 +11,9 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from vjudge import families
-from vjudge.families import Family
 from vjudge.judge.judge import MAX_NEW_TOKENS, Judge
-from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template
+from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template, families
+from vjudge.prompts.families import Family
 
 __all__ = ["MAX_NEW_TOKENS", "Judge", "load_judge"]
 
@@ -51,7 +50,7 @@ def load_judge(
         dtype: "auto" takes bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU.
         quantization: None, "8bit" or "4bit"; needs CUDA and bitsandbytes.
         template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`; None takes the family's own
-            (`vjudge.families`), for a judge of no known family our own, "chat". One that compares two responses
+            (`vjudge.prompts.families`), for a judge of no known family our own, "chat". One that compares two responses
             replaces the family's wording for pairs, any other the one for single responses.
         engine: "torch", "server", "vllm" or "ray"; "auto" takes the server for "openai:MODEL", else torch. vLLM runs in
             this process and has its own ways for a device; Ray loads the judge in `workers=` processes.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vjudge import comparisons, data, prompts, verdicts
-from vjudge.families import Family
-from vjudge.parse import FORMATS
 from vjudge.prompts import Template
+from vjudge.prompts.families import Family
+from vjudge.prompts.parse import FORMATS
 from vjudge.records import Item, Pair
 from vjudge.tasks import Images, Task, check_options, collect, make_task, rows_of, work_of
 

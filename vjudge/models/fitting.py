@@ -14,11 +14,11 @@ from vjudge import checkpoints
 from vjudge.checkpoints.kinds import decoder_of
 from vjudge.checkpoints.layout import TEXT_SETTINGS
 from vjudge.checkpoints.shards import read_json
-from vjudge.families import FAMILIES
 from vjudge.models.finding import EMBEDDED, locate
 from vjudge.models.memory import CONTEXT, GIB, Machine, Need, need
 from vjudge.models.placement import Placement
 from vjudge.models.sizes import PUBLISHED, TOWERS, assemble
+from vjudge.prompts.families import FAMILIES
 
 if TYPE_CHECKING:
     import pandas as pd

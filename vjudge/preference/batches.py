@@ -18,7 +18,7 @@ from vjudge.engines.processed import KINDS_OF_TOKEN, TEXT_INPUTS
 from vjudge.engines.vision import vision_of
 from vjudge.images import open_image
 from vjudge.models import VisionLanguageModel
-from vjudge.prompts.conversations import Conversation
+from vjudge.prompts import Conversation
 
 
 class PairBatches:

@@ -24,8 +24,7 @@ from tqdm.auto import tqdm
 import vjudge
 from vjudge import data
 from vjudge.data import CollectionError, Problem
-from vjudge.prompts import Prompt
-from vjudge.prompts.conversations import Conversation
+from vjudge.prompts import Conversation, Prompt
 from vjudge.records import is_missing
 from vjudge.runs import Run
 from vjudge.tasks import Images, check_options, rows_of, seed_of

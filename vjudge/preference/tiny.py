@@ -22,7 +22,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from vjudge import models
-from vjudge.prompts.conversations import VICUNA_V1
+from vjudge.prompts import VICUNA_V1
 from vjudge.scenes import collection, language, world
 from vjudge.training.tiny.lessons import IGNORED, Lessons
 from vjudge.training.tiny.loop import LOG, Stage, train

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjudge.data.adapters.adapter import Adapter, BadRow, Row, images, rest
-from vjudge.parse import parse
+from vjudge.prompts.parse import parse
 from vjudge.records import Verdict
 
 PARTS = ("pointwise", "pairwise")

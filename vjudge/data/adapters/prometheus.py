@@ -8,8 +8,8 @@ from typing import Any
 
 from vjudge.data.adapters.adapter import Adapter, BadRow, Row, images, rest
 from vjudge.data.schema import plain
-from vjudge.parse import parse
 from vjudge.prompts import TEMPLATES
+from vjudge.prompts.parse import parse
 from vjudge.records import Item, Rubric, as_score, is_missing
 
 ALIASES: dict[str, tuple[str, ...]] = {

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vjudge.parse import FORMATS, parse, vote
 from vjudge.prompts import TEMPLATES, target
+from vjudge.prompts.parse import FORMATS, parse, vote
 from vjudge.records import CHOICES, Verdict
 
 SCALE = (1, 2, 3, 4, 5)

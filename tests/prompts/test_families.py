@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from vjudge import families, load_judge, prompts
-from vjudge.families import FAMILIES, find, register
+from vjudge import load_judge, prompts
 from vjudge.judge import Judge
-from vjudge.prompts import TEMPLATES
+from vjudge.prompts import TEMPLATES, families
+from vjudge.prompts.families import FAMILIES, find, register
 
 
 @pytest.fixture(autouse=True)
@@ -161,10 +161,6 @@ def test_a_servers_judge_is_known_by_its_models_name(monkeypatch: pytest.MonkeyP
     assert judge.render(rows[0]).startswith("<image>Given an image and a corresponding question")
     judge = load_judge("openai:gpt-4o", base_url="http://127.0.0.1:9/v1")
     assert (judge.template.name, judge.pairs and judge.pairs.name, judge.family) == ("chat", "chat-relative", None)
-
-
-def test_the_module_shows_its_own_example() -> None:
-    assert "families.register(" in (families.__doc__ or "") and "prompts.Template(" in (families.__doc__ or "")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 A family of one's own takes five lines, before `load_judge`:
 
-    from vjudge import families, prompts
+    from vjudge.prompts import VICUNA_V1, Template, families
 
     body = "Q: {instruction}\\nA: {response}\\n{criteria}\\n{levels}\\nGive feedback, then [RESULT] and a score."
-    mine = prompts.Template("mine", "my paper", prompts.VICUNA_V1, body)
+    mine = Template("mine", "my paper", VICUNA_V1, body)
     families.register("mine", ids=["me/my-judge-7b"], template=mine)
     judge = vjudge.load_judge("me/my-judge-7b")     # or a folder of that name
 
@@ -21,7 +21,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vjudge.prompts import TEMPLATES, Template
+from vjudge.prompts.parse import FORMATS
+from vjudge.prompts.template import Template
+from vjudge.prompts.wordings import TEMPLATES
 
 RECORD = "judge.json"  # in a checkpoint's folder: the wording it was fine-tuned on
 
@@ -95,8 +97,6 @@ def register(
         ValueError: the name or an id is taken; `template` compares two responses, or `pairs` does not; an unknown
             template or answer format.
     """
-    from vjudge.parse import FORMATS
-
     single, double = _template(template), _template(pairs) if pairs is not None else None
     taken = {id.lower(): family.name for family in FAMILIES.values() for id in family.ids if family.name != name}
     faults = []
