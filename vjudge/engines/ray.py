@@ -7,14 +7,15 @@ so that the caller records them as they come.
 What a worker's death costs is left to Ray: it restarts the actor, which loads the judge again, and repeats the blocks
 that were unfinished. A block has one result, so nothing is lost and nothing comes twice.
 
-The blocks follow from all prompts of the call, not from the ones still wanted. A continued run therefore computes the
-same blocks as an unbroken one. Other blocks may differ in the last bits of a probability, as other batches do.
+The blocks follow from all prompts of the call, not from those that a continued run still wants. It therefore computes
+the same blocks as an unbroken one; others may differ in the last bits of a probability, as other batches do.
 
 The README's section "On a cluster" has a script for Slurm.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -23,9 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vjudge.engines.engine import Answer, Engine, say, whole
-from vjudge.engines.sharing import blocks, image_groups, image_key
-from vjudge.images import ImageError
+from vjudge.engines.engine import Answer, Ask, Engine, Quantity, say, whole
+from vjudge.images import Picture, Pictures
 from vjudge.prompts import Prompt, Template, families
 
 AHEAD = 2  # blocks a worker has at once, so that it never waits for the caller
@@ -79,162 +79,150 @@ class RayEngine(Engine):
         init: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        sound = {
-            f"workers={workers!r}: use a whole number from 1": workers is None or whole(workers, 1),
-            f"rows_per_block={rows_per_block!r}: use a whole number from 1": rows_per_block is None
-            or whole(rows_per_block, 1),
-            f"attempts={attempts!r}: use a whole number from 1": whole(attempts, 1),
-            f"cpus={cpus!r}: use a number from 0": cpus >= 0,
-            f"gpus={gpus!r}: use a number from 0": gpus is None or gpus >= 0,
-            f'worker_engine={worker_engine!r}: use "auto", "torch" or "vllm"': worker_engine
-            in ("auto", "torch", "vllm"),
-        }
-        if faults := [fault for fault, fine in sound.items() if not fine]:
+        counts = {"workers": workers, "rows_per_block": rows_per_block, "attempts": attempts}
+        faults = [
+            f"{name}={value!r}: use a whole number from 1"
+            for name, value in counts.items()
+            if not (whole(value, 1) or (value is None and name != "attempts"))
+        ]
+        shares = {"cpus": cpus, "gpus": gpus or 0}
+        faults += [f"{name}={value!r}: use a number from 0" for name, value in shares.items() if not value >= 0]
+        if worker_engine not in ("auto", "torch", "vllm"):
+            faults.append(f'worker_engine={worker_engine!r}: use "auto", "torch" or "vllm"')
+        if faults:
             raise ValueError("; ".join(faults))
-        self.ray = _ray(init or {})
-        there = self.ray.cluster_resources()
-        gpus = min(1.0, there.get("GPU", 0)) if gpus is None else gpus
-        count = int(there.get("GPU", 0) // gpus) if workers is None and gpus else workers
-        if count is None:
+        self.ray = _connected(init or {})
+        room = self.ray.cluster_resources()
+        gpus = min(1.0, room.get("GPU", 0)) if gpus is None else gpus
+        if workers is None and not gpus:
             raise ValueError("this Ray cluster has no GPU: say how many workers= are to share its CPUs")
-        fit = min(
-            [int(there.get(kind, 0) // each) for kind, each in (("CPU", cpus), ("GPU", gpus)) if each], default=count
-        )
-        if not fit or not count:
+        fit = [int(room.get(kind, 0) // share) for kind, share in (("CPU", cpus), ("GPU", gpus)) if share]
+        count = workers or fit[-1]  # a worker for each GPU
+        if not min(fit, default=1):
             raise ValueError(
-                f"this Ray cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, and a worker"
+                f"this Ray cluster has {room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs, and a worker"
                 f" takes cpus={cpus:g} and gpus={gpus:g}: give less, or a larger cluster"
             )
-        if fit < count:
-            say(f"Ray has room for {fit} of {count} workers now; the others start when it has more")
+        if min(fit, default=count) < count:
+            say(f"Ray has room for {min(fit)} of {count} workers now; the others start when it has more")
         self.rows_per_block = rows_per_block or (1024 if worker_engine == "vllm" else 256 if gpus else 64)
         self.judge, self.restarts = str(judge), 0
+        self.processes: dict[int, int] = {}
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(_Worker).options(
             num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=attempts - 1
         )
+        own = [dict(vars(family), published=dict(family.published)) for family in families.FAMILIES.values()]
         load = partial(load, place, engine=worker_engine, **options)
-        known = [dict(vars(family), published=dict(family.published)) for family in families.FAMILIES.values()]
-        self.workers = [actor.remote(load, known) for _ in range(count)]
-        self.processes: dict[int, int] = {}
+        self.workers = [actor.remote(load, own) for _ in range(count)]
         first, _ = self.ray.wait([worker.describe.remote() for worker in self.workers])
-        told = self.ray.get(first[0])
-        if "problem" in told:
-            raise ValueError(told["problem"])
-        self.template: Template = told["template"]
-        self.pairs: Template | None = told["pairs"]
-        self.family = families.FAMILIES.get(told["family"])
-        self._identity: dict[str, Any] = told["identity"]
+        report = self.ray.get(first[0])
+        if "problem" in report:
+            raise ValueError(report["problem"])
+        self.template: Template = report["template"]
+        self.pairs: Template | None = report["pairs"]
+        self.family = families.FAMILIES.get(report["family"])
+        self._identity: dict[str, Any] = report["identity"]
 
     def __repr__(self) -> str:
         return f"RayEngine({self.judge!r}, workers={len(self.workers)})"
 
-    def generate(
+    def answer(
         self,
         prompts: Sequence[Prompt],
         images: Sequence[Sequence[Any]],
-        *,
-        score_texts: Mapping[int, str],
-        marker: str,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seeds: Sequence[int] | None = None,
-        batch_size: int | str = "auto",
+        ask: Ask,
         wanted: Container[int] | None = None,
     ) -> Iterator[list[Answer]]:
-        """Generate a text for every prompt; see `Engine.generate`. `batch_size` is each worker's."""
-        options = {
-            "score_texts": dict(score_texts),
-            "marker": marker,
-            "max_new_tokens": max_new_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "repetition_penalty": repetition_penalty,
-            "batch_size": batch_size,
-        }
-        seeds = range(len(prompts)) if seeds is None else seeds
-        return self._run("generate", prompts, images, options, seeds, wanted)
+        """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
+        restarts = self.restarts
+        try:
+            for place, block, result in self._results("answer", prompts, images, ask, wanted):
+                rows = [row for row in block if wanted is None or row in wanted]
+                if answers := self._read(place, rows, block, result):
+                    yield answers
+        finally:
+            if self.restarts > restarts:
+                say(f"{self.judge}: Ray restarted {self.restarts - restarts} worker(s) and repeated their blocks")
 
-    def score(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        *,
-        score_texts: Mapping[int, str],
-        marker: str,
-        batch_size: int | str = "auto",
-        wanted: Container[int] | None = None,
-    ) -> Iterator[list[Answer]]:
-        """Read the scores' distribution; see `Engine.score`. `batch_size` is each worker's."""
-        options = {"score_texts": dict(score_texts), "marker": marker, "batch_size": batch_size}
-        return self._run("score", prompts, images, options, None, wanted)
+    def plan(
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
+    ) -> list[Quantity]:
+        """What `answer` would take, counted by the workers block by block; see `Engine.plan`. Nothing is measured."""
+        lines: dict[str, list[Quantity]] = {}
+        for _, _, result in self._results("plan", prompts, images, ask, None):
+            for line in self.ray.get(result):
+                lines.setdefault(line.name, []).append(line)
+        plan = []
+        for name, (first, *rest) in lines.items():
+            if first.unit == "seconds":
+                first = replace(first, value=math.nan, note="not measured: time a part of the items")
+            elif first.unit in ("", "tokens") and name != "answers at once":
+                first = replace(first, value=sum(line.value for line in (first, *rest)))
+            elif not math.isnan(first.value):
+                first = replace(first, note="of a worker")
+            plan.append(first)
+        return plan
 
     def identity(self) -> dict[str, Any]:
         """The workers' own, which all of them share; how many they are decides nothing."""
         return {**self._identity, "engine": f"ray, {self._identity['engine']}"}
 
-    def _run(
+    def _results(
         self,
-        how: str,
+        method: str,
         prompts: Sequence[Prompt],
         images: Sequence[Sequence[Any]],
-        options: Mapping[str, Any],
-        seeds: Sequence[int] | None,
+        ask: Ask,
         wanted: Container[int] | None,
-    ) -> Iterator[list[Answer]]:
-        """Hand out blocks and take their answers, in whatever order they come."""
-        planned = blocks(image_groups(images, len(prompts)), self.rows_per_block)
-        waiting = iter([block for block in planned if wanted is None or any(row in wanted for row in block)])
+    ) -> Iterator[tuple[int, list[int], Any]]:
+        """Hand out blocks, and give what is done, in whatever order: the worker, the block and Ray's result."""
+        pictures = Pictures()
+        blocks = _blocks(images, len(prompts), self.rows_per_block, pictures)
+        waiting = (block for block in blocks if wanted is None or any(row in wanted for row in block))
         places = deque([*range(len(self.workers))] * AHEAD)  # whose turn it is for a block
         running: dict[Any, tuple[int, list[int]]] = {}
-        restarts = self.restarts
         try:
             while True:
                 while places and (block := next(waiting, None)) is not None:
-                    sent = _packed(block, prompts, images, options, seeds, wanted)
+                    parcel = _packed(block, prompts, images, ask, wanted, pictures)
                     place = places.popleft()
-                    running[self.workers[place].answer.remote(how, sent)] = place, block
+                    running[getattr(self.workers[place], method).remote(parcel)] = place, block
                 if not running:
                     return
-                ready, _ = self.ray.wait(list(running))
-                place, block = running.pop(ready[0])
+                (result,), _ = self.ray.wait(list(running))
+                place, block = running.pop(result)
                 places.append(place)
-                if answers := self._taken(ready[0], place, block, wanted):
-                    yield answers
+                yield place, block, result
         finally:
-            for left in running:
-                self.ray.cancel(left)  # a call that was given up: what has not started never does
-            if self.restarts > restarts:
-                say(f"{self.judge}: Ray restarted {self.restarts - restarts} worker(s) and repeated their blocks")
+            for result in running:
+                self.ray.cancel(result)  # a call that was given up: what has not started never does
 
-    def _taken(self, result: Any, place: int, block: Sequence[int], wanted: Container[int] | None) -> list[Answer]:
-        """A block's answers by the call's own numbers."""
+    def _read(self, place: int, rows: Sequence[int], block: Sequence[int], result: Any) -> list[Answer]:
+        """A block's answers by the call's own numbers; `rows` are those of it that are wanted."""
         errors = self.ray.exceptions
         try:
-            told = self.ray.get(result)
+            report = self.ray.get(result)
         except errors.RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError) as error:
             reason = f"the worker died each time it computed this block ({type(error).__name__})"
-            asked = [row for row in block if wanted is None or row in wanted]
-            return [Answer(row, failure=reason, transient=True) for row in asked]
-        if told["identity"] != self._identity:
+            return [Answer(row, failure=reason, transient=True) for row in rows]
+        if report["identity"] != self._identity:
             raise RuntimeError(
-                f"the workers of {self.judge!r} differ: {told['identity']} and {self._identity}; make them equal, by"
+                f"the workers of {self.judge!r} differ: {report['identity']} and {self._identity}; make them equal, by"
                 " dtype= for instance, or leave out the machines that differ"
             )
-        self.restarts += self.processes.setdefault(place, told["process"]) != told["process"]
-        self.processes[place] = told["process"]
-        return [replace(answer, index=block[answer.index]) for answer in told["answers"]]
+        self.restarts += self.processes.setdefault(place, report["process"]) != report["process"]
+        self.processes[place] = report["process"]
+        return [replace(answer, index=block[answer.index]) for answer in report["answers"]]
 
 
 class _Worker:
     """What runs in a worker's process."""
 
-    def __init__(self, load: Callable[[], Any], known: Sequence[Mapping[str, Any]]) -> None:
-        families.FAMILIES.update({each["name"]: families.Family(**each) for each in known})
+    def __init__(self, load: Callable[[], Any], own: Sequence[Mapping[str, Any]]) -> None:
+        families.FAMILIES.update({fields["name"]: families.Family(**fields) for fields in own})
         try:
             self.judge, self.problem = load(), ""
         except (ValueError, TypeError, ImportError, OSError) as error:
@@ -250,51 +238,85 @@ class _Worker:
             "identity": self.judge.engine.identity(),
         }
 
-    def answer(self, how: str, sent: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one block; images arrive once each."""
+    def answer(self, parcel: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer one block."""
         if self.problem:
             raise RuntimeError(f"a worker can't load the judge: {self.problem}")
-        images = [[sent["pictures"][key] for key in keys] for keys in sent["keys"]]
-        batches = getattr(self.judge.engine, how)(sent["prompts"], images, wanted=sent["wanted"], **sent["options"])
-        return {
-            "answers": [answer for batch in batches for answer in batch],
-            "identity": self.judge.engine.identity(),
-            "process": os.getpid(),
-        }
+        prompts, images, ask, wanted = _unpacked(parcel)
+        answers = [answer for batch in self.judge.engine.answer(prompts, images, ask, wanted) for answer in batch]
+        return {"answers": answers, "identity": self.judge.engine.identity(), "process": os.getpid()}
+
+    def plan(self, parcel: Mapping[str, Any]) -> list[Quantity]:
+        """Plan one block."""
+        prompts, images, ask, _ = _unpacked(parcel)
+        lines: list[Quantity] = self.judge.engine.plan(prompts, images, ask, seconds=0)
+        return lines
+
+
+def _blocks(images: Sequence[Sequence[Any]], n_rows: int, size: int, pictures: Pictures) -> Iterator[list[int]]:
+    """Cut rows into blocks of at most `size`: the rows of a first image in one block, or in as few as they fill."""
+    groups: dict[str, list[int]] = {}
+    for row in range(n_rows):
+        sources = images[row]
+        groups.setdefault(_key(pictures, sources[0], "") if len(sources) else "", []).append(row)
+    block: list[int] = []
+    for key, rows in groups.items():
+        if key and block and len(block) + len(rows) > size:
+            yield block
+            block = []
+        for row in rows:
+            if len(block) == size:
+                yield block
+                block = []
+            block.append(row)
+    if block:
+        yield block
+
+
+def _key(pictures: Pictures, source: Any, otherwise: str) -> str:
+    """An image's key; `otherwise` for one that can't be read: whoever answers the row says what is wrong with it."""
+    try:
+        return pictures(source).key
+    except (ValueError, OSError):
+        return otherwise
 
 
 def _packed(
     block: Sequence[int],
     prompts: Sequence[Prompt],
     images: Sequence[Sequence[Any]],
-    options: Mapping[str, Any],
-    seeds: Sequence[int] | None,
+    ask: Ask,
     wanted: Container[int] | None,
+    pictures: Pictures,
 ) -> dict[str, Any]:
     """A block as it is sent: rows numbered from 0, each image once."""
-    pictures: dict[str, Any] = {}
-    keys: list[list[str]] = []
+    files: dict[str, Any] = {}
+    keys: list[list[str]] = [[] for _ in block]
     for place, row in enumerate(block):
-        keys.append([])
         for number, source in enumerate(images[row]):
-            try:
-                key = image_key(source)
-            except (ImageError, OSError):
-                key = f"broken:{place}:{number}"
-            if key not in pictures:
-                pictures[key] = _portable(source)
-            keys[-1].append(key)
+            key = _key(pictures, source, f"broken:{place}:{number}")
+            files[key] = files[key] if key in files else _portable(source)
+            keys[place].append(key)
+    scales = [ask.scale(row) for row in block] if ask.scales else ()
     return {
         "prompts": [prompts[row] for row in block],
         "keys": keys,
-        "pictures": pictures,
-        "options": dict(options) | ({"seeds": [seeds[row] for row in block]} if seeds is not None else {}),
+        "files": files,
+        "ask": replace(ask, scales=scales, seeds=[ask.seed(row) for row in block]),
         "wanted": {place for place, row in enumerate(block) if wanted is None or row in wanted},
     }
 
 
+def _unpacked(parcel: Mapping[str, Any]) -> tuple[list[Prompt], list[list[Any]], Ask, set[int]]:
+    """What `_packed` sent, as an engine takes it."""
+    images = [[parcel["files"][key] for key in keys] for keys in parcel["keys"]]
+    return parcel["prompts"], images, parcel["ask"], parcel["wanted"]
+
+
 def _portable(source: Any) -> Any:
     """An image that another machine can open: a local file becomes its bytes."""
+    if isinstance(source, Picture):
+        return _portable(source.source)
     if isinstance(source, Mapping) and source.get("bytes") is None:
         return _portable(source.get("path"))
     if isinstance(source, (str, Path)) and not str(source).startswith("data:"):
@@ -305,7 +327,7 @@ def _portable(source: Any) -> Any:
     return source
 
 
-def _ray(init: Mapping[str, Any]) -> Any:
+def _connected(init: Mapping[str, Any]) -> Any:
     """Ray, connected."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
     try:

@@ -24,8 +24,9 @@ import pytest
 from PIL import Image
 
 from vjudge.engines import ray as engine_module
+from vjudge.engines.engine import Ask
 from vjudge.engines.ray import RayEngine
-from vjudge.engines.sharing import blocks, image_groups, image_key
+from vjudge.images import Pictures
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.runs import Run
@@ -35,43 +36,40 @@ ray = pytest.importorskip("ray", reason="Ray is not installed")
 # --- how rows are handed out, without Ray -----------------------------------------------------------------------------
 
 
-def test_blocks_keep_an_image_together() -> None:
-    groups = {"a": [0, 3, 6], "b": [1, 4], "": [2, 5, 7, 8], "c": list(range(9, 16))}
-    assert list(blocks(groups, 4)) == [[0, 3, 6], [1, 4, 2, 5], [7, 8], [9, 10, 11, 12], [13, 14, 15]]
-    assert sorted(row for block in blocks(groups, 3) for row in block) == list(range(16))
-    assert list(blocks({}, 4)) == []
-
-
-def test_rows_of_one_image_are_found(tmp_path: Path) -> None:
+def test_blocks_keep_an_image_together(tmp_path: Path) -> None:
     red, blue = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
     red.save(tmp_path / "red.png")
     data = (tmp_path / "red.png").read_bytes()
-    images = [[red], [blue], [], [red.copy(), blue], [str(tmp_path / "red.png")], [{"bytes": data, "path": "x"}]]
-    images += [[{"bytes": data, "path": "y"}], [np.zeros(3)]]
-    assert list(image_groups(images, len(images)).values()) == [[0, 3], [1], [2, 7], [4], [5, 6]]
-    assert image_key(data) == image_key({"bytes": data, "path": None}) != image_key(red)
+    images: list[list[Any]] = [[red], [blue], [], [red.copy(), blue], [str(tmp_path / "red.png")], [np.zeros(3)]]
+    images += [[{"bytes": data, "path": "x"}], [blue], [red], []]
+    blocks = partial(engine_module._blocks, images, len(images), pictures=Pictures())
+    assert list(blocks(4)) == [[0, 3, 8], [1, 7, 2, 5], [9, 4, 6]]
+    for size in (1, 2, 3, 10):
+        assert sorted(row for block in blocks(size) for row in block) == list(range(10))
 
 
 def test_what_is_sent_is_whole_and_each_image_once(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
-    path, prompt = str(tmp_path / "red.png"), Prompt((IMAGE, "What?"))
-    images: list[list[Any]] = [[path], [path], [str(tmp_path / "gone.png")], []]
-    sent = engine_module._packed([1, 0, 2, 3], [prompt] * 4, images, {"marker": "x"}, [10, 11, 12, 13], {0, 3})
-    assert sent["pictures"][sent["keys"][0][0]]["bytes"] == Path(path).read_bytes(), "a file travels as its bytes"
-    assert sent["keys"][0] == sent["keys"][1] and len(sent["pictures"]) == 2 and sent["keys"][3] == []
-    assert sent["pictures"][sent["keys"][2][0]].endswith("gone.png"), "whoever opens it says what is wrong"
-    assert sent["options"] == {"marker": "x", "seeds": [11, 10, 12, 13]} and sent["wanted"] == {1, 3}
+    path, prompt, pictures = str(tmp_path / "red.png"), Prompt((IMAGE, "What?")), Pictures()
+    images: list[list[Any]] = [[path], [pictures(path)], [str(tmp_path / "gone.png")], []]
+    ask = Ask(marker="x", scales=[{1: " 1"}, {2: " 2"}, {}, {}], seeds=[10, 11, 12, 13])
+    sent = engine_module._packed([1, 0, 2, 3], [prompt] * 4, images, ask, {0, 3}, pictures)
+    assert sent["files"][sent["keys"][0][0]]["bytes"] == Path(path).read_bytes(), "a file travels as its bytes"
+    assert sent["keys"][0] == sent["keys"][1] and len(sent["files"]) == 2 and sent["keys"][3] == []
+    assert sent["files"][sent["keys"][2][0]].endswith("gone.png"), "whoever opens it says what is wrong"
+    assert sent["ask"] == Ask(marker="x", scales=[{2: " 2"}, {1: " 1"}, {}, {}], seeds=[11, 10, 12, 13])
+    assert sent["wanted"] == {1, 3}
 
 
 def test_a_judge_that_does_not_load_says_why() -> None:
     worker = engine_module._Worker(partial(load_judge, "no-such-judge", engine="auto"), [])
     assert "no judge 'no-such-judge'" in worker.describe()["problem"]
     with pytest.raises(RuntimeError, match="no-such-judge"):
-        worker.answer("generate", {})
+        worker.answer({})
 
 
 def test_unsound_options_come_before_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_ray", lambda init: pytest.fail("Ray was started"))
+    monkeypatch.setattr(engine_module, "_connected", lambda init: pytest.fail("Ray was started"))
     with pytest.raises(ValueError, match="workers=0.*rows_per_block=0.*attempts=True.*worker_engine='server'"):
         RayEngine("tiny", load=load_judge, workers=0, rows_per_block=0, attempts=True, worker_engine="server")
 
@@ -168,18 +166,18 @@ def test_a_call_that_was_given_up_continues(judges: tuple[Judge, Judge], scenes:
     spread, alone = judges
     few = scenes.select(range(40))
     engine: Any = spread.engine
-    taken, count = engine._taken, []
+    read, count = engine._read, []
 
     def stops(*args: Any) -> Any:
         count.append(1)
         if len(count) == 3:
             raise KeyboardInterrupt
-        return taken(*args)
+        return read(*args)
 
-    engine._taken = stops
+    engine._read = stops
     with pytest.raises(KeyboardInterrupt):
         spread.grade(few, out=tmp_path / "run", progress=False)
-    engine._taken = taken
+    engine._read = read
     before = {line["id"]: line for line in Run(tmp_path / "run").verdicts()}
     assert len(before) == 10, "two blocks"
     table = spread.grade(few, out=tmp_path / "run", progress=False)
@@ -228,6 +226,6 @@ def test_a_block_that_kills_every_worker_is_not_lost_silently(monkeypatch: pytes
 
     engine = RayEngine.__new__(RayEngine)
     engine.ray = types.SimpleNamespace(get=dead, exceptions=ray.exceptions)
-    answers = engine._taken(None, 0, [4, 7, 9], {4, 9})
+    answers = engine._read(0, [4, 9], [4, 7, 9], None)
     assert [answer.index for answer in answers] == [4, 9] and all(answer.transient for answer in answers)
     assert "the worker died" in str(answers[0].failure)
