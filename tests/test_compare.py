@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from vjudge.comparisons import combine
 
 from vjudge import load_judge
-from vjudge.comparisons import combine
 from vjudge.data import CollectionError
 from vjudge.engines import Answer
 from vjudge.judge import Judge

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from vjudge.verdicts import distribution, record, table
 
 import vjudge
 from vjudge import data
@@ -23,7 +24,6 @@ from vjudge.judge import Judge, load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 from vjudge.runs import Run, RunError
-from vjudge.verdicts import distribution, record, table
 
 COLUMNS = (
     "id judge score expected_score probabilities probability_mass feedback raw failure n_prompt_tokens n_new_tokens"

@@ -43,7 +43,6 @@ _HOMES = {
 _MODULES = (
     "builder",
     "checkpoints",
-    "comparisons",
     "data",
     "engines",
     "images",
@@ -63,9 +62,8 @@ _MODULES = (
     "runs",
     "scenes",
     "simulate",
-    "tasks",
+    "table",
     "training",
-    "verdicts",
     "widgets",
 )
 

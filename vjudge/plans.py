@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vjudge.judge import Judge
+from vjudge.engines.engine import Ask
+from vjudge.judge import Judge, rows_of
+from vjudge.table import check_candidates, pairs_of, singles_of
 
 if TYPE_CHECKING:
     from vjudge.engines import TorchEngine
@@ -22,38 +23,6 @@ if TYPE_CHECKING:
     from vjudge.engines.planning import Plan
 
 GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What a judge asks of its engine."""
-
-    prompts: Any
-    images: Any
-    options: dict[str, Any]
-    score: bool
-
-
-class _Asked(Exception):
-    """A judge has asked its engine: nothing further is wanted of it."""
-
-    def __init__(self, call: _Call) -> None:
-        super().__init__()
-        self.call = call
-
-
-class _Listener:
-    """Stands in an engine's place and takes note of what it is asked."""
-
-    name = "listener"
-
-    def generate(self, prompts: Any, images: Any, **options: Any) -> NoReturn:
-        """Take note of a call of `Engine.generate`."""
-        raise _Asked(_Call(prompts, images, options, score=False))
-
-    def score(self, prompts: Any, images: Any, **options: Any) -> NoReturn:
-        """Take note of a call of `Engine.score`."""
-        raise _Asked(_Call(prompts, images, options, score=True))
 
 
 def plan(
@@ -82,13 +51,11 @@ def plan(
         CollectionError: bad rows, as the call itself would say.
     """
     engine: Any = judge.engine
-    if not hasattr(engine, "plan"):
+    if not hasattr(engine, "answer_block"):
         raise ValueError(f"judge {judge.name!r} runs elsewhere: only a run on this machine can be planned")
-    call = _listen(judge, items, options)
-    run_of = _decoding(engine, call)
-    planned = engine.plan(
-        call.prompts, call.images, run_of, seeds=call.options.get("seeds"), batch_size=call.options["batch_size"]
-    )
+    call = _asked(judge, items, options)
+    run_of = _decoding(engine, call.ask)
+    planned = engine.plan(call.prompts, call.images, run_of, batch_size=call.ask.batch_size)
     found = _counts(engine, planned, call)
     found |= _times(engine, planned, run_of, found, seconds)
     frame = pd.DataFrame(
@@ -120,34 +87,35 @@ _UNITS = {
 }
 
 
-def _decoding(engine: TorchEngine, call: _Call) -> Decoding:
+def _decoding(engine: TorchEngine, ask: Ask) -> Decoding:
     """How a call decodes."""
     from vjudge.engines.decoding import Decoding
 
-    told = {name: value for name, value in call.options.items() if name in Decoding.__dataclass_fields__}
-    scale = engine.encoder.scale(call.options["marker"], call.options["score_texts"])
-    return Decoding(scale, **({"max_new_tokens": 0} if call.score else told))
+    told = {name: value for name, value in vars(ask).items() if name in Decoding.__dataclass_fields__}
+    texts: dict[int, str] = {}
+    for scale in ask.scales:
+        texts |= scale
+    return Decoding(engine.encoder.scale(ask.marker, texts), **(told | ({"max_new_tokens": 0} if ask.scores else {})))
 
 
 def _values(found: dict[str, float]) -> Iterator[float]:
     return (found.get(name, math.nan) for name in _UNITS)
 
 
-def _listen(judge: Judge, items: Any, options: dict[str, Any]) -> _Call:
+def _asked(judge: Judge, items: Any, options: dict[str, Any]) -> Any:
     """What the judge would ask of its engine."""
-    listener: Any = _Listener()
-    told = Judge(judge.name, template=judge.template, engine=listener, pairs=judge.pairs, family=judge.family)
-    first = items.iloc[0] if isinstance(items, pd.DataFrame) else next(iter(items), {})
-    names = set(vars(first)) if hasattr(first, "response") or hasattr(first, "response_a") else set(first.keys())
-    ask = told.rank if "responses" in names else told.compare if "response_a" in names else told.grade
-    try:
-        ask(items, **{**options, "out": None, "progress": False})
-    except _Asked as asked:
-        return asked.call
-    raise ValueError("there is nothing to judge: no row brought a question to the judge")
+    rows = rows_of(items)
+    names = set(rows[0]) if len(rows) else set()
+    options = {name: value for name, value in options.items() if name not in ("out", "progress")}
+    if "responses" in names:
+        check_candidates(rows)
+        scores = options.pop("by", "pairs") == "scores"
+        rows = list(singles_of(rows) if scores else pairs_of(rows))
+        return judge._grading(rows, **options) if scores else judge._comparing(rows, **options)
+    return judge._comparing(rows, **options) if "response_a" in names else judge._grading(rows, **options)
 
 
-def _counts(engine: TorchEngine, planned: Plan, call: _Call) -> dict[str, float]:
+def _counts(engine: TorchEngine, planned: Plan, call: Any) -> dict[str, float]:
     """What follows from the prompts alone."""
     from vjudge.engines.budget import bytes_per_token
     from vjudge.engines.planning import PLANNED

@@ -12,7 +12,7 @@ import pytest
 
 from vjudge import load_judge, prompts
 from vjudge.judge import Judge
-from vjudge.prompts import TEMPLATES, families
+from vjudge.prompts import TEMPLATES
 from vjudge.prompts.families import FAMILIES, find, register
 
 

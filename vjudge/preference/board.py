@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import CollectionError, with_responses
+from vjudge.judge import rows_of
 from vjudge.metrics.estimates import design_of, tabulate
 from vjudge.preference.policy import Policy
-from vjudge.tasks import rows_of
 
 
 def evaluate(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from vjudge.judge import rows_of
 from vjudge.preference.policy import Policy
-from vjudge.tasks import rows_of
 
 PUBLISHED = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
 """How the published recipe draws candidates.

@@ -12,8 +12,8 @@ import pandas as pd
 
 from vjudge.data import CollectionError, Problem
 from vjudge.images import fingerprint, open_image
+from vjudge.judge import rows_of
 from vjudge.runs import replace_file
-from vjudge.tasks import rows_of
 
 IMAGE_MARK = "<image>"
 _TEXT = {"type": datasets.Value("string"), "text": datasets.Value("string")}

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,11 @@ from tqdm.auto import tqdm
 import vjudge
 from vjudge import data
 from vjudge.data import CollectionError, Problem
+from vjudge.engines.engine import Ask
+from vjudge.judge import Images, check_ask, load_judge, prompts_digest, rows_of, seed_of
 from vjudge.prompts import Conversation, Prompt
 from vjudge.records import is_missing
 from vjudge.runs import Run
-from vjudge.tasks import Images, check_options, rows_of, seed_of
 
 if TYPE_CHECKING:
     from vjudge.engines import Answer, Engine
@@ -93,7 +94,8 @@ class Policy:
             ValueError: an unsound option.
             RunError: as in `Judge.grade`.
         """
-        check_options("feedback", samples, temperature, top_p, 1.0, seed, batch_size, max_new_tokens)
+        ask = Ask(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, batch_size=batch_size)
+        check_ask(ask, samples=samples, seed=seed)
         rows = rows_of(questions)
         check_questions(rows)
         prompts = [prompt for row in rows for prompt in [self.prompt(row)] * samples]
@@ -110,16 +112,8 @@ class Policy:
             wanted = {index for index, key in enumerate(keys) if key not in done}
             bar = tqdm(total=len(keys), initial=len(done), desc=self.name, unit="answer", disable=not progress)
             stack.enter_context(bar)
-            answers = self.engine.generate(
-                prompts,
-                Images(rows, samples if self.sees_images else 0),
-                score_texts={},
-                marker="",
-                seeds=[seed_of(seed, *key) for key in keys],
-                batch_size=batch_size,
-                wanted=wanted,
-                **decoding,
-            )
+            ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
+            answers = self.engine.answer(prompts, Images(rows, samples if self.sees_images else 0), ask, wanted)
             for batch in answers if wanted else ():
                 records = [_record(keys[answer.index], answer) for answer in batch]
                 if run is not None:
@@ -131,15 +125,12 @@ class Policy:
 
     def _manifest(self, prompts: Sequence[Prompt], rows: Any, decoding: dict[str, Any]) -> dict[str, Any]:
         """What decides the answers of a run."""
-        digest = hashlib.sha256()
-        for prompt in prompts:
-            digest.update(f"{len(prompt.text)}:{prompt.text}".encode("utf-8", "surrogatepass"))
         words = json.dumps(asdict(self.conversation), sort_keys=True).encode()
         identity = self.engine.identity()
         return {
             "policy": self.name,
             "conversation": {"name": self.conversation.name, "fingerprint": hashlib.sha256(words).hexdigest()},
-            "prompts": digest.hexdigest(),
+            "prompts": prompts_digest(prompts),
             "collection": {"fingerprint": data.fingerprint(rows), "answers": len(prompts)},
             "decoding": decoding,
             **identity,
@@ -158,8 +149,6 @@ def load_policy(name_or_path: str | Path, *, name: str | None = None, **options:
     Raises:
         ValueError: as `load_judge`.
     """
-    from vjudge.judge import load_judge
-
     loaded = load_judge(name_or_path, **options)
     template = loaded.template
     return Policy(

@@ -14,8 +14,8 @@ import pandas as pd
 
 from vjudge import metrics
 from vjudge.data import CollectionError, Problem
+from vjudge.judge import rows_of
 from vjudge.records import NAN, Rubric, is_missing
-from vjudge.tasks import rows_of
 
 CARRIED = ("preference", "category", "group")
 

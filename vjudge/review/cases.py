@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vjudge.judge import rows_of
 from vjudge.records import Item, is_missing
-from vjudge.tasks import rows_of
 
 ORDERS = ("file", "worst", "random")
 _TOLD_SCORE = re.compile(r"(\bscore\b(?:\s+(?:is|of|as)|\s*[:=])?\s*|\[RESULT\]\s*)\(?\d+(?:\.\d+)?\)?", re.IGNORECASE)

@@ -15,11 +15,10 @@ from transformers import TrainerCallback
 
 import vjudge
 from vjudge import data
-from vjudge.judge import Judge, load_judge
+from vjudge.judge import Judge, load_judge, rows_of
 from vjudge.models.placement import choose_device, choose_dtype
 from vjudge.prompts import Template
 from vjudge.runs import replace_file
-from vjudge.tasks import rows_of
 from vjudge.training import adapters as parts
 from vjudge.training.adapters import Lora, as_lora
 from vjudge.training.batching import Collator, States

@@ -1,0 +1,824 @@
+"""Judge: a wording, a model and a reader of answers. Grade one response, compare two, rank many.
+
+A judge is thin. A template renders a row as a prompt, the engine answers, the parser reads the verdict, the run keeps
+it, and a table is made of what the run kept (table.py). `grade` and `compare` are one pipeline, and `rank` stands on
+them. An answer without a verdict stays without a score: it is counted, shown and never tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+import vjudge
+from vjudge import data, prompts
+from vjudge.engines.engine import Ask, Engine, whole
+from vjudge.images import ImageError, Pictures
+from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Prompt, Template, families
+from vjudge.prompts.families import Family
+from vjudge.prompts.parse import FORMATS
+from vjudge.records import Item, Pair
+from vjudge.runs import Run, RunError
+from vjudge.table import (
+    ORDERS,
+    POINTS,
+    SWAPPED,
+    check_candidates,
+    combine,
+    comparisons,
+    fault_of,
+    grades,
+    in_order,
+    pairs_of,
+    ranking,
+    record_of,
+    singles_of,
+)
+
+if TYPE_CHECKING:
+    from vjudge.engines import Forward
+
+__all__ = [
+    "MAX_NEW_TOKENS",
+    "ORDERS",
+    "POINTS",
+    "SWAPPED",
+    "Images",
+    "Judge",
+    "combine",
+    "load_judge",
+    "pairs_of",
+    "prompts_digest",
+    "rows_of",
+    "seed_of",
+    "singles_of",
+]
+
+MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (llava/eval/model_vqa.py upstream)
+SERVER = "openai:"  # how the name of a judge behind a server begins
+ENGINES = ("auto", "torch", "server", "vllm", "ray")
+UNSET = {"device": "auto", "dtype": "auto", "attention": "auto", "check_memory": True}  # of the others: None
+LEFT_OPEN = {"server": (), "vllm": ("dtype", "quantization", "revision")}  # options for a device that an engine takes
+
+
+def load_judge(
+    name_or_path: str | Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    quantization: str | None = None,
+    template: str | Template | None = None,
+    engine: str = "auto",
+    revision: str | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    max_memory: dict[int | str, int | str] | None = None,
+    offload_folder: str | None = None,
+    attention: str = "auto",
+    check_memory: bool = True,
+    trust_remote_code: bool = False,
+    **engine_options: Any,
+) -> Judge:
+    """Load a judge.
+
+    Args:
+        name_or_path: "tiny", the judge inside this package; a folder or a hub id with a LLaVA checkpoint, a chat model
+            that reads images, or a language model that does not (it is told of images that it can't see); or
+            "openai:MODEL", a model behind an OpenAI-compatible server (`base_url=` names another than OpenAI's).
+        device: "auto" takes CUDA, else MPS, else the CPU.
+        dtype: "auto" takes bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU.
+        quantization: None, "8bit" or "4bit"; needs bitsandbytes.
+        template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`; None takes the family's own
+            (`vjudge.prompts.families`), for a judge of no known family our own, "chat". One that compares two responses
+            replaces the family's wording for pairs, any other the one for single responses.
+        engine: "torch", "server", "vllm" or "ray"; "auto" takes the server for "openai:MODEL", else torch. vLLM runs in
+            this process and has its own ways for a device; Ray loads the judge in `workers=` processes.
+        revision: branch, tag or commit of a hub checkpoint.
+        device_map: "auto" spreads the weights over all GPUs and, where they are too small, the CPU's memory; or a
+            mapping module name -> device; None takes the one device.
+        max_memory: with a `device_map`, device (0, 1, ..., "cpu") -> the most to use there, in bytes or as "20GiB".
+        offload_folder: with a `device_map`, where weights go that don't fit in any memory.
+        attention: "auto" takes FlashAttention where it is installed and can run, else "sdpa"; "flash_attention_2",
+            "sdpa" or "eager".
+        check_memory: whether to refuse, before weights are fetched or read, a judge that does not fit in the memory
+            that is free; `vjudge.models.fits` says what fits without loading.
+        trust_remote_code: whether to run a model that is Python code of its checkpoint, where transformers has none. It
+            is then said in a warning, and a run's manifest keeps a digest of the code. Read the code first.
+        engine_options: for the engine, such as `image_mode`; see `TorchEngine`, `ServerEngine` (`base_url`,
+            `concurrency`, `price` and more), `VllmEngine` and `RayEngine` in `vjudge.engines`.
+
+    Raises:
+        ValueError: an unknown judge, template or engine; an unsupported checkpoint; an option this machine can't serve.
+        TypeError: an option that the engine does not have.
+
+    >>> import vjudge as vj
+    >>> judge = vj.load_judge("tiny", device="cpu")
+    >>> judge
+    Judge('tiny', template='prometheus-vision', engine='torch')
+    >>> judge.family.published["temperature"]
+    1.0
+    """
+    if engine not in ENGINES:
+        raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(map(repr, ENGINES))}")
+    if engine == "auto":
+        engine = "server" if str(name_or_path).startswith(SERVER) else "torch"
+    if isinstance(template, str) and template not in TEMPLATES:
+        raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
+    wording = TEMPLATES[template] if isinstance(template, str) else template
+    placing: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
+    placing |= {"device_map": device_map, "max_memory": max_memory, "offload_folder": offload_folder}
+    placing |= {"attention": attention, "check_memory": check_memory, "trust_remote_code": trust_remote_code or None}
+    placing = {name: value for name, value in placing.items() if value != UNSET.get(name)}
+    if engine in LEFT_OPEN and (own := [name for name in placing if name not in LEFT_OPEN[engine]]):
+        raise ValueError(f"{', '.join(own)}: these are the {engine} engine's own choice; leave them out")
+    name = str(name_or_path)
+    if engine == "server":
+        from vjudge.engines import ServerEngine
+
+        served = ServerEngine(name.removeprefix(SERVER), **engine_options)
+        family = families.find(name_or_path)
+        single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
+        pairs = pairs and pairs.as_messages()
+        return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
+    if engine == "ray":
+        from vjudge.engines import RayEngine
+
+        spread = RayEngine(name_or_path, load=partial(load_judge, template=template, **placing), **engine_options)
+        return Judge(name, template=spread.template, pairs=spread.pairs, engine=spread, family=spread.family)
+    return _load_here(name_or_path, engine, wording, template, placing, engine_options)
+
+
+def _load_here(
+    name_or_path: str | Path,
+    engine: str,
+    wording: Template | None,
+    template: str | Template | None,
+    placing: Mapping[str, Any],
+    engine_options: Mapping[str, Any],
+) -> Judge:
+    """A judge whose model is in this process."""
+    from vjudge import engines, models  # torch: seconds to import, so only when a model is wanted
+
+    runs: Any
+    model: Any
+    if engine == "vllm":
+        runs = engines.VllmEngine(name_or_path, **placing, **engine_options)
+        model, folder = runs.source, runs.source.origins[0]
+        config = model.config
+    else:
+        options = {name for name in signature(engines.TorchEngine).parameters if name != "model"}
+        if stray := sorted(set(engine_options) - options):
+            raise TypeError(
+                f"{', '.join(stray)}: the torch engine has no such option; it has {', '.join(sorted(options))}"
+            )
+        model = models.load(name_or_path, **placing)
+        runs, folder, config = engines.local_engine(model, **engine_options), model.path, model.model.config
+    if wording is None:
+        wording = families.recorded(folder)
+    # A build tells the family where the vision is ours alone: there are chat models of LLaVA's class, too.
+    build = config.to_dict() if model.sees_images and model.processor is None else {}
+    family = families.find(name_or_path) or families.find(name_or_path, config=build) or families.FAMILIES["chat"]
+
+    def fitted(one: Template) -> Template:
+        """A wording in the conversation that the checkpoint knows."""
+        if not model.sees_images:
+            one = replace(one, sees_images=False)
+        if one.conversation.name == MESSAGES.name:
+            return one.bind(model.processor or model.tokenizer, image_token=model.image_token)
+        if model.tiled and not isinstance(template, Template):
+            return replace(one, conversation=QWEN_1_5)  # a family knows one conversation only
+        return one
+
+    single, pairs = _wordings(family, wording)
+    chats = bool(model.tokenizer.chat_template or getattr(model.processor, "chat_template", None))
+    if wording is not None and not wording.compares and pairs and pairs.conversation.name == MESSAGES.name:
+        pairs = pairs if chats else None  # the family's own would go into a chat template
+    return Judge(str(name_or_path), template=fitted(single), pairs=pairs and fitted(pairs), engine=runs, family=family)
+
+
+def _wordings(family: Family, chosen: Template | None) -> tuple[Template, Template | None]:
+    """A family's wordings for one response and for two, one of them replaced by the chosen one."""
+    if chosen is None:
+        return family.template, family.pairs
+    return (family.template, chosen) if chosen.compares else (chosen, family.pairs)
+
+
+class Judge:
+    """A template, a parser and an engine under a name.
+
+    Args:
+        name: what the table's `judge` column says.
+        template: how one response is put to the judge, and how its answers are read.
+        engine: what runs the model.
+        pairs: how two responses are put to it; None for a judge that was never taught to compare.
+        family: what is published about judges of its kind: `judge.family.published` holds their decoding.
+
+    Raises:
+        ValueError: a wording for the wrong number of responses, or with a format that can't read its answers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        template: Template,
+        engine: Engine,
+        pairs: Template | None = None,
+        family: Family | None = None,
+    ) -> None:
+        if template.compares or (pairs is not None and not pairs.compares):
+            raise ValueError("template= judges one response and pairs= compares two")
+        for wording in filter(None, (template, pairs)):
+            if wording.format not in FORMATS:
+                formats = ", ".join(sorted(FORMATS))
+                raise ValueError(
+                    f"template {wording.name!r} has the unknown format {wording.format!r}; one of {formats}"
+                )
+            gives = FORMATS[wording.format].gives
+            if (gives == "choice") != wording.compares:
+                raise ValueError(
+                    f"template {wording.name!r} ({wording.kind}) can't be read by format {wording.format!r}: it gives a"
+                    f" {gives}"
+                )
+        self.name, self.template, self.engine, self.pairs, self.family = name, template, engine, pairs, family
+
+    def __repr__(self) -> str:
+        return f"Judge({self.name!r}, template={self.template.name!r}, engine={self.engine.name!r})"
+
+    def grade(
+        self,
+        items: Any,
+        *,
+        mode: str = "feedback",
+        samples: int = 1,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        batch_size: int | str = "auto",
+        max_new_tokens: int | None = None,
+        out: str | Path | None = None,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        """Grade every response of a collection.
+
+        Args:
+            items: a `datasets.Dataset`, a list of rows or of `Item`s, or a DataFrame, with the canonical columns.
+            mode: "feedback" lets the judge write its feedback, then the verdict; "score" forces the verdict at once and
+                reads the distribution over the scores in one forward pass.
+            samples: verdicts an item; more than one needs a temperature.
+            temperature: 0 for greedy decoding. Prometheus-Vision published 1.0 with top_p 0.9: a judge decodes as
+                published by `grade(items, **judge.family.published)`. A score pass draws nothing: it takes the family's
+                published decoding as a whole, which then has no effect, and refuses any other.
+            top_p: draw from the most probable tokens that have this probability together, in (0, 1].
+            repetition_penalty: above 0; above 1, tokens that the prompt or the answer holds already become less likely.
+                Prometheus published 1.03. See `vjudge.engines.Ask` for what counts as the prompt.
+            seed: of the draws. A verdict's draws depend on it, the item's id and the sample's number alone.
+            batch_size: items computed together, or "auto".
+            max_new_tokens: the most tokens of an answer; the model's context bounds it too. None takes the family's
+                published limit.
+            out: a folder that records every verdict as soon as it exists. After an interruption, the same call
+                continues there and returns the same table; a call that differs in anything that matters is refused.
+            progress: whether to show a progress bar.
+
+        Returns:
+            One row a verdict, in the collection's order:
+
+            - id, judge, and sample (from 0) where samples are several
+            - score: NaN where there is none
+            - expected_score: the mean of probabilities
+            - probabilities: score -> probability at the verdict, normalised over the rubric's scores, before
+              temperature, top_p and penalty; None where there is no verdict
+            - probability_mass: what those scores had of the whole vocabulary, 0-1
+            - feedback, raw (the whole answer), failure (None or the reason)
+            - choice: "abstain" where the judge declined to give a score; the column stands only where one did
+            - n_prompt_tokens (image tokens included), n_new_tokens, seconds (the row's share of its batch)
+            - carried along: gold, human_scores, group, criteria
+
+            `attrs["failures"]` counts failures by reason; `attrs["without_distribution"]` verdicts whose score came
+            without log-probabilities or was written in other tokens than the scale's; `attrs["low_mass"]` verdicts of a
+            score pass with less than `vjudge.table.LOW_MASS` of the probability; `attrs["without_images"]` rows
+            without an image, for a judge that sees images; `attrs["scale"]` is the judge's own scale, such as (0, 100),
+            None where the rubric's holds; `attrs["work"]` is what this call computed on this machine
+            (`vjudge.engines.engine.Work`), None elsewhere.
+
+        Raises:
+            CollectionError: bad rows, all of them, before any work.
+            ValueError: an unsound option, or a scale that the judge's vocabulary can't be asked for.
+            RunError: `out` can't be used, or its disk is full; what was written stays.
+
+        >>> import vjudge as vj
+        >>> items = vj.load_collection("scenes", split="test", limit=5)
+        >>> judge = vj.load_judge("tiny", device="cpu")
+        >>> run = judge.grade(items, mode="score", progress=False)
+        >>> run["score"].tolist()
+        [1.0, 2.0, 3.0, 4.0, 5.0]
+        """
+        call = self._grading(
+            items,
+            mode=mode,
+            samples=samples,
+            temperature=temperature,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            batch_size=batch_size,
+            max_new_tokens=max_new_tokens,
+        )
+        records = self._collect(call, out=out, progress=progress)
+        frame = grades(
+            [records[key] for key in call.keys],
+            [carried for carried in call.carried for _ in call.units],
+            judge=self.name,
+            mode=mode,
+            several=len(call.units) > 1,
+            scale=self.template.scale,
+            distributed=bool(self.template.marker),
+            without_images=call.without_images,
+        )
+        frame.attrs["work"] = _work(self.engine)
+        return frame
+
+    def compare(
+        self,
+        pairs: Any,
+        *,
+        orders: str = "both",
+        mode: str = "feedback",
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        batch_size: int | str = "auto",
+        max_new_tokens: int | None = None,
+        out: str | Path | None = None,
+        progress: bool = True,
+    ) -> pd.DataFrame:
+        """Compare the two responses of every pair, in both orders.
+
+        Args:
+            pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame: `id`, `images`, `instruction`,
+                `response_a`, `response_b`, and where known `criteria`, `descriptions`, `reference_answer`,
+                `preference`, `group`.
+            orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone.
+            mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
+            Others: as in `grade`.
+
+        Returns:
+            One row a pair, in the collection's order:
+
+            - id, judge
+            - verdict: "a", "b", "tie", "abstain", or None: what the orders say together (`combine`)
+            - consistent: whether the orders agree; None where one of them has no verdict, or with a single order
+            - probability_a: of A's token against B's where the verdict is written, the mean of the orders; NaN where
+              the judge's format has no such place
+            - verdict_ab, verdict_ba: by order, in terms of the pair's own a and b
+            - failure: None, or the order and the reason
+            - by order: scores (the two, in the order shown, where the judge scores both), strong, feedback, raw
+            - n_prompt_tokens, n_new_tokens, seconds: sums over the orders
+            - carried along: preference, group, criteria
+
+            `attrs["failures"]` counts failures by reason; `attrs["position"]` counts `consistent` among `pairs` with
+            two verdicts, and `first` (the response shown first) among all `choices`; `attrs["low_mass"]` and
+            `attrs["without_images"]` as in `grade`.
+
+        Raises:
+            CollectionError: bad pairs, all of them, before any work.
+            ValueError: the judge has no wording for pairs; an unsound option.
+            RunError: as in `grade`.
+        """
+        call = self._comparing(
+            pairs,
+            orders=orders,
+            mode=mode,
+            temperature=temperature,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            batch_size=batch_size,
+            max_new_tokens=max_new_tokens,
+        )
+        records = self._collect(call, out=out, progress=progress)
+        frame = comparisons(
+            records,
+            call.carried,
+            judge=self.name,
+            mode=mode,
+            orders=call.units,
+            without_images=call.without_images,
+        )
+        frame.attrs["work"] = _work(self.engine)
+        return frame
+
+    def rank(
+        self, candidates: Any, *, by: str = "pairs", orders: str | None = None, mode: str = "feedback", **options: Any
+    ) -> pd.DataFrame:
+        """Rank the responses to each instruction: best of n.
+
+        Args:
+            candidates: rows as for `grade` or `compare`, with a list `responses` in place of the response.
+            by: "pairs" compares every two of them, n (n - 1) comparisons in both orders; "scores" grades each.
+            orders: by pairs, as in `compare`; None for both.
+            mode, options: as in `compare` or `grade`: `out`, `seed`, `batch_size` and so on.
+
+        Returns:
+            One row a candidate: id, judge, candidate (its place in `responses`), response, value, rank (1 is best;
+            equals share it), best, n and missing (how many of the value's verdicts there are and are not), group.
+            By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a tie; with nothing missing, times n it
+            is LLaVA-Critic's reward. By scores, it is the expected score where there is one, else the score.
+
+        Raises:
+            CollectionError: bad rows, all of them, before any work.
+            ValueError: the judge has no wording for pairs; an unsound option; `orders` by scores.
+
+        Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
+        """
+        if by not in ("pairs", "scores"):
+            raise ValueError(f'by={by!r}: use "pairs" or "scores"')
+        if by == "scores" and orders is not None:
+            raise ValueError(f"orders={orders!r}: a response that is graded by itself has no order; leave it out")
+        rows = rows_of(candidates)
+        check_candidates(rows)
+        if by == "scores":
+            judged = self.grade(list(singles_of(rows)), mode=mode, **options)
+        else:
+            judged = self.compare(list(pairs_of(rows)), orders=orders or "both", mode=mode, **options)
+        return ranking(rows, judged, judge=self.name, by=by)
+
+    def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
+        """What the model reads for one item or pair, as text; "<image>" stands where an image goes.
+
+        Args:
+            item: an `Item`, a `Pair`, or a row with the canonical columns of either.
+            mode: as in `grade`; "score" ends in the forced marker.
+        """
+        (row,) = rows_of([item])
+        pair = "response_a" in row
+        return _prompt(self._pairwise() if pair else self.template, _subject(row, pair), mode).text
+
+    def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
+        """One pass of the model over a free question, for research and for comparison with the original code.
+
+        Args:
+            question: may say "<image>" where each image stands, else the images come first. The judge's
+                conversation is put around it.
+            images: what `vjudge.images.open_image` opens.
+            image_mode: "crop" (default) or "pad" for LLaVA-1.5; "anyres" (default for one image) or "pad" (default for
+                several) for LLaVA-OneVision.
+
+        Returns:
+            input_ids, pixel_values, image_features and logits as the original code has them; see
+            `vjudge.engines.Forward`.
+
+        Raises:
+            ValueError: too long a prompt, with its length and the limit; marks that don't fit the images; an image
+                that can't be opened; an unknown mode.
+        """
+        prompt = prompts.question(self.template.conversation, question, n_images=len(images))
+        answer: Forward = self._local().forward(prompt, images, image_mode=image_mode)
+        return answer
+
+    def complete(
+        self,
+        question: str,
+        images: Sequence[Any],
+        *,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        image_mode: str | None = None,
+        repetition_penalty: float = 1.0,
+    ) -> list[int]:
+        """The model's greedy answer to a free question, as token ids; a token that ends the answer is included.
+
+        Args:
+            max_new_tokens: at least 1.
+            repetition_penalty: 1 for none; LLaVA-Critic's generation_config.json says 1.05, which the original applies
+                to generated tokens alone, as here.
+
+        Other arguments and errors as in `forward`.
+        """
+        prompt = prompts.question(self.template.conversation, question, n_images=len(images))
+        options: dict[str, Any] = {"image_mode": image_mode, "repetition_penalty": repetition_penalty}
+        tokens: list[int] = self._local().complete(prompt, images, max_new_tokens=max_new_tokens, **options)
+        return tokens
+
+    def _local(self) -> Any:
+        """The engine, where it holds the model itself."""
+        if not hasattr(self.engine, "forward"):
+            raise ValueError(f"judge {self.name!r} runs elsewhere: only a model on this machine shows what it computes")
+        return self.engine
+
+    def _pairwise(self) -> Template:
+        """The wording for pairs."""
+        if self.pairs is None:
+            raise ValueError(
+                f"judge {self.name!r} has no wording for two responses: rank by scores, or give load_judge a template= "
+                "that compares, such as 'chat-relative', knowing that the judge was not taught to"
+            )
+        return self.pairs
+
+    def _grading(self, items: Any, *, samples: int = 1, **options: Any) -> _Call:
+        """What `grade` puts to the engine."""
+        ask, samples = self._ask(self.template, samples=samples, **options)
+        return self._call(items, self.template, ask, units=range(samples), seed=options.get("seed", 0))
+
+    def _comparing(self, pairs: Any, *, orders: str = "both", **options: Any) -> _Call:
+        """What `compare` puts to the engine."""
+        template = self._pairwise()
+        if orders not in ("both", "one"):
+            raise ValueError(f'orders={orders!r}: use "both" or "one"')
+        ask, _ = self._ask(template, samples=1, **options)
+        units = ORDERS if orders == "both" else ORDERS[:1]
+        return self._call(pairs, template, ask, units=units, seed=options.get("seed", 0))
+
+    def _ask(
+        self,
+        template: Template,
+        *,
+        samples: int,
+        mode: str = "feedback",
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        batch_size: int | str = "auto",
+        max_new_tokens: int | None = None,
+    ) -> tuple[Ask, int]:
+        """How a call decodes, without its rows, and its samples; unsound options are refused, all at once."""
+        if mode == "score":
+            given = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+            given |= {} if template.compares else {"samples": samples}
+            neutral = {"temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "samples": 1}
+            published = self.family.published if self.family else {}
+            if all(value == published.get(name, neutral[name]) for name, value in given.items()):
+                samples, temperature, top_p, repetition_penalty = 1, 0.0, 1.0, 1.0
+        ask = Ask(
+            mode=mode,
+            marker=template.marker,
+            max_new_tokens=self._limit(max_new_tokens),
+            temperature=temperature,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            batch_size=batch_size,
+        )
+        check_ask(ask, samples=samples, seed=seed)
+        if ask.scores and not template.marker:
+            raise ValueError(
+                f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
+                ' none: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
+            )
+        return ask, samples
+
+    def _limit(self, max_new_tokens: int | None) -> int:
+        if max_new_tokens is not None:
+            return max_new_tokens
+        return self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
+
+    def _call(self, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> _Call:
+        """Check the rows and render them: one prompt a row and unit, which is a sample's number or an order."""
+        pictures, rows = Pictures(), rows_of(items)
+        data.validate(rows, needs=template.needs)
+        keys: list[tuple[str, Any]] = []
+        rendered: list[Prompt] = []
+        scales: list[dict[int, str]] = []
+        scores: list[tuple[int, ...]] = []
+        carried: list[dict[str, Any]] = []
+        texts: dict[tuple[int, ...], dict[int, str]] = {}
+        without = 0
+        for row in rows:
+            subject = _subject(row, template.compares)
+            without += template.sees_images and not subject.images
+            carried.append(_carried(row, subject))
+            own = (0, 1) if template.compares else template.scores(subject.rubric)
+            scale = texts.setdefault(own, template.score_texts(own))
+            alike = None if isinstance(subject, Pair) else _prompt(template, subject, ask.mode)
+            for unit in units:
+                keys.append((subject.id, unit))
+                shown = alike or _prompt(template, in_order(subject, unit), ask.mode)  # type: ignore[arg-type]
+                rendered.append(shown)
+                scores.append(own)
+                scales.append(scale)
+        moved = type(self.engine).answer is not Engine.answer  # bridge: engines of before take sources alone
+        return _Call(
+            template=template,
+            units=units,
+            rows=rows,
+            pictures=pictures,
+            keys=keys,
+            prompts=rendered,
+            images=Images(rows, len(units) if template.sees_images else 0, pictures if moved else None),
+            scores=scores,
+            ask=replace(ask, scales=scales, seeds=[] if ask.scores else [seed_of(seed, *key) for key in keys]),
+            seed=seed,
+            carried=carried,
+            without_images=without,
+        )
+
+    def _collect(self, call: _Call, *, out: str | Path | None, progress: bool) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Get every verdict's record, by key, from the run's folder or from the engine."""
+        engine, unit = self.engine, "order" if call.template.compares else "sample"
+        done: dict[tuple[Any, ...], dict[str, Any]] = {}
+        with ExitStack() as stack:
+            run = None
+            if out is not None:
+                note: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+                note |= {"batch_size": call.ask.batch_size}
+                note |= {"origin": origin} if (origin := data.origin(call.rows)) else {}
+                run = Run(out, keys=("id", unit))
+                stack.enter_context(run.open({**self._manifest(call), "note": note}, expected=len(call.keys)))
+                done |= _sound(run, call)
+                engine.batch_found = kept = run.manifest["note"].get("batch_found")  # bridge
+            bar = stack.enter_context(
+                tqdm(total=len(call.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
+            )
+            failed = sum(record["failure"] is not None for record in done.values())
+            wanted = {index for index, key in enumerate(call.keys) if key not in done}
+            answers = engine.answer(call.prompts, call.images, call.ask, wanted) if wanted else iter(())
+            for batch in answers:
+                records = [call.record(answer, unit) for answer in batch]
+                if run is not None:
+                    if (chosen := (_work(engine) or {}).get("batch_found")) and chosen != kept:  # bridge
+                        run.note(batch_found=(kept := chosen))
+                    # What only the transport prevented is asked for again by the next call.
+                    run.append(record for answer, record in zip(batch, records, strict=True) if not answer.transient)
+                done.update((call.keys[answer.index], record) for answer, record in zip(batch, records, strict=True))
+                failed += sum(record["failure"] is not None for record in records)
+                bar.set_postfix(failed=failed, refresh=False)
+                bar.update(len(records))
+        return done
+
+    def _manifest(self, call: _Call) -> dict[str, Any]:
+        """What decides the verdicts of a run."""
+        identity, ask = self.engine.identity(), call.ask
+        decoding: dict[str, Any] = {}
+        if not ask.scores:
+            decoding = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
+            decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
+            decoding |= {"seed": call.seed} | ({} if call.template.compares else {"samples": len(call.units)})
+        return {
+            "judge": self.name,
+            "mode": ask.mode,
+            "template": {"name": call.template.name, "fingerprint": call.template.fingerprint()},
+            "prompts": prompts_digest(call.prompts),
+            "collection": {"fingerprint": data.fingerprint(call.rows), "verdicts": len(call.keys)},
+            "decoding": decoding,
+            **identity,
+            "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
+        }
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a judge puts to its engine: keys, prompts, scores and images stand one a verdict, carried one a row."""
+
+    template: Template
+    units: Sequence[Any]
+    rows: Sequence[Mapping[str, Any]]
+    pictures: Pictures
+    keys: list[tuple[str, Any]]
+    prompts: list[Prompt]
+    images: Images
+    scores: list[tuple[int, ...]]
+    ask: Ask
+    seed: int
+    carried: list[dict[str, Any]]
+    without_images: int
+
+    def record(self, answer: Any, unit: str) -> dict[str, Any]:
+        """One verdict as the run keeps it."""
+        id, number = self.keys[answer.index]
+        scores, compares = self.scores[answer.index], self.template.compares
+        format = None if self.ask.scores else self.template.format
+        return {"id": id, unit: number} | record_of(answer, scores=scores, format=format, compares=compares)
+
+
+class Images(Sequence[Sequence[Any]]):
+    """The images of each prompt of a call, read from their row when they are asked for.
+
+    Args:
+        rows: of the collection.
+        repeats: prompts a row; 0 for a model that sees no images.
+        pictures: makes a `Picture` of each, once; None gives the sources as they are.
+    """
+
+    def __init__(self, rows: Sequence[Any], repeats: int, pictures: Pictures | None = None) -> None:
+        self._rows, self._repeats, self._pictures = rows, repeats, pictures
+
+    def __len__(self) -> int:
+        return len(self._rows) * self._repeats
+
+    def __getitem__(self, index: Any) -> Any:
+        images = self._rows[index // self._repeats].get("images") if self._repeats else None
+        return () if images is None else tuple(map(self._picture, images))
+
+    def _picture(self, source: Any) -> Any:
+        try:
+            return source if self._pictures is None else self._pictures(source)
+        except ImageError:
+            return source  # the engine says of the row what is wrong with it
+
+
+class Rows(Sequence[Mapping[str, Any]]):
+    """A `datasets.Dataset` row by row, images undecoded, so that no more than one row's images are in memory."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset.with_format("arrow")
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._dataset[index].to_pylist()[0]
+
+
+def rows_of(items: Any) -> Sequence[Any]:
+    """Any accepted collection as a sequence of rows."""
+    if isinstance(items, pd.DataFrame):
+        return items.to_dict("records")
+    if hasattr(items, "with_format") and hasattr(items, "features"):
+        return Rows(items)
+    if isinstance(items, (list, tuple)) and all(isinstance(item, (Item, Pair, Mapping)) for item in items):
+        return [data.schema._row_of(item) for item in items]
+    raise ValueError(
+        f"items is a {type(items).__name__}; give a datasets.Dataset, a list of rows or Items, or a DataFrame"
+    )
+
+
+def seed_of(seed: int, id: str, sample: int | str) -> int:
+    """A number for one verdict's draws that no other verdict shares."""
+    digest = hashlib.sha256(f"{seed}\0{sample}\0{id}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def prompts_digest(rendered: Sequence[Prompt]) -> str:
+    """SHA-256 (hex) over the prompts of a call, for a run's manifest."""
+    digest = hashlib.sha256()
+    for prompt in rendered:
+        text = prompt.text
+        digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def check_ask(ask: Ask, *, samples: int, seed: int) -> None:
+    """Refuse unsound options of a call, all at once.
+
+    Raises:
+        ValueError: what is unsound, each with its remedy.
+    """
+    faults = ask.check()
+    faults += [] if whole(samples, 1) else [f"samples={samples!r}: use a whole number from 1"]
+    faults += [] if whole(seed, 0) else [f"seed={seed!r}: use a whole number from 0"]
+    if samples != 1 and ask.temperature == 0:
+        faults.append(f"samples={samples!r} of greedy decoding are all the same: set a temperature")
+    if faults:
+        raise ValueError("; ".join(faults))
+
+
+def _subject(row: Mapping[str, Any], pair: bool) -> Item | Pair:
+    return Pair.from_row(row) if pair else Item.from_row(row)
+
+
+def _carried(row: Mapping[str, Any], subject: Item | Pair) -> dict[str, Any]:
+    """What of a row comes along into the table."""
+    if isinstance(subject, Pair):
+        preference = {"preference": subject.preference} if "preference" in row else {}
+        return {"id": subject.id, "group": subject.group, "criteria": subject.criteria, **preference}
+    gold = {"gold": subject.gold} if "gold" in row else {}
+    scores = {"human_scores": list(subject.human_scores)} if "human_scores" in row else {}
+    return {**gold, **scores, "group": subject.group, "criteria": subject.rubric.criteria if subject.rubric else None}
+
+
+def _prompt(template: Template, subject: Item | Pair, mode: str) -> Prompt:
+    prompt = template.render(subject)
+    return prompt.append(template.forced) if mode == "score" else prompt
+
+
+def _sound(run: Run, call: _Call) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The verdicts that a run holds, checked against the scales of the call.
+
+    Raises:
+        RunError: one of them is none of this call's, or off its scale.
+    """
+    scales = dict(zip(call.keys, call.scores, strict=True))
+    for key, record in run.done.items():
+        fault = "is none of this call's"
+        if key in scales and (fault := fault_of(record, scales[key], compares=call.template.compares) or "") == "":
+            continue
+        raise RunError(f"{run.path}: the verdict {key} {fault}; restore the record or use another folder")
+    return run.done
+
+
+def _work(engine: Engine) -> dict[str, Any] | None:
+    """What the last call of an engine computed on this machine; None where it computes elsewhere."""
+    work = getattr(engine, "work", None)
+    return None if work is None else asdict(work) if is_dataclass(work) else dict(work.as_dict())  # type: ignore[arg-type]

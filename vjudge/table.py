@@ -1,0 +1,397 @@
+"""What a judge answered, as records and as tables.
+
+A record is what a run keeps of one verdict, in plain JSON values. Tables are built from records alone, whether they
+were just computed or read back, so that a continued run ends in the same table as an unbroken one. What a table lacks
+is counted in its `attrs` and said on one line.
+
+A judge may prefer whichever response stands first. So a pair is put to it in both orders; "ab" shows response_a first,
+"ba" response_b. Verdicts are turned back to the pair's own a and b before anything else is done with them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vjudge.data.schema import CollectionError, Problem, plain
+from vjudge.prompts.parse import parse
+from vjudge.records import NAN, Pair, Verdict, is_missing
+
+if TYPE_CHECKING:
+    from vjudge.engines import Answer
+
+ORDERS = ("ab", "ba")
+SWAPPED = {"a": "b", "b": "a"}
+POINTS = {"a": 1, "b": -1, "tie": 0}
+LOW_MASS = 0.5
+"""In score mode, the least probability that the scores should have together: below it the judge was more likely to
+write something else there than any score, and its distribution over the scores says little."""
+
+_NUMBERS = ("score", "expected_score", "probability_mass")
+_CARRIED = ("gold", "human_scores", "group", "criteria")
+_SHOWN = 5  # reasons on a line
+
+
+def record_of(answer: Answer, *, scores: Sequence[int], format: str | None, compares: bool = False) -> dict[str, Any]:
+    """Read one answer.
+
+    Args:
+        answer: from an engine.
+        scores: the rubric's scale.
+        format: how the judge writes its verdict, see `vjudge.prompts.parse`; None for a score pass, whose score is the
+            mode of the distribution (the lowest of equals).
+        compares: whether two responses were compared; `scores` is then (0, 1), the first and the second.
+
+    Returns:
+        The verdict's columns; those that a failure leaves without a value are NaN or None.
+    """
+    probabilities, mass = distribution(answer.score_logprobs, scores)
+    if answer.failure is not None:
+        verdict = Verdict(NAN, "", answer.text, answer.failure)
+    elif format is None and not probabilities:
+        verdict = Verdict(NAN, "", answer.text, "no score of the rubric has a probability")
+    elif format is None and compares:
+        first, second = probabilities.values()
+        verdict = Verdict(NAN, "", "", choice="tie" if first == second else "a" if first > second else "b")
+    elif format is None:
+        verdict = Verdict(float(max(probabilities, key=probabilities.__getitem__)), "", "")
+    else:
+        verdict = parse(answer.text, scores=scores, format=format)
+        if verdict.failure is not None and not answer.stopped:
+            verdict = replace(verdict, failure=f"{verdict.failure} (cut off at {answer.n_new_tokens} tokens)")
+    if verdict.failure is not None or verdict.abstained:
+        probabilities, mass = {}, NAN
+    return {
+        "score": verdict.score,
+        "choice": verdict.choice,
+        "scores": list(verdict.scores) or None,
+        "strong": verdict.strong,
+        "expected_score": sum(score * share for score, share in probabilities.items()) if probabilities else NAN,
+        "probabilities": {str(score): share for score, share in probabilities.items()} or None,
+        "probability_mass": mass,
+        "feedback": verdict.feedback,
+        "raw": verdict.raw,
+        "failure": verdict.failure,
+        "n_prompt_tokens": answer.n_prompt_tokens,
+        "n_new_tokens": answer.n_new_tokens,
+        "seconds": answer.seconds,
+    }
+
+
+def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) -> tuple[dict[int, float], float]:
+    """Normalise log-probabilities over a scale.
+
+    Returns:
+        score -> probability (empty where there are no log-probabilities, one of them is no number, or none is above
+        zero), and the mass the scale had before (NaN without log-probabilities).
+    """
+    values = [] if logprobs is None else [logprobs.get(score, NAN) for score in scores]
+    if not values or any(math.isnan(value) or value == math.inf for value in values):
+        return {}, NAN
+    highest = max(values)
+    if highest == -math.inf:
+        return {}, 0.0
+    weights = [math.exp(value - highest) for value in values]
+    total = sum(weights)
+    return {score: weight / total for score, weight in zip(scores, weights, strict=True)}, total * math.exp(highest)
+
+
+def fault_of(record: Mapping[str, Any], scores: Sequence[int], *, compares: bool) -> str | None:
+    """What keeps a record that was read back from being a verdict on a scale; None for a sound one."""
+    if lacking := [name for name in _COLUMNS if name not in record]:
+        return f"lacks {', '.join(lacking)}"
+    low, high = (0, 1) if compares else (min(scores, default=-math.inf), max(scores, default=math.inf))
+    for name in ("expected_score",) if compares else ("score", "expected_score"):
+        value = record[name]
+        if value is not None and not (isinstance(value, (int, float)) and low <= value <= high):
+            return f"has the {name} {value!r}, off its scale ({low}-{high})"
+    shares = record["probabilities"]
+    if shares is not None and not (isinstance(shares, dict) and set(shares) == {str(score) for score in scores}):
+        return f"has probabilities of other scores than its scale's ({low}-{high})"
+    if not any(record[name] is not None for name in ("score", "choice", "failure")):
+        return "has neither a score, a choice nor a failure"
+    return None
+
+
+_COLUMNS = ("score", "choice", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure") + (
+    *("scores", "strong", "n_prompt_tokens", "n_new_tokens", "seconds"),
+)
+
+
+def grades(
+    records: Sequence[Mapping[str, Any]],
+    carried: Sequence[Mapping[str, Any]],
+    *,
+    judge: str,
+    mode: str,
+    several: bool = False,
+    scale: tuple[int, int] | None = None,
+    distributed: bool = True,
+    without_images: int = 0,
+) -> pd.DataFrame:
+    """The table of `Judge.grade`, and one line on standard error about what is missing from it.
+
+    Args:
+        records: in the collection's order.
+        carried: for each record the collection's columns that come along.
+        judge, mode: of the run.
+        several: whether an item has several samples, so that a column numbers them.
+        scale: lowest and highest score where the judge has a scale of its own; None for the rubric's.
+        distributed: whether the judge's answers have a place where a distribution can be read at all.
+        without_images: rows without an image for a judge that sees images.
+    """
+    columns: dict[str, Any] = {"id": _objects(record["id"] for record in records), "judge": judge}
+    if several:
+        columns["sample"] = [record["sample"] for record in records]
+    for name in ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure"):
+        values = [record[name] for record in records]
+        if name in _NUMBERS:
+            columns[name] = pd.Series(values, dtype="float64")
+        elif name == "probabilities":
+            columns[name] = _objects(
+                value and {int(score): share for score, share in value.items()} for value in values
+            )
+        else:
+            columns[name] = _objects(values)
+    for name, kind in (("n_prompt_tokens", "int64"), ("n_new_tokens", "int64"), ("seconds", "float64")):
+        columns[name] = pd.Series([record[name] for record in records], dtype=kind)
+    if any(record["choice"] is not None for record in records):
+        columns["choice"] = _objects(record["choice"] for record in records)
+    for name in _CARRIED:
+        if any(name in row for row in carried):
+            column = [row.get(name) for row in carried]
+            columns[name] = pd.Series(column, dtype="float64") if name == "gold" else _objects(column)
+    frame = pd.DataFrame(columns)
+    reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
+    abstained = sum(record["choice"] == "abstain" for record in records)
+    silent = sum(record["failure"] is None and record["probabilities"] is None for record in records) - abstained
+    blind = silent if distributed else 0
+    low = _low_mass(records, mode)
+    frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "without_distribution": blind}
+    frame.attrs |= {"abstained": abstained, "scale": scale, "low_mass": low, "without_images": without_images}
+    total = len(records)
+    _report(
+        _failures(reasons, total, "verdicts"),
+        f"{abstained} of {total} verdicts are abstentions" if abstained else "",
+        f"{blind} of {total} have a score and no distribution: no log-probabilities came with it, or it was written in"
+        " other tokens than the scale's"
+        if blind
+        else "",
+        _low_line(low, total, "verdicts"),
+        _image_line(without_images, "items"),
+    )
+    return frame
+
+
+def comparisons(
+    records: Mapping[tuple[Any, ...], Mapping[str, Any]],
+    carried: Sequence[Mapping[str, Any]],
+    *,
+    judge: str,
+    mode: str,
+    orders: Sequence[str],
+    without_images: int = 0,
+) -> pd.DataFrame:
+    """The table of `Judge.compare`, and one line on standard error about what is missing or depends on the order.
+
+    Args:
+        records: (id, order) -> what the run keeps.
+        carried: for each pair its `id` and the columns that come along, in the collection's order.
+        judge, mode, without_images: as in `grades`.
+        orders: one or both of `ORDERS`.
+    """
+    columns: dict[str, list[Any]] = {}
+    reasons: Counter[str] = Counter()
+    counts = Counter(pairs=0, consistent=0, choices=0, first=0)
+    for pair in carried:
+        by_order = {order: records[pair["id"], order] for order in orders}
+        choices = {order: _own(record["choice"], order) for order, record in by_order.items()}
+        verdict, agree = combine(list(choices.values()))
+        failures = {order: record["failure"] for order, record in by_order.items() if record["failure"] is not None}
+        reasons.update(failures.values())
+        first = [record["choice"] == "a" for record in by_order.values() if record["choice"] in ("a", "b")]
+        counts.update(choices=len(first), first=sum(first))
+        if agree is not None and "abstain" not in choices.values():
+            counts.update(pairs=1, consistent=int(agree))
+        chances = [
+            record["expected_score"] if order == "ba" else 1 - record["expected_score"]
+            for order, record in by_order.items()
+            if not is_missing(record["expected_score"])
+        ]
+        row: dict[str, Any] = {"id": pair["id"], "judge": judge, "verdict": verdict, "consistent": agree}
+        row["probability_a"] = sum(chances) / len(chances) if len(chances) == len(orders) else NAN
+        row |= {f"verdict_{order}": choice for order, choice in choices.items()}
+        row["failure"] = "; ".join(f"{order}: {reason}" for order, reason in failures.items()) or None
+        for name in ("scores", "strong", "feedback", "raw"):
+            row |= {f"{name}_{order}": record[name] for order, record in by_order.items()}
+        for name in ("n_prompt_tokens", "n_new_tokens", "seconds"):
+            row[name] = sum(record[name] for record in by_order.values())
+        row |= {name: pair[name] for name in ("preference", "group", "criteria") if name in pair}
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    numeric = {"probability_a": "float64", "n_prompt_tokens": "int64", "n_new_tokens": "int64", "seconds": "float64"}
+    frame = pd.DataFrame({name: pd.Series(values, dtype=numeric.get(name, object)) for name, values in columns.items()})
+    low, total = _low_mass(records.values(), mode), len(carried) * len(orders)
+    frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "position": dict(counts)}
+    frame.attrs |= {"low_mass": low, "without_images": without_images}
+    changed = counts["pairs"] - counts["consistent"]
+    _report(
+        _failures(reasons, total, "comparisons"),
+        f"{changed} of {counts['pairs']} verdicts changed with the order;"
+        f" the first response was chosen in {counts['first']} of {counts['choices']} choices"
+        if changed
+        else "",
+        _low_line(low, total, "comparisons"),
+        _image_line(without_images, "pairs"),
+    )
+    return frame
+
+
+def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
+    """What the verdicts of a pair's orders say together.
+
+    Args:
+        choices: one for each order, in terms of the pair; None where there is no verdict.
+
+    Returns:
+        The combined verdict and whether the orders agree. The side with more points wins, a choice counting one point
+        and a tie none: a choice and a tie make that choice, a choice of each side makes a tie. Without a verdict in
+        some order there is none; an abstention in some order is one. With a single order nothing is known of agreement.
+
+    >>> combine(["a", "a"]), combine(["a", "tie"]), combine(["a", "b"]), combine(["a", None])
+    (('a', True), ('a', False), ('tie', False), (None, None))
+
+    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning, sums points over both orders likewise.
+    """
+    agree = None if len(choices) < 2 or None in choices else len(set(choices)) == 1
+    if None in choices:
+        return None, agree
+    if "abstain" in choices:
+        return "abstain", agree
+    points = sum(POINTS[choice] for choice in choices if choice)
+    return "a" if points > 0 else "b" if points < 0 else "tie", agree
+
+
+def in_order(pair: Pair, order: str) -> Pair:
+    """The pair as it is put to the judge in an order."""
+    if order == "ab":
+        return pair
+    return replace(pair, response_a=pair.response_b, response_b=pair.response_a, preference=None)
+
+
+def pairs_of(candidates: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every two responses of each row as a pair, named "id/i-j"."""
+    for row in candidates:
+        responses = list(row["responses"])
+        shared = {name: value for name, value in row.items() if name not in ("responses", "id", "preference")}
+        for i in range(len(responses)):
+            for j in range(i + 1, len(responses)):
+                yield {**shared, "id": f"{row['id']}/{i}-{j}", "response_a": responses[i], "response_b": responses[j]}
+
+
+def singles_of(candidates: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every response of each row by itself, named "id/i"."""
+    for row in candidates:
+        shared = {name: value for name, value in row.items() if name not in ("responses", "id", "gold", "human_scores")}
+        for i, response in enumerate(row["responses"]):
+            yield {**shared, "id": f"{row['id']}/{i}", "response": response}
+
+
+def check_candidates(candidates: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse rows without an id or without at least two responses.
+
+    Raises:
+        CollectionError: every bad row.
+    """
+    problems = []
+    ids: dict[str, int] = {}
+    for index, row in enumerate(candidates):
+        responses, id = plain(row.get("responses")), str(row.get("id"))
+        if is_missing(row.get("id")) or ids.setdefault(id, index) != index:
+            problems.append(Problem(index, id, "id", "is missing or not unique", "give every row its own id"))
+        if not isinstance(responses, list) or len(responses) < 2:
+            problems.append(
+                Problem(index, id, "responses", "is not a list of two texts or more", "give the candidates")
+            )
+    if problems:
+        raise CollectionError(f"{len(problems)} problems among {len(candidates)} rows:", problems)
+
+
+def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, judge: str, by: str) -> pd.DataFrame:
+    """The table of a ranking, one row a candidate, from the frame of `Judge.compare` or `Judge.grade`."""
+    verdicts = {row["id"]: row for row in judged.to_dict("records")}
+    orders = [order for order in ORDERS if f"verdict_{order}" in judged]
+    rows: list[dict[str, Any]] = []
+    for row in candidates:
+        responses = list(row["responses"])
+        points: list[list[float]] = [[] for _ in responses]
+        expected = 1 if by == "scores" else len(orders) * (len(responses) - 1)
+        for i in range(len(responses)):
+            if by == "scores":
+                verdict = verdicts[f"{row['id']}/{i}"]
+                score = verdict["score"] if is_missing(verdict["expected_score"]) else verdict["expected_score"]
+                points[i] += [] if is_missing(score) else [score]
+                continue
+            for j in range(i + 1, len(responses)):
+                for order in orders:
+                    choice = verdicts[f"{row['id']}/{i}-{j}"][f"verdict_{order}"]
+                    if choice in POINTS:
+                        points[i].append(POINTS[choice])
+                        points[j].append(-POINTS[choice])
+        values = [sum(own) / len(own) if own else NAN for own in points]
+        for i, (value, response) in enumerate(zip(values, responses, strict=True)):
+            ahead = sum(other > value for other in values)
+            rank = NAN if math.isnan(value) else float(ahead + 1)
+            rows.append(
+                {
+                    **{"id": row["id"], "judge": judge, "candidate": i, "response": response, "value": value},
+                    **{"rank": rank, "best": rank == 1.0, "n": len(points[i]), "missing": expected - len(points[i])},
+                    "group": str(row["id"] if is_missing(row.get("group")) else row["group"]),
+                }
+            )
+    frame = pd.DataFrame(rows)
+    frame.attrs = {name: judged.attrs[name] for name in ("judge", "mode", "failures", "low_mass", "without_images")}
+    return frame
+
+
+def _own(choice: str | None, order: str) -> str | None:
+    """A verdict on what was shown, in terms of the pair itself."""
+    return SWAPPED.get(choice or "", choice) if order == "ba" else choice
+
+
+def _objects(values: Iterable[Any]) -> pd.Series:
+    """A column that keeps texts, None and dicts as they are."""
+    return pd.Series(list(values), dtype=object)
+
+
+def _low_mass(records: Iterable[Mapping[str, Any]], mode: str) -> int:
+    """How many verdicts of a score pass rest on less than `LOW_MASS`."""
+    masses = [record["probability_mass"] for record in records if record["failure"] is None] if mode == "score" else []
+    return sum(mass is not None and mass < LOW_MASS for mass in masses)
+
+
+def _failures(reasons: Counter[str], total: int, what: str) -> str:
+    listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
+    more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""
+    return f"{sum(reasons.values())} of {total} {what} failed: {listed}{more}" if reasons else ""
+
+
+def _low_line(count: int, total: int, what: str) -> str:
+    said = f"{count} of {total} {what} rest on less than {LOW_MASS:g} of the probability: the judge would rather have"
+    return f"{said} written something else there" if count else ""
+
+
+def _image_line(count: int, what: str) -> str:
+    return f"{count} {what} have no image and were judged without" if count else ""
+
+
+def _report(*parts: str) -> None:
+    """Say on one line what a table lacks; nothing when it is whole."""
+    if line := "; ".join(filter(None, parts)):
+        print(line, file=sys.stderr)
