@@ -743,6 +743,8 @@ class Rows(Sequence[Mapping[str, Any]]):
 
 def rows_of(items: Any) -> Sequence[Any]:
     """Any accepted collection as a sequence of rows."""
+    if isinstance(items, Rows):
+        return items
     if isinstance(items, pd.DataFrame):
         return items.to_dict("records")
     if hasattr(items, "with_format") and hasattr(items, "features"):

@@ -10,12 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from vjudge.comparisons import combine
 
 from vjudge import load_judge
 from vjudge.data import CollectionError
-from vjudge.engines import Answer
-from vjudge.judge import Judge
+from vjudge.engines import Answer, Engine
+from vjudge.judge import Judge, combine
 from vjudge.prompts import TEMPLATES, VICUNA_V1
 from vjudge.records import Pair
 from vjudge.runs import RunError
@@ -24,18 +23,18 @@ RELATIVE = TEMPLATES["chat-relative"].as_messages()
 QUIET: dict[str, Any] = {"progress": False}
 
 
-class Scripted:
+class Scripted(Engine):
     """An engine whose answers follow from the two responses it is shown."""
 
     name = "scripted"
 
-    def __init__(self, answer: Callable[[str, str], str], *, stop_after: int | None = None) -> None:
-        self.answer, self.stop_after, self.asked = answer, stop_after, 0
+    def __init__(self, write: Callable[[str, str], str], *, stop_after: int | None = None) -> None:
+        self.write, self.stop_after, self.asked = write, stop_after, 0
 
     def identity(self) -> dict[str, Any]:
         return {"engine": self.name, "weights": "none", "versions": {}}
 
-    def generate(self, prompts: Any, images: Any, *, wanted: Any, score_texts: Any, **_: Any) -> Iterator[list[Answer]]:
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
         for index, prompt in enumerate(prompts):
             assert len(images[index]) == prompt.n_images
             if index not in wanted:
@@ -44,10 +43,10 @@ class Scripted:
                 raise KeyboardInterrupt
             self.asked += 1
             first, rest = prompt.text.split("###Response A:\n")[1].split("\n\n###Response B:\n")
-            text = self.answer(first, rest.split("\n\n###")[0])
+            text = self.write(first, rest.split("\n\n###")[0])
             letter = text.rpartition("[RESULT] ")[2]
             shares = {0: math.log(0.9), 1: math.log(0.1)} if letter == "A" else {0: math.log(0.2), 1: math.log(0.8)}
-            known = score_texts and letter in ("A", "B")
+            known = ask.scale(index) and letter in ("A", "B")
             yield [Answer(index, text=text, score_logprobs=shares if known else None, stopped=True, n_new_tokens=3)]
 
 
@@ -101,7 +100,11 @@ def test_a_planted_position_bias_shows(capsys: Any) -> None:
     assert list(frame["verdict"]) == ["tie"] * 3 and list(frame["consistent"]) == [False] * 3
     assert frame.attrs["position"] == {"pairs": 3, "consistent": 0, "choices": 6, "first": 6}
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "3 of 3 verdicts changed with the order; the first response was chosen in 6 of 6 choices"
+    assert line == (
+        "3 of 3 verdicts changed with the order; the first response was chosen in 6 of 6 choices;"
+        " 3 pairs have no image and were judged without"
+    )
+    assert frame.attrs["without_images"] == 3
 
 
 def test_one_order_says_nothing_about_consistency() -> None:
@@ -125,7 +128,7 @@ def test_failures_and_abstentions_are_not_choices(capsys: Any) -> None:
     assert list(frame["failure"]) == ["ab: no verdict marker", None, None]
     assert frame.attrs["failures"] == {"no verdict marker": 1}
     assert frame.attrs["position"] == {"pairs": 1, "consistent": 1, "choices": 3, "first": 1}
-    assert capsys.readouterr().err == "1 of 6 comparisons failed: 1 x no verdict marker\n"
+    assert capsys.readouterr().err.startswith("1 of 6 comparisons failed: 1 x no verdict marker; ")
 
 
 @pytest.mark.parametrize(

@@ -99,18 +99,113 @@ def test_blocks_that_a_power_cut_left_empty(tmp_path: Path) -> None:
         assert list(run.done) == [("a", 0)]
 
 
-def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named_and_moved_aside(tmp_path: Path) -> None:
     with Run(tmp_path).open(MANIFEST) as run:
-        run.append([verdict("a"), verdict("b")])
+        run.append([verdict("a"), verdict("b"), verdict("c")])
     file = tmp_path / "verdicts.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"{oops\n" + lines[1])
-    with pytest.raises(RunError, match="line 1: not a verdict"):
-        Run(tmp_path).open(MANIFEST)
-    file.write_bytes(lines[0] + lines[0])
+    damaged = lines[1].replace(b"3.0", b"4.0")
+    file.write_bytes(lines[0] + damaged + lines[2])
+    with pytest.warns(RuntimeWarning, match=r"verdicts.jsonl, line 2: 1 damaged line.*left out"):
+        assert [v["id"] for v in Run(tmp_path).verdicts()] == ["a", "c"]
+    assert file.read_bytes() == lines[0] + damaged + lines[2]  # to read changes nothing
+    with pytest.warns(RuntimeWarning, match="line 2: .*moved to damaged.jsonl.*computed again"):
+        run = Run(tmp_path).open(MANIFEST)
+    with run:
+        assert [key[0] for key in run.done] == ["a", "c"]
+        run.append([verdict("b")])
+    assert (tmp_path / "damaged.jsonl").read_bytes() == damaged
+    with Run(tmp_path).open(MANIFEST) as run:
+        assert [key[0] for key in run.done] == ["a", "c", "b"]
+
+
+def test_a_verdict_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a")])
+    file = tmp_path / "verdicts.jsonl"
+    file.write_bytes(file.read_bytes() * 2)
     with pytest.raises(RunError, match="line 2.*twice"):
         Run(tmp_path).open(MANIFEST)
-    assert file.read_bytes() == lines[0] + lines[0]
+    with pytest.raises(RunError, match="line 1: not a verdict of this kind"):
+        Run(tmp_path, keys=("id", "order")).verdicts()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["verdicts.jsonl", "manifest.json"])
+def test_no_flipped_bit_changes_what_is_read(tmp_path: Path, name: str) -> None:
+    """Whatever bit of a file turns over, a verdict comes back as it was written or not at all."""
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict(f"item {n}", raw="So the overall score is 3.\n[RESULT] 3") for n in range(6)])
+    whole, before = (tmp_path / name).read_bytes(), Run(tmp_path).verdicts()
+    random = np.random.default_rng(0)
+    for bit in random.integers(8 * len(whole), size=40):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << int(bit % 8)
+        shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+        (tmp_path.with_name("copy") / name).write_bytes(bytes(data))
+        try:
+            with Run(tmp_path.with_name("copy")).open(MANIFEST) as run:
+                assert all(found in before for found in run.done.values())
+                assert name != "verdicts.jsonl" or len(run.done) < len(before)
+        except RunError:
+            assert name == "manifest.json"
+        shutil.rmtree(tmp_path.with_name("copy"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links take rights on Windows")
+@pytest.mark.parametrize("name", ["run.lock", "manifest.json", "manifest.json.new", "verdicts.jsonl", "damaged.jsonl"])
+def test_a_link_is_not_followed(tmp_path: Path, name: str) -> None:
+    """A received run can't make us write, or read as ours, a file elsewhere."""
+    folder, secret = tmp_path / "run", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("precious")
+    if name != "manifest.json.new":
+        with Run(folder).open(MANIFEST) as run:
+            run.append([verdict("a")])
+        (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret)
+    if name == "damaged.jsonl":
+        (folder / "verdicts.jsonl").write_bytes(b"damaged\n")
+    if name == "manifest.json.new":
+        Run(folder).open(MANIFEST).close()  # what was left of a start is written anew, beside the link
+    else:
+        with pytest.raises(RunError, match=f"{name} is a link"):
+            Run(folder).open(MANIFEST)
+    assert secret.read_text() == "precious"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes in folders on Windows")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    Run(tmp_path).open(MANIFEST).close()
+    (tmp_path / "verdicts.jsonl").unlink()
+    os.mkfifo(tmp_path / "verdicts.jsonl")
+    with pytest.raises(RunError, match="verdicts.jsonl is no file"):
+        Run(tmp_path).open(MANIFEST)
+
+
+def test_a_complete_run_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Run(tmp_path).open(MANIFEST) as run:
+        run.append([verdict("a"), verdict("b")])
+    original = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return original(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with Run(tmp_path).open(MANIFEST, expected=2) as run:
+        assert [key[0] for key in run.done] == ["a", "b"]
+    with pytest.raises(RunError, match="can't be written"):
+        Run(tmp_path).open(MANIFEST, expected=3)
+    with pytest.raises(RunError, match="differs from this call in judge"):
+        Run(tmp_path).open({**MANIFEST, "judge": "other"}, expected=2)
+
+
+def test_a_run_of_before_the_checksums_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, **MANIFEST}))
+    with pytest.raises(RunError, match="no checksums.*another folder"):
+        Run(tmp_path).open(MANIFEST)
 
 
 def test_another_manifest_is_refused_and_each_difference_named(tmp_path: Path) -> None:
