@@ -19,7 +19,7 @@ from PIL import Image
 from vjudge import data, preference
 from vjudge.data import CollectionError, canonical, load_collection, origin, readable, validate, with_responses
 from vjudge.data.adapters import ADAPTERS, by_columns, by_id, critic
-from vjudge.engines import Answer
+from vjudge.engines import Answer, Engine
 from vjudge.judge import Judge
 from vjudge.preference.policy import Policy
 from vjudge.prompts import TEMPLATES, VICUNA_V1
@@ -30,23 +30,23 @@ LEVELS = ["none", "few", "half", "most", "all"]
 RUBRIC = Rubric("True?", tuple(LEVELS))
 
 
-class Constant:
+class Constant(Engine):
     """An engine that always answers the same, and notes what it was shown."""
 
     name = "constant"
 
-    def __init__(self, answer: str) -> None:
-        self.answer = answer
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.shown: list[str] = []
 
     def identity(self) -> dict[str, Any]:
         return {"engine": self.name, "weights": "none", "versions": {}}
 
-    def generate(self, prompts: Any, images: Any, *, wanted: Any, **_: Any) -> Iterator[list[Answer]]:
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
         for index in sorted(wanted):
             self.shown.append(prompts[index].text)
             assert len(images[index]) == prompts[index].n_images
-            yield [Answer(index, text=self.answer, stopped=True)]
+            yield [Answer(index, text=self.text, stopped=True)]
 
 
 def judge_of(answer: str, template: str = "llava-critic", pairs: str = "llava-critic-pair") -> Judge:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from vjudge import preference
 from vjudge.data import CollectionError, load_collection
-from vjudge.engines import Answer
+from vjudge.engines import Answer, Engine
 from vjudge.preference import best, candidates, hacking, rewards
 from vjudge.preference.policy import Policy
 from vjudge.prompts import VICUNA_V1
@@ -26,7 +26,7 @@ from vjudge.simulate import Planted, SimulatedJudge
 LEVELS = ["Wrong.", "Poor.", "Half.", "Good.", "Right."]
 
 
-class Scripted:
+class Scripted(Engine):
     """An engine whose answers depend on a row's seed alone; the second row of each call breaks where asked to."""
 
     name = "scripted"
@@ -37,15 +37,17 @@ class Scripted:
     def identity(self) -> dict[str, Any]:
         return {"engine": self.name, "weights": "none", "versions": {}}
 
-    def generate(self, prompts: Any, images: Any, *, seeds: Any, wanted: Any, **options: Any) -> Iterator[list[Answer]]:
-        assert options["score_texts"] == {} and options["marker"] == ""
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
+        assert ask.scales == () and ask.marker == ""
         for index in sorted(wanted):
             if not self.left:
                 raise KeyboardInterrupt
             self.left -= 1
             self.asked.append(index)
             assert len(images[index]) == prompts[index].n_images
-            yield [Answer(index, text=f" {self.texts[seeds[index] % len(self.texts)]} ", stopped=True, n_new_tokens=3)]
+            yield [
+                Answer(index, text=f" {self.texts[ask.seed(index) % len(self.texts)]} ", stopped=True, n_new_tokens=3)
+            ]
 
 
 def questions(n: int, **more: Any) -> list[dict[str, Any]]:

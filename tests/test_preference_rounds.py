@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from vjudge import models, preference  # noqa: E402
-from vjudge.engines import Answer  # noqa: E402
+from vjudge.engines import Answer, Engine  # noqa: E402
 from vjudge.judge import Judge  # noqa: E402
 from vjudge.preference import dpo, rounds  # noqa: E402
 from vjudge.preference.rounds import Recipe, forget, run_rounds  # noqa: E402
@@ -30,7 +30,7 @@ RECIPE = Recipe(
 )
 
 
-class Lengths:
+class Lengths(Engine):
     """A judge's engine that scores a response by its length, and counts what it is asked."""
 
     name = "lengths"
@@ -41,7 +41,7 @@ class Lengths:
     def identity(self) -> dict[str, Any]:
         return {"engine": self.name, "weights": "none", "versions": {}}
 
-    def generate(self, prompts: Any, images: Any, *, wanted: Any, **options: Any) -> Iterator[list[Answer]]:
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
         for index in sorted(wanted):
             if self.asked == self.left:
                 raise KeyboardInterrupt

@@ -611,6 +611,7 @@ class Judge:
             template=template,
             units=units,
             rows=rows,
+            origin=data.origin(items),
             pictures=pictures,
             keys=keys,
             prompts=rendered,
@@ -631,7 +632,7 @@ class Judge:
             if out is not None:
                 note: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
                 note |= {"batch_size": call.ask.batch_size}
-                note |= {"origin": origin} if (origin := data.origin(call.rows)) else {}
+                note |= {"origin": call.origin} if call.origin else {}
                 run = Run(out, keys=("id", unit))
                 stack.enter_context(run.open({**self._manifest(call), "note": note}, expected=len(call.keys)))
                 done |= _sound(run, call)
@@ -682,6 +683,7 @@ class _Call:
     template: Template
     units: Sequence[Any]
     rows: Sequence[Mapping[str, Any]]
+    origin: Any
     pictures: Pictures
     keys: list[tuple[str, Any]]
     prompts: list[Prompt]

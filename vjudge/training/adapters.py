@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from vjudge import checkpoints, families
+from vjudge import checkpoints
 from vjudge.models import VisionLanguageModel
-from vjudge.prompts import TEMPLATES, Template
+from vjudge.prompts import TEMPLATES, Template, families
 from vjudge.training.network import part_of
 
 EXTRA = "pip install 'vjudge[train]'"
