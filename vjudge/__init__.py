@@ -66,6 +66,7 @@ _MODULES = (
     "training",
     "widgets",
 )
+_INNER = {"checkpoints", "judge", "plans", "resampling", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection
@@ -89,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_MODULES, *globals()})
+    return sorted({*__all__, *(set(_MODULES) - _INNER)})

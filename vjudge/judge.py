@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 import vjudge
 from vjudge import data, prompts
 from vjudge.engines.engine import Ask, Engine, whole
-from vjudge.images import ImageError, Pictures
+from vjudge.images import ImageError, Picture, Pictures
 from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Prompt, Template, families
 from vjudge.prompts.families import Family
 from vjudge.prompts.parse import FORMATS
@@ -67,6 +67,8 @@ __all__ = [
 MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (llava/eval/model_vqa.py upstream)
 SERVER = "openai:"  # how the name of a judge behind a server begins
 ENGINES = ("auto", "torch", "server", "vllm", "ray")
+EMBEDDED = ("tiny", "tiny-base")  # made for Scenes alone
+LOOKED_AT = 100  # rows of a call in which an embedded judge looks for what it was not made for
 UNSET = {"device": "auto", "dtype": "auto", "attention": "auto", "check_memory": True}  # of the others: None
 LEFT_OPEN = {"server": (), "vllm": ("dtype", "quantization", "revision")}  # options for a device that an engine takes
 
@@ -307,7 +309,8 @@ class Judge:
             `attrs["failures"]` counts failures by reason; `attrs["without_distribution"]` verdicts whose score came
             without log-probabilities or was written in other tokens than the scale's; `attrs["low_mass"]` verdicts of a
             score pass with less than `vjudge.table.LOW_MASS` of the probability; `attrs["without_images"]` rows
-            without an image, for a judge that sees images; `attrs["scale"]` is the judge's own scale, such as (0, 100),
+            without an image, for a judge that sees images; `attrs["unlike"]` rows, of those looked at, with pictures or
+            texts that an embedded judge was not made for; `attrs["scale"]` is the judge's own scale, such as (0, 100),
             None where the rubric's holds; `attrs["work"]` is what this call computed on this machine
             (`vjudge.engines.engine.Work`), None elsewhere.
 
@@ -319,9 +322,11 @@ class Judge:
         >>> import vjudge as vj
         >>> items = vj.load_collection("scenes", split="test", limit=5)
         >>> judge = vj.load_judge("tiny", device="cpu")
-        >>> run = judge.grade(items, mode="score", progress=False)
+        >>> run = judge.grade(items, progress=False)
         >>> run["score"].tolist()
-        [1.0, 2.0, 3.0, 4.0, 5.0]
+        [1.0, 5.0, 2.0, 3.0, 4.0]
+        >>> run.attrs["failures"], run.attrs["without_images"]
+        ({}, 0)
         """
         call = self._grading(
             items,
@@ -344,6 +349,7 @@ class Judge:
             scale=self.template.scale,
             distributed=bool(self.template.marker),
             without_images=call.without_images,
+            unlike=call.unlike,
         )
         frame.attrs["work"] = _work(self.engine)
         return frame
@@ -395,6 +401,17 @@ class Judge:
             CollectionError: bad pairs, all of them, before any work.
             ValueError: the judge has no wording for pairs; an unsound option.
             RunError: as in `grade`.
+
+        >>> from dataclasses import replace
+        >>> import vjudge as vj
+        >>> from vjudge.prompts import TEMPLATES, VICUNA_V1
+        >>> wording = replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1)  # tiny was never taught to compare
+        >>> judge = vj.load_judge("tiny", device="cpu", template=wording)
+        >>> first, second = list(vj.load_collection("scenes", split="test", limit=2))
+        >>> pair = {**first, "response_a": first["response"], "response_b": second["response"]}
+        >>> run = judge.compare([pair], mode="score", progress=False)
+        >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
+        [['a', 'b', 'tie']]
         """
         call = self._comparing(
             pairs,
@@ -415,6 +432,7 @@ class Judge:
             mode=mode,
             orders=call.units,
             without_images=call.without_images,
+            unlike=call.unlike,
         )
         frame.attrs["work"] = _work(self.engine)
         return frame
@@ -440,6 +458,13 @@ class Judge:
             CollectionError: bad rows, all of them, before any work.
             ValueError: the judge has no wording for pairs; an unsound option; `orders` by scores.
 
+        >>> import vjudge as vj
+        >>> rows = list(vj.load_collection("scenes", split="test", limit=3))
+        >>> candidates = [{**rows[0], "responses": [row["response"] for row in rows]}]
+        >>> judge = vj.load_judge("tiny", device="cpu")
+        >>> judge.rank(candidates, by="scores", progress=False)["rank"].tolist()
+        [3.0, 1.0, 2.0]
+
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
         """
         if by not in ("pairs", "scores"):
@@ -460,6 +485,11 @@ class Judge:
         Args:
             item: an `Item`, a `Pair`, or a row with the canonical columns of either.
             mode: as in `grade`; "score" ends in the forced marker.
+
+        >>> import vjudge as vj
+        >>> (item,) = vj.load_collection("scenes", split="test", limit=1)
+        >>> vj.load_judge("tiny", device="cpu").render(item, mode="score")[-19:]
+        'ASSISTANT: [RESULT]'
         """
         (row,) = rows_of([item])
         pair = "response_a" in row
@@ -606,6 +636,7 @@ class Judge:
                 rendered.append(shown)
                 scores.append(own)
                 scales.append(scale)
+        images = Images(rows, 1 if template.sees_images else 0, pictures)
         moved = type(self.engine).answer is not Engine.answer  # bridge: engines of before take sources alone
         return _Call(
             template=template,
@@ -621,6 +652,7 @@ class Judge:
             seed=seed,
             carried=carried,
             without_images=without,
+            unlike=_unlike(rows, images) if self.name in EMBEDDED else None,
         )
 
     def _collect(self, call: _Call, *, out: str | Path | None, progress: bool) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -693,6 +725,7 @@ class _Call:
     seed: int
     carried: list[dict[str, Any]]
     without_images: int
+    unlike: dict[str, int] | None
 
     def record(self, answer: Any, unit: str) -> dict[str, Any]:
         """One verdict as the run keeps it."""
@@ -805,6 +838,26 @@ def _carried(row: Mapping[str, Any], subject: Item | Pair) -> dict[str, Any]:
 def _prompt(template: Template, subject: Item | Pair, mode: str) -> Prompt:
     prompt = template.render(subject)
     return prompt.append(template.forced) if mode == "score" else prompt
+
+
+def _unlike(rows: Sequence[Mapping[str, Any]], images: Images) -> dict[str, int]:
+    """How many of a call's rows, some looked at, have pictures or texts unlike those of Scenes."""
+    from vjudge.scenes.likeness import is_scene, speaks_scenes
+
+    places = range(0, len(rows), max(1, len(rows) // LOOKED_AT))
+    counts = {"rows": len(places), "pictures": 0, "texts": 0}
+    scenes: dict[str, bool] = {}
+    for place in places:
+        texts = (rows[place].get(name) for name in ("instruction", "response", "response_a", "response_b"))
+        counts["texts"] += not speaks_scenes(" ".join(text for text in texts if isinstance(text, str)))
+        for picture in images[place]:
+            if isinstance(picture, Picture) and picture.key not in scenes:
+                try:
+                    scenes[picture.key] = is_scene(picture.open())
+                except ImageError:  # the row fails by itself
+                    scenes[picture.key] = True
+        counts["pictures"] += not all(scenes.get(getattr(picture, "key", ""), True) for picture in images[place])
+    return counts
 
 
 def _sound(run: Run, call: _Call) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -134,6 +134,7 @@ def grades(
     scale: tuple[int, int] | None = None,
     distributed: bool = True,
     without_images: int = 0,
+    unlike: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """The table of `Judge.grade`, and one line on standard error about what is missing from it.
 
@@ -145,6 +146,8 @@ def grades(
         scale: lowest and highest score where the judge has a scale of its own; None for the rubric's.
         distributed: whether the judge's answers have a place where a distribution can be read at all.
         without_images: rows without an image for a judge that sees images.
+        unlike: for an embedded judge, how many `rows` were looked at, and how many have `pictures` or `texts` that it
+            was not made for.
     """
     columns: dict[str, Any] = {"id": _objects(record["id"] for record in records), "judge": judge}
     if several:
@@ -175,6 +178,7 @@ def grades(
     low = _low_mass(records, mode)
     frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "without_distribution": blind}
     frame.attrs |= {"abstained": abstained, "scale": scale, "low_mass": low, "without_images": without_images}
+    frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
     total = len(records)
     _report(
         _failures(reasons, total, "verdicts"),
@@ -185,6 +189,7 @@ def grades(
         else "",
         _low_line(low, total, "verdicts"),
         _image_line(without_images, "items"),
+        _unlike_line(judge, unlike),
     )
     return frame
 
@@ -197,13 +202,14 @@ def comparisons(
     mode: str,
     orders: Sequence[str],
     without_images: int = 0,
+    unlike: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """The table of `Judge.compare`, and one line on standard error about what is missing or depends on the order.
 
     Args:
         records: (id, order) -> what the run keeps.
         carried: for each pair its `id` and the columns that come along, in the collection's order.
-        judge, mode, without_images: as in `grades`.
+        judge, mode, without_images, unlike: as in `grades`.
         orders: one or both of `ORDERS`.
     """
     columns: dict[str, list[Any]] = {}
@@ -240,6 +246,7 @@ def comparisons(
     low, total = _low_mass(records.values(), mode), len(carried) * len(orders)
     frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "position": dict(counts)}
     frame.attrs |= {"low_mass": low, "without_images": without_images}
+    frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
     changed = counts["pairs"] - counts["consistent"]
     _report(
         _failures(reasons, total, "comparisons"),
@@ -249,6 +256,7 @@ def comparisons(
         else "",
         _low_line(low, total, "comparisons"),
         _image_line(without_images, "pairs"),
+        _unlike_line(judge, unlike),
     )
     return frame
 
@@ -389,6 +397,16 @@ def _low_line(count: int, total: int, what: str) -> str:
 
 def _image_line(count: int, what: str) -> str:
     return f"{count} {what} have no image and were judged without" if count else ""
+
+
+def _unlike_line(judge: str, unlike: Mapping[str, int] | None) -> str:
+    kinds = [f"{unlike[kind]} have {kind}" for kind in ("pictures", "texts") if unlike[kind]] if unlike else []
+    if not unlike or not kinds:
+        return ""
+    return (
+        f"of {unlike['rows']} rows looked at, {' and '.join(kinds)} unlike those of Scenes, the drawings that {judge!r}"
+        " was made for: its scores mean nothing there"
+    )
 
 
 def _report(*parts: str) -> None:

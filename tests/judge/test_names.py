@@ -37,3 +37,12 @@ def test_submodules_come_on_first_use() -> None:
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = vjudge.nothing
+
+
+def test_dir_shows_what_is_public_and_only_that() -> None:
+    for room in (vjudge, vjudge.training, vjudge.preference, vjudge.engines):
+        names = dir(room)
+        assert set(room.__all__) <= set(names)
+        assert all(not name.startswith("_") or name == "__version__" for name in names), room.__name__
+        assert not {"Any", "TYPE_CHECKING", "annotations", "import_module"} & set(names), room.__name__
+    assert {"metrics", "plots", "data", "probes"} <= set(dir(vjudge)) and "table" not in dir(vjudge)

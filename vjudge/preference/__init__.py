@@ -103,3 +103,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'vjudge.preference' has no attribute {name!r}")
     return getattr(import_module(f"vjudge.preference.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

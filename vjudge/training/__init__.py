@@ -78,3 +78,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'vjudge.training' has no attribute {name!r}")
     return getattr(import_module(f"vjudge.training.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

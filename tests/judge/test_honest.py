@@ -1,0 +1,245 @@
+"""What a table says of its own weaknesses: probability elsewhere, numbers that are none, pictures and texts unlike."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vjudge as vj
+from vjudge.engines import Answer, Engine
+from vjudge.judge import Judge
+from vjudge.prompts import TEMPLATES
+from vjudge.records import Rubric
+from vjudge.runs import RunError
+from vjudge.table import LOW_MASS, fault_of
+
+QUIET: dict[str, Any] = {"progress": False}
+
+
+class Forced(Engine):
+    """A score pass whose log-probabilities are given; feedback that says 4 with them."""
+
+    name = "forced"
+
+    def __init__(self, logprobs: Any) -> None:
+        self.logprobs = logprobs
+
+    def identity(self) -> dict[str, Any]:
+        return {"engine": self.name, "weights": "none", "versions": {}}
+
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
+        for index in wanted if wanted is not None else range(len(prompts)):
+            logprobs = self.logprobs and {score: self.logprobs(index, score) for score in ask.scale(index)}
+            text = "" if ask.scores else "Fine. [RESULT] 4"
+            yield [Answer(index, text=text, score_logprobs=logprobs, stopped=True)]
+
+
+def forced(logprobs: Any) -> Judge:
+    pairs = TEMPLATES["chat-relative"].as_messages()
+    return Judge("forced", template=TEMPLATES["prometheus-vision"], pairs=pairs, engine=Forced(logprobs))
+
+
+def pair(id: str) -> dict[str, Any]:
+    shared = {"images": [], "instruction": "Say.", "criteria": "Said?"}
+    return {"id": id, "response_a": "one", "response_b": "two", **shared}
+
+
+# --- the probability of the scores ------------------------------------------------------------------------------------
+
+
+def test_verdicts_with_little_probability_are_counted_and_said(rows: Any, capsys: Any) -> None:
+    """Five scores with a tenth of LOW_MASS each in the first two rows, and with nearly all of it in the others."""
+    judge = forced(lambda index, score: math.log(LOW_MASS / 10 if index < 2 else 0.19))
+    frame = judge.grade(rows[:5], mode="score", **QUIET)
+    assert frame.attrs["low_mass"] == 2 and frame["score"].notna().all()
+    assert frame["probability_mass"].round(3).tolist() == [0.25, 0.25, 0.95, 0.95, 0.95]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("2 of 5 verdicts rest on less than 0.5 of the probability")
+    judge.grade(rows[2:5], mode="feedback", **QUIET)
+    assert judge.grade(rows[:5], **QUIET).attrs["low_mass"] == 0  # the judge wrote this verdict itself
+    assert judge.compare([pair("x")], mode="score", **QUIET).attrs["low_mass"] == 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_numbers_that_are_none_are_no_verdict(rows: Any, bad: float) -> None:
+    judge = forced(lambda index, score: bad)
+    frame = judge.grade(rows[:3], mode="score", **QUIET)
+    assert frame["score"].isna().all() and frame["failure"].notna().all() and frame["expected_score"].isna().all()
+    compared = judge.compare([pair("x"), pair("y")], mode="score", **QUIET)
+    assert compared["verdict"].isna().all() and compared["probability_a"].isna().all()
+    assert compared.attrs["position"]["choices"] == 0 and sum(compared.attrs["failures"].values()) == 4
+    candidates = [{**pair("x"), "responses": ["one", "two"]}]
+    for by in ("pairs", "scores"):
+        singles = [{**rows[0], "responses": ["one", "two"]}] if by == "scores" else candidates
+        ranked = judge.rank(singles, by=by, mode="score", **QUIET)
+        assert ranked["rank"].isna().all() and not ranked["best"].any() and ranked["missing"].ge(1).all()
+    feedback = judge.grade(rows[:3], **QUIET)  # what was written is a verdict, without a distribution
+    assert feedback["score"].tolist() == [4.0] * 3 and feedback["expected_score"].isna().all()
+    assert feedback.attrs["without_distribution"] == 3
+
+
+# --- what a score pass may be given -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "option", [{"top_p": 0.9}, {"temperature": 1.0}, {"repetition_penalty": 1.03}, {"samples": 3, "temperature": 1.0}]
+)
+def test_a_score_pass_refuses_to_draw(option: Any, rows: Any) -> None:
+    with pytest.raises(ValueError, match="draws nothing"):
+        forced(lambda index, score: -1.0).grade(rows[:2], mode="score", **option, **QUIET)
+
+
+@pytest.mark.parametrize("name", ["prometheus-vision", "prometheus", "llava-critic"])
+def test_a_score_pass_takes_the_published_decoding_as_a_whole(name: str, rows: Any) -> None:
+    judge, family = forced(lambda index, score: -1.0), vj.prompts.families.FAMILIES[name]
+    judge.family = family
+    plain = judge.grade(rows[:2], mode="score", **QUIET)
+    published = judge.grade(rows[:2], mode="score", **family.published, **QUIET)
+    assert published.drop(columns="seconds").equals(plain.drop(columns="seconds"))
+    others = {name: value for name, value in family.published.items() if name != "samples"}
+    judge.compare([pair("x")], mode="score", **others, **QUIET)
+
+
+def test_scores_have_no_order(rows: Any) -> None:
+    with pytest.raises(ValueError, match="orders='one'"):
+        forced(None).rank([{**rows[0], "responses": ["a", "b"]}], by="scores", orders="one")
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_without_a_picture_are_counted_and_said(rows: Any, capsys: Any) -> None:
+    blind = [{**row, "images": []} for row in rows[:3]]
+    frame = forced(lambda index, score: -1.0).grade(blind, **QUIET)
+    assert frame.attrs["without_images"] == 3 and "3 items have no image" in capsys.readouterr().err
+
+
+# --- what the embedded judge was made for -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Judge:
+    """The embedded judge's name, with an engine that costs nothing."""
+    return Judge("tiny", template=TEMPLATES["prometheus-vision"], engine=Forced(None))
+
+
+def test_photographs_and_foreign_texts_are_said(tiny: Judge, capsys: Any) -> None:
+    items = list(vj.load_collection("scenes", split="test", limit=6))
+    german = {"instruction": "Wie viele Kreise siehst du?", "response": "Oben links steht ein roter Kreis."}
+    frame = tiny.grade([{**row, **german} for row in items], **QUIET)
+    assert frame.attrs["unlike"] == {"rows": 6, "pictures": 0, "texts": 6}
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "unlike" in line]
+    assert "mean nothing" in line
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    assert tiny.grade([{**row, "images": [noise]} for row in items], **QUIET).attrs["unlike"]["pictures"] == 6
+    other = Judge("other", template=tiny.template, engine=tiny.engine)
+    assert "unlike" not in other.grade(items, **QUIET).attrs
+
+
+def test_real_photographs_are_said(tiny: Judge) -> None:
+    pytest.importorskip("skimage")
+    photos = vj.load_collection("photos")
+    unlike = tiny.grade(photos, **QUIET).attrs["unlike"]
+    assert unlike["pictures"] == unlike["rows"] == len(photos)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_every_split_of_scenes_is_known(tiny: Judge, split: str, capsys: Any) -> None:
+    unlike = tiny.grade(vj.load_collection("scenes", split=split, limit=1000), **QUIET).attrs["unlike"]
+    assert unlike["rows"] >= 100 and unlike["pictures"] == unlike["texts"] == 0
+    assert "unlike" not in capsys.readouterr().err
+
+
+def test_what_the_probes_make_of_scenes_is_known(tiny: Judge) -> None:
+    from vjudge.probes import injections, pictures, texts
+
+    items = vj.load_collection("scenes", split="test", limit=40)
+    made = [texts.padded(items, doublings=2.0), texts.bold(items), texts.listed(items), texts.halved(items)]
+    made += [pictures.blanked(items), pictures.shuffled(items), pictures.swapped(items)]
+    made += [pictures.reencoded(items, quality=50)]
+    made += [injections.injected(items, phrase=phrase) for phrase in injections.PHRASES]
+    for changed in made:
+        unlike = tiny.grade(changed, **QUIET).attrs["unlike"]
+        assert unlike["pictures"] == unlike["texts"] == 0
+
+
+# --- what a run's record may hold -------------------------------------------------------------------------------------
+
+
+def test_a_record_off_its_scale_is_refused(rows: Any, tmp_path: Path) -> None:
+    from vjudge import runs
+
+    judge = forced(lambda index, score: -1.0)
+    judge.grade(rows[:2], out=tmp_path, **QUIET)
+    (line, other) = runs.Run(tmp_path).verdicts()
+    for change, message in (
+        ({"score": 9.0}, "score 9.0, off its scale"),
+        ({"expected_score": 0.2}, "expected_score 0.2, off its scale"),
+        ({"probabilities": {"7": 1.0}}, "other scores"),
+        ({"score": None}, "neither a score"),
+        ({"id": "stranger"}, "none of this call's"),
+    ):
+        (tmp_path / "verdicts.jsonl").write_bytes(runs._line({**line, **change}) + runs._line(other))
+        with pytest.raises(RunError, match=message):
+            judge.grade(rows[:2], out=tmp_path, **QUIET)
+    del line["raw"]
+    (tmp_path / "verdicts.jsonl").write_bytes(runs._line(line) + runs._line(other))
+    with pytest.raises(RunError, match="lacks raw"):
+        judge.grade(rows[:2], out=tmp_path, **QUIET)
+
+
+def test_critic_scores_between_whole_numbers_are_on_their_scale() -> None:
+    record = dict.fromkeys(("choice", "expected_score", "probabilities", "probability_mass", "scores", "strong"))
+    record |= {"score": 85.5, "feedback": "", "raw": "", "failure": None}
+    record |= {"n_prompt_tokens": 1, "n_new_tokens": 1, "seconds": 0.1}
+    assert fault_of(record, range(101), compares=False) is None
+    assert fault_of(record, Rubric("a?", ("b", "c")).scores, compares=False) is not None
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_no_flipped_bit_gives_another_table(rows: Any, tmp_path: Path) -> None:
+    judge = forced(lambda index, score: -1.0 - score / 10)
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    table = judge.grade(rows[:8], out=first, **QUIET)
+    draw = random.Random(0)
+    tables = 0
+    for _ in range(24):
+        shutil.copytree(first, copy)
+        file = copy / draw.choice(["verdicts.jsonl", "manifest.json"])
+        data = bytearray(file.read_bytes())
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        file.write_bytes(bytes(data))
+        try:
+            again = judge.grade(rows[:8], out=copy, **QUIET)
+            assert again.drop(columns="seconds").equals(table.drop(columns="seconds"))
+            tables += 1
+        except RunError as error:
+            assert "manifest.json" in str(error) or "differs from this call" in str(error)
+        shutil.rmtree(copy)
+    assert tables >= 8
+
+
+def test_a_finished_run_is_read_where_nothing_can_be_written(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+    import os
+
+    judge = forced(lambda index, score: -1.0)
+    table = judge.grade(rows[:3], out=tmp_path, **QUIET)
+    original = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return original(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", read_only)
+    assert judge.grade(rows[:3], out=tmp_path, **QUIET).equals(table)
