@@ -1,7 +1,8 @@
-"""Pixels and image features, as the original code of each family makes them.
+"""Images to what a model takes: the pixels and features of the LLaVA families, and a chat model's own processor.
 
-One image becomes tiles (tiles, 3, side, side); its features are packed as they are inserted into the prompt. Both
-families' packing is the original's, which differs from transformers' in the rounding of a tiled image's margins.
+In the LLaVA families, one image becomes tiles (tiles, 3, side, side); its features are packed as they are inserted into
+the prompt. Both families' packing is the original's, which differs from transformers' in the rounding of a tiled
+image's margins.
 
 Source: kaistAI/prometheus-vision llava/mm_utils.py and llava/eval/model_vqa.py; LLaVA-VL/LLaVA-NeXT llava/mm_utils.py
 (process_anyres_image) and llava/model/llava_arch.py (prepare_inputs_labels_for_multimodal).
@@ -11,48 +12,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from vjudge.images import MAX_PIXELS
+from vjudge.images import MAX_PIXELS, Picture
+from vjudge.models import VisionLanguageModel
 from vjudge.models.placement import input_device, weight_of
+from vjudge.prompts import Control, Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
 
 
-class Vision(Protocol):
-    """How one family looks at images."""
+def vision_of(model: Any, image_processor: Any) -> PlainVision | TiledVision:
+    """How a LLaVA model looks at images.
 
-    modes: tuple[str, ...]
-
-    def default_mode(self, n_images: int) -> str:
-        """The family's own way to prepare the images of a prompt that holds `n_images`."""
-
-    def n_tokens(self, size: Size, mode: str) -> int:
-        """How many places an image of this size takes in a prompt."""
-
-    def check(self, size: Size, mode: str) -> None:
-        """Raise ValueError for an image that can't be prepared within bounds."""
-
-    def tiles(self, images: Sequence[Image.Image], mode: str) -> list[torch.Tensor]:
-        """The pixel values of each image: (tiles, 3, side, side), float32."""
-
-    def encode(self, tiles: torch.Tensor) -> torch.Tensor:
-        """What the tower sees in pixels (tiles, 3, side, side): (tiles, patches, width), before the projector."""
-
-    def project(self, states: torch.Tensor, size: Size, mode: str) -> torch.Tensor:
-        """One image's states through the projector, packed: (tokens, hidden)."""
-
-    def features(self, tiles: Sequence[torch.Tensor], sizes: Sequence[Size], mode: str) -> list[torch.Tensor]:
-        """The features of each image after the projector, packed: (tokens, hidden)."""
-
-
-def vision_of(model: Any, image_processor: Any) -> Vision:
-    """The vision of a loaded model.
+    Both kinds have: `modes`, the ways to prepare an image; `default_mode(n_images)`, the family's own way in a prompt
+    of so many; `n_tokens(size, mode)`, the places an image takes; `check(size, mode)`, which raises ValueError for one
+    that can't be prepared within bounds; `tiles(images, mode)`, each image's pixels (tiles, 3, side, side) in float32;
+    `encode(tiles)`, what the tower sees in them (tiles, patches, width); `project(states, size, mode)`, one image's
+    states through the projector, packed (tokens, hidden); and `features(tiles, sizes, mode)`, all of that at once.
 
     Args:
         model: LlavaForConditionalGeneration or LlavaOnevisionForConditionalGeneration.
@@ -84,6 +67,8 @@ class PlainVision:
 
     def check(self, size: Size, mode: str) -> None:
         """Refuse a sliver: the tower's input scales the short side up, and the long side with it."""
+        if mode == "pad":
+            _check_square(size)
         edge = dict(self.processor.size).get("shortest_edge") or 0
         if mode == "crop" and edge * edge * max(size) / min(size) > MAX_PIXELS:
             raise ValueError(
@@ -138,10 +123,8 @@ class TiledVision:
         """Refuse a sliver of which no row or column of features would be left."""
         if mode == "anyres" and min(self._shape(size)[-1]) < 1:
             raise ValueError(f"an image of {size[0]} x {size[1]} pixels is too narrow for tiles; crop it")
-        if mode == "pad" and max(size) ** 2 > MAX_PIXELS:
-            raise ValueError(
-                f"an image of {size[0]} x {size[1]} pixels padded to a square exceeds {MAX_PIXELS} pixels; shrink it"
-            )
+        if mode == "pad":
+            _check_square(size)
 
     def tiles(self, images: Sequence[Image.Image], mode: str) -> list[torch.Tensor]:
         return [self._tiles(image, mode) for image in images]
@@ -227,6 +210,14 @@ def _states(model: Any, tiles: torch.Tensor) -> torch.Tensor:
     return chosen[:, 1:] if config.vision_feature_select_strategy == "default" else chosen
 
 
+def _check_square(size: Size) -> None:
+    """Refuse an image that would be huge once padded to a square."""
+    if max(size) ** 2 > MAX_PIXELS:
+        raise ValueError(
+            f"an image of {size[0]} x {size[1]} pixels padded to a square exceeds {MAX_PIXELS} pixels; shrink it"
+        )
+
+
 def _squared(image: Image.Image, mean: Sequence[float]) -> Image.Image:
     """An image in the middle of a square of the mean colour."""
     if image.width == image.height:
@@ -248,3 +239,230 @@ def _letterboxed(image: Image.Image, size: Size) -> Image.Image:
     resized = image.resize(scaled, Image.Resampling.BICUBIC)
     canvas.paste(resized, ((size[0] - scaled[0]) // 2, (size[1] - scaled[1]) // 2))
     return canvas
+
+
+ENCODED_TOGETHER = 16  # images; settled by the plan, because the last bits of a feature depend on its company
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
+KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # where a processor says which tokens are an image's
+
+
+class ImageFeatures:
+    """The images of a call for a LLaVA model: features by key, each image encoded once, the cache bounded in bytes.
+
+    Args:
+        model: from `vjudge.models.load`; its tower and projector encode.
+        limit_bytes: the most bytes of features to keep on the device; the images of one pass are kept in any case.
+        mode: how images are prepared, one of `vision.modes`; None for the family's own way.
+
+    Attributes:
+        encoded: how many images were encoded, those that came back after they were dropped counted again.
+
+    Raises:
+        ValueError: the family has no such mode.
+    """
+
+    def __init__(self, model: VisionLanguageModel, limit_bytes: int, mode: str | None = None) -> None:
+        self.model, self.mode, self.encoded = model, mode, 0
+        self.vision = vision_of(model.model, model.image_processor)
+        if mode is not None and mode not in self.vision.modes:
+            raise ValueError(f"image_mode {mode!r} is unknown to this judge; use one of {self.vision.modes}")
+        self.capacity = limit_bytes // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
+        self._pictures: dict[str, tuple[Picture, str]] = {}  # key -> the image and how it is prepared
+        self._chunks: dict[str, tuple[str, ...]] = {}  # key -> the images that it is encoded with
+        self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
+        self._broken: dict[str, str] = {}
+
+    def keys(self, pictures: Sequence[Picture]) -> tuple[str, ...]:
+        """Names for a prompt's images: equal images that are prepared alike have one.
+
+        Raises:
+            ValueError: an image is too narrow to be prepared.
+        """
+        mode = self.mode or self.vision.default_mode(len(pictures))
+        keys = []
+        for picture in pictures:
+            self.vision.check(picture.size, mode)
+            keys.append(picture.key if mode == self.vision.default_mode(1) else f"{mode}:{picture.key}")
+            self._pictures.setdefault(keys[-1], (picture, mode))
+        return tuple(keys)
+
+    def n_tokens(self, key: str) -> int:
+        """How many places an image takes."""
+        picture, mode = self._pictures[key]
+        return self.vision.n_tokens(picture.size, mode)
+
+    def settle(self, keys: Iterable[str]) -> None:
+        """Fix which images are encoded together, before any is: an image that comes back has the same bits."""
+        fresh = list(dict.fromkeys(keys))
+        for start in range(0, len(fresh), ENCODED_TOGETHER):
+            chunk = tuple(fresh[start : start + ENCODED_TOGETHER])
+            self._chunks |= dict.fromkeys(chunk, chunk)
+
+    def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, list[int]]:
+        """A prompt as the encoder takes it, and how many places each of its images takes."""
+        return prompt, [self.n_tokens(key) for key in keys]
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, str]:
+        """Encode what is not there yet, and drop what was not used for longest; key -> why an image can't be had."""
+        for key in keys:
+            if key not in self._features and key not in self._broken:
+                self._encode(self._chunks.get(key, (key,)))
+        for key in keys:
+            if key in self._features:
+                self._features.move_to_end(key)
+        size = sum(map(len, self._features.values()))
+        while size > self.capacity and (oldest := next(iter(self._features))) not in keys:
+            size -= len(self._features.pop(oldest))
+        return {key: self._broken[key] for key in keys if key in self._broken}
+
+    def inputs(self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
+        """What the model takes: left-padded embeddings (rows, longest, hidden), features in place, and the mask."""
+        padded, mask = left_padded(ids, 0, self.model.device)
+        features = [self._features[key] for row in keys for key in row]
+        return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
+
+    @torch.inference_mode()
+    def _encode(self, keys: Sequence[str]) -> None:
+        images = {}
+        for key in keys:
+            try:
+                images[key] = self._pictures[key][0].open()
+            except (ValueError, OSError) as error:  # readable when the run was planned, gone since
+                self._broken[key] = str(error)
+        for mode in dict.fromkeys(self._pictures[key][1] for key in images):
+            names = [key for key in images if self._pictures[key][1] == mode]
+            sizes = [images[name].size for name in names]
+            tiles = self.vision.tiles([images[name] for name in names], mode)
+            for name, feature in zip(names, self.vision.features(tiles, sizes, mode), strict=True):
+                if len(feature) != self.n_tokens(name):
+                    raise ValueError(
+                        f"the vision tower gave {len(feature)} tokens an image and the prompt holds"
+                        f" {self.n_tokens(name)}: image size and patch size of the checkpoint disagree"
+                    )
+                self._features[name] = feature.clone()  # its own memory, so that dropping it frees it
+            self.encoded += len(names)
+
+
+class ProcessedImages:
+    """The images of a call for a chat model, by its own processor; none for a judge that reads text alone.
+
+    Args:
+        model: from `vjudge.models.load`.
+        mode: None; such a judge knows no ways to prepare an image but its own.
+
+    Raises:
+        ValueError: there is a mode.
+    """
+
+    capacity: float = math.inf  # nothing is kept between passes
+
+    def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
+        if mode is not None:
+            own = "prepares images by its own processor alone" if model.sees_images else "reads no images"
+            raise ValueError(f"image_mode {mode!r}: this judge {own}")
+        self.model, self.encoded = model, 0
+        self.pad = model.tokenizer.pad_token_id or 0
+        self._pictures: dict[str, Picture] = {}
+        self._opened: dict[str, Image.Image] = {}
+        self._spelling: dict[tuple[Size, ...], tuple[tuple[Any, ...], ...]] = {}
+        added = model.tokenizer.added_tokens_decoder.values()
+        self._controls = sorted({str(entry) for entry in added if entry.special})
+
+    def keys(self, pictures: Sequence[Picture]) -> tuple[str, ...]:
+        """Names for a prompt's images.
+
+        Raises:
+            ValueError: the judge reads no images.
+        """
+        if pictures and self.model.processor is None:
+            raise ValueError("this judge reads no images: use a template whose sees_images is False")
+        self._pictures |= {picture.key: picture for picture in pictures}
+        return tuple(picture.key for picture in pictures)
+
+    def n_tokens(self, key: str) -> int:
+        """How many tokens of features are kept for an image: none."""
+        return 0
+
+    def settle(self, keys: Iterable[str]) -> None:
+        """Nothing to settle: an image is encoded with its prompt."""
+
+    def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, None]:
+        """A prompt with each image's own tokens in its place, as the processor writes them.
+
+        Raises:
+            ValueError: the processor refuses an image.
+        """
+        if not keys:
+            return prompt, None
+        pictures = [self._pictures[key] for key in keys]
+        sizes = tuple(picture.size for picture in pictures)  # what is written depends on the sizes alone
+        if sizes not in self._spelling:
+            made = self._process([[picture.open() for picture in pictures]], return_text_replacement_offsets=True)
+            texts = [each["replacement"] for each in made["text_replacement_offsets"][0]]
+            self._spelling[sizes] = tuple(runs(split(text, self._controls)) for text in texts)
+        return prompt.with_images(self._spelling[sizes]), None
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, str]:
+        """Open a pass's images; key -> why one can't be had."""
+        self._opened, broken = {}, {}
+        for key in dict.fromkeys(keys):
+            try:
+                self._opened[key] = self._pictures[key].open()
+            except (ValueError, OSError) as error:
+                broken[key] = str(error)
+        return broken
+
+    def inputs(self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
+        """What the model takes: left-padded ids, the mask of real tokens, and the processor's tensors."""
+        padded, mask = left_padded(ids, self.pad, self.model.device)
+        inputs = {"input_ids": padded, "attention_mask": mask}
+        shown = [[self._opened[key] for key in row] for row in keys if row]
+        if shown:
+            made = self._process(shown, padding=True)
+            inputs |= {name: tensor for name, tensor in made.items() if name not in TEXT_INPUTS}
+            kind = next((name for name in KINDS_OF_TOKEN if name in made), None)
+            if kind is not None and getattr(self.model.processor, "return_mm_token_type_ids", False):
+                kinds = torch.tensor(self.model.processor.create_mm_token_type_ids(padded.tolist()))
+                inputs[kind] = kinds.to(mask) * mask
+            self.encoded += sum(map(len, shown))
+        for name, tensor in inputs.items():
+            if isinstance(tensor, torch.Tensor):
+                dtype = self.model.dtype if tensor.is_floating_point() else None
+                inputs[name] = tensor.to(self.model.device, dtype)
+        return inputs
+
+    def _process(self, images: Sequence[Sequence[Image.Image]], **options: Any) -> Any:
+        processor = self.model.processor
+        text = [processor.image_token * len(row) for row in images]
+        return processor(images=list(map(list, images)), text=text, return_tensors="pt", **options)
+
+
+def left_padded(ids: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask of real tokens."""
+    width = max(map(len, ids))
+    padded = np.full((len(ids), width), pad, dtype=np.int64)
+    mask = np.zeros((len(ids), width), dtype=np.int64)
+    for row, tokens in enumerate(ids):
+        padded[row, width - len(tokens) :] = tokens
+        mask[row, width - len(tokens) :] = 1
+    return torch.from_numpy(padded).to(device), torch.from_numpy(mask).to(device)
+
+
+def embedded(model: VisionLanguageModel, ids: torch.Tensor, features: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Embeddings (rows, tokens, hidden) of ids, with image features in the images' places, in order."""
+    is_image = torch.zeros_like(ids, dtype=torch.bool) if model.image_token_id is None else ids == model.image_token_id
+    inputs: torch.Tensor = model.model.get_input_embeddings()(ids.masked_fill(is_image, 0)).to(ids.device)
+    if features:
+        inputs = inputs.masked_scatter(is_image.unsqueeze(-1), torch.cat([feature.to(inputs) for feature in features]))
+    return inputs
+
+
+def runs(parts: Iterable[Any]) -> tuple[Any, ...]:
+    """Parts of a prompt with a run of one control token as one part."""
+    joined: list[Any] = []
+    for part in parts:
+        if isinstance(part, Control) and joined and isinstance(joined[-1], Control) and joined[-1].text == part.text:
+            joined[-1] = Control(part.text, joined[-1].times + part.times)
+        elif part != "":
+            joined.append(part)
+    return tuple(joined)

@@ -1,0 +1,1083 @@
+"""The torch engine: a loaded model on this machine, read from top to bottom.
+
+A call is cut into blocks of rows that belong together, by their images and texts alone. Within a block every row has a
+prefix: what it has in common with the other rows about its images, or all but its last token. Each distinct prefix is
+computed once (prefill), its keys and values are copied to the rows of a batch, and what a row has to itself follows,
+padded on the left. Then all rows of the batch write a token a step; finished rows leave it.
+
+What is computed together follows from the whole call, never from what is still wanted: a continued run has the bits of
+an unbroken one. Models whose cache can't be copied so (sliding windows, states) go through transformers' own
+`generate`, padded on the left.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import math
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers.cache_utils import DynamicLayer
+from transformers.utils.generic import ModelOutput
+
+from vjudge.engines.budget import bytes_per_token, memory_budget
+from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
+from vjudge.engines.tokens import Encoder, Scale
+from vjudge.engines.vision import ImageFeatures, ProcessedImages, left_padded
+from vjudge.images import picture
+from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
+from vjudge.prompts import Prompt
+
+BLOCK = 4  # batches' worth of rows that are planned together
+PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
+PASS_TOKENS = {"cpu": 2048}  # of prompts at once; more save nothing on a CPU
+PASS_TOKENS_GPU = 8192
+SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
+COMPACT_BELOW = 0.75  # finished rows leave a batch once no more than this share of its rows is alive
+STEP = 64  # tokens by which keys and values get room
+IMAGE_INDEX = -200  # how the original code counts an image in a prompt
+SHARING_CHATS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_next", "llava", "idefics3")
+"""Chat models whose prefixes were shared and compared with their own `generate`; others are batched plainly."""
+GIB = 1 << 30
+
+
+class TorchEngine(Engine):
+    """Run a loaded model on this machine.
+
+    Args:
+        model: from `vjudge.models.load`.
+        image_cache_bytes: how many bytes of image features to keep on the device.
+        memory_bytes: what a batch's cache and activations may take under batch_size="auto"; None takes 2 GiB on a CPU
+            and what the weights leave of 80 % of a GPU.
+        max_rows: the most rows of a batch under "auto"; None takes 64 on a CPU and 256 on a GPU.
+        image_mode: how images are prepared: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision;
+            None for the family's own way.
+        threads: of torch on a CPU; None lets the model's size decide, see `threads_for`.
+
+    Raises:
+        ValueError: the family has no such image mode.
+    """
+
+    name = "torch"
+
+    def __init__(
+        self,
+        model: VisionLanguageModel,
+        *,
+        image_cache_bytes: int = 1 << 29,
+        memory_bytes: int | None = None,
+        max_rows: int | None = None,
+        image_mode: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.model, self.image_mode, self.threads = model, image_mode, threads
+        self.encoder = Encoder(
+            model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
+        )
+        self.image_cache_bytes = image_cache_bytes
+        self._images()  # refuses an unknown mode now
+        self.memory_bytes = memory_bytes or memory_budget(model)
+        self.max_rows = max_rows or (64 if model.device.type == "cpu" else 256)
+        ends = model.model.generation_config.eos_token_id
+        ends = model.tokenizer.eos_token_id if ends is None else ends
+        self.ends = frozenset(ends if isinstance(ends, list) else [ends])
+        self.plain = why_plain(model)
+        self.work: Work = Work()
+
+    # --- a call -------------------------------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]],
+        ask: Ask,
+        wanted: Container[int] | None = None,
+    ) -> Iterator[list[Answer]]:
+        """Answer every prompt; see `Engine.answer`. A row's draws depend on its seed alone."""
+        if faults := ask.check():
+            raise ValueError("; ".join(faults))
+        return self._answer(prompts, images, ask, wanted)
+
+    def _answer(
+        self, prompts: Sequence[Prompt], images: Any, ask: Ask, wanted: Container[int] | None
+    ) -> Iterator[list[Answer]]:
+        self.work = Work(threads=self._threads() or 0, notes=[] if self.plain is None else [self.plain])
+        call = Call(self, prompts, images, ask, self.work)
+        blocks = call.blocks()
+        if unanswerable := [answer for answer in call.failed if wanted is None or answer.index in wanted]:
+            yield unanswerable
+        for block in blocks:
+            if wanted is not None and not any(index in wanted for index in block):
+                continue
+            with using_threads(self._threads()):
+                batches, failures = call.batches(block)
+            if failures := [answer for answer in failures if wanted is None or answer.index in wanted]:
+                yield failures
+            for batch in batches:
+                if wanted is None or any(row.index in wanted for row in batch):
+                    with using_threads(self._threads()):
+                        answers = call.compute(batch)
+                    if answers := [answer for answer in answers if wanted is None or answer.index in wanted]:
+                        yield answers
+
+    def plan(
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
+    ) -> list[Quantity]:
+        """What `answer` would take: counts exactly, times by doing a part of the work; see `Engine.plan`."""
+        call = Call(self, prompts, images, ask, Work())
+        batches, n_tokens, n_computed, rows_at_once, memory = [], 0, 0, 0, 0
+        failed = len(call.failed)
+        for block in call.blocks():
+            planned, failures = call.batches(block)
+            batches += planned
+            failed += len(failures)
+        prefixes = {id(row.prefix): row.prefix for batch in batches for row in batch}
+        n_computed = sum(len(prefix.ids) for prefix in prefixes.values())
+        keys = {key for batch in batches for row in batch for key in row.keys}
+        for batch in batches:
+            n_tokens += sum(len(row.ids) for row in batch)
+            n_computed += sum(len(row.ids) - len(row.prefix.ids) for row in batch)
+            rows_at_once = max(rows_at_once, len(batch))
+            memory = max(memory, len(batch) * call.room(max(len(row.ids) for row in batch)))
+        shown = sum(len(row.keys) for batch in batches for row in batch)
+        weights = sum(tensor.nbytes for tensor in self.model.model.parameters())
+        reckoned = "reckoned"
+        quantities = [
+            Quantity("verdicts", len(prompts)),
+            Quantity("unanswerable", failed, note="prompts that fail, each for a reason that the run states"),
+            Quantity("prompt tokens", n_tokens),
+            Quantity("computed", n_computed, "tokens", "each shared one once"),
+            Quantity("images shown", shown),
+            Quantity("images encoded", len(keys) if self.plain is None else shown),
+            Quantity("answers at once", rows_at_once),
+            Quantity("weights", weights / GIB, "GiB"),
+            Quantity("batch", memory * bytes_per_token(self.model) / GIB, "GiB", reckoned),
+        ]
+        return [*quantities, *self._times(call, batches, n_computed, len(keys), len(prompts) - failed, ask, seconds)]
+
+    def _times(
+        self,
+        call: Call,
+        batches: Sequence[list[Row]],
+        n_computed: int,
+        n_images: int,
+        n_verdicts: int,
+        ask: Ask,
+        seconds: float,
+    ) -> list[Quantity]:
+        """Do a part of the work, and scale what it took."""
+        names = ("images", "prompts", "answers", "total", "at most")
+        if seconds <= 0 or not batches:
+            reason = "nothing was measured: seconds=0" if batches else "there is nothing to compute"
+            return [Quantity("new tokens", math.nan, "an answer", reason)] + [
+                Quantity(name, math.nan, "seconds", reason) for name in names
+            ]
+        batch = batches[len(batches) // 2]  # they stand by length: one of the middle
+        call.until = time.perf_counter() + seconds
+        with using_threads(self._threads()):
+            answers = call.compute(batch)
+        work = call.work
+        ended = [answer.n_new_tokens for answer in answers if answer.failure is None and answer.stopped]
+        length = 0.0 if ask.scores else sum(ended) / len(ended) if ended else math.nan
+        per_image = work.image_seconds / work.images if work.images else 0.0
+        per_token = work.prompt_seconds / max(1, work.computed_tokens)
+        per_new = 0.0 if ask.scores else work.answer_seconds / max(1, work.new_tokens)
+        spent = [per_image * n_images, per_token * n_computed, per_new * n_verdicts * length]
+        most = spent[0] + spent[1] + per_new * n_verdicts * (0 if ask.scores else ask.max_new_tokens)
+        how = f"measured on {len(batch)} verdicts"
+        unended = how if not math.isnan(length) else f"no answer ended within {seconds:g} seconds"
+        values = [*spent, sum(spent), most]
+        return [Quantity("new tokens", length, "an answer", unended)] + [
+            Quantity(name, value, "seconds", unended if math.isnan(value) else how)
+            for name, value in zip(names, values, strict=True)
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        """See `Engine.identity`; reads the weights' files the first time."""
+        model = self.model
+        attention = model.model.config.get_text_config()._attn_implementation
+        own = [] if self.image_mode is None else [f"image_mode={self.image_mode}"]
+        extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in str(attention))
+        return {
+            **({} if model.code is None else {"code": model.code}),
+            "weights": weights_fingerprint(model.path, *model.others),
+            "settings": settings_fingerprint(model.path, *model.others),
+            "engine": ", ".join([self.name, *own, *([] if self.plain is None else ["rows batched plainly"])]),
+            "device": model.device.type,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "quantization": model.quantization,
+            "attention": attention,
+            "versions": {
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                **{name: importlib.metadata.version(name) for name in extras},
+            },
+        }
+
+    def _images(self) -> ImageFeatures | ProcessedImages:
+        """The images of a call, by the LLaVA families' own vision or by a chat model's processor."""
+        if self.model.sees_images and self.model.processor is None:
+            return ImageFeatures(self.model, self.image_cache_bytes, self.image_mode)
+        return ProcessedImages(self.model, self.image_mode)
+
+    def _threads(self) -> int | None:
+        """How many threads torch is to use; None where that is not ours to say."""
+        return None if self.model.device.type != "cpu" else self.threads or threads_for(self.model)
+
+    # --- research -----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()  # not inference mode, whose tensors can take no part in later work
+    def forward(self, prompt: Prompt, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
+        """One pass over a prompt, for research and for comparison with the original code.
+
+        Args:
+            prompt: with an `IMAGE` for each image.
+            images: what `vjudge.images.open_image` opens.
+            image_mode: None for the engine's, else the family's own way.
+
+        Raises:
+            ValueError: too long a prompt, an image that can't be opened, an unknown mode.
+        """
+        source, row, inputs = self._alone(prompt, images, image_mode)
+        logits = self.model.model(**inputs, use_cache=False).logits[0, :, : self.model.vocabulary_size].float().cpu()
+        ids = torch.as_tensor(row.ids.astype(np.int64))
+        if isinstance(source, ProcessedImages):
+            pixels = inputs.get("pixel_values")
+            return Forward(input_ids=ids, pixel_values=None if pixels is None else pixels.float().cpu(), logits=logits)
+        marks = self.encoder.ids(prompt, image_tokens=[1] * len(images))
+        ids = torch.tensor([IMAGE_INDEX if token == self.model.image_token_id else token for token in marks])
+        tiles, features = source.pixels(row.keys), [source.features(key).float().cpu() for key in row.keys]
+        return Forward(
+            input_ids=ids,
+            pixel_values=torch.cat(tiles).float() if tiles else None,
+            image_features=torch.cat(features) if features else None,
+            logits=logits,
+            tiles_per_image=tuple(map(len, tiles)),
+        )
+
+    def complete(
+        self,
+        prompt: Prompt,
+        images: Sequence[Any],
+        *,
+        max_new_tokens: int,
+        image_mode: str | None = None,
+        repetition_penalty: float = 1.0,
+    ) -> list[int]:
+        """The greedy continuation of a prompt: token ids, a token that ends the answer included.
+
+        Args:
+            max_new_tokens: at least 1.
+            repetition_penalty: above 1 makes tokens that were generated less likely; the prompt's are left alone.
+
+        Other arguments and errors as in `forward`.
+        """
+        ask = Ask(max_new_tokens=max_new_tokens, repetition_penalty=repetition_penalty)
+        if faults := ask.check():
+            raise ValueError("; ".join(faults))
+        _, row, inputs = self._alone(prompt, images, image_mode)
+        row.limit = max_new_tokens
+        generate(self.model, inputs, Writer([row], ask, self, counts_prompt=False))
+        return row.tokens
+
+    def _alone(self, prompt: Prompt, images: Sequence[Any], mode: str | None) -> tuple[Any, Row, dict[str, Any]]:
+        """The inputs of one prompt."""
+        source = self._images() if mode is None else _with_mode(self, mode)
+        call = Call(self, [prompt], [images], Ask(), Work(), source=source, answered=False)
+        call.blocks()
+        batches, failures = ([], call.failed) if call.failed else call.batches([0])
+        if failures:
+            raise ValueError(failures[0].failure)
+        row = batches[0][0]
+        if broken := source.fetch(row.keys):
+            raise ValueError("; ".join(broken.values()))
+        return source, row, source.inputs([row.ids], [row.keys])
+
+
+@dataclass
+class Forward(ModelOutput):
+    """What one pass over a prompt computed, on the CPU.
+
+    Args:
+        input_ids: (ids,) int64; for LLaVA's families one -200 for each image, as the original's
+            `tokenizer_image_token` gives them; for chat models the model's own, with all places of an image.
+        pixel_values: (tiles, 3, side, side) float32, the tiles of all images in order, or as a chat model's processor
+            makes them; None without images.
+        image_features: (places, hidden) after the projector, as inserted into the prompt: for LLaVA-OneVision the whole
+            image, then its tiles without margins, a newline after each row; None without images and for chat models.
+        logits: (positions, vocabulary) float32 over the original's vocabulary, images expanded in place.
+        tiles_per_image: how many of the tiles belong to each image.
+    """
+
+    input_ids: torch.Tensor | None = None
+    pixel_values: torch.Tensor | None = None
+    image_features: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    tiles_per_image: tuple[int, ...] | None = None
+
+
+# --- what is on its way through a call --------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Prefix:
+    """The beginning of one or more prompts, to be computed once, with all their images.
+
+    Args:
+        ids: its tokens.
+        keys: of its images.
+        company: the prefixes that it is computed with, itself included; settled by the plan.
+        place: its row among them.
+        states: of each layer, keys and values (prefixes, heads, tokens, width) of the company, once computed.
+        delta: what multimodal positions add to a token's number after it.
+        users: rows that still need it.
+    """
+
+    ids: np.ndarray
+    keys: tuple[str, ...]
+    company: list[Prefix] = field(default_factory=list)
+    place: int = 0
+    states: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    delta: int = 0
+    users: int = 0
+
+
+@dataclass(eq=False)
+class Row:
+    """One prompt, and its answer while it is written.
+
+    Args:
+        index: of the prompt in the call.
+        ids: its tokens, an image's places included.
+        keys: of its images.
+        seed: of its draws.
+        limit: the most tokens of its answer; 0 in a score pass.
+        scale: which tokens carry its scores; None without a scale.
+        stem: in a score pass, what of a score's text the prompt ends in.
+        prefix: what of it is computed first.
+    """
+
+    index: int
+    ids: np.ndarray
+    keys: tuple[str, ...]
+    seed: int
+    limit: int
+    scale: Scale | None = None
+    stem: tuple[int, ...] = ()
+    prefix: Prefix = field(default_factory=lambda: Prefix(np.zeros(0, np.int32), ()))
+    tokens: list[int] = field(default_factory=list)
+    scored: dict[int, dict[int, float]] = field(default_factory=dict)  # step -> token -> log-probability
+    done: bool = False
+    stopped: bool = False
+    failure: str | None = None
+    seconds: float = 0.0
+    draws: Any = None
+
+    @property
+    def score_tokens(self) -> Iterable[int]:
+        """The tokens that may write this row's verdict."""
+        return self.scale.tokens.values() if self.scale is not None else ()
+
+    def restart(self) -> None:
+        """Forget what was written: memory ran out."""
+        self.tokens, self.scored, self.done, self.stopped, self.failure = [], {}, False, False, None
+
+    def draw(self, temperature: float) -> float:
+        """The uniform number of the step about to be written."""
+        if temperature == 0 or self.done:
+            return 0.0
+        if self.draws is None:
+            self.draws = np.random.default_rng(self.seed).random(self.limit)
+        return float(self.draws[len(self.tokens)])
+
+    def add(self, token: int, ends: frozenset[int]) -> None:
+        """Take the next token, unless the row is done and only still in the batch."""
+        if not self.done:
+            self.tokens.append(token)
+            self.stopped = token in ends
+            self.done = self.stopped or len(self.tokens) == self.limit
+
+    def answer(self, encoder: Encoder) -> Answer:
+        """The answer as far as it is written."""
+        whole = Answer(self.index, n_prompt_tokens=len(self.ids), n_new_tokens=len(self.tokens), seconds=self.seconds)
+        ids = self.tokens[:-1] if self.stopped else self.tokens
+        whole = replace(whole, text=encoder.text(ids), stopped=self.stopped, failure=self.failure)
+        step = encoder.verdict_step(ids, list(self.scored), self.scale.marker) if self.scale and self.scored else None
+        if step is None or self.scale is None or self.failure is not None:
+            return whole
+        return replace(whole, score_logprobs=self.scale.logprobs({(): self.scored[step]}))
+
+
+class Call:
+    """One call of the torch engine.
+
+    Args:
+        engine, prompts, images, ask: as in `TorchEngine.answer`.
+        work: takes note of what is computed.
+        source: of the images; None for the engine's own.
+        answered: whether the model's context must hold an answer, too.
+
+    Attributes:
+        failed: prompts that can't be answered, once `blocks` has looked at them.
+        until: when to stop writing, as `time.perf_counter` counts.
+    """
+
+    def __init__(
+        self,
+        engine: TorchEngine,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]],
+        ask: Ask,
+        work: Work,
+        *,
+        source: Any = None,
+        answered: bool = True,
+    ) -> None:
+        self.engine, self.model, self.encoder = engine, engine.model, engine.encoder
+        self.prompts, self.images, self.ask, self.work = prompts, images, ask, work
+        self.source = source or engine._images()
+        self.answered, self.until = answered, math.inf
+        self.failed: list[Answer] = []
+        self._keys: dict[int, tuple[str, ...]] = {}
+        self._stems: dict[int, dict[tuple[int, ...], Row]] = {}
+        self._pass_tokens = PASS_TOKENS.get(self.model.device.type, PASS_TOKENS_GPU)
+        self._most = int(ask.batch_size) if ask.batch_size != "auto" else engine.max_rows
+        self._tokens = None if ask.batch_size != "auto" else engine.memory_bytes // bytes_per_token(engine.model)
+
+    # --- the plan: what is computed together, from the whole call ------------------------------------------------------
+
+    def blocks(self) -> list[list[int]]:
+        """Cut the call into blocks of prompts, those about the same images together, the longest texts first.
+
+        Nothing is tokenised for it: a block of which nothing is wanted costs next to nothing.
+        """
+        groups: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        for index, prompt in enumerate(self.prompts):
+            try:
+                sources = self.images[index]
+                if prompt.n_images != len(sources):
+                    raise ValueError(
+                        f"the prompt has {prompt.n_images} image place(s) and the item {len(sources)} image(s)"
+                    )
+                self._keys[index] = keys = self.source.keys([picture(source) for source in sources])
+                groups.setdefault(keys, []).append((prompt.text, index))
+            except (ValueError, OSError) as error:
+                self.failed.append(Answer(index, failure=str(error)))
+        by_length = sorted(groups.items(), key=lambda group: -max(len(text) for text, _ in group[1]))
+        blocks: list[list[int]] = [[]]
+        held: set[str] = set()
+        places = 0.0
+        for keys, rows in by_length:
+            fresh = sum(map(self.source.n_tokens, set(keys) - held))
+            for number, (_, index) in enumerate(sorted(rows)):  # common beginnings stand together
+                full = len(blocks[-1]) >= BLOCK * self._most
+                if blocks[-1] and (full or (number == 0 and places + fresh > self.source.capacity)):
+                    blocks.append([])
+                    held, places = set(), 0.0
+                blocks[-1].append(index)
+            places += sum(map(self.source.n_tokens, set(keys) - held))
+            held.update(keys)
+        self.source.settle(key for block in blocks for index in block for key in self._keys[index])
+        return [block for block in blocks if block]
+
+    def batches(self, block: Sequence[int]) -> tuple[list[list[Row]], list[Answer]]:
+        """Tokenise a block and cut it into batches; and the prompts that can't be answered."""
+        rows: list[Row] = []
+        failed: list[Answer] = []
+        for index in block:
+            try:
+                rows += self._rows(index)
+            except (ValueError, OSError) as error:
+                failed.append(Answer(index, failure=str(error)))
+        groups = self._groups(rows)
+        groups.sort(key=lambda group: (-len(group[0].prefix.ids), group[0].index))
+        batches: list[list[Row]] = []
+        longest = 0
+        for row in itertools.chain.from_iterable(groups):
+            longest = max(longest, len(row.ids))
+            room = self._tokens // self.room(longest) if self._tokens else self._most
+            if not batches or len(batches[-1]) >= max(1, min(self._most, room)):
+                batches.append([])
+                longest = len(row.ids)
+            batches[-1].append(row)
+        if self.engine.plain is None:
+            keep_company([group[0].prefix for group in groups], self._pass_tokens)
+        return batches, failed
+
+    def room(self, length: int) -> int:
+        """The tokens that memory is planned for, of a row with so long a prompt."""
+        limit = 0 if self.ask.scores else self.ask.max_new_tokens
+        planned = limit if self.engine.plain is not None else min(limit, PLANNED)
+        return min(length + planned, self.model.context_length)
+
+    def _rows(self, index: int) -> list[Row]:
+        """One prompt as tokens: a row, or in a score pass one for each stem of its scale."""
+        ask, encoder, model = self.ask, self.encoder, self.model
+        texts = ask.scale(index)
+        scale = encoder.scale(ask.marker, texts) if texts else None
+        prompt, places = self.source.place(self.prompts[index], self._keys[index])
+        if not ask.scores:
+            ids = encoder.ids(prompt, image_tokens=places)
+        elif scale is None:
+            raise ValueError("a score pass needs a scale: this prompt has none")
+        else:
+            ids = encoder.forced_ids(prompt, scale, image_tokens=places)
+        stems = scale.stems if ask.scores and scale is not None else ((),)
+        rows = []
+        for stem in stems:
+            whole = np.array([*ids, *stem], dtype=np.int32)
+            check_length(model, whole, answered=self.answered)
+            limit = 0 if ask.scores else min(ask.max_new_tokens, model.context_length - len(whole))
+            rows.append(Row(index, whole, self._keys[index], ask.seed(index), limit, scale, stem))
+        return rows
+
+    def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """Rows by their prefix: what those about the same images have in common, or all but a row's last token."""
+        by_images: dict[tuple[str, ...], list[Row]] = {}
+        for row in rows:
+            by_images.setdefault(row.keys, []).append(row)
+        groups = []
+        for keys, members in by_images.items():
+            common = min(len(row.ids) for row in members) - 1
+            first = members[0].ids
+            for row in members[1:]:
+                apart = np.flatnonzero(row.ids[:common] != first[:common])
+                common = int(apart[0]) if len(apart) else common
+            images = [place for token in self.model.wordless for place in np.flatnonzero(first == token)]
+            if len(members) > 1 and common >= max([SHORTEST - 1, *images]) + 1:
+                prefix = Prefix(first[:common], keys)
+                groups.append(members)
+                for row in members:
+                    row.prefix = prefix
+            else:
+                for row in members:
+                    row.prefix = Prefix(row.ids[:-1], keys)
+                    groups.append([row])
+        for row in rows:
+            row.prefix.users += 1
+        return groups
+
+    # --- the work ------------------------------------------------------------------------------------------------------
+
+    def compute(self, rows: list[Row]) -> list[Answer]:
+        """Answer a batch; when it does not fit in the memory, its halves, and at last a failure that says so."""
+        started = time.perf_counter()
+        reason = None
+        try:
+            broken = self._batch(rows)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            reason = f"out of memory with one prompt of {len(rows[0].ids)} tokens: {str(error).splitlines()[0]}"
+        if reason is not None:  # outside of the except block, whose traceback keeps the failed batch's tensors alive
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+            for row in rows:
+                row.restart()
+            if len(rows) == 1:
+                rows[0].failure, broken = reason, {}
+            else:
+                half = (len(rows) + 1) // 2
+                parts = [rows[:half], rows[half:]]
+                for part in parts:  # prefixes by themselves, too
+                    self._groups([row for row in part])
+                    for row in part:
+                        row.prefix.company, row.prefix.place = [row.prefix], 0
+                return [answer for part in parts for answer in self.compute(part)]
+        share = (time.perf_counter() - started) / len(rows)
+        answers = []
+        for row in rows:
+            row.seconds += share
+            reasons = [broken[key] for key in row.keys if key in broken]
+            if reasons:
+                answers.append(Answer(row.index, n_prompt_tokens=len(row.ids), failure="; ".join(reasons)))
+            elif not self.ask.scores:
+                answers.append(row.answer(self.encoder))
+            elif (whole := self._scores(row)) is not None:
+                answers.append(whole)
+        return list({answer.index: answer for answer in answers}.values())
+
+    def _scores(self, row: Row) -> Answer | None:
+        """The answer of a score pass, once all stems of its scale are there."""
+        assert row.scale is not None
+        stems = self._stems.setdefault(row.index, {})
+        stems[row.stem] = row
+        if len(stems) < len(row.scale.stems):
+            return None
+        del self._stems[row.index]
+        rows = list(stems.values())
+        answer = Answer(row.index, n_prompt_tokens=len(stems[()].ids), stopped=True)
+        answer = replace(answer, seconds=sum(each.seconds for each in rows))
+        if failure := next((each.failure for each in rows if each.failure is not None), None):
+            return replace(answer, failure=failure)
+        return replace(answer, score_logprobs=row.scale.logprobs({stem: each.scored[0] for stem, each in stems.items()}))
+
+    @torch.inference_mode()
+    def _batch(self, rows: list[Row]) -> dict[str, str]:
+        """Compute a batch whole, and say which of its images can't be had."""
+        work, started, images = self.work, time.perf_counter(), self.work.image_seconds
+        broken: dict[str, str] = {}
+        if self.engine.plain is None:
+            for prefix in dict.fromkeys(row.prefix for row in rows):
+                if not prefix.states:
+                    broken |= self._prefill(prefix.company)
+        else:
+            broken |= self._fetch(dict.fromkeys(key for row in rows for key in row.keys))
+        rows = [row for row in rows if not any(key in broken for key in row.keys)]
+        if not rows:
+            return broken
+        work.at_once = max(work.at_once, len(rows))
+        work.prompt_tokens += sum(len(row.ids) for row in rows)
+        writer = Writer(rows, self.ask, self.engine)
+        if self.engine.plain is not None:
+            inputs = self.source.inputs([row.ids for row in rows], [row.keys for row in rows])
+            work.images = self.source.encoded
+            work.computed_tokens += sum(len(row.ids) for row in rows)
+            self._generate(inputs, writer, started - (work.image_seconds - images))
+            return broken
+        self._write(writer, started + (work.image_seconds - images))
+        for row in rows:
+            row.prefix.users -= 1
+            if row.prefix.users <= 0 and all(each.users <= 0 for each in row.prefix.company):
+                for each in row.prefix.company:
+                    each.states = []
+        return broken
+
+    def _fetch(self, keys: Iterable[str]) -> dict[str, str]:
+        """Have images ready, and count what that takes."""
+        started = time.perf_counter()
+        broken: dict[str, str] = self.source.fetch(list(keys))
+        self.work.images = self.source.encoded
+        self.work.image_seconds += time.perf_counter() - started
+        return broken
+
+    def _prefill(self, prefixes: Sequence[Prefix]) -> dict[str, str]:
+        """Compute prefixes together, and say which of their images can't be had."""
+        broken = self._fetch(dict.fromkeys(key for prefix in prefixes for key in prefix.keys))
+        sound = [prefix for prefix in prefixes if not any(key in broken for key in prefix.keys)]
+        if not sound:
+            return broken
+        inputs = self.source.inputs([prefix.ids for prefix in sound], [prefix.keys for prefix in sound])
+        cache = DynamicCache(config=self.model.model.config.get_text_config())
+        inner = getattr(self.model.model, "model", None)
+        shown = any(prefix.keys for prefix in sound)
+        if not (hasattr(inner, "rope_deltas") and shown):
+            inputs["position_ids"] = self._positions(inputs["attention_mask"], len(sound))
+        self.model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        states = [(layer.keys, layer.values) for layer in cache.layers]
+        deltas = inner.rope_deltas.flatten().tolist() if hasattr(inner, "rope_deltas") and shown else []
+        for place, prefix in enumerate(sound):
+            prefix.company, prefix.place, prefix.states = sound, place, states
+            prefix.delta = int(deltas[place]) if deltas else 0
+        self.work.images = self.source.encoded
+        self.work.computed_tokens += sum(len(prefix.ids) for prefix in sound)
+        return broken
+
+    def _positions(self, mask: torch.Tensor, width: int, deltas: Sequence[int] = ()) -> torch.Tensor:
+        """The positions of the last `width` tokens of rows, by their masks: padding counts for nothing."""
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        if any(deltas):
+            positions = positions + torch.tensor(deltas, device=mask.device)[:, None]
+        if hasattr(getattr(self.model.model, "model", None), "rope_deltas"):
+            return positions.expand(3, *positions.shape)
+        return positions
+
+    def _write(self, writer: Writer, started: float) -> None:
+        """The rows' own tokens after their prefixes, then a token a step until every row is done."""
+        model, rows, most = self.model.model, writer.rows, self._pass_tokens
+        room = 0 if self.ask.scores else min(STEP, self.ask.max_new_tokens)
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place].ids) - len(rows[place].prefix.ids))
+        parts, logits, start = [], [], 0
+        while start < len(order):
+            end = start + 1
+            while end < len(order) and (end - start + 1) * _own(rows[order[end]]) <= most:
+                end += 1
+            part = [rows[place] for place in order[start:end]]
+            tokens, own = left_padded([row.ids[len(row.prefix.ids) :] for row in part], 0, self.model.device)
+            cache, mask = prefixed(self.model, part, tokens.shape[1] + room)
+            mask = torch.cat([mask, own], dim=-1)
+            positions = self._positions(mask, tokens.shape[1], [row.prefix.delta for row in part])
+            output = model(
+                input_ids=tokens,
+                attention_mask=mask,
+                position_ids=positions[..., -tokens.shape[1] :],
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            parts.append((cache, mask))
+            logits.append(output.logits[:, -1].float())
+            start = end
+        writer.admit([rows[place] for place in order])
+        self.work.computed_tokens += sum(map(_own, rows))
+        tokens = writer.step(torch.cat(logits) if len(logits) > 1 else logits[0])
+        self.work.prompt_seconds += time.perf_counter() - started
+        if self.ask.scores:
+            return
+        started = time.perf_counter()
+        cache, mask = joined(self.model, parts, room)
+        del parts, logits, output
+        deltas = [row.prefix.delta for row in writer.live]
+        while (going := writer.going()) and time.perf_counter() < self.until:
+            if len(going) <= COMPACT_BELOW * len(writer.live):
+                keep = torch.tensor(going)  # on the CPU: the layers' caches may be on several devices
+                cache.batch_select_indices(keep)
+                mask, tokens = mask[keep], tokens[keep]
+                deltas = [deltas[place] for place in going]
+                writer.keep(going)
+            mask = torch.cat([mask, mask.new_ones((len(mask), 1))], dim=-1)
+            output = model(
+                input_ids=tokens[:, None],
+                attention_mask=mask,
+                position_ids=self._positions(mask, 1, deltas)[..., -1:],
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            tokens = writer.step(output.logits[:, -1].float())
+        self.work.new_tokens += sum(len(row.tokens) for row in rows)
+        self.work.answer_seconds += time.perf_counter() - started
+
+    def _generate(self, inputs: dict[str, Any], writer: Writer, started: float) -> None:
+        """A plain batch; its time is not told apart."""
+        generate(self.model, inputs, writer)
+        self.work.new_tokens += sum(len(row.tokens) for row in writer.rows)
+        kind = "prompt_seconds" if self.ask.scores else "answer_seconds"
+        setattr(self.work, kind, getattr(self.work, kind) + time.perf_counter() - started)
+
+
+def _own(row: Row) -> int:
+    """How many tokens a row has to itself."""
+    return len(row.ids) - len(row.prefix.ids)
+
+
+def _with_mode(engine: TorchEngine, mode: str) -> ImageFeatures | ProcessedImages:
+    return TorchEngine(engine.model, image_mode=mode)._images()
+
+
+def keep_company(prefixes: Sequence[Prefix], most: int) -> None:
+    """Settle which prefixes are computed together: neighbours, as many as a pass takes."""
+    company: list[Prefix] = []
+    for prefix in prefixes:
+        if company and (len(company) + 1) * max(len(company[0].ids), len(prefix.ids)) > most:
+            company = []
+        prefix.company = company
+        company.append(prefix)
+
+
+def check_length(model: VisionLanguageModel, ids: np.ndarray, *, answered: bool) -> None:
+    """Refuse a prompt that the model can't hold.
+
+    Args:
+        answered: whether the model's context must hold the prompt and an answer; the original looks at the tokenizer's
+            maximum alone.
+
+    Raises:
+        ValueError: with the length and the limit.
+    """
+    n_image_tokens = int(np.isin(ids, model.wordless).sum())
+    places = f", {n_image_tokens} of them for images," if n_image_tokens else ""
+    if answered and len(ids) >= model.context_length:
+        raise ValueError(
+            f"the prompt has {len(ids)} tokens{places} and the model's context holds {model.context_length}, an answer"
+            " included; shorten the item's texts"
+        )
+    if len(ids) > model.prompt_limit:
+        raise ValueError(
+            f"the prompt has {len(ids)} tokens{places} and this judge's limit is {model.prompt_limit} (the original"
+            " cuts a longer prompt and then fails); shorten the item's texts"
+        )
+
+
+# --- keys and values --------------------------------------------------------------------------------------------------
+
+
+class GrowingLayer(DynamicLayer):
+    """A layer's cache with room for tokens to come, where `DynamicLayer` copies all it holds for every token.
+
+    Selecting or cropping rows works as in `DynamicLayer`: the next token starts new buffers.
+    """
+
+    def hold(self, parts: Sequence[tuple[torch.Tensor, torch.Tensor]], width: int, room: int) -> None:
+        """Take over rows of several tensors (rows, heads, tokens, width), each set to the right of `width` tokens."""
+        buffers = []
+        for kind in (0, 1):
+            first = parts[0][kind]
+            shape = (sum(len(part[kind]) for part in parts), first.shape[1], width + room, first.shape[3])
+            buffer, row = first.new_zeros(shape), 0  # padding is masked, and must hold numbers
+            for part in parts:
+                size = len(part[kind])
+                buffer[row : row + size, :, width - part[kind].shape[2] : width] = part[kind]
+                row += size
+            buffers.append(buffer)
+        self.lazy_initialization(buffers[0], buffers[1])
+        self._buffers = (buffers[0], buffers[1])
+        self.keys, self.values = (buffer[:, :, :width] for buffer in buffers)
+        self._held = self.keys
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append keys and values (rows, heads, tokens, width); return all of them."""
+        start, end = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
+        # Anything that gave the layer other tensors since (a selection of rows, say) left the buffers behind.
+        if self.keys is not self._held or end > self._buffers[0].shape[-2]:
+            self.hold([(self.keys, self.values)], start, end - start + STEP)
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+        self._held = self.keys
+        return self.keys, self.values
+
+
+def prefixed(model: VisionLanguageModel, rows: Sequence[Row], room: int) -> tuple[DynamicCache, torch.Tensor]:
+    """A cache in which each row stands after its prefix, and the mask of its real tokens."""
+    width = max(len(row.prefix.ids) for row in rows)
+    runs = [list(run) for _, run in itertools.groupby(rows, key=lambda row: id(row.prefix.company))]
+    cache = _cache(model)
+    for number, layer in enumerate(cache.layers):
+        parts = []
+        for run in runs:
+            places = torch.tensor([row.prefix.place for row in run])
+            parts.append(tuple(states[places][:, :, -width:] for states in run[0].prefix.states[number]))
+        layer.hold(parts, width, room)
+    lengths = torch.tensor([len(row.prefix.ids) for row in rows], device=model.device)
+    mask = (torch.arange(width, device=model.device) >= width - lengths[:, None]).long()
+    return cache, mask
+
+
+def joined(
+    model: VisionLanguageModel, parts: Sequence[tuple[DynamicCache, torch.Tensor]], room: int
+) -> tuple[DynamicCache, torch.Tensor]:
+    """Caches of some rows each as one, the shorter ones padded on the left; and the mask."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(mask.shape[1] for _, mask in parts)
+    cache = _cache(model)
+    for number, layer in enumerate(cache.layers):
+        layer.hold([(part.layers[number].keys, part.layers[number].values) for part, _ in parts], width, room)
+    masks = [torch.nn.functional.pad(mask, (width - mask.shape[1], 0)) for _, mask in parts]
+    return cache, torch.cat(masks)
+
+
+def _cache(model: VisionLanguageModel) -> Any:
+    cache = DynamicCache(config=model.model.config.get_text_config())
+    cache.layers = [GrowingLayer() for _ in cache.layers]
+    return cache
+
+
+def why_plain(model: VisionLanguageModel) -> str | None:
+    """Why a model's rows share no prefixes, by its configuration; None where they do."""
+    config = model.model.config.get_text_config()
+    kind = str(model.model.config.model_type)
+    if model.processor is not None and kind not in SHARING_CHATS:
+        return f"{kind}: rows share no images or prefixes here and are batched plainly: not tried for this model"
+    if not model.shares:
+        return f"{kind}: rows share no prefixes here and are batched plainly: its cache is its own"
+    scaling = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if scaling in ("dynamic", "longrope"):
+        return f"{kind}: rows are batched plainly: its positions are scaled by the prompt's length ({scaling})"
+    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
+        return f"{kind}: rows share no prefixes here and are batched plainly: it has layers with a window or a state"
+    return None
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Write answers: it takes the logits of a step and says each row's next token.
+
+    Args:
+        rows: whose answers are written.
+        ask: how the call decodes.
+        engine: whose vocabulary it is.
+        counts_prompt: whether the repetition penalty counts the prompt; None as the published code has it. LLaVA
+            generates from embeddings, so there is no prompt to count; vLLM, which ran Prometheus, and transformers
+            count it.
+    """
+
+    def __init__(self, rows: list[Row], ask: Ask, engine: TorchEngine, *, counts_prompt: bool | None = None) -> None:
+        self.rows, self.ask, self.ends, self.model = rows, ask, engine.ends, engine.model
+        self.live = rows  # the rows in the batch, by their place in it
+        if counts_prompt is None:
+            counts_prompt = not self.model.sees_images or self.model.processor is not None
+        self._counts_prompt = counts_prompt
+        self._counted: torch.Tensor | None = None  # (live rows, vocabulary): what the penalty counts
+
+    def admit(self, rows: list[Row]) -> None:
+        """Note the order in which the rows stand in the batch."""
+        self.live = rows
+
+    def step(self, logits: torch.Tensor) -> torch.Tensor:
+        """Take the next token of each row in the batch, and where it is a score, the distribution over the scores.
+
+        Args:
+            logits: (rows, vocabulary), float32; changed in place.
+
+        Returns:
+            The tokens, (rows,); of rows that are done, anything.
+        """
+        for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
+            row = self.live[place]
+            if not row.done:
+                row.done, row.failure = True, (
+                    f"the model's output is not finite (NaN or infinity) at token {len(row.tokens) + 1}: its weights"
+                    f" are damaged, or {str(self.model.dtype).removeprefix('torch.')} overflows: try dtype='float32'"
+                )
+        self.model.leave_words(logits)
+        if self.ask.scores:
+            self._score([(place, row, row.scale.reads(row.stem)) for place, row in enumerate(self.live) if row.scale], logits)
+            for row in self.live:
+                row.done = True
+            return logits.argmax(-1)
+        tokens = self._choose(self._penalized(logits))
+        written = tokens.tolist()
+        verdicts = []
+        for place, (row, token) in enumerate(zip(self.live, written, strict=True)):
+            if not row.done and token in row.score_tokens:
+                verdicts.append((place, row, list(row.score_tokens)))
+        self._score(verdicts, logits)
+        for row, token in zip(self.live, written, strict=True):
+            row.add(token, self.ends)
+        if self._counted is not None:
+            self._counted.scatter_(1, tokens[:, None], True)
+        return tokens
+
+    def going(self) -> list[int]:
+        """The places of the batch whose rows are not done."""
+        return [place for place, row in enumerate(self.live) if not row.done]
+
+    def keep(self, places: list[int]) -> None:
+        """Note that these rows alone stay in the batch, in this order."""
+        self.live = [self.live[place] for place in places]
+        if self._counted is not None:
+            self._counted = self._counted[places]
+
+    def _score(self, verdicts: Sequence[tuple[int, Row, list[int]]], logits: torch.Tensor) -> None:
+        """Log-probabilities of scores' tokens in the whole vocabulary, before temperature, top_p and penalty."""
+        verdicts = [(place, row, tokens) for place, row, tokens in verdicts if row.failure is None]
+        if not verdicts:
+            return
+        chosen = logits[[place for place, _, _ in verdicts]]
+        logprobs = (chosen - chosen.logsumexp(-1, keepdim=True)).cpu()
+        for line, (_, row, tokens) in zip(logprobs, verdicts, strict=True):
+            row.scored[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
+
+    def _choose(self, logits: torch.Tensor) -> torch.Tensor:
+        """The next token of each row: the argmax, or the inverse of the truncated distribution at the row's draw."""
+        if self.ask.temperature == 0:
+            return logits.argmax(-1)
+        draws = [row.draw(self.ask.temperature) for row in self.live]
+        return draw_tokens(logits, draws, self.ask.temperature, self.ask.top_p)
+
+    def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
+        """The logits after the repetition penalty.
+
+        Source: Keskar et al., CTRL (arXiv 1909.05858), section 4.1, with the sign as Hugging Face and vLLM have it.
+        """
+        penalty = self.ask.repetition_penalty
+        if penalty == 1.0:
+            return logits
+        if self._counted is None:
+            self._counted = torch.zeros_like(logits, dtype=torch.bool)
+            for place, row in enumerate(self.live if self._counts_prompt else ()):
+                self._counted[place, torch.as_tensor(row.ids, dtype=torch.long, device=logits.device)] = True
+        return torch.where(self._counted, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def draw_tokens(logits: torch.Tensor, draws: Sequence[float], temperature: float, top_p: float) -> torch.Tensor:
+    """The token of each row at its draw: the inverse of the distribution that temperature and top_p leave.
+
+    Args:
+        logits: (rows, vocabulary).
+        draws: one a row, in [0, 1).
+        temperature: above 0.
+        top_p: in (0, 1].
+    """
+    uniform = torch.tensor(draws, dtype=logits.dtype, device=logits.device)
+    chances, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    kept = chances.cumsum(-1) - chances < top_p
+    reached = (chances * kept).cumsum(-1)
+    place = (reached <= uniform[:, None] * reached[:, -1:]).sum(-1, keepdim=True)
+    # Rounding can put a draw near 1 past the last kept token.
+    return order.gather(-1, torch.minimum(place, kept.sum(-1, keepdim=True) - 1)).squeeze(-1)
+
+
+@torch.inference_mode()
+def generate(model: VisionLanguageModel, inputs: Mapping[str, Any], writer: Writer) -> None:
+    """Write answers by the model's own `generate`: its positions, masks and cache are its own business."""
+    pad = model.tokenizer.pad_token_id
+    config = GenerationConfig(
+        do_sample=False,
+        max_new_tokens=max(1, *(row.limit for row in writer.rows)),
+        pad_token_id=min(writer.ends) if pad is None else int(pad),
+        eos_token_id=sorted(writer.ends),
+    )
+    model.model.generate(
+        **inputs,
+        generation_config=config,
+        logits_processor=LogitsProcessorList([_Choice(writer)]),
+        stopping_criteria=transformers.StoppingCriteriaList([_End(writer)]),
+    )
+
+
+class _Choice(LogitsProcessor):
+    """Let a writer choose: every token but its choice is ruled out."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        tokens = self.writer.step(scores.float())
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
+
+
+class _End(StoppingCriteria):
+    """A row ends where its writer says."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.tensor([row.done for row in self.writer.live], device=input_ids.device)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+SMALL = 50_000_000  # parameters of a decoder
+
+
+def threads_for(model: VisionLanguageModel) -> int:
+    """How many threads help this model on a CPU: one where its matrices are small, else as many as torch has."""
+    return 1 if model.n_parameters < SMALL else torch.get_num_threads()
+
+
+@contextmanager
+def using_threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads, and the caller's number again afterwards."""
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: on a GPU torch says so, on a CPU by a plain RuntimeError."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    signs = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
+    return any(sign in str(error).casefold() for sign in signs)
