@@ -16,7 +16,7 @@ import importlib.metadata
 import itertools
 import math
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,7 +28,7 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessor, Logits
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.budget import bytes_per_token, memory_budget
+from vjudge.engines.budget import memory_budget
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
 from vjudge.engines.tokens import Encoder, Scale
 from vjudge.engines.vision import ImageFeatures, ProcessedImages, left_padded
@@ -159,7 +159,7 @@ class TorchEngine(Engine):
             Quantity("images encoded", len(keys) if self.plain is None else shown),
             Quantity("answers at once", rows_at_once),
             Quantity("weights", weights / GIB, "GiB"),
-            Quantity("batch", memory * bytes_per_token(self.model) / GIB, "GiB", reckoned),
+            Quantity("batch", memory * token_bytes(self.model)[0] / GIB, "GiB", reckoned),
         ]
         return [*quantities, *self._times(call, batches, n_computed, len(keys), len(prompts) - failed, ask, seconds)]
 
@@ -450,7 +450,9 @@ class Call:
         self._stems: dict[int, dict[tuple[int, ...], Row]] = {}
         self._pass_tokens = PASS_TOKENS.get(self.model.device.type, PASS_TOKENS_GPU)
         self._most = int(ask.batch_size) if ask.batch_size != "auto" else engine.max_rows
-        self._tokens = None if ask.batch_size != "auto" else engine.memory_bytes // bytes_per_token(engine.model)
+        cached, active = token_bytes(engine.model)
+        room = engine.memory_bytes - active * self._pass_tokens if engine.plain is None else engine.memory_bytes
+        self._room = room // (cached if engine.plain is None else cached + active)  # tokens that a batch may hold
 
     # --- the plan: what is computed together, from the whole call ------------------------------------------------------
 
@@ -503,7 +505,7 @@ class Call:
         longest = 0
         for row in itertools.chain.from_iterable(groups):
             longest = max(longest, len(row.ids))
-            room = self._tokens // self.room(longest) if self._tokens else self._most
+            room = self._room // self.room(longest) if self.ask.batch_size == "auto" else self._most
             if not batches or len(batches[-1]) >= max(1, min(self._most, room)):
                 batches.append([])
                 longest = len(row.ids)
@@ -618,7 +620,9 @@ class Call:
         answer = replace(answer, seconds=sum(each.seconds for each in rows))
         if failure := next((each.failure for each in rows if each.failure is not None), None):
             return replace(answer, failure=failure)
-        return replace(answer, score_logprobs=row.scale.logprobs({stem: each.scored[0] for stem, each in stems.items()}))
+        return replace(
+            answer, score_logprobs=row.scale.logprobs({stem: each.scored[0] for stem, each in stems.items()})
+        )
 
     @torch.inference_mode()
     def _batch(self, rows: list[Row]) -> dict[str, str]:
@@ -670,7 +674,7 @@ class Call:
         inner = getattr(self.model.model, "model", None)
         shown = any(prefix.keys for prefix in sound)
         if not (hasattr(inner, "rope_deltas") and shown):
-            inputs["position_ids"] = self._positions(inputs["attention_mask"], len(sound))
+            inputs["position_ids"] = self._positions(inputs["attention_mask"])
         self.model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         states = [(layer.keys, layer.values) for layer in cache.layers]
         deltas = inner.rope_deltas.flatten().tolist() if hasattr(inner, "rope_deltas") and shown else []
@@ -681,8 +685,8 @@ class Call:
         self.work.computed_tokens += sum(len(prefix.ids) for prefix in sound)
         return broken
 
-    def _positions(self, mask: torch.Tensor, width: int, deltas: Sequence[int] = ()) -> torch.Tensor:
-        """The positions of the last `width` tokens of rows, by their masks: padding counts for nothing."""
+    def _positions(self, mask: torch.Tensor, deltas: Sequence[int] = ()) -> torch.Tensor:
+        """The positions of rows' tokens, by their masks: padding counts for nothing."""
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         if any(deltas):
             positions = positions + torch.tensor(deltas, device=mask.device)[:, None]
@@ -692,39 +696,38 @@ class Call:
 
     def _write(self, writer: Writer, started: float) -> None:
         """The rows' own tokens after their prefixes, then a token a step until every row is done."""
-        model, rows, most = self.model.model, writer.rows, self._pass_tokens
-        room = 0 if self.ask.scores else min(STEP, self.ask.max_new_tokens)
-        order = sorted(range(len(rows)), key=lambda place: len(rows[place].ids) - len(rows[place].prefix.ids))
-        parts, logits, start = [], [], 0
-        while start < len(order):
-            end = start + 1
-            while end < len(order) and (end - start + 1) * _own(rows[order[end]]) <= most:
-                end += 1
-            part = [rows[place] for place in order[start:end]]
-            tokens, own = left_padded([row.ids[len(row.prefix.ids) :] for row in part], 0, self.model.device)
-            cache, mask = prefixed(self.model, part, tokens.shape[1] + room)
-            mask = torch.cat([mask, own], dim=-1)
-            positions = self._positions(mask, tokens.shape[1], [row.prefix.delta for row in part])
+        model, most = self.model.model, self._pass_tokens
+        parts: list[list[Row]] = []
+        for row in sorted(writer.rows, key=lambda row: (_own(row), row.prefix.place)):
+            if not parts or (len(parts[-1]) + 1) * _own(row) > most:
+                parts.append([])
+            parts[-1].append(row)
+        rows = [row for part in parts for row in part]
+        caches, cache, mask = caches_of(self.model, parts, 0 if self.ask.scores else min(STEP, self.ask.max_new_tokens))
+        logits, start = [], 0
+        for part, before in zip(parts, caches, strict=True):
+            tokens, _ = left_padded([row.ids[len(row.prefix.ids) :] for row in part], 0, self.model.device)
+            size = before.get_seq_length() + tokens.shape[1]
+            seen = mask[start : start + len(part), -size:]
+            positions = self._positions(seen, [row.prefix.delta for row in part])
             output = model(
                 input_ids=tokens,
-                attention_mask=mask,
+                attention_mask=seen,
                 position_ids=positions[..., -tokens.shape[1] :],
-                past_key_values=cache,
+                past_key_values=before,
                 use_cache=True,
                 logits_to_keep=1,
             )
-            parts.append((cache, mask))
             logits.append(output.logits[:, -1].float())
-            start = end
-        writer.admit([rows[place] for place in order])
+            start += len(part)
+        writer.live = rows
         self.work.computed_tokens += sum(map(_own, rows))
-        tokens = writer.step(torch.cat(logits) if len(logits) > 1 else logits[0])
+        tokens = writer.step(torch.cat(logits))
         self.work.prompt_seconds += time.perf_counter() - started
         if self.ask.scores:
             return
         started = time.perf_counter()
-        cache, mask = joined(self.model, parts, room)
-        del parts, logits, output
+        del caches, logits, output
         deltas = [row.prefix.delta for row in writer.live]
         while (going := writer.going()) and time.perf_counter() < self.until:
             if len(going) <= COMPACT_BELOW * len(writer.live):
@@ -737,7 +740,7 @@ class Call:
             output = model(
                 input_ids=tokens[:, None],
                 attention_mask=mask,
-                position_ids=self._positions(mask, 1, deltas)[..., -1:],
+                position_ids=self._positions(mask, deltas)[..., -1:],
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
@@ -801,77 +804,82 @@ def check_length(model: VisionLanguageModel, ids: np.ndarray, *, answered: bool)
 
 
 class GrowingLayer(DynamicLayer):
-    """A layer's cache with room for tokens to come, where `DynamicLayer` copies all it holds for every token.
+    """A layer's cache in a buffer with room for tokens to come, where `DynamicLayer` copies all it holds every time.
 
-    Selecting or cropping rows works as in `DynamicLayer`: the next token starts new buffers.
+    Selecting or cropping rows works as in `DynamicLayer`: the next token starts a new buffer.
     """
 
-    def hold(self, parts: Sequence[tuple[torch.Tensor, torch.Tensor]], width: int, room: int) -> None:
-        """Take over rows of several tensors (rows, heads, tokens, width), each set to the right of `width` tokens."""
-        buffers = []
-        for kind in (0, 1):
-            first = parts[0][kind]
-            shape = (sum(len(part[kind]) for part in parts), first.shape[1], width + room, first.shape[3])
-            buffer, row = first.new_zeros(shape), 0  # padding is masked, and must hold numbers
-            for part in parts:
-                size = len(part[kind])
-                buffer[row : row + size, :, width - part[kind].shape[2] : width] = part[kind]
-                row += size
-            buffers.append(buffer)
-        self.lazy_initialization(buffers[0], buffers[1])
-        self._buffers = (buffers[0], buffers[1])
-        self.keys, self.values = (buffer[:, :, :width] for buffer in buffers)
+    def hold(self, buffers: Sequence[torch.Tensor], start: int, end: int) -> None:
+        """Take over the tokens from `start` to `end` of keys and values (rows, heads, tokens, width)."""
+        self.dtype, self.device, self.is_initialized = buffers[0].dtype, buffers[0].device, True
+        self._buffers, self._start, self._end = buffers, start, end
+        self.keys, self.values = (buffer[:, :, start:end] for buffer in buffers)
         self._held = self.keys
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append keys and values (rows, heads, tokens, width); return all of them."""
-        start, end = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
+        more = key_states.shape[2]
         # Anything that gave the layer other tensors since (a selection of rows, say) left the buffers behind.
-        if self.keys is not self._held or end > self._buffers[0].shape[-2]:
-            self.hold([(self.keys, self.values)], start, end - start + STEP)
+        if self.keys is not self._held or self._end + more > self._buffers[0].shape[2]:
+            held, buffers = self.keys.shape[2], []
+            for tensor in (self.keys, self.values):
+                rows, heads, _, width = tensor.shape
+                buffers.append(tensor.new_empty((rows, heads, held + more + STEP, width)))
+                buffers[-1][:, :, :held] = tensor
+            self.hold(buffers, 0, held)
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start:end] = states
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
-        self._held = self.keys
+            buffer[:, :, self._end : self._end + more] = states
+        self.hold(self._buffers, self._start, self._end + more)
         return self.keys, self.values
 
 
-def prefixed(model: VisionLanguageModel, rows: Sequence[Row], room: int) -> tuple[DynamicCache, torch.Tensor]:
-    """A cache in which each row stands after its prefix, and the mask of its real tokens."""
-    width = max(len(row.prefix.ids) for row in rows)
-    runs = [list(run) for _, run in itertools.groupby(rows, key=lambda row: id(row.prefix.company))]
-    cache = _cache(model)
-    for number, layer in enumerate(cache.layers):
-        parts = []
-        for run in runs:
-            places = torch.tensor([row.prefix.place for row in run])
-            parts.append(tuple(states[places][:, :, -width:] for states in run[0].prefix.states[number]))
-        layer.hold(parts, width, room)
-    lengths = torch.tensor([len(row.prefix.ids) for row in rows], device=model.device)
-    mask = (torch.arange(width, device=model.device) >= width - lengths[:, None]).long()
-    return cache, mask
+def caches_of(
+    model: VisionLanguageModel, parts: Sequence[Sequence[Row]], room: int
+) -> tuple[list[DynamicCache], DynamicCache, torch.Tensor]:
+    """Keys and values of a batch in one buffer a layer, each row's prefix in place before its own tokens.
 
+    Args:
+        parts: the rows, in the parts in which their own tokens are computed.
+        room: for tokens to come.
 
-def joined(
-    model: VisionLanguageModel, parts: Sequence[tuple[DynamicCache, torch.Tensor]], room: int
-) -> tuple[DynamicCache, torch.Tensor]:
-    """Caches of some rows each as one, the shorter ones padded on the left; and the mask."""
-    if len(parts) == 1:
-        return parts[0]
-    width = max(mask.shape[1] for _, mask in parts)
-    cache = _cache(model)
-    for number, layer in enumerate(cache.layers):
-        layer.hold([(part.layers[number].keys, part.layers[number].values) for part, _ in parts], width, room)
-    masks = [torch.nn.functional.pad(mask, (width - mask.shape[1], 0)) for _, mask in parts]
-    return cache, torch.cat(masks)
-
-
-def _cache(model: VisionLanguageModel) -> Any:
-    cache = DynamicCache(config=model.model.config.get_text_config())
-    cache.layers = [GrowingLayer() for _ in cache.layers]
-    return cache
+    Returns:
+        A cache for each part, which holds its prefixes; the cache of all rows, once the parts are computed; and the mask
+        of the rows' real tokens (rows, longest prefix and longest own tokens together), each row set to the right.
+    """
+    rows = [row for part in parts for row in part]
+    width = max(len(row.prefix.ids) for row in rows) + max(map(_own, rows))
+    config = model.model.config.get_text_config()
+    caches, whole = [DynamicCache(config=config) for _ in parts], DynamicCache(config=config)
+    for number in range(len(whole.layers)):
+        buffers = []
+        for kind in (0, 1):
+            first = rows[0].prefix.states[number][kind]
+            buffers.append(first.new_empty((len(rows), first.shape[1], width + room, first.shape[3])))
+        start = 0
+        for part, cache in zip(parts, caches, strict=True):
+            end = width - max(map(_own, part))
+            longest = max(len(row.prefix.ids) for row in part)
+            views = [buffer[start : start + len(part)] for buffer in buffers]
+            for kind, view in enumerate(views):
+                view[:, :, : end - min(len(row.prefix.ids) for row in part)] = 0  # masked, and must hold numbers
+                place = 0
+                for prefix, run in itertools.groupby(part, key=lambda row: row.prefix):
+                    size, count = len(prefix.ids), len(list(run))
+                    states = prefix.states[number][kind][prefix.place]
+                    view[place : place + count, :, end - size : end] = states[None, :, states.shape[1] - size :]
+                    place += count
+            cache.layers[number] = GrowingLayer()
+            cache.layers[number].hold(views, end - longest, end)
+            start += len(part)
+        whole.layers[number] = GrowingLayer()
+        whole.layers[number].hold(buffers, 0, width)
+    ends = torch.tensor([width - max(map(_own, part)) for part in parts for _ in part])[:, None]
+    sizes = torch.tensor([[len(row.prefix.ids), _own(row)] for row in rows])
+    places = torch.arange(width)[None]
+    mask = (places >= ends - sizes[:, :1]) & (places < ends) | (places >= width - sizes[:, 1:])
+    return caches, whole, mask.long().to(model.device)
 
 
 def why_plain(model: VisionLanguageModel) -> str | None:
@@ -913,10 +921,6 @@ class Writer:
         self._counts_prompt = counts_prompt
         self._counted: torch.Tensor | None = None  # (live rows, vocabulary): what the penalty counts
 
-    def admit(self, rows: list[Row]) -> None:
-        """Note the order in which the rows stand in the batch."""
-        self.live = rows
-
     def step(self, logits: torch.Tensor) -> torch.Tensor:
         """Take the next token of each row in the batch, and where it is a score, the distribution over the scores.
 
@@ -929,13 +933,18 @@ class Writer:
         for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
             row = self.live[place]
             if not row.done:
-                row.done, row.failure = True, (
-                    f"the model's output is not finite (NaN or infinity) at token {len(row.tokens) + 1}: its weights"
-                    f" are damaged, or {str(self.model.dtype).removeprefix('torch.')} overflows: try dtype='float32'"
+                row.done, row.failure = (
+                    True,
+                    (
+                        f"the model's output is not finite (NaN or infinity) at token {len(row.tokens) + 1}: its weights"
+                        f" are damaged, or {str(self.model.dtype).removeprefix('torch.')} overflows: try dtype='float32'"
+                    ),
                 )
         self.model.leave_words(logits)
         if self.ask.scores:
-            self._score([(place, row, row.scale.reads(row.stem)) for place, row in enumerate(self.live) if row.scale], logits)
+            self._score(
+                [(place, row, row.scale.reads(row.stem)) for place, row in enumerate(self.live) if row.scale], logits
+            )
             for row in self.live:
                 row.done = True
             return logits.argmax(-1)
@@ -1058,7 +1067,8 @@ SMALL = 50_000_000  # parameters of a decoder
 
 def threads_for(model: VisionLanguageModel) -> int:
     """How many threads help this model on a CPU: one where its matrices are small, else as many as torch has."""
-    return 1 if model.n_parameters < SMALL else torch.get_num_threads()
+    size = sum(weight.numel() for weight in model.model.parameters())
+    return 1 if size < SMALL else torch.get_num_threads()
 
 
 @contextmanager
@@ -1073,6 +1083,16 @@ def using_threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def token_bytes(model: VisionLanguageModel) -> tuple[int, int]:
+    """The bytes of a token's keys and values in all layers, and those of its activations in one."""
+    config = model.model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cached = 2 * config.num_hidden_layers * heads * width
+    active = 8 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+    return cached * model.dtype.itemsize, active * model.dtype.itemsize
 
 
 def out_of_memory(error: BaseException) -> bool:

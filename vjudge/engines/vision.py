@@ -321,6 +321,14 @@ class ImageFeatures:
         features = [self._features[key] for row in keys for key in row]
         return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
 
+    def pixels(self, keys: Sequence[str]) -> list[torch.Tensor]:
+        """The pixel values of images, each (tiles, 3, side, side), as they are encoded."""
+        return [self.vision.tiles([self._pictures[key][0].open()], self._pictures[key][1])[0] for key in keys]
+
+    def features(self, key: str) -> torch.Tensor:
+        """The features of a fetched image, (tokens, hidden)."""
+        return self._features[key]
+
     @torch.inference_mode()
     def _encode(self, keys: Sequence[str]) -> None:
         images = {}
