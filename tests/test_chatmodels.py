@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,14 @@ from conftest import make_rows
 from PIL import Image
 
 from vjudge import prompts
-from vjudge.engines import ProcessorEngine, TorchEngine
+from vjudge.engines import Ask, TorchEngine
+from vjudge.engines import torch as engine_module
 from vjudge.judge import Judge, load_judge
 from vjudge.models.processors import load_processor
 from vjudge.prompts import Control, Prompt, families
 from vjudge.records import Item
 
-ASKED: dict[str, Any] = {"score_texts": {n: f" {n}" for n in range(1, 6)}, "marker": "[RESULT]"}
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*batched plainly")
+FIVE = {n: f" {n}" for n in range(1, 6)}
 
 
 @pytest.fixture(scope="module", params=CHATS)
@@ -58,6 +56,10 @@ def asked(judge: Judge) -> tuple[list[str], list[Prompt], list[list[Image.Image]
     return texts, [conversation.wrap(text, len(i)) for text, i in zip(texts, shown, strict=True)], shown
 
 
+def ask(mode: str = "feedback", **how: Any) -> Ask:
+    return Ask(mode, "[RESULT]", [FIVE] * 20, **how)
+
+
 def answers(batches: Any) -> list[Any]:
     return sorted((answer for batch in batches for answer in batch), key=lambda answer: answer.index)
 
@@ -81,8 +83,9 @@ def by_processor(folder: Path, text: str, images: list[Image.Image]) -> tuple[An
 def test_ids_logits_and_greedy_texts_are_those_of_the_processor_and_generate(folder: Path, judge: Judge) -> None:
     texts, questions, images = asked(judge)
     engine: Any = judge.engine
-    assert type(engine) is ProcessorEngine
-    batched = answers(engine.generate(questions, images, max_new_tokens=10, **ASKED))
+    assert type(engine) is TorchEngine
+    assert (engine.plain is None) == (folder.name in engine_module.SHARING_CHATS)
+    batched = answers(engine.answer(questions, images, ask(max_new_tokens=10)))
     for text, prompt, shown, answer in zip(texts, questions, images, batched, strict=True):
         model, inputs = by_processor(folder, text, shown)
         found = engine.forward(prompt, shown)
@@ -108,8 +111,8 @@ def test_score_mode_is_the_softmax_of_one_pass(folder: Path, judge: Judge) -> No
     _, questions, images = asked(judge)
     engine: Any = judge.engine
     forced = [prompt.append("[RESULT]") for prompt in questions]
-    together = answers(engine.score(forced, images, **ASKED))
-    tokens = engine.encoder.scale(**ASKED).tokens
+    together = answers(engine.answer(forced, images, ask("score")))
+    tokens = engine.encoder.scale("[RESULT]", FIVE).tokens
     for prompt, shown, answer in zip(forced, images, together, strict=True):
         # A byte-level vocabulary writes " 4" as " " and "4": the score stands after the space.
         logits = engine.forward(prompt.append(" "), shown).logits[-1]
@@ -132,15 +135,14 @@ def test_batched_equals_one_at_a_time_and_draws_depend_on_the_seed_alone(judge: 
         "temperature": 0.9,
         "top_p": 0.95,
         "repetition_penalty": 1.2,
-        **ASKED,
     }
     seeds = [7 + n for n in range(len(questions))]
-    together = answers(engine.generate(questions, images, seeds=seeds, **sampled))
+    together = answers(engine.answer(questions, images, ask(seeds=seeds, **sampled)))
     assert len({answer.text for answer in together}) > 1
     for n in (0, 2, 3):
-        alone = answers(engine.generate([questions[n]], [images[n]], seeds=[seeds[n]], **sampled))
+        alone = answers(engine.answer([questions[n]], [images[n]], ask(seeds=[seeds[n]], **sampled)))
         assert alone[0].text == together[n].text
-    other = answers(engine.generate(questions, images, seeds=[seed + 99 for seed in seeds], **sampled))
+    other = answers(engine.answer(questions, images, ask(seeds=[seed + 99 for seed in seeds], **sampled)))
     assert [answer.text for answer in other] != [answer.text for answer in together]
 
 
@@ -171,9 +173,8 @@ def test_onevision_as_a_zero_shot_judge_shares_work_and_is_its_processors_equal(
     folder = make_onevision(tmp_path / "onevision")
     judge = load_judge(folder, device="cpu", template="chat")
     engine: Any = judge.engine
-    assert type(engine) is TorchEngine
     texts, questions, images = asked(judge)
-    batched = answers(engine.generate(questions, images, max_new_tokens=8, **ASKED))
+    batched = answers(engine.answer(questions, images, ask(max_new_tokens=8)))
     for text, prompt, shown, answer in zip(texts, questions, images, batched, strict=True):
         if len(shown) > 1:
             continue  # the original pads several images, transformers' processor cuts them into tiles
@@ -209,30 +210,27 @@ def test_a_grade_counts_broken_images_slivers_and_long_prompts(qwen: Path) -> No
     assert "aspect ratio" in failures[1] and "model's context holds 4096" in failures[3]
     assert all("no verdict marker" in failures[n] or "empty" in failures[n] for n in (0, 2, 4))
     _, questions, images = asked(judge)
-    found = answers(judge.engine.generate(questions, [[b"no image"], [], *images[2:]], max_new_tokens=2, **ASKED))
+    found = answers(judge.engine.answer(questions, [[b"no image"], [], *images[2:]], ask(max_new_tokens=2)))
     assert "not an image" in found[0].failure and all(answer.failure is None for answer in found[1:])
-    found = answers(judge.engine.generate(questions[:1], [[]], max_new_tokens=2, **ASKED))
+    found = answers(judge.engine.answer(questions[:1], [[]], ask(max_new_tokens=2)))
     assert "1 image place(s) and the item 0" in found[0].failure
 
 
-def test_memory_that_runs_out_halves_the_batch_and_loses_nothing(qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = load_judge(qwen, device="cpu")
+def test_rows_about_an_image_share_it_and_what_stands_before_it(folder: Path, judge: Judge) -> None:
+    """Eight questions about two pictures, each encoded once where the cache can be shared; texts as one at a time."""
     engine: Any = judge.engine
-    _, questions, images = asked(judge)
-    whole = answers(engine.generate(questions, images, max_new_tokens=4, **ASKED))
-    sizes, decode = [], engine._decode
-
-    def crowded(jobs: Any, taken: Any, run: Any) -> Any:
-        sizes.append(len(jobs))
-        if len(jobs) > 2:
-            raise torch.OutOfMemoryError("crowded")
-        return decode(jobs, taken, run)
-
-    monkeypatch.setattr(engine, "_decode", crowded)
-    assert [a.text for a in answers(engine.generate(questions, images, max_new_tokens=4, **ASKED))] == [
-        answer.text for answer in whole
-    ]
-    assert max(sizes) == 5
+    shown = pictures((40, 30), (30, 30))
+    texts = ["What is it, and why?", "What is it, then?", "What is it?", "Say a word, any word at all."] * 2
+    prompts = [judge.template.conversation.wrap(f"Look closely. {text}", 1) for text in texts]
+    images = [[shown[n // 4]] for n in range(8)]
+    alone = answers(engine.answer(prompts, images, ask(max_new_tokens=10, batch_size=1)))
+    together = answers(engine.answer(prompts, images, ask(max_new_tokens=10)))
+    work = engine.work
+    assert [answer.text for answer in together] == [answer.text for answer in alone]
+    if engine.plain is None:
+        assert work.images == 2 and work.computed_tokens < 0.6 * work.prompt_tokens
+    else:
+        assert work.images == 8 and "batched plainly" in work.notes[0]
 
 
 def test_an_answer_stops_at_any_token_that_ends_it(tmp_path: Path) -> None:
@@ -248,21 +246,13 @@ def test_an_answer_stops_at_any_token_that_ends_it(tmp_path: Path) -> None:
         table[[token, end]] = table[[end, token]].clone()
     # Gemma's embeddings are its output weights, so the question is not the same one: what counts is that it ends.
     texts = [prompt, judge.template.conversation.wrap("Say another.", 0)]
-    for answer in answers(engine.generate(texts, [[], []], max_new_tokens=40, **ASKED)):
+    for answer in answers(engine.answer(texts, [[], []], ask(max_new_tokens=40))):
         ids = engine.complete(texts[answer.index], [], max_new_tokens=40)
         assert answer.n_new_tokens == len(ids) and answer.stopped == (ids[-1] in engine.ends)
         assert "<end_of_turn>" not in answer.text
 
 
-def test_plain_batching_is_said_once_and_image_modes_are_refused(qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vjudge.engines import processed
-
-    monkeypatch.setattr(processed, "_said", set())
-    with pytest.warns(UserWarning, match="qwen2_5_vl: this architecture is batched plainly"):
-        load_judge(qwen, device="cpu")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load_judge(qwen, device="cpu")
+def test_image_modes_are_refused(qwen: Path) -> None:
     with pytest.raises(ValueError, match="image_mode 'pad': this judge prepares images by its own processor"):
         load_judge(qwen, device="cpu", image_mode="pad")
 

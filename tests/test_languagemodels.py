@@ -14,7 +14,7 @@ from chatmodels import TEXTS, make_text
 from conftest import make_rows
 
 from vjudge import models
-from vjudge.engines import ProcessorEngine, TorchEngine
+from vjudge.engines import TorchEngine
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import families
 
@@ -30,7 +30,7 @@ def language(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_a_language_model_judges_as_generate_does_and_is_told_of_images(language: tuple[Judge, Path]) -> None:
     judge, folder = language
     engine: Any = judge.engine
-    assert type(engine) is (ProcessorEngine if folder.name == "bloom" else TorchEngine)
+    assert type(engine) is TorchEngine and (engine.plain is None) == (folder.name != "bloom")
     rows = make_rows(4)
     rows[1]["images"] = rows[1]["images"] * 2
     assert "cannot see" not in judge.render(rows[2] | {"images": []})

@@ -183,7 +183,7 @@ def _load_here(
                 f"{', '.join(stray)}: the torch engine has no such option; it has {', '.join(sorted(options))}"
             )
         model = models.load(name_or_path, **placing)
-        runs, folder, config = engines.local_engine(model, **engine_options), model.path, model.model.config
+        runs, folder, config = engines.TorchEngine(model, **engine_options), model.path, model.model.config
     if wording is None:
         wording = families.recorded(folder)
     # A build tells the family where the vision is ours alone: there are chat models of LLaVA's class, too.

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from vjudge.builder.checks import Fault, read_object
 from vjudge.builder.plan import Plan
 from vjudge.builder.prompts import SYSTEM, Stage
-from vjudge.engines import Answer, Engine
+from vjudge.engines import Answer, Ask, Engine
 from vjudge.prompts import Chat, Conversation, Messages, Prompt
 from vjudge.runs import Run
 
@@ -214,18 +214,13 @@ class Asker:
         asked: Counter[str],
     ) -> None:
         """Put the wanted calls of a wave to the generator once, and record what comes as it comes."""
-        seeds = [self._seed(call.id, number) for call in wave]
-        answers = self.engine.generate(
-            prompts,
-            [[self.images[call.image]] for call in wave],
-            score_texts={},
-            marker="",
+        ask = Ask(
+            seeds=[self._seed(call.id, number) for call in wave],
             max_new_tokens=self.plan.max_new_tokens,
             temperature=self.plan.temperature,
             top_p=self.plan.top_p,
-            seeds=seeds,
-            wanted=wanted,
         )
+        answers = self.engine.answer(prompts, [[self.images[call.image]] for call in wave], ask, wanted)
         stopped = None
         bar = tqdm(total=len(wanted), desc=wave[0].stage.name, disable=not self.progress, leave=False)
         for batch in answers:

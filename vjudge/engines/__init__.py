@@ -1,41 +1,13 @@
 """Prompts in; texts, token counts and score probabilities out.
 
-engine.py     Engine, the interface of all of them
-sharing.py    which rows of a call share an image
-
-On this machine:
-
-encoding.py   text -> token ids: data text is never markup; which token carries a score
-vision.py     images -> pixels -> features, as each family's original code makes them
-features.py   the features of a call's images, each encoded once, the cache bounded in bytes
-decoding.py   the state of a call and of its answers
-prefixes.py   what the prompts of a block have in common
-attention.py  attention over shared prefixes, with keys and values computed and kept once
-work.py       what a call computed, and how long that took
-stream.py     the answers of a block, taking each other's places
-pace.py       how large a batch is fastest, found while it runs
-trial.py      whether a model's rows can share prefixes
-plain.py      padded batches, for models whose rows can't
-cache.py      keys and values while a plain batch decodes
-budget.py     how much memory a batch takes, and how much there is
-planning.py   what a call is going to compute: blocks of prompts, and how many at once
-forward.py    one pass and a greedy answer, for research
-local.py      the torch engine
-pictures.py   images as a model's own processor takes them
-processed.py  the engine of chat models with a processor of their own, and the choice between the two
-
-Behind an OpenAI-compatible server:
-
-background.py many waiting requests, in a thread of their own
-transport.py  one request: its limits, its repetitions, its cost
-chat.py       the wire format: prompt -> messages, reply -> answer
-server.py     the server engine
-
-On GPUs, many GPUs, many machines:
-
-source.py     a checkpoint as another library reads it
-vllm.py       vLLM in this process
-ray.py        any of the others in many processes, by Ray
+    engine.py  Ask, Answer, Work and Engine, the interface of all of them
+    tokens.py  text -> token ids: data text is never markup; which tokens carry a score
+    vision.py  images -> pixels -> features, each image once; a chat model's own processor
+    torch.py   a model on this machine: shared prefixes, batches, decoding, score distributions
+    chat.py    the wire format of an OpenAI-compatible server, and its limits
+    server.py  the engine of a judge behind such a server
+    vllm.py    vLLM in this process
+    ray.py     any of the others in many processes, by Ray
 
 A name brings its module when it is first used, so that the server engine needs no torch, and none needs vLLM or Ray.
 """
@@ -46,47 +18,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vjudge.engines.encoding import Encoder, Scale
-    from vjudge.engines.engine import Answer, Ask, Engine
-    from vjudge.engines.features import ImageFeatures
-    from vjudge.engines.forward import Forward
-    from vjudge.engines.local import TorchEngine
-    from vjudge.engines.processed import ProcessorEngine, local_engine
+    from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
     from vjudge.engines.ray import RayEngine
     from vjudge.engines.server import ServerEngine
+    from vjudge.engines.tokens import Encoder, Scale
+    from vjudge.engines.torch import Forward, TorchEngine
     from vjudge.engines.vllm import VllmEngine
 
+_HOMES = {
+    "Answer": "engine",
+    "Ask": "engine",
+    "Encoder": "tokens",
+    "Engine": "engine",
+    "Forward": "torch",
+    "Quantity": "engine",
+    "RayEngine": "ray",
+    "Scale": "tokens",
+    "ServerEngine": "server",
+    "TorchEngine": "torch",
+    "VllmEngine": "vllm",
+    "Work": "engine",
+}
 __all__ = [
     "Answer",
     "Ask",
     "Encoder",
     "Engine",
     "Forward",
-    "ImageFeatures",
-    "ProcessorEngine",
+    "Quantity",
     "RayEngine",
     "Scale",
     "ServerEngine",
     "TorchEngine",
     "VllmEngine",
-    "local_engine",
+    "Work",
 ]
-
-_HOMES = {
-    "Answer": "engine",
-    "Ask": "engine",
-    "Encoder": "encoding",
-    "Engine": "engine",
-    "Forward": "forward",
-    "ImageFeatures": "features",
-    "ProcessorEngine": "processed",
-    "RayEngine": "ray",
-    "Scale": "encoding",
-    "ServerEngine": "server",
-    "TorchEngine": "local",
-    "local_engine": "processed",
-    "VllmEngine": "vllm",
-}
 
 
 def __getattr__(name: str) -> Any:

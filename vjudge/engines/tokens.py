@@ -9,8 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from vjudge.prompts import Control, Prompt
-from vjudge.prompts import Conversation
+from vjudge.prompts import Control, Conversation, Prompt
 
 TAIL = 24  # characters at a prompt's end that can merge with what follows
 

@@ -13,6 +13,7 @@ an unbroken one. Models whose cache can't be copied so (sliding windows, states)
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import itertools
 import math
 import time
@@ -133,20 +134,19 @@ class TorchEngine(Engine):
     ) -> list[Quantity]:
         """What `answer` would take: counts exactly, times by doing a part of the work; see `Engine.plan`."""
         call = Call(self, prompts, images, ask, Work())
-        batches, n_tokens, n_computed, rows_at_once, memory = [], 0, 0, 0, 0
-        failed = len(call.failed)
+        batches, failed = [], 0
         for block in call.blocks():
             planned, failures = call.batches(block)
             batches += planned
             failed += len(failures)
+        failed += len(call.failed)
         prefixes = {id(row.prefix): row.prefix for batch in batches for row in batch}
-        n_computed = sum(len(prefix.ids) for prefix in prefixes.values())
+        n_tokens = sum(len(row.ids) for batch in batches for row in batch)
+        n_computed = sum(_own(row) for batch in batches for row in batch)
+        n_computed += sum(len(prefix.ids) for prefix in prefixes.values())
         keys = {key for batch in batches for row in batch for key in row.keys}
-        for batch in batches:
-            n_tokens += sum(len(row.ids) for row in batch)
-            n_computed += sum(len(row.ids) - len(row.prefix.ids) for row in batch)
-            rows_at_once = max(rows_at_once, len(batch))
-            memory = max(memory, len(batch) * call.room(max(len(row.ids) for row in batch)))
+        rows_at_once = max(map(len, batches), default=0)
+        memory = max((len(batch) * call.room(max(len(row.ids) for row in batch)) for batch in batches), default=0)
         shown = sum(len(row.keys) for batch in batches for row in batch)
         weights = sum(tensor.nbytes for tensor in self.model.model.parameters())
         reckoned = "reckoned"
@@ -155,6 +155,7 @@ class TorchEngine(Engine):
             Quantity("unanswerable", failed, note="prompts that fail, each for a reason that the run states"),
             Quantity("prompt tokens", n_tokens),
             Quantity("computed", n_computed, "tokens", "each shared one once"),
+            Quantity("saved", 1 - n_computed / max(1, n_tokens), "share of prompt tokens"),
             Quantity("images shown", shown),
             Quantity("images encoded", len(keys) if self.plain is None else shown),
             Quantity("answers at once", rows_at_once),
@@ -185,16 +186,18 @@ class TorchEngine(Engine):
         with using_threads(self._threads()):
             answers = call.compute(batch)
         work = call.work
-        ended = [answer.n_new_tokens for answer in answers if answer.failure is None and answer.stopped]
+        most = {row.index: row.limit for row in batch}
+        ended = [each for each in answers if each.failure is None]
+        ended = [each.n_new_tokens for each in ended if each.stopped or each.n_new_tokens == most[each.index]]
         length = 0.0 if ask.scores else sum(ended) / len(ended) if ended else math.nan
         per_image = work.image_seconds / work.images if work.images else 0.0
         per_token = work.prompt_seconds / max(1, work.computed_tokens)
         per_new = 0.0 if ask.scores else work.answer_seconds / max(1, work.new_tokens)
         spent = [per_image * n_images, per_token * n_computed, per_new * n_verdicts * length]
-        most = spent[0] + spent[1] + per_new * n_verdicts * (0 if ask.scores else ask.max_new_tokens)
+        longest = spent[0] + spent[1] + per_new * n_verdicts * (0 if ask.scores else ask.max_new_tokens)
         how = f"measured on {len(batch)} verdicts"
         unended = how if not math.isnan(length) else f"no answer ended within {seconds:g} seconds"
-        values = [*spent, sum(spent), most]
+        values = [*spent, sum(spent), longest]
         return [Quantity("new tokens", length, "an answer", unended)] + [
             Quantity(name, value, "seconds", unended if math.isnan(value) else how)
             for name, value in zip(names, values, strict=True)
@@ -454,7 +457,7 @@ class Call:
         room = engine.memory_bytes - active * self._pass_tokens if engine.plain is None else engine.memory_bytes
         self._room = room // (cached if engine.plain is None else cached + active)  # tokens that a batch may hold
 
-    # --- the plan: what is computed together, from the whole call ------------------------------------------------------
+    # --- the plan: what is computed together, from the whole call -----------------------------------------------------
 
     def blocks(self) -> list[list[int]]:
         """Cut the call into blocks of prompts, those about the same images together, the longest texts first.
@@ -487,7 +490,8 @@ class Call:
                 blocks[-1].append(index)
             places += sum(map(self.source.n_tokens, set(keys) - held))
             held.update(keys)
-        self.source.settle(key for block in blocks for index in block for key in self._keys[index])
+        for block in blocks:
+            self.source.settle(key for index in block for key in self._keys[index])
         return [block for block in blocks if block]
 
     def batches(self, block: Sequence[int]) -> tuple[list[list[Row]], list[Answer]]:
@@ -567,7 +571,7 @@ class Call:
             row.prefix.users += 1
         return groups
 
-    # --- the work ------------------------------------------------------------------------------------------------------
+    # --- the work -----------------------------------------------------------------------------------------------------
 
     def compute(self, rows: list[Row]) -> list[Answer]:
         """Answer a batch; when it does not fit in the memory, its halves, and at last a failure that says so."""
@@ -590,7 +594,7 @@ class Call:
                 half = (len(rows) + 1) // 2
                 parts = [rows[:half], rows[half:]]
                 for part in parts:  # prefixes by themselves, too
-                    self._groups([row for row in part])
+                    self._groups(part)
                     for row in part:
                         row.prefix.company, row.prefix.place = [row.prefix], 0
                 return [answer for part in parts for answer in self.compute(part)]
@@ -845,8 +849,8 @@ def caches_of(
         room: for tokens to come.
 
     Returns:
-        A cache for each part, which holds its prefixes; the cache of all rows, once the parts are computed; and the mask
-        of the rows' real tokens (rows, longest prefix and longest own tokens together), each row set to the right.
+        A cache for each part, which holds its prefixes; the cache of all rows, once the parts are computed; and the
+        mask of the rows' real tokens (rows, longest prefix and longest own tokens together), set to the right.
     """
     rows = [row for part in parts for row in part]
     width = max(len(row.prefix.ids) for row in rows) + max(map(_own, rows))
@@ -888,8 +892,11 @@ def why_plain(model: VisionLanguageModel) -> str | None:
     kind = str(model.model.config.model_type)
     if model.processor is not None and kind not in SHARING_CHATS:
         return f"{kind}: rows share no images or prefixes here and are batched plainly: not tried for this model"
-    if not model.shares:
-        return f"{kind}: rows share no prefixes here and are batched plainly: its cache is its own"
+    needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
+    if not needs <= inspect.signature(model.model.forward).parameters.keys() or getattr(
+        model.model, "_is_stateful", False
+    ):
+        return f"{kind}: rows share no prefixes here and are batched plainly: its positions or cache are its own"
     scaling = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if scaling in ("dynamic", "longrope"):
         return f"{kind}: rows are batched plainly: its positions are scaled by the prompt's length ({scaling})"
@@ -933,12 +940,10 @@ class Writer:
         for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
             row = self.live[place]
             if not row.done:
-                row.done, row.failure = (
-                    True,
-                    (
-                        f"the model's output is not finite (NaN or infinity) at token {len(row.tokens) + 1}: its weights"
-                        f" are damaged, or {str(self.model.dtype).removeprefix('torch.')} overflows: try dtype='float32'"
-                    ),
+                row.done = True
+                row.failure = (
+                    f"the model's output is not finite (NaN or infinity) at token {len(row.tokens) + 1}: its weights"
+                    f" are damaged, or {self.model.dtype} overflows: try dtype='float32'"
                 )
         self.model.leave_words(logits)
         if self.ask.scores:

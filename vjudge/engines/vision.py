@@ -293,7 +293,7 @@ class ImageFeatures:
 
     def settle(self, keys: Iterable[str]) -> None:
         """Fix which images are encoded together, before any is: an image that comes back has the same bits."""
-        fresh = list(dict.fromkeys(keys))
+        fresh = [key for key in dict.fromkeys(keys) if key not in self._chunks]
         for start in range(0, len(fresh), ENCODED_TOGETHER):
             chunk = tuple(fresh[start : start + ENCODED_TOGETHER])
             self._chunks |= dict.fromkeys(chunk, chunk)

@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 
-from vjudge.engines.encoding import Encoder
-from vjudge.engines.pictures import ProcessedImages
-from vjudge.engines.processed import KINDS_OF_TOKEN, TEXT_INPUTS
-from vjudge.engines.vision import vision_of
-from vjudge.images import open_image
+from vjudge.engines.tokens import Encoder
+from vjudge.engines.vision import KINDS_OF_TOKEN, TEXT_INPUTS, ProcessedImages, vision_of
+from vjudge.images import open_image, picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation
 
@@ -64,8 +62,8 @@ class PairBatches:
         prompt = self.conversation.wrap(row["instruction"], len(row["images"]))
         taken: list[int] | None = None
         if row["images"] and self.model.processor is not None:
-            pictures = ProcessedImages(self.model, [row["images"]])
-            prompt, taken = pictures.place(prompt, pictures.register(0, row["images"]))
+            pictures = ProcessedImages(self.model)
+            prompt, taken = pictures.place(prompt, pictures.keys(list(map(picture, row["images"]))))
         elif row["images"]:
             vision = vision_of(self.model.model, self.model.image_processor)
             mode = vision.default_mode(len(row["images"]))

@@ -12,8 +12,7 @@ import torch
 import torch.utils.data
 
 from vjudge.data import Problem
-from vjudge.engines.sharing import image_key
-from vjudge.images import open_image
+from vjudge.images import open_image, picture
 from vjudge.training.examples import IGNORED, Coder, Example, Examples
 
 
@@ -112,7 +111,7 @@ class Collator:
         vision = self.coder.vision
         assert vision is not None
         mode = self.coder.mode(n_images)
-        key = f"{mode}:{image_key(source)}"
+        key = f"{mode}:{picture(source).key}"
         if key in known:
             return known[key]
         states = self.states.get(key) if self.states is not None else None

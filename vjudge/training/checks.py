@@ -11,8 +11,7 @@ import numpy as np
 
 from vjudge.data import CollectionError, Problem, length_test
 from vjudge.data.schema import plain, rows_of
-from vjudge.engines.sharing import shortcut
-from vjudge.images import fingerprint, open_image
+from vjudge.images import fingerprint, picture
 from vjudge.records import as_score, is_missing
 
 LENGTH_LIMIT = 0.10  # how far from 0.5 the AUC of length for score may lie
@@ -119,19 +118,16 @@ class _Prints:
     """Fingerprints of images, each file decoded once; "" where it can't be opened."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._known: dict[str, str] = {}  # an image's key -> its pixels' digest
 
     def __call__(self, image: Any) -> str:
-        short = shortcut(image)
-        if short is not None and short in self._known:
-            return self._known[short]
         try:
-            found = fingerprint(open_image(image))
+            shown = picture(image)
+            if shown.key not in self._known:
+                self._known[shown.key] = fingerprint(shown.open())
+            return self._known[shown.key]
         except (ValueError, OSError):
-            found = ""
-        if short is not None:
-            self._known[short] = found
-        return found
+            return ""
 
 
 def _words(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch.utils.data
 
-from vjudge.engines.encoding import Encoder
-from vjudge.engines.sharing import shortcut
-from vjudge.engines.vision import Size, vision_of
+from vjudge.engines.tokens import Encoder
+from vjudge.engines.vision import vision_of
 from vjudge.images import image_size
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Template
@@ -72,7 +71,6 @@ class Coder:
         own = min(model.prompt_limit, model.context_length)
         self.limit = own if max_length is None else min(own, max_length)
         self.end = self.encoder.end(template.conversation)
-        self._sizes: dict[str, Size] = {}
 
     @property
     def sees(self) -> bool:
@@ -118,12 +116,7 @@ class Coder:
         assert self.vision is not None
         if not self.model.tiled:
             return self.vision.n_tokens((1, 1), mode)
-        short = shortcut(source)
-        size = self._sizes.get(short) if short else None
-        if size is None:
-            size = image_size(source)
-            if short:
-                self._sizes[short] = size
+        size = image_size(source)
         self.vision.check(size, mode)
         return self.vision.n_tokens(size, mode)
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from vjudge import prompts
-from vjudge.engines.encoding import Encoder
+from vjudge.engines.tokens import Encoder
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import Item
 from vjudge.scenes import collection, language, world
