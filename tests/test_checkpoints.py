@@ -677,7 +677,7 @@ def test_marks_modes_and_lengths(llava15: Path, onevision: Path, picture: Image.
         judge.forward("is it?", [picture], image_mode="anyres")
     with pytest.raises(ValueError, match=r"'crop' is unknown to this judge; use one of \('anyres', 'pad'\)"):
         load_judge(onevision, device="cpu", image_mode="crop")
-    with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
+    with pytest.raises(ValueError, match="max_new_tokens=0: use a whole number from 1"):
         judge.complete("is it?", [picture], max_new_tokens=0)
     with pytest.raises(ValueError, match=r"this judge's limit is 900"):
         judge.forward("a" * 1000, [])

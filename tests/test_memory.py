@@ -11,10 +11,9 @@ import nbformat
 import pytest
 import torch
 from originals import write_llava15, write_onevision
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, LlamaConfig
 
 from vjudge import models
-from vjudge.engines.cache import growing_cache
 from vjudge.engines.vision import vision_of
 from vjudge.judge import load_judge
 from vjudge.models import fitting, memory, sizes
@@ -64,7 +63,7 @@ def test_a_built_model_takes_what_was_computed(tied: bool) -> None:
     config = LlamaConfig(**SMALL, tie_word_embeddings=tied)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     assert need(config).weights == model.get_memory_footprint(return_buffers=False)
-    cache = growing_cache(config)
+    cache = DynamicCache(config=config)
     model(torch.zeros((2, 192), dtype=torch.long), past_key_values=cache, use_cache=True)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert need(config, batch=2, length=192).cache == held == 2 * 2 * 3 * 192 * 2 * 16 * 2

@@ -19,7 +19,7 @@ from PIL import Image
 import vjudge
 from vjudge import data
 from vjudge.engines import Answer
-from vjudge.engines.stream import Stream
+from vjudge.engines.torch import Call
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
@@ -228,31 +228,33 @@ def test_mixed_scales(judge: Judge, rows: Any) -> None:
     assert all(sum(p.values()) == pytest.approx(1) for p in frame["probabilities"])
 
 
-def test_a_picture_that_vanishes_fails_its_own_row(judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_picture_that_vanishes_after_it_was_read_is_graded(
+    judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A file is read once a call, and what was read is what is graded; unkept, it fails its own row (engine's tests)."""
     some = [dict(row) for row in rows[:6]]
     for n, row in enumerate(some):
         row["images"] = [str(tmp_path / f"{n}.png")]
         Image.effect_noise((40, 40), 10 + n).convert("RGB").save(row["images"][0])
-    original = judge.engine.answer_block
-    picked = []
+    expected = judge.grade(some, mode="score", progress=False)
+    original = Call.blocks
 
-    def after_the_plan(jobs: Any, *rest: Any, **options: Any) -> Any:
-        if not picked:
-            picked.append(jobs[-1].index)
-            Path(some[picked[0]]["images"][0]).unlink()
-        return original(jobs, *rest, **options)
+    def after_the_plan(self: Call) -> Any:
+        blocks = original(self)
+        Path(some[2]["images"][0]).unlink()
+        return blocks
 
-    monkeypatch.setattr(judge.engine, "answer_block", after_the_plan)
+    monkeypatch.setattr(Call, "blocks", after_the_plan)
     frame = judge.grade(some, mode="score", progress=False)
-    assert list(frame.index[frame["failure"].notna()]) == picked
-    assert "png" in frame["failure"][picked[0]] and math.isnan(frame["score"][picked[0]])
+    assert frame["failure"].isna().all()
+    assert list(frame["expected_score"]) == list(expected["expected_score"])
 
 
 # --- bad input, before any work ---------------------------------------------------------------------------------------
 
 
 def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(judge.engine, "answer_block", lambda *args: pytest.fail("work began"))
+    monkeypatch.setattr(Call, "compute", lambda *args: pytest.fail("work began"))
     bad = [dict(row) for row in rows[:5]]
     bad[1]["response"] = " "
     bad[3]["images"] = [str(tmp_path / "none.png")]
@@ -318,7 +320,7 @@ def test_a_run_is_recorded_and_not_repeated(
     assert manifest["decoding"] == {"max_new_tokens": 40, "temperature": 0.0, "top_p": 1.0, "samples": 1, "seed": 0}
     assert {len(manifest[name]) for name in ("weights", "settings", "prompts")} == {64}
     assert set(manifest["versions"]) >= {"vjudge", "torch", "transformers"}
-    monkeypatch.setattr(judge.engine, "answer_block", lambda *args: pytest.fail("computed again"))
+    monkeypatch.setattr(Call, "compute", lambda *args: pytest.fail("computed again"))
     again = judge.grade(rows, **options)
     pd.testing.assert_frame_equal(again, first, check_exact=True)
 
@@ -328,21 +330,20 @@ def test_a_stopped_run_continues_with_the_same_numbers(
 ) -> None:
     options: dict[str, Any] = {"max_new_tokens": 40, "batch_size": 7, "progress": False}
     unbroken = judge.grade(rows[:30], **options)
-    original, calls = Stream._prefill, []
+    original, calls = Call.compute, []
 
-    def stops(self: Any, chosen: Any, features: Any) -> Any:
-        calls.append(len(chosen))
+    def stops(self: Any, batch: Any) -> Any:
+        calls.append(len(batch))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(self, chosen, features)
+        return original(self, batch)
 
-    monkeypatch.setattr(Stream, "_prefill", stops)
-    monkeypatch.setattr("vjudge.engines.stream.HELD", 0.0)
-    with pytest.raises(KeyboardInterrupt):
-        judge.grade(rows[:30], out=tmp_path, **options)
-    # Whose place a third prompt was about to take is done, and kept; the batch in flight is lost, and no more.
-    kept = len(Run(tmp_path).verdicts())
-    assert sum(calls[:2]) - 7 <= kept < 30 and kept > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Call, "compute", stops)
+        with pytest.raises(KeyboardInterrupt):
+            judge.grade(rows[:30], out=tmp_path, **options)
+    # The batch in flight is lost, and no more.
+    assert len(Run(tmp_path).verdicts()) == sum(calls[:2]) > 0
     same(judge.grade(rows[:30], out=tmp_path, **options), unbroken)
 
 

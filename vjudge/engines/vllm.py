@@ -39,10 +39,10 @@ import transformers
 from PIL import Image
 
 from vjudge import models
-from vjudge.engines.encoding import Encoder, Scale
 from vjudge.engines.engine import Answer, Engine
 from vjudge.engines.sharing import image_groups, image_key
 from vjudge.engines.source import prepare
+from vjudge.engines.tokens import Encoder, Scale
 from vjudge.images import fingerprint, open_image
 from vjudge.prompts import Prompt
 
