@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import doctest
+import importlib
+import io
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -46,3 +51,31 @@ def test_dir_shows_what_is_public_and_only_that() -> None:
         assert all(not name.startswith("_") or name == "__version__" for name in names), room.__name__
         assert not {"Any", "TYPE_CHECKING", "annotations", "import_module"} & set(names), room.__name__
     assert {"metrics", "plots", "data", "probes"} <= set(dir(vjudge)) and "table" not in dir(vjudge)
+
+
+NAMES = """
+judge.load_judge judge.Judge.grade judge.Judge.compare judge.Judge.rank judge.Judge.render judge.combine runs.Run
+metrics.correlate metrics.compare_judges metrics.agreement metrics.human_ceiling metrics.win_rate metrics.bradley_terry
+metrics.prediction_powered_mean metrics.calibrate
+probes.position probes.padded
+plots.save_table
+training.prompt_and_target training.check_leakage preference.load_policy
+""".split()
+"""What people use most: each has an example in its docstring that runs."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_names_used_most_have_examples_that_run(name: str) -> None:
+    path = name.split(".")
+    room = importlib.import_module(f"vjudge.{path[0]}")
+    thing: Any = room
+    for part in path[1:]:
+        thing = getattr(thing, part) if hasattr(thing, part) else importlib.import_module(f"{thing.__name__}.{part}")
+    module = importlib.import_module(thing.__module__)
+    examples = doctest.DocTestFinder(recurse=False).find(thing, name, module=module, globs=dict(vars(module)))
+    assert examples and examples[0].examples, f"{name} has no example"
+    (example,) = examples
+    shown = io.StringIO()
+    with contextlib.redirect_stderr(io.StringIO()):
+        failed, _ = doctest.DocTestRunner(verbose=False).run(example, out=shown.write)
+    assert not failed, shown.getvalue()

@@ -113,6 +113,11 @@ def calibrate(
 
     Source: Barlow et al., Statistical Inference under Order Restrictions (1972), by `scipy.optimize`; McCullagh, JRSS B
     42 (1980), by `statsmodels`.
+
+    >>> from vjudge.metrics import calibrate
+    >>> judge, human = [1, 2, 3, 4, 5] * 4, [2, 3, 4, 5, 5] * 4
+    >>> [round(float(score), 2) for score in calibrate(judge, human, method="shift")[:3]]
+    [1.7, 2.9, 3.7]
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")

@@ -56,6 +56,11 @@ def correlate(
     all scores are at the top of a 5-point scale, Pearson's covered about 93 % at n = 50.
 
     Source: `vjudge.resampling.intervals`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
+
+    >>> from vjudge.metrics import correlate
+    >>> judge, gold = [1, 2, 2, 4, 5, 5], [1, 2, 3, 4, 4, 5]
+    >>> correlate(judge, gold, seed=0)[["estimate", "n"]].round(3).values.tolist()
+    [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     same_index(x=x, y=y, groups=groups, raters=raters)

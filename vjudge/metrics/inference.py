@@ -57,6 +57,11 @@ def prediction_powered_mean(
 
     Source: Angelopoulos et al., Science 382 (2023), 669-674; Angelopoulos, Duchi and Zrnic, PPI++ (arXiv 2311.01453),
     section 6, for lambda.
+
+    >>> from vjudge.metrics import prediction_powered_mean
+    >>> judge, human = [4, 3, 5, 2, 4, 3, 5, 2], [4, 3, 4, 2] + [float("nan")] * 4
+    >>> prediction_powered_mean(judge, human)["estimate"].round(3).to_dict()
+    {'human': 3.25, 'ppi': 3.25, 'ppi_tuned': 3.25, 'judge': 3.5}
     """
     check_options(confidence=confidence)
     same_index(judge=judge, human=human, groups=groups)

@@ -54,6 +54,10 @@ def win_rate(
         ValueError: side is neither a nor b, or a comparison has no group.
 
     Source: Wilson, JASA 22 (1927), 209-212.
+
+    >>> from vjudge.metrics import win_rate
+    >>> win_rate(["a", "a", "b", "tie"])["estimate"].round(3)[["win", "win_ties_half", "win_ties_out"]].tolist()
+    [0.5, 0.625, 0.667]
     """
     if side not in ("a", "b"):
         raise ValueError(f'side must be "a" or "b", not {side!r}')

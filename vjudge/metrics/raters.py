@@ -80,6 +80,11 @@ def agreement(
     Source: Krippendorff, Content Analysis (2004), chapter 11, where the ordinal metric is the squared difference of
     midranks; Shrout and Fleiss, Psychological Bulletin 86 (1979), 420-428; Donner, International Statistical Review 54
     (1986), 67-82, for ICC(1,1) of unequal numbers of ratings; Light, Psychological Bulletin 76 (1971).
+
+    >>> from vjudge.metrics import agreement
+    >>> table = agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)
+    >>> table["estimate"][["exact", "within_one"]].tolist()
+    [0.5, 1.0]
     """
     if isinstance(ratings, pd.DataFrame | pd.Series):
         same_index(ratings=ratings.index.to_series(), groups=groups)
@@ -256,6 +261,10 @@ def human_ceiling(
 
     Source: the human upper bound as, for example, in VIEScore's `compute_spearman_correlation_by_item`
     (TIGER-AI-Lab/VIEScore, analyze_json.ipynb): each rater against the mean of the other two.
+
+    >>> from vjudge.metrics import human_ceiling
+    >>> human_ceiling([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)["estimate"].round(3).to_dict()
+    {'pearson': 0.904, 'spearman': 0.949, 'kendall': 0.913}
     """
     if isinstance(ratings, pd.DataFrame | pd.Series):
         same_index(ratings=ratings.index.to_series(), groups=groups)

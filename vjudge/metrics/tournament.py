@@ -67,6 +67,11 @@ def bradley_terry(
 
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957), for when a maximum
     exists; Davidson, JASA 65 (1970), 317-328; WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
+
+    >>> from vjudge.metrics import bradley_terry
+    >>> table = bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"], n_resamples=0)
+    >>> bool(table.loc["x", "estimate"] > table.loc["y", "estimate"])
+    True
     """
     if ties not in TIES:
         raise ValueError(f"ties must be one of {', '.join(TIES)}, not {ties!r}")

@@ -88,6 +88,14 @@ def save_table(
 
     Raises:
         ValueError: a bad name or an empty caption.
+
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from vjudge.plots import save_table
+    >>> frame = pd.DataFrame({"score": [1, 2]})
+    >>> paths = save_table(frame, "scores", caption="Scores.", folder=tempfile.mkdtemp())
+    >>> sorted(path.name for path in paths.values())
+    ['scores.csv', 'scores.tex']
     """
     _check_name(name, caption)
     paths = _paths(folder, name, ("csv", "tex"))

@@ -148,6 +148,12 @@ def load_policy(name_or_path: str | Path, *, name: str | None = None, **options:
 
     Raises:
         ValueError: as `load_judge`.
+
+    >>> import vjudge as vj
+    >>> policy = vj.preference.load_policy("tiny", device="cpu")
+    >>> (question,) = vj.load_collection("scenes", split="test", limit=1)
+    >>> policy.respond([question], max_new_tokens=4, progress=False)["n_new_tokens"].tolist()
+    [4]
     """
     loaded = load_judge(name_or_path, **options)
     template = loaded.template

@@ -41,6 +41,13 @@ def position(
 
     Raises:
         Unmet: the judge compares no pairs, or the comparison has one order only.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import position
+    >>> compared = pd.DataFrame({"id": ["1", "2"], "group": ["1", "2"], "verdict_ab": ["a", "a"]})
+    >>> compared["verdict_ba"] = ["a", "b"]
+    >>> position(compared).set_index("case")["effect"].to_dict()
+    {'first shown wins': 0.25, 'order decides': 0.5}
     """
     check_options(confidence=confidence)
     if isinstance(judge, pd.DataFrame):

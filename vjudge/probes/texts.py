@@ -80,6 +80,11 @@ def padded(items: datasets.Dataset, *, doublings: float = 1.0, seed: int = 0) ->
         doublings: of the length in words that is aimed at, above 0; whole sentences are added, alternately after and
             before the response, until it is reached.
         seed: of the choice of sentences.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=1)
+    >>> len(vj.probes.padded(items)[0]["response"]) > len(items[0]["response"])
+    True
     """
     rng = np.random.default_rng(seed)
 

@@ -88,6 +88,11 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
 
     Raises:
         CollectionError: those rows, all of them.
+
+    >>> import vjudge as vj
+    >>> train = vj.load_collection("scenes", split="train", limit=5)
+    >>> check_leakage(train, vj.load_collection("scenes", split="test", limit=5))
+    0
     """
     prints = _Prints()
     pictures: dict[str, str] = {}

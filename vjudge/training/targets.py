@@ -39,6 +39,13 @@ def prompt_and_target(
             no image or no text for a description.
 
     Source: of descriptions, haotian-liu/LLaVA llava/train/train.py (preprocess_plain).
+
+    >>> import vjudge as vj
+    >>> from vjudge.prompts import TEMPLATES
+    >>> (row,) = vj.load_collection("scenes", split="train", limit=1)
+    >>> prompt, target = prompt_and_target(row, TEMPLATES["prometheus-vision"])
+    >>> prompt.n_images, target[-10:]
+    (1, '[RESULT] 1')
     """
     if shape not in SHAPES:
         raise ValueError(f"shape {shape!r} is unknown; use one of {', '.join(SHAPES)}")
