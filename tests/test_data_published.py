@@ -164,7 +164,7 @@ def test_feedback_bench_with_scores_as_strings(tmp_path: Path) -> None:
     items = load_collection(parquet(tmp_path / "bench.parquet", *rows))
     validate(items)
     assert items["gold"][:] == [4, 2] and items["images"][0] == [] and "messages" not in items.column_names
-    with pytest.raises(CollectionError, match="row 0 .* gold or human_scores: 'four' is not a number"):
+    with pytest.raises(CollectionError, match="row 0 .* gold: 'four' is not a number"):
         load_collection(lines(tmp_path / "bad.jsonl", orig(orig_score="four")))
 
 

@@ -12,6 +12,10 @@ that would show the judge another picture than people see, this differs on purpo
 
 Of an animation it is the first frame, and colour profiles are not applied: both as in the original. Nothing is fetched
 from a network, and formats that would start another program (EPS) are refused.
+
+Bounds: a file of more than `MAX_BYTES` is refused without being read, a picture of more than `MAX_PIXELS` without being
+decoded. At that limit decoding was measured to take at most 0.6 GB besides the file, whatever the mode: the picture as
+stored and as RGB, each with four bytes a pixel as Pillow keeps it (`tests/images/test_bounds.py`).
 """
 
 from __future__ import annotations
@@ -21,19 +25,33 @@ import binascii
 import functools
 import hashlib
 import io
+import math
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 MAX_PIXELS = 2**26
-"""The default limit, 67 million pixels: 0.2 GB once decoded."""
+"""The default limit, 67 million pixels: 0.27 GB once decoded."""
+MAX_BYTES = 2**28
+"""The largest file that is read, 268 MB: an uncompressed picture at the limit of pixels has 201."""
 
 _ORIENTATION = 0x0112  # EXIF's tag; 5 to 8 are turned by a quarter
+_TURNS = (  # what shows a picture as its orientation, 2 to 8, asks for
+    Image.Transpose.FLIP_LEFT_RIGHT,
+    Image.Transpose.ROTATE_180,
+    Image.Transpose.FLIP_TOP_BOTTOM,
+    Image.Transpose.TRANSPOSE,
+    Image.Transpose.ROTATE_270,
+    Image.Transpose.TRANSVERSE,
+    Image.Transpose.ROTATE_90,
+)
+_TILE = 1024  # the side of the pieces in which a picture is converted, so that no second copy of it stands in memory
 _FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 
@@ -57,14 +75,7 @@ def open_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Raises:
         ImageError: missing, broken, too large, of an unknown kind, or with values of unknown scale.
     """
-    try:
-        with _open(source, max_pixels) as image:
-            image.load()
-            return _to_rgb(ImageOps.exif_transpose(image))
-    except ImageError:
-        raise
-    except Exception as error:  # decoders of hostile files raise nearly anything
-        raise ImageError(f"{_name(source)} cannot be decoded ({_reason(error)}); replace the file") from error
+    return source.open() if isinstance(source, Picture) else _opened(source, None, max_pixels)
 
 
 def check_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
@@ -92,7 +103,7 @@ def check_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]
 
 
 def image_size(source: Any) -> tuple[int, int]:
-    """The size that `open_image` would give, from the header alone.
+    """The size that `open_image` would give, without decoding a file's pixels.
 
     Args:
         source: as for `open_image`.
@@ -101,39 +112,45 @@ def image_size(source: Any) -> tuple[int, int]:
         (width, height) in pixels, turned as the EXIF tag says.
 
     Raises:
-        ImageError: as `open_image`, as far as the header tells.
+        ImageError: as `open_image`, as far as header and checksums tell.
     """
-    try:
-        with _open(source, MAX_PIXELS) as image:
-            width, height = image.size
-            return (height, width) if image.getexif().get(_ORIENTATION, 1) >= 5 else (width, height)
-    except ImageError:
-        raise
-    except Exception as error:
-        raise ImageError(f"{_name(source)} is damaged ({_reason(error)}); replace the file") from error
+    return picture(source).size
 
 
 class Picture:
-    """One image of a call: known by its content, and opened when it is wanted.
+    """One image of a call: known by its content, and opened when it is needed.
+
+    Args:
+        source: what `open_image` opens. A file is read once, here; its header and checksums are checked.
 
     Attributes:
-        key: equal for equal files; of a source without a file, for equal pixels.
+        source: as given.
+        key: equal for equal files; for a source without a file, for equal pixels, which are then decoded for it.
         size: (width, height) in pixels, as `open_image` gives it.
 
     Raises:
-        ImageError: as `image_size`.
+        ImageError: as `check_image`.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (4, 3), "red").save(file, "PNG")
+    >>> red = Picture(file.getvalue())
+    >>> red.size, red.key[:5], red.open().getpixel((0, 0))
+    ((4, 3), 'file:', (255, 0, 0))
     """
 
-    def __init__(self, source: Any, *, keep: bool = False) -> None:
-        self.source = source
-        data = _file_bytes(source)
-        self._held = data if keep else None
-        if data is None:
-            image = open_image(source)
-            self.key, self.size = f"pixels:{fingerprint(image)}", image.size
-        else:
-            self.key, self.size = f"file:{hashlib.sha256(data).hexdigest()}", image_size(data)
-        self.n_bytes = len(self._held or b"")
+    def __init__(self, source: Any) -> None:
+        self.source, self._content = source, _Content(source)
+
+    @property
+    def key(self) -> str:
+        if self._content.key is None:
+            self._content.key = f"pixels:{fingerprint(open_image(self.source))}"
+        return self._content.key
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self._content.size
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it.
@@ -141,35 +158,121 @@ class Picture:
         Raises:
             ImageError: as `open_image`; also a file that has changed since it was first read.
         """
-        return open_image(self.source if self._held is None else self._held)
+        data = self._content.data
+        if data is None and _path(self.source) is not None:
+            data = _file_bytes(self.source)
+            if data is None or _digest(data) != self.key:
+                raise ImageError(f"{_name(self.source)} has changed since it was first read; start again")
+        return _opened(self.source, data, MAX_PIXELS)
 
 
 class Pictures:
-    """The images of a call, each distinct source read once: `pictures(source)` gives its `Picture`.
+    """The images of a call, each distinct source looked at once: `pictures(source)` gives its `Picture`.
+
+    A file is opened once while its bytes fit `keep_bytes`, and beyond it a second time to be decoded. Of images that
+    come in memory (bytes, arrays, PIL images) nothing is kept but key and size, so that rows read from a data set one
+    by one stay one by one.
 
     Args:
-        keep_bytes: the most bytes of files to hold in memory; what does not fit is read a second time to be opened.
+        keep_bytes: the most bytes of files to hold in memory.
     """
 
-    def __init__(self, *, keep_bytes: int = 1 << 28) -> None:
+    def __init__(self, *, keep_bytes: int = 2**28) -> None:
         self._room = keep_bytes
-        self._known: dict[Any, Picture] = {}
+        self._contents: dict[Any, _Content | ImageError] = {}
+        self._objects: dict[int, weakref.ref[Any]] = {}
 
     def __call__(self, source: Any) -> Picture:
-        """The picture of a source; errors as in `Picture`."""
+        """The picture of a source, or the error that it gave before; errors as in `Picture`."""
         if isinstance(source, Picture):
             return source
-        name = _identity(source)
-        if name not in self._known:
-            picture = Picture(source, keep=self._room > 0)
-            self._room -= picture.n_bytes
-            self._known[name] = picture
-        return self._known[name]
+        name = self._identity(source)
+        content = self._contents.get(name)
+        if content is None:
+            try:
+                content = _Content(source)
+            except ImageError as error:
+                content = error
+            else:
+                if content.data is not None and len(content.data) > self._room:
+                    content.data = None
+                self._room -= len(content.data or b"")
+            self._contents[name] = content
+        if isinstance(content, ImageError):
+            raise ImageError(str(content))
+        made = Picture.__new__(Picture)
+        made.source, made._content = source, content
+        return made
+
+    def _identity(self, source: Any) -> Any:
+        """What tells sources apart within a call, without reading them."""
+        inner = _inner(source)
+        if (path := _path(inner)) is not None:
+            return path
+        if isinstance(inner, (str, bytes, bytearray, memoryview)):
+            return hashlib.sha256(inner.encode() if isinstance(inner, str) else inner).digest()
+        if isinstance(inner, (Image.Image, np.ndarray)):
+            # An address is given to another object once its own is gone.
+            if (known := self._objects.get(id(inner))) is None or known() is not inner:
+                self._objects[id(inner)] = weakref.ref(inner)
+                self._contents.pop(id(inner), None)
+            return id(inner)
+        return type(inner)
 
 
 def picture(source: Any) -> Picture:
     """The `Picture` of any source that `open_image` opens; a picture is itself."""
     return source if isinstance(source, Picture) else Picture(source)
+
+
+class _Content:
+    """What is known of a source: size and key, and the bytes of a file that was read for it."""
+
+    def __init__(self, source: Any) -> None:
+        self.key: str | None = None
+        self.data: bytes | None = None
+        data = _file_bytes(source)
+        try:
+            with _open(source, MAX_PIXELS, data) as image:
+                self.size = image.size if data is None else _turned_size(image, data)
+            if data is not None:
+                with _open(source, MAX_PIXELS, data) as image:
+                    image.verify()
+                self.key = _digest(data)
+                self.data = None if _path(source) is None else data
+        except ImageError:
+            raise
+        except Exception as error:  # decoders of hostile files raise nearly anything
+            raise ImageError(f"{_name(source)} is damaged ({_reason(error)}); replace the file") from error
+
+
+def pad_to_square(image: Image.Image, colour: tuple[int, ...], *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Put an image in the middle of a square.
+
+    Args:
+        image: an RGB image.
+        colour: of the rest of the square.
+        max_pixels: a square that would have more is made of the image reduced by the smallest whole factor that fits,
+            which no reader of a few hundred pixels sees; 0.27 GB at the default.
+
+    Returns:
+        The image itself where it is square.
+
+    >>> pad_to_square(Image.new("RGB", (4, 2), "red"), (0, 0, 0)).size
+    (4, 4)
+    >>> pad_to_square(Image.new("RGB", (60_000, 1)), (0, 0, 0)).size
+    (7500, 7500)
+    """
+    if image.width == image.height:
+        return image
+    factor = 1
+    while math.ceil(max(image.size) / factor) ** 2 > max_pixels:
+        factor += 1
+    small = image if factor == 1 else image.reduce(factor)
+    side = max(small.size)
+    square = Image.new("RGB", (side, side), colour)
+    square.paste(small, ((side - small.width) // 2, (side - small.height) // 2))
+    return square
 
 
 def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
@@ -219,9 +322,24 @@ def image_bytes(uri: str) -> bytes:
         raise ImageError(f"{_name(uri)} is not a base64 data URI ({error}); encode the file with base64") from error
 
 
-def _open(source: Any, max_pixels: int) -> AbstractContextManager[Image.Image]:
+def _opened(source: Any, data: bytes | None, max_pixels: int) -> Image.Image:
+    """An image decoded, turned and in RGB; from the bytes of its file, where they have been read."""
+    try:
+        with _open(source, max_pixels, data) as image:
+            image.load()
+            turn = image.getexif().get(_ORIENTATION, 1)
+            made = _to_rgb(image)
+        del image  # one copy fewer while a picture is turned
+        return made.transpose(_TURNS[turn - 2]) if isinstance(turn, int) and 2 <= turn <= 8 else made
+    except ImageError:
+        raise
+    except Exception as error:  # decoders of hostile files raise nearly anything
+        raise ImageError(f"{_name(source)} cannot be decoded ({_reason(error)}); replace the file") from error
+
+
+def _open(source: Any, max_pixels: int, data: bytes | None = None) -> AbstractContextManager[Image.Image]:
     """The image behind any kind of source, not yet decoded, after the size check; a caller's own stays open."""
-    image = _lazy(source)
+    image = _lazy(source) if data is None else _decode(io.BytesIO(data), source)
     if image.width * image.height > max_pixels:
         raise ImageError(
             f"{_name(source)} has {image.width} x {image.height} pixels, more than the limit of {max_pixels:,}; "
@@ -238,23 +356,37 @@ def _lazy(source: Any) -> Image.Image:
     if isinstance(source, np.ndarray):
         return Image.fromarray(_eight_bits(source))
     if isinstance(source, Mapping):
-        inner = source.get("bytes")
-        inner = source.get("path") if inner is None else inner
+        inner = _inner(source)
         if inner is None:
             raise ImageError("the image holds neither bytes nor a path; give one of them")
         return _lazy(inner)
     if isinstance(source, (bytes, bytearray, memoryview)):
+        _check_length(source, len(source))
         return _decode(io.BytesIO(bytes(source)), source)
     if isinstance(source, str) and source.startswith("data:"):
         return _decode(io.BytesIO(image_bytes(source)), source)
     if isinstance(source, str) and "://" in source:
         raise ImageError(f"{_name(source)} is a URL; download it and give the local path")
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        if not path.is_file():
-            raise ImageError(f"{_name(source)} does not exist or is not a file; correct the path")
+        path = _file(source)
+        _check_length(source, path.stat().st_size)
         return _decode(path, source)
     raise ImageError(f"an image cannot be a {type(source).__name__}; give a path, bytes, a data URI or a PIL image")
+
+
+def _file(source: str | os.PathLike[str]) -> Path:
+    """A path at which a file stands."""
+    try:
+        if Path(source).is_file():
+            return Path(source)
+    except (OSError, ValueError):  # a name that no file can have
+        pass
+    raise ImageError(f"{_name(source)} does not exist or is not a file; correct the path")
+
+
+def _check_length(source: Any, length: int) -> None:
+    if length > MAX_BYTES:
+        raise ImageError(f"{_name(source)} has {length:,} bytes, more than the limit of {MAX_BYTES:,}; shrink it")
 
 
 def _decode(file: Any, source: Any) -> Image.Image:
@@ -275,22 +407,43 @@ def _formats() -> tuple[str, ...]:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
+    """A new image in RGB; what Pillow's own conversion would get wrong is converted piece by piece."""
     if image.mode.startswith("I") or image.mode == "F":
         # Pillow clips these at 255 instead of scaling them.
-        values = np.asarray(image)
-        if image.mode != "F" and values.size and (values.min() < 0 or values.max() > 65535):
-            raise ImageError("an integer image has values outside 0-65535; convert it to 8 or 16 bits")
-        if image.mode == "I" and 0 < values.max() <= 255:
+        highest = 0
+        made = Image.new("RGB", image.size)
+        for box in _boxes(image.size):
+            values = np.asarray(image.crop(box))
+            if image.mode != "F":
+                if values.min() < 0 or values.max() > 65535:
+                    raise ImageError("an integer image has values outside 0-65535; convert it to 8 or 16 bits")
+                highest = max(highest, int(values.max()))
+                values = values.astype(np.uint16)
+            made.paste(Image.fromarray(_eight_bits(values)), box[:2])
+        if image.mode == "I" and 0 < highest <= 255:
             raise ImageError("a 32-bit integer image has values up to 255 alone, 8-bit or 16-bit ones; convert it to L")
-        image = Image.fromarray(_eight_bits(values if image.mode == "F" else values.astype(np.uint16)))
-    if image.mode == "La":  # Pillow knows no other way out of it
-        image = image.convert("LA")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        canvas = Image.new("RGBA", image.size, "white")
-        canvas.alpha_composite(image)
-        image = canvas
-    return image.convert("RGB") if image.mode != "RGB" else image
+        return made
+    if not image.has_transparency_data:
+        return image.convert("RGB")  # a copy, where it is RGB already
+    made = Image.new("RGB", image.size)
+    for box in _boxes(image.size):
+        piece = image.crop(box)
+        if piece.mode == "La":  # Pillow knows no other way out of it
+            piece = piece.convert("LA")
+        canvas = Image.new("RGBA", piece.size, "white")
+        canvas.alpha_composite(piece.convert("RGBA"))
+        made.paste(canvas.convert("RGB"), box[:2])
+    return made
+
+
+def _boxes(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """Boxes (left, top, right, bottom) that cover an image, of at most `_TILE` squared pixels each."""
+    width, height = size
+    across = min(width, _TILE)
+    down = _TILE * _TILE // across
+    for top in range(0, height, down):
+        for left in range(0, width, across):
+            yield left, top, min(left + across, width), min(top + down, height)
 
 
 def _eight_bits(array: np.ndarray) -> np.ndarray:
@@ -303,38 +456,71 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
         return array
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * 255
-    if array.dtype == np.uint16:
-        return np.rint(array / 257).astype(np.uint8)
-    if np.issubdtype(array.dtype, np.floating) and np.all((array >= 0) & (array <= 1)):
-        return np.rint(array * 255).astype(np.uint8)
-    raise ImageError(
-        f"an array of {array.dtype} values from {array.min()} to {array.max()} has no certain scale; "
-        "use uint8, uint16, or floats between 0 and 1"
-    )
+    wide = array.dtype == np.uint16
+    if not wide and not (np.issubdtype(array.dtype, np.floating) and 0 <= array.min() and array.max() <= 1):
+        raise ImageError(
+            f"an array of {array.dtype} values from {array.min()} to {array.max()} has no certain scale; "
+            "use uint8, uint16, or floats between 0 and 1"
+        )
+    made = np.empty(array.shape, np.uint8)
+    down = max(1, _TILE * _TILE // max(1, array.shape[1]))
+    for top in range(0, len(array), down):
+        rows = array[top : top + down]
+        made[top : top + down] = np.rint(rows / 257 if wide else rows * 255)
+    return made
+
+
+def _turned_size(image: Image.Image, data: bytes) -> tuple[int, int]:
+    """The size of a file's image once it is turned; Pillow decodes a PNG to look for a tag behind its pixels."""
+    width, height = image.size
+    if image.format == "PNG" and not {"exif", "Raw profile type exif", "XML:com.adobe.xmp"} & set(image.info):
+        behind = data[data.rfind(b"IDAT") :]
+        if not any(kind in behind for kind in (b"eXIf", b"iTXt", b"zTXt", b"tEXt")):
+            return width, height
+    return (height, width) if image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8) else (width, height)
+
+
+def _inner(source: Any) -> Any:
+    """What a {"bytes", "path"} dict holds; any other source is itself."""
+    if isinstance(source, Mapping):
+        return _inner(source.get("path") if source.get("bytes") is None else source["bytes"])
+    return source
+
+
+def _path(source: Any) -> str | None:
+    """The path of a source that is a file on disk; None for any other."""
+    inner = _inner(source)
+    if isinstance(inner, str) and inner.startswith("data:"):
+        return None
+    return os.fspath(inner) if isinstance(inner, (str, os.PathLike)) else None
 
 
 def _file_bytes(source: Any) -> bytes | None:
-    """The bytes of the file behind a source; None for a source without one."""
-    if isinstance(source, Mapping):
-        return _file_bytes(source.get("path") if source.get("bytes") is None else source["bytes"])
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return bytes(source)
-    if isinstance(source, str) and source.startswith("data:"):
-        return image_bytes(source)
-    if isinstance(source, (str, os.PathLike)) and Path(source).is_file():
-        return Path(source).read_bytes()
-    return None
+    """The bytes of the file behind a source; None for a source without one.
+
+    Raises:
+        ImageError: there is none at the path, or it is too large.
+    """
+    inner = _inner(source)
+    if isinstance(inner, (bytes, bytearray, memoryview)):
+        _check_length(source, len(inner))
+        return bytes(inner)
+    if isinstance(inner, str) and inner.startswith("data:"):
+        return image_bytes(inner)
+    if not isinstance(inner, (str, os.PathLike)):
+        return None
+    if isinstance(inner, str) and "://" in inner:
+        return None  # `_lazy` says what is wrong with it
+    try:
+        with _file(inner).open("rb") as file:
+            _check_length(source, os.fstat(file.fileno()).st_size)
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ImageError(f"{_name(source)} cannot be read ({error.strerror}); correct the path") from error
 
 
-def _identity(source: Any) -> Any:
-    """What tells sources apart within a call, without reading them."""
-    if isinstance(source, Mapping):
-        return _identity(source.get("path") if source.get("bytes") is None else source["bytes"])
-    if isinstance(source, (str, os.PathLike)):
-        return os.fspath(source)
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return hashlib.sha256(source).digest()
-    return id(source)
+def _digest(data: bytes) -> str:
+    return f"file:{hashlib.sha256(data).hexdigest()}"
 
 
 def _name(source: Any) -> str:

@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 
 import vjudge
 from vjudge import data, prompts
+from vjudge.data import rows_of
 from vjudge.engines.engine import Ask, Engine, whole
 from vjudge.images import ImageError, Picture, Pictures
 from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Prompt, Template, families
@@ -59,7 +60,6 @@ __all__ = [
     "load_judge",
     "pairs_of",
     "prompts_digest",
-    "rows_of",
     "seed_of",
     "singles_of",
 ]
@@ -615,7 +615,7 @@ class Judge:
     def _call(self, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> _Call:
         """Check the rows and render them: one prompt a row and unit, which is a sample's number or an order."""
         pictures, rows = Pictures(), rows_of(items)
-        data.validate(rows, needs=template.needs)
+        data.validate(rows, needs=template.needs, sees_images=template.sees_images, pictures=pictures)
         keys: list[tuple[str, Any]] = []
         rendered: list[Prompt] = []
         scales: list[dict[int, str]] = []
@@ -637,7 +637,6 @@ class Judge:
                 scores.append(own)
                 scales.append(scale)
         images = Images(rows, 1 if template.sees_images else 0, pictures)
-        moved = type(self.engine).answer is not Engine.answer  # bridge: engines of before take sources alone
         return _Call(
             template=template,
             units=units,
@@ -646,7 +645,7 @@ class Judge:
             pictures=pictures,
             keys=keys,
             prompts=rendered,
-            images=Images(rows, len(units) if template.sees_images else 0, pictures if moved else None),
+            images=Images(rows, len(units) if template.sees_images else 0, pictures),
             scores=scores,
             ask=replace(ask, scales=scales, seeds=[] if ask.scores else [seed_of(seed, *key) for key in keys]),
             seed=seed,
@@ -701,7 +700,10 @@ class Judge:
             "mode": ask.mode,
             "template": {"name": call.template.name, "fingerprint": call.template.fingerprint()},
             "prompts": prompts_digest(call.prompts),
-            "collection": {"fingerprint": data.fingerprint(call.rows), "verdicts": len(call.keys)},
+            "collection": {
+                "fingerprint": data.fingerprint(call.rows, pictures=call.pictures),
+                "verdicts": len(call.keys),
+            },
             "decoding": decoding,
             **identity,
             "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
@@ -759,36 +761,6 @@ class Images(Sequence[Sequence[Any]]):
             return source if self._pictures is None else self._pictures(source)
         except ImageError:
             return source  # the engine says of the row what is wrong with it
-
-
-class Rows(Sequence[Mapping[str, Any]]):
-    """A `datasets.Dataset` row by row, images undecoded, so that no more than one row's images are in memory."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset.with_format("arrow")
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: Any) -> Any:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        return self._dataset[index].to_pylist()[0]
-
-
-def rows_of(items: Any) -> Sequence[Any]:
-    """Any accepted collection as a sequence of rows."""
-    if isinstance(items, Rows):
-        return items
-    if isinstance(items, pd.DataFrame):
-        return items.to_dict("records")
-    if hasattr(items, "with_format") and hasattr(items, "features"):
-        return Rows(items)
-    if isinstance(items, (list, tuple)) and all(isinstance(item, (Item, Pair, Mapping)) for item in items):
-        return [data.schema._row_of(item) for item in items]
-    raise ValueError(
-        f"items is a {type(items).__name__}; give a datasets.Dataset, a list of rows or Items, or a DataFrame"
-    )
 
 
 def seed_of(seed: int, id: str, sample: int | str) -> int:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from vjudge.data import rows_of
 from vjudge.engines.engine import Quantity
-from vjudge.judge import Judge, rows_of
+from vjudge.judge import Judge
 from vjudge.table import check_candidates, pairs_of, singles_of
 
 

@@ -13,6 +13,11 @@ from numbers import Real
 from typing import Any
 
 NAN = float("nan")
+IMAGE_COLUMNS = (
+    *("images", "image", "img", "imgs", "picture", "pictures", "image_path", "image_paths", "img_path", "img_paths"),
+    *("image_file", "image_files", "image_filename", "image_filenames", "picture_path", "picture_paths"),
+)
+"""The names under which a row may hold its pictures; `images` is the canonical one."""
 
 
 def is_missing(value: Any) -> bool:
@@ -31,16 +36,28 @@ def as_score(value: Any) -> float:
 
     Raises:
         ValueError: the value is neither missing nor a finite number.
+
+    >>> as_score(" 4 "), as_score(3.5), as_score(None)
+    (4.0, 3.5, nan)
     """
     if is_missing(value) or (isinstance(value, str) and not value.strip()):
         return NAN
     try:
         score = float(value) if not isinstance(value, bool) else NAN
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = NAN
     if not math.isfinite(score):
-        raise ValueError(f"{repr(value)[:60]} is not a number")
+        raise ValueError(f"{brief(value)} is not a number")
     return score
+
+
+def brief(value: Any) -> str:
+    """The first characters of a value for an error message; Python refuses to write a number of many digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:60]} ..."
 
 
 @dataclass(frozen=True)
@@ -133,7 +150,7 @@ class Item:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Item:
-        """Build an item from a row with the canonical columns.
+        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
 
         Args:
             row: `id`, `instruction`, `response`; and where known `criteria` and `descriptions`, `images`,
@@ -143,7 +160,10 @@ class Item:
 
         Raises:
             KeyError: a required column is absent.
-            ValueError: the rubric or a score is unsound.
+            ValueError: the rubric or a score is unsound; the pictures stand in a column of another name.
+
+        >>> Item.from_row({"id": 7, "instruction": "What is it?", "response": "A cat.", "gold": "4"}).gold
+        4.0
         """
         return cls(
             **_shared(row),
@@ -242,12 +262,21 @@ def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
     levels = _list(row.get("descriptions"))
     return {
         "id": id,
-        "images": _list(row.get("images")),
+        "images": _images(row),
         "instruction": row["instruction"],
         "rubric": Rubric(row["criteria"], levels, 1 if math.isnan(lowest) else int(lowest)) if levels else None,
         "reference_answer": _text_or_none(row.get("reference_answer")),
         "group": str(id if is_missing(row.get("group")) else row["group"]),
     }
+
+
+def _images(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A canonical row's pictures; a row that is not canonical is refused rather than taken for one without pictures."""
+    if "images" not in row:
+        for name in IMAGE_COLUMNS:
+            if not is_missing(row.get(name)):
+                raise ValueError(f"{name}: the column of pictures is called images; vjudge.data.rows_of renames it")
+    return _list(row.get("images"))
 
 
 def _list(value: Any) -> tuple[Any, ...]:

@@ -18,7 +18,8 @@ import torch
 from transformers import TrainerCallback
 
 import vjudge as vj
-from vjudge.judge import load_judge, rows_of
+from vjudge.data import rows_of
+from vjudge.judge import load_judge
 from vjudge.training import examples as encoding
 from vjudge.training import fine_tune, tuning
 from vjudge.training.batching import Order

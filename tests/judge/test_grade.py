@@ -221,8 +221,8 @@ def test_a_score_in_other_tokens_is_counted(capsys: Any) -> None:
 
 def test_mixed_scales(judge: Judge, rows: Any) -> None:
     """Each verdict is normalised over its own rubric."""
-    wide = {**rows[0], "descriptions": ["a", "b", "c"], "gold": 2.0}
-    zero = {**rows[1], "descriptions": ["a", "b"], "lowest": 0, "gold": 0.0}
+    wide = {**rows[0], "descriptions": ["a", "b", "c"], "gold": 2.0, "human_scores": None}
+    zero = {**rows[1], "descriptions": ["a", "b"], "lowest": 0, "gold": 0.0, "human_scores": None}
     frame = judge.grade([wide, zero, rows[2]], mode="score", progress=False)
     assert [list(p) for p in frame["probabilities"]] == [[1, 2, 3], [0, 1], [1, 2, 3, 4, 5]]
     assert all(sum(p.values()) == pytest.approx(1) for p in frame["probabilities"])
@@ -290,8 +290,8 @@ def test_unsound_options(judge: Judge, rows: Any, options: Any, message: str) ->
 
 
 def test_other_bad_arguments(judge: Judge, rows: Any, taught_judge: Path) -> None:
-    with pytest.raises(ValueError, match="items is a str"):
-        judge.grade("scenes")
+    with pytest.raises(ValueError, match="a collection cannot be a int"):
+        judge.grade(7)
     with pytest.raises(ValueError, match="template 'x' is unknown; use one of"):
         load_judge(taught_judge, template="x")
     with pytest.raises(ValueError, match="engine 'x' is unknown"):

@@ -5,23 +5,19 @@ Items have the columns `id`, `images` (list), `instruction`, `response`, `refere
 Pairs have `response_a`, `response_b` and `preference` ("a", "b" or "tie") in place of the response and the scores;
 candidates have `responses` and `ranks`. What a source does not know stays None, or NaN for `gold`.
 
-    schema.py     the canonical columns; what is wrong with a collection
-    adapters/     the published data sets, each in one place
-    lines.py      a file of JSON lines, read row by row
-    rows.py       rows of any known schema -> the canonical columns
-    hub.py        published sets from the hub, with the commit they came from or are pinned to
-    sources.py    load_collection: the generator, files and folders, the hub
-    answers.py    a policy's responses to questions
-    checks.py     what must hold before a long run; fingerprints
-    summary.py    what is in a collection
+    schema.py      the canonical columns; how a row becomes canonical; what is wrong with a collection
+    adapters/      the published data sets, each in one place
+    hub.py         published sets from the hub, with the commit they came from or are pinned to
+    load.py        a name, a file, a folder -> a collection; whatever a person gives -> canonical rows
+    validation.py  what must hold before a long run; fingerprints; true scores
+    answers.py     a policy's responses to questions
+    summary.py     what is in a collection
 """
 
 from vjudge.data.answers import with_responses
-from vjudge.data.checks import fingerprint, validate
 from vjudge.data.hub import PINNED, origin
-from vjudge.data.rows import canonical, readable
+from vjudge.data.load import canonical, load_collection, readable, rows_of
 from vjudge.data.schema import CANDIDATE_FEATURES, FEATURES, PAIR_FEATURES, CollectionError, Problem
-from vjudge.data.sources import load_collection
 from vjudge.data.summary import (
     cases,
     counts,
@@ -31,6 +27,7 @@ from vjudge.data.summary import (
     reference_overlap,
     rubric_overlap,
 )
+from vjudge.data.validation import check_pictures, fingerprint, truth, validate
 
 __all__ = [
     "CANDIDATE_FEATURES",
@@ -41,6 +38,7 @@ __all__ = [
     "Problem",
     "canonical",
     "cases",
+    "check_pictures",
     "counts",
     "fingerprint",
     "image_sizes",
@@ -50,7 +48,9 @@ __all__ = [
     "origin",
     "readable",
     "reference_overlap",
+    "rows_of",
     "rubric_overlap",
+    "truth",
     "validate",
     "with_responses",
 ]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import datasets
 
-from vjudge.data.rows import canonical
-from vjudge.data.schema import CollectionError, Problem, rows_of
+from vjudge.data.load import canonical, rows_of
+from vjudge.data.schema import CollectionError, Problem
 from vjudge.records import Rubric, is_missing
 
 _OF_THE_RESPONSE = ("gold", "feedback", "human_scores")  # what an earlier response was given

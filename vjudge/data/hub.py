@@ -17,7 +17,6 @@ from typing import Any
 import datasets
 
 from vjudge.data.adapters import Adapter, hub_ids
-from vjudge.data.rows import canonical
 from vjudge.data.schema import CollectionError, plain
 
 PINNED: dict[str, str] = {}
@@ -28,14 +27,18 @@ _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.part", ".7z")
 _WAY_OUT = "connect to the network, or fetch it elsewhere and give load_collection the file or folder"
 
 
-def load(
+def fetch(
     name: str, adapter: Adapter, *, split: str | None, limit: int | None, revision: str | None
-) -> datasets.Dataset:
-    """Load a published data set by its hub id.
+) -> tuple[Any, Path | None, str | None, dict[str, Any]]:
+    """Fetch a published data set by its hub id.
 
     Args:
         name: one of the adapter's ids.
         others: as for `load_collection`.
+
+    Returns:
+        Its rows, the folder of their images (None where they come with the rows), the part that they are of, and what
+        `record` is to write down.
 
     Raises:
         CollectionError: it is out of reach, gated, or has no such split; its columns are others than expected.
@@ -61,8 +64,8 @@ def load(
         check_columns(f"{name!r} at {wanted or 'its newest commit'}", adapter, columns)
     if adapter.images_apart and isinstance(rows, datasets.Dataset) and _holds_paths(rows):
         folder = _fetch_images(name, rows, wanted)
-    items = canonical(rows, folder=folder, adapter=adapter, part=part)
-    return record(items, source=name, split=part or split or adapter.split, revision=revision, commit=commit)
+    facts = {"source": name, "split": part or split or adapter.split, "revision": revision, "commit": commit}
+    return rows, folder, part, facts
 
 
 def check_columns(what: str, adapter: Adapter, columns: Iterable[str]) -> None:

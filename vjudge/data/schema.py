@@ -1,23 +1,38 @@
-"""The canonical columns of a collection, and the error that says what is wrong with one.
+"""The canonical columns of a collection, how anybody's row becomes canonical, and the error that says why one cannot.
 
 A collection holds items (one response), pairs (two, `response_a` and `response_b`) or candidates (a list, `responses`).
-A question is an item whose response is still to come.
+A question is an item whose response is still to come. In a canonical row `images` is a list of pictures, each anything
+that `vjudge.images.open_image` opens, or None where no column names one; `human_scores` is a list of numbers and `gold`
+a number. Further columns stay as they are.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import difflib
+import functools
+import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
+from PIL import Image
 
-from vjudge.records import Item, Pair, is_missing
+from vjudge.images import Picture
+from vjudge.records import IMAGE_COLUMNS, NAN, Item, Pair, as_score, brief, is_missing
 
-_SHOWN = 20
 _TEXT, _FLOAT = datasets.Value("string"), datasets.Value("float64")
-_ASKED = {
+_QUESTION = {
     "id": _TEXT,
     "images": datasets.Sequence(datasets.Image()),
     "instruction": _TEXT,
@@ -29,7 +44,7 @@ _RUBRIC = {
 }
 FEATURES = datasets.Features(
     {
-        **_ASKED,
+        **_QUESTION,
         "response": _TEXT,
         **_RUBRIC,
         "gold": _FLOAT,
@@ -41,7 +56,7 @@ FEATURES = datasets.Features(
 """The canonical columns of items with their types. An image decodes when its row is read."""
 PAIR_FEATURES = datasets.Features(
     {
-        **_ASKED,
+        **_QUESTION,
         "response_a": _TEXT,
         "response_b": _TEXT,
         **_RUBRIC,
@@ -53,7 +68,7 @@ PAIR_FEATURES = datasets.Features(
 """Those of pairs; `preference` is "a", "b", "tie" or None."""
 CANDIDATE_FEATURES = datasets.Features(
     {
-        **_ASKED,
+        **_QUESTION,
         "responses": datasets.Sequence(_TEXT),
         **_RUBRIC,
         "ranks": datasets.Sequence(_FLOAT),
@@ -61,6 +76,35 @@ CANDIDATE_FEATURES = datasets.Features(
     }
 )
 """Those of candidates; `ranks` has the true rank of each response, 1 for the best, equals alike; empty if unknown."""
+
+CANONICAL = frozenset({*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES})
+NEAR = {
+    "response": (
+        "answer",
+        "output",
+        "text",
+        "completion",
+        "generation",
+        "prediction",
+        "model_output",
+        "caption",
+        "reply",
+    ),
+    "instruction": ("prompt", "question", "query", "input", "task"),
+    "response_a": ("answer_a", "output_a", "response_1", "answer1", "output1", "chosen"),
+    "response_b": ("answer_b", "output_b", "response_2", "answer2", "output2", "rejected"),
+    "responses": ("answers", "outputs", "candidates", "completions"),
+    "criteria": ("criterion", "rubric", "rubric_criteria", "aspect"),
+    "descriptions": ("levels", "rubric", "rubrics", "score_descriptions"),
+    "gold": ("score", "rating", "label", "human_score", "ground_truth", "grade", "mos"),
+    "human_scores": ("ratings", "scores", "labels", "human_ratings", "annotations"),
+    "images": ("image_url", "url", "photo", "photos", "file", "path", "file_name", "filename", "picture_file"),
+    "id": ("index", "item_id", "sample_id", "uid", "key", "name"),
+}
+"""Names that other tables give to a canonical column: suggested where it is missing, never taken for it."""
+_DEEPEST, _MOST_DIGITS = 32, 4_300  # of lists within lists; the digits that Python reads and writes
+_LINES, _ALIKE = 20, 3  # of an error's message; those of one kind
+_SEPARATOR = re.compile(r"\s*,\s*|\s+")
 
 
 @dataclass(frozen=True)
@@ -78,19 +122,38 @@ class Problem:
 
 
 class CollectionError(ValueError):
-    """A collection cannot be used; the message lists what is wrong, `problems` holds every bad row.
+    """A collection cannot be used; the message says what is wrong, `problems` holds every bad row.
 
     Args:
         message: what is wrong as a whole.
-        problems: the rows concerned, all of them; the message shows the first 20 and counts the rest.
+        problems: the rows concerned, all of them; the message shows the first three of each kind, 20 in all, and counts
+            the rest.
     """
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
-        shown = [f"  {problem}" for problem in self.problems[:_SHOWN]]
-        more = len(self.problems) - len(shown)
+        kinds: Counter[tuple[str, str]] = Counter()
+        lines = []
+        for problem in self.problems:
+            kind = (problem.field.partition("[")[0], problem.remedy)
+            kinds[kind] += 1
+            if kinds[kind] <= _ALIKE and len(lines) < _LINES:
+                lines.append(f"  {problem}")
+        more = len(self.problems) - len(lines)
         rest = [f"  and {more} more, all in the error's `problems`"] if more else []
-        super().__init__("\n".join([message, *shown, *rest]))
+        super().__init__("\n".join([message, *lines, *rest]))
+
+
+class BadRow(Exception):
+    """A row that cannot be read.
+
+    Args:
+        faults: (field, what is wrong, remedy), all of them.
+    """
+
+    def __init__(self, *faults: tuple[str, str, str]) -> None:
+        super().__init__(*faults)
+        self.faults = faults
 
 
 def features_of(row: Mapping[str, Any]) -> datasets.Features:
@@ -100,31 +163,374 @@ def features_of(row: Mapping[str, Any]) -> datasets.Features:
     return CANDIDATE_FEATURES if "responses" in row else FEATURES
 
 
-def rows_of(items: Any) -> Iterable[Mapping[str, Any]]:
-    """Any collection as mappings, images undecoded: a broken one must not stop the loop."""
-    if isinstance(items, datasets.Dataset):
-        batches = items.with_format("arrow").iter(batch_size=256)
-        return itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-    if hasattr(items, "to_dict") and hasattr(items, "columns"):  # a pandas.DataFrame
-        return items.to_dict("records")
-    if hasattr(items, "__getitem__"):  # a sequence that reads a row when it is asked for
-        return (_row_of(items[index]) for index in range(len(items)))
-    return map(_row_of, items)
-
-
-def _row_of(item: Any) -> Any:
-    """An item or a pair as a canonical row; a row as it is."""
-    if not isinstance(item, (Item, Pair)):
-        return item
-    known = {name: value for name, value in vars(item).items() if name != "rubric"}
-    if rubric := item.rubric:
-        known |= {"descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
-        known["criteria"] = known.get("criteria") or rubric.criteria
-    return known
-
-
 def plain(value: Any) -> Any:
     """A cell as plain Python: NumPy arrays and tuples as lists, missing as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return list(value) if isinstance(value, tuple) else None if is_missing(value) else value
+
+
+def suggestion(field: str, columns: Iterable[str]) -> str:
+    """What to do about a canonical column that is not there.
+
+    >>> suggestion("response", ["id", "prompt", "Answer"])
+    '`Answer` looks like it: rename it'
+    >>> suggestion("gold", ["id"])
+    'add it'
+    """
+    names = {re.sub(r"\W+", "_", str(column)).strip("_").lower(): str(column) for column in columns}
+    likely = [names[name] for name in (field, *NEAR.get(field, ())) if name in names]
+    likely += [names[name] for name in difflib.get_close_matches(field, names, cutoff=0.8)]
+    likely = [name for name in likely if name not in CANONICAL]
+    return f"`{likely[0]}` looks like it: rename it" if likely else "add it"
+
+
+def ratings(cell: Any) -> list[float]:
+    """Read the scores that several people gave.
+
+    Args:
+        cell: a list, one number, or a text with numbers between semicolons, bars, commas or blanks, in brackets or not.
+            Between semicolons or bars a comma is a decimal one.
+
+    Returns:
+        One score a rater, NaN where one gave none.
+
+    Raises:
+        ValueError: something is no number.
+
+    >>> ratings("3;4;2"), ratings("[3, 4, 2]"), ratings("3 4 2"), ratings("3|4|2")
+    ([3.0, 4.0, 2.0], [3.0, 4.0, 2.0], [3.0, 4.0, 2.0], [3.0, 4.0, 2.0])
+    >>> ratings(10), ratings("10"), ratings("3,5; 4"), ratings(None)
+    ([10.0], [10.0], [3.5, 4.0], [])
+    """
+    cell = plain(cell)
+    if isinstance(cell, str):
+        text = cell.strip()
+        if text[:1] + text[-1:] in ("[]", "()"):
+            text = text[1:-1].strip()
+        if not text:
+            return []
+        if ";" in text or "|" in text:
+            parts = [part.strip().replace(",", ".") for part in re.split("[;|]", text)]
+        else:
+            parts = _SEPARATOR.split(text.rstrip(","))
+        absent = ("none", "null", "nan", "na", "n/a")
+        return [NAN if part.lower() in absent else as_score(part.strip("'\"")) for part in parts]
+    if isinstance(cell, Iterable) and not isinstance(cell, (Mapping, bytes)):
+        return [as_score(score) for score in cell]
+    return [] if cell is None else [as_score(cell)]
+
+
+def canonical_row(
+    row: Any, *, folder: Path | None = None, roots: Sequence[str] = (".",)
+) -> tuple[dict[str, Any], list[tuple[str, str, str]]]:
+    """Bring one row into canonical form.
+
+    Args:
+        row: an `Item`, a `Pair`, or a mapping whose pictures stand in one of `vjudge.records.IMAGE_COLUMNS`.
+        folder: what relative image paths count from, None for the working directory.
+        roots: folders seen from `folder`; the first one in which a file stands counts.
+
+    Returns:
+        The row, and what keeps it from being canonical as (field, what is wrong, remedy); such cells stay as they are.
+        A group that is missing is named after the images, by their paths as written or a digest of their bytes.
+
+    >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
+    {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
+    """
+    if not isinstance(row, Mapping):
+        if not isinstance(row, (Item, Pair)):
+            return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
+        row = _row_of(row)
+    faults = []
+    for name, cell in row.items():
+        if what := _unwritable(cell):
+            faults.append((str(name), what, "repair it"))
+    bad = {field for field, *_ in faults}
+    names = _picture_columns(tuple(row))
+    made = {name: cell for name, cell in row.items() if name not in names}
+    kind = features_of(made)
+    for name in ("descriptions", "responses"):
+        if name in made:
+            made[name] = _items_of(made[name])
+    for name, read in (("human_scores", ratings), ("ranks", ratings), ("gold", as_score)):
+        if name in made and name in kind and name not in bad:
+            try:
+                made[name] = read(made[name])
+            except (ValueError, TypeError) as error:
+                faults.append((name, str(error), "give numbers, or None where unknown"))
+    if names:
+        try:
+            pictures = _pictures(row, names)
+        except BadRow as error:
+            return made | {"images": None}, [*faults, *error.faults]
+        group = _group(pictures or ())
+        if folder is not None and pictures:
+            pictures = [_beside(picture, folder, roots) for picture in pictures]
+        made["images"] = pictures
+        if group is not None and (is_missing(made.get("group")) or made["group"] == ""):
+            made["group"] = group
+    return made, faults
+
+
+class Rows(Sequence[Mapping[str, Any]]):
+    """Canonical rows of something in memory or on disk, read when they are asked for.
+
+    Args:
+        source: a `datasets.Dataset`, whose rows are read one by one with their images undecoded, or any sequence.
+        columns: the names that the source gave, for messages.
+
+    Raises:
+        CollectionError: when a row is read that cannot be canonical.
+    """
+
+    def __init__(self, source: Any, columns: Sequence[str] = ()) -> None:
+        self._dataset = _undecoded(source) if isinstance(source, datasets.Dataset) else None
+        self._source = source
+        self._read: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] | None = None
+        if isinstance(source, (list, tuple)):  # it stands in memory anyway
+            self._read = [canonical_row(row) for row in source]
+        self.columns = tuple(columns)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        place = range(len(self))[index]
+        return self._sound(place, *self.read(place))
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        for index, (row, faults) in enumerate(self.reads()):
+            yield self._sound(index, row, faults)
+
+    def read(self, index: int) -> tuple[dict[str, Any], list[tuple[str, str, str]]]:
+        """A row and its faults, as `canonical_row` gives them."""
+        if self._read is not None:
+            return self._read[index]
+        if self._dataset is not None:
+            return canonical_row(self._dataset[index].to_pylist()[0])
+        return canonical_row(self._source[index])
+
+    def reads(self) -> Iterator[tuple[dict[str, Any], list[tuple[str, str, str]]]]:
+        """Every row and its faults."""
+        if self._dataset is None or self._dataset._indices is not None:
+            yield from map(self.read, range(len(self)))
+            return
+        for batch in self._dataset.iter(batch_size=256):  # slices of the table: nothing is copied
+            for place in range(len(batch)):
+                yield canonical_row(batch.slice(place, 1).to_pylist()[0])
+
+    def _sound(self, index: int, row: dict[str, Any], faults: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+        if not faults:
+            return row
+        reads = [(index, (row, faults))] if self._read is None else enumerate(self._read)
+        problems = [Problem(place, id_of(bad), *fault) for place, (bad, wrong) in reads for fault in wrong]
+        n_bad = len({problem.index for problem in problems})
+        raise CollectionError(f"{n_bad} of {len(self)} rows cannot be read:", problems)
+
+
+def rows_in(items: Any) -> Rows:
+    """Canonical rows of a collection in memory; `vjudge.data.rows_of` also takes a file's path.
+
+    Raises:
+        CollectionError: not a collection.
+    """
+    if isinstance(items, Rows):
+        return items
+    if isinstance(items, datasets.Dataset):
+        return Rows(items, items.column_names)
+    if isinstance(items, Mapping) and items and all(isinstance(part, datasets.Dataset) for part in items.values()):
+        raise CollectionError(f"this is a DatasetDict; give one split of it: {', '.join(map(str, items))}")
+    if hasattr(items, "to_dict") and hasattr(items, "columns"):  # a pandas.DataFrame
+        return Rows(items.to_dict("records"), [str(name) for name in items.columns])
+    if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping, Item, Pair)):
+        raise CollectionError(
+            f"a collection cannot be a {type(items).__name__}; give a datasets.Dataset, a DataFrame, a list of rows or"
+            " Items, or a file's path"
+        )
+    if hasattr(items, "tolist"):  # an array or a pandas.Series of rows
+        items = items.tolist()
+    lazy = hasattr(items, "__getitem__") and hasattr(
+        items, "__len__"
+    )  # a sequence that reads a row when it is asked for
+    rows = items if lazy else list(items)
+    names = (list(row) if isinstance(row, Mapping) else list(vars(row)) for row in _few(rows) if row is not None)
+    return Rows(rows, list(dict.fromkeys(str(name) for name in itertools.chain.from_iterable(names))))
+
+
+def id_of(row: Mapping[str, Any]) -> str | None:
+    """A row's id as text, None where it has none."""
+    id = row.get("id")
+    return None if is_missing(id) else brief(id) if isinstance(id, int) and id.bit_length() > 64 else str(id)
+
+
+def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
+    """A data set whose images stay files; its only column of image files holds the pictures, whatever its name."""
+    typed = [name for name, kind in dataset.features.items() if isinstance(kind, datasets.Image)]
+    if len(typed) == 1 and not _picture_columns(tuple(dataset.column_names)):
+        dataset = dataset.rename_column(typed[0], "image")
+    return dataset.with_format("arrow")
+
+
+def _few(rows: Sequence[Any]) -> Iterator[Any]:
+    """The rows that column names are taken from: all of a list, the first of what is read from elsewhere."""
+    known = (Mapping, Item, Pair)
+    some = rows if isinstance(rows, (list, tuple)) else [rows[0]] if len(rows) else []
+    return (row for row in some if isinstance(row, known))
+
+
+def _row_of(item: Item | Pair) -> dict[str, Any]:
+    """An item or a pair as a row."""
+    cells = {name: cell for name, cell in vars(item).items() if name != "rubric"}
+    cells["group"] = cells["group"] or None
+    if not cells.get("human_scores", True):
+        del cells["human_scores"]
+    if rubric := item.rubric:
+        cells |= {"descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
+        cells["criteria"] = cells.get("criteria") or rubric.criteria
+    return cells
+
+
+@functools.lru_cache(maxsize=1024)
+def _picture_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Those of a row's columns that hold pictures, whatever the case of their letters."""
+    return tuple(name for name in columns if re.sub(r"[\s-]+", "_", str(name).strip()).lower() in IMAGE_COLUMNS)
+
+
+def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
+    """The pictures that a row's columns name.
+
+    Raises:
+        BadRow: two columns name different ones, or one names none.
+    """
+    chosen: tuple[Any, list[Any]] | None = None
+    empty = False
+    for name in names:
+        try:
+            pictures = _sources(row[name])
+        except ValueError as error:
+            raise BadRow((str(name), str(error), "give a path, bytes, an array or a PIL image, or a list")) from error
+        empty = empty or pictures == []
+        if not pictures:
+            continue
+        if chosen is not None and not _same(chosen[1], pictures):
+            what = f"this row's columns `{chosen[0]}` and `{name}` name different pictures"
+            raise BadRow(("images", what, "keep one of the columns"))
+        chosen = chosen or (name, pictures)
+    return chosen[1] if chosen else [] if empty else None
+
+
+def _sources(cell: Any) -> list[Any] | None:
+    """The pictures in a cell: one or a list, none on purpose ([]), or nothing said (None).
+
+    Raises:
+        ValueError: neither.
+    """
+    if isinstance(cell, str):
+        cell = _items_of(cell.strip())
+    if isinstance(cell, np.ndarray) and cell.dtype != object and cell.dtype.kind not in "US":
+        return list(cell) if cell.ndim == 4 else [cell]
+    if isinstance(cell, (np.ndarray, tuple)):
+        cell = list(cell)
+    if isinstance(cell, list):
+        numbers = cell
+        while isinstance(numbers, list) and numbers:
+            numbers = numbers[0]
+        if isinstance(numbers, (int, float)) and not isinstance(numbers, bool):  # Arrow's form of an array
+            with contextlib.suppress(ValueError, OverflowError):  # a list of different things
+                array = np.asarray(cell)
+                if array.dtype.kind in "if":
+                    bytelike = array.dtype.kind == "i" and array.min() >= 0 and array.max() < 256
+                    return _sources(array.astype(np.uint8) if bytelike else array)
+        return [picture for part in cell for picture in ([part] if is_missing(part) else _sources(part) or [part])]
+    if is_missing(cell) or (isinstance(cell, str) and not cell):
+        return None
+    if isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path")):
+        return None
+    if isinstance(cell, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image, Mapping, Picture)):
+        return [cell]
+    raise ValueError(f"a picture cannot be a {type(cell).__name__}")
+
+
+def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether two columns name the same pictures, as far as paths and bytes tell."""
+
+    def marks(picture: Any) -> set[Any]:
+        if isinstance(picture, Mapping):
+            path, data = picture.get("path"), picture.get("bytes")
+            return {data, path, path and Path(path).name} - {None, ""}
+        if isinstance(picture, (str, os.PathLike)):
+            path = os.fspath(picture)
+            return {path, Path(path).name}
+        return {picture} if isinstance(picture, bytes) else {id(picture)}
+
+    def matches(one: Any, other: Any) -> bool:
+        if isinstance(one, (str, os.PathLike)) and isinstance(other, (str, os.PathLike)):
+            return os.fspath(one) == os.fspath(other)
+        return bool(marks(one) & marks(other))
+
+    return len(some) == len(others) and all(map(matches, some, others))
+
+
+def _beside(picture: Any, folder: Path, roots: Sequence[str]) -> Any:
+    """A picture whose relative path counts from a folder."""
+    inside = isinstance(picture, Mapping) and picture.get("bytes") is None
+    path = picture.get("path") if inside else picture
+    if not isinstance(path, (str, os.PathLike)) or str(path).startswith("data:") or "://" in str(path):
+        return picture
+    places = [folder / root / path for root in roots]
+    place = str(next((there for there in places if there.is_file()), places[0]))
+    return {**picture, "path": place} if inside else place
+
+
+def _group(pictures: Iterable[Any]) -> str | None:
+    """What rows of the same images share; None where nothing tells."""
+    names = []
+    for picture in pictures:
+        data = picture.get("bytes") if isinstance(picture, Mapping) else picture
+        if isinstance(data, (str, os.PathLike)) and not str(data).startswith("data:"):
+            names.append(os.fspath(data))
+        elif isinstance(data, bytes):
+            names.append(hashlib.sha256(data).hexdigest()[:16])
+        elif isinstance(picture, Mapping) and isinstance(picture.get("path"), str):
+            names.append(picture["path"])
+    return " ".join(names) or None
+
+
+def _items_of(cell: Any) -> Any:
+    """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
+    if isinstance(cell, np.ndarray):
+        return cell.tolist()
+    if not isinstance(cell, str) or cell[:1] != "[" or cell.count("[") > 1_000:
+        return cell
+    for read in (json.loads, ast.literal_eval):
+        try:
+            made = read(cell)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return made if isinstance(made, list) else cell
+    return cell
+
+
+def _unwritable(cell: Any, depth: int = 0) -> str:
+    """Why a cell cannot be written to a file or read by a tokenizer; empty where it can."""
+    if isinstance(cell, str):
+        if cell.isascii():
+            return ""
+        try:
+            cell.encode()
+        except UnicodeEncodeError as error:
+            return f"holds half a character (the lone surrogate {cell[error.start]!r} at place {error.start})"
+    elif isinstance(cell, bool):
+        return ""
+    elif isinstance(cell, int):
+        if cell.bit_length() > _MOST_DIGITS * math.log2(10):
+            return f"is a number of more than {_MOST_DIGITS:,} digits"
+    elif isinstance(cell, (list, tuple, dict)):
+        if depth >= _DEEPEST:
+            return f"is nested more than {_DEEPEST} deep"
+        parts = cell.values() if isinstance(cell, dict) else cell
+        return next(filter(None, (_unwritable(part, depth + 1) for part in parts)), "")
+    return ""

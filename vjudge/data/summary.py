@@ -21,7 +21,8 @@ import pandas as pd
 from PIL import Image
 from scipy import sparse, stats
 
-from vjudge.data.schema import CollectionError, plain, rows_of
+from vjudge.data.load import rows_of
+from vjudge.data.schema import CollectionError, plain
 from vjudge.images import ImageError, check_image, image_bytes, open_image
 from vjudge.images import fingerprint as image_fingerprint
 from vjudge.records import as_score, is_missing

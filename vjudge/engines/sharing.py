@@ -9,11 +9,13 @@ from typing import Any
 
 from PIL import Image
 
-from vjudge.images import fingerprint, open_image
+from vjudge.images import Picture, fingerprint, open_image
 
 
 def shortcut(source: Any) -> str | None:
     """A cheap name for an image that has one, its path or a digest of its file; None for one that must be opened."""
+    if isinstance(source, Picture):
+        return source.key
     if isinstance(source, Mapping):
         data, path = source.get("bytes"), source.get("path")
         return shortcut(data if data is not None else path)

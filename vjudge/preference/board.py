@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.data import CollectionError, with_responses
-from vjudge.judge import rows_of
+from vjudge.data import CollectionError, rows_of, with_responses
 from vjudge.metrics.estimates import design_of, tabulate
 from vjudge.preference.policy import Policy
 

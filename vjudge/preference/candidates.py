@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from vjudge.judge import rows_of
+from vjudge.data import rows_of
 from vjudge.preference.policy import Policy
 
 PUBLISHED = {"samples": 5, "temperature": 0.7, "top_p": 0.9}

@@ -10,9 +10,8 @@ from typing import Any
 import datasets
 import pandas as pd
 
-from vjudge.data import CollectionError, Problem
+from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.images import fingerprint, open_image
-from vjudge.judge import rows_of
 from vjudge.runs import replace_file
 
 IMAGE_MARK = "<image>"

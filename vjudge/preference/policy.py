@@ -23,9 +23,10 @@ from tqdm.auto import tqdm
 
 import vjudge
 from vjudge import data
-from vjudge.data import CollectionError, Problem
+from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.engines.engine import Ask
-from vjudge.judge import Images, check_ask, load_judge, prompts_digest, rows_of, seed_of
+from vjudge.images import Pictures
+from vjudge.judge import Images, check_ask, load_judge, prompts_digest, seed_of
 from vjudge.prompts import Conversation, Prompt
 from vjudge.records import is_missing
 from vjudge.runs import Run
@@ -60,7 +61,7 @@ class Policy:
 
     def render(self, question: Mapping[str, Any]) -> str:
         """The prompt as text; "<image>" stands where an image goes."""
-        return self.prompt(question).text
+        return self.prompt(rows_of([question])[0]).text
 
     def respond(
         self,
@@ -96,8 +97,10 @@ class Policy:
         """
         ask = Ask(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, batch_size=batch_size)
         check_ask(ask, samples=samples, seed=seed)
-        rows = rows_of(questions)
+        rows, pictures = rows_of(questions), Pictures()
         check_questions(rows)
+        if self.sees_images:
+            data.check_pictures(rows)
         prompts = [prompt for row in rows for prompt in [self.prompt(row)] * samples]
         keys = [(str(row["id"]), sample) for row in rows for sample in range(samples)]
         decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
@@ -105,7 +108,7 @@ class Policy:
         with ExitStack() as stack:
             run = None
             if out is not None:
-                manifest = self._manifest(prompts, rows, {**decoding, "samples": samples, "seed": seed})
+                manifest = self._manifest(prompts, rows, pictures, {**decoding, "samples": samples, "seed": seed})
                 note = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": batch_size}
                 run = stack.enter_context(Run(out).open({**manifest, "note": note}, expected=len(keys)))
                 done |= run.done
@@ -113,7 +116,9 @@ class Policy:
             bar = tqdm(total=len(keys), initial=len(done), desc=self.name, unit="answer", disable=not progress)
             stack.enter_context(bar)
             ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
-            answers = self.engine.answer(prompts, Images(rows, samples if self.sees_images else 0), ask, wanted)
+            answers = self.engine.answer(
+                prompts, Images(rows, samples if self.sees_images else 0, pictures), ask, wanted
+            )
             for batch in answers if wanted else ():
                 records = [_record(keys[answer.index], answer) for answer in batch]
                 if run is not None:
@@ -123,7 +128,9 @@ class Policy:
         groups = [str(row["id"] if is_missing(row.get("group")) else row["group"]) for row in rows]
         return _table([done[key] for key in keys], [group for group in groups for _ in range(samples)], self.name)
 
-    def _manifest(self, prompts: Sequence[Prompt], rows: Any, decoding: dict[str, Any]) -> dict[str, Any]:
+    def _manifest(
+        self, prompts: Sequence[Prompt], rows: Any, pictures: Pictures, decoding: dict[str, Any]
+    ) -> dict[str, Any]:
         """What decides the answers of a run."""
         words = json.dumps(asdict(self.conversation), sort_keys=True).encode()
         identity = self.engine.identity()
@@ -131,7 +138,7 @@ class Policy:
             "policy": self.name,
             "conversation": {"name": self.conversation.name, "fingerprint": hashlib.sha256(words).hexdigest()},
             "prompts": prompts_digest(prompts),
-            "collection": {"fingerprint": data.fingerprint(rows), "answers": len(prompts)},
+            "collection": {"fingerprint": data.fingerprint(rows, pictures=pictures), "answers": len(prompts)},
             "decoding": decoding,
             **identity,
             "versions": {"vjudge": vjudge.__version__, **identity["versions"]},

@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 
 from vjudge import metrics
-from vjudge.data import CollectionError, Problem
-from vjudge.judge import rows_of
+from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.records import NAN, Rubric, is_missing
 
 CARRIED = ("preference", "category", "group")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from vjudge.data.schema import rows_of
+from vjudge.data import rows_of
 from vjudge.metrics.estimates import check_options
 from vjudge.probes.contrasts import Contrast, agreement, change
 from vjudge.probes.estimates import Estimate, coefficient, equal, log_odds, rank_correlation

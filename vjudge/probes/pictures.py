@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 from PIL import Image
 
+from vjudge.data import canonical, rows_of
 from vjudge.images import check_image, open_image
 
 GREY = (128, 128, 128)
@@ -103,7 +104,7 @@ def swapped(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
     Raises:
         ValueError: fewer than two groups with images, or a row without `group`.
     """
-    _need_images(items)
+    items = _with_images(items)
     groups = list(items["group"])
     unnamed = [index for index, group in enumerate(groups) if group is None]
     if unnamed:
@@ -124,7 +125,7 @@ def swapped(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
 
 def _redrawn(items: datasets.Dataset, draw: Callable[[Any], bytes]) -> datasets.Dataset:
     """The collection with every image replaced by what `draw` makes of it; an image that repeats is drawn once."""
-    _need_images(items)
+    items = _with_images(items)
     known: dict[Any, bytes] = {}
 
     def redraw(row: dict[str, Any]) -> dict[str, Any]:
@@ -148,10 +149,9 @@ def _png(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _need_images(items: datasets.Dataset) -> None:
-    if not isinstance(items, datasets.Dataset):
-        raise ValueError(
-            f"items is a {type(items).__name__}; give a datasets.Dataset, as load_collection or data.canonical make it"
-        )
-    if "images" not in items.column_names or not any(items.with_format("arrow")["images"].to_pylist()):
+def _with_images(items: Any) -> datasets.Dataset:
+    """A collection in the canonical columns, which has images."""
+    made = canonical(items)
+    if not any(row["images"] for row in rows_of(made.select_columns(["images"]))):
         raise ValueError("images: no row has an image, so there is nothing to perturb")
+    return made

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
-from vjudge.data.schema import rows_of
+from vjudge.data import rows_of
 from vjudge.metrics.estimates import check_options
 from vjudge.probes.estimates import Estimate, mean, share
 from vjudge.probes.outcome import Unmet, row, table

@@ -13,7 +13,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from vjudge.data.schema import rows_of
+from vjudge.data import rows_of
 from vjudge.records import is_missing
 
 OPENINGS = (

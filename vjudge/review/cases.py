@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.judge import rows_of
+from vjudge.data import rows_of
 from vjudge.records import Item, is_missing
 
 ORDERS = ("file", "worst", "random")

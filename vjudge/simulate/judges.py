@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.data.schema import rows_of
+from vjudge.data import rows_of
 from vjudge.judge import combine
 from vjudge.probes.trials import Scored
 from vjudge.records import is_missing

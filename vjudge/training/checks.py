@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vjudge.data import CollectionError, Problem, length_test
-from vjudge.data.schema import plain, rows_of
+from vjudge.data import CollectionError, Problem, length_test, rows_of
+from vjudge.data.schema import plain
 from vjudge.images import fingerprint, picture
 from vjudge.records import as_score, is_missing
 

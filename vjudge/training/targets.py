@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vjudge import prompts
+from vjudge.data import rows_of
 from vjudge.prompts import IMAGE, Prompt, Template
 from vjudge.records import Item, Pair, is_missing
 
@@ -49,10 +50,12 @@ def prompt_and_target(
     """
     if shape not in SHAPES:
         raise ValueError(f"shape {shape!r} is unknown; use one of {', '.join(SHAPES)}")
+    if isinstance(row, Mapping) and "images" not in row:
+        row = rows_of([row])[0]
     if shape == "description":
         return _described(row, template)
     if isinstance(row, Mapping) and _text(row.get("prompt")) and _text(row.get("target")):
-        n_images = len(row["images"] or ()) if template.sees_images else 0
+        n_images = len(row.get("images") or ()) if template.sees_images else 0
         return template.conversation.wrap(row["prompt"], n_images), row["target"]
     if isinstance(row, (Item, Pair)):
         item: Item | Pair = row

@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 import vjudge
 from vjudge import data
-from vjudge.judge import Judge, load_judge, rows_of
+from vjudge.judge import Judge, load_judge
 from vjudge.models.placement import choose_device, choose_dtype
 from vjudge.prompts import Template
 from vjudge.runs import replace_file
@@ -124,7 +124,7 @@ def fine_tune(
     check_spread(validated=validation is not None, adapted=adapted is not None)
     if shape == "description" and validation is not None:
         raise ValueError("validation: a description has no verdict that could be graded; leave validation out")
-    rows = rows_of(items)
+    rows = data.rows_of(items)
     judge, wording = _judge(base, rows, template, placed, kind, quantization, adapted, attention, trust_remote_code)
     model = judge.engine.model  # type: ignore[attr-defined]
     arguments = arguments_of(
@@ -272,7 +272,7 @@ def _survey(
     As `items`, which are read many at a time, not as the rows of `examples`, which are read one by one.
     """
     try:
-        data.validate(items, needs=() if shape == "description" else wording.needs)
+        data.validate(items, needs=() if shape == "description" else wording.needs, sees_images=examples.coder.sees)
         problems: list[data.Problem] = []
     except data.CollectionError as error:
         if not error.problems:
@@ -290,7 +290,7 @@ def _survey(
         raise data.CollectionError(f"{n_bad} of {len(examples)} rows can't be trained on:", problems)
     found = check_balance(items, allow=allow, seed=seed)
     if validation is not None:
-        found["shared"] = float(check_leakage(items, rows_of(validation), allow=allow))
+        found["shared"] = float(check_leakage(items, validation, allow=allow))
     return found
 
 
@@ -328,7 +328,7 @@ def _grader(
     mode = "feedback" if shape == "feedback" else "score"
     longest = max(whole - asked for whole, asked in zip(examples.lengths, examples.n_prompt, strict=True))
 
-    rows = rows_of(validation)
+    rows = data.rows_of(validation)
 
     def grade(part: int, parts: int) -> Any:
         first, after = len(rows) * part // parts, len(rows) * (part + 1) // parts  # neighbours share images

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vjudge.data import rows_of
 from vjudge.records import Item, is_missing
 from vjudge.widgets import page
 from vjudge.widgets.page import View
@@ -113,7 +114,7 @@ def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = No
 
 
 def _item(row: Item | Mapping[str, Any]) -> Item:
-    return row if isinstance(row, Item) else Item.from_row(row)
+    return row if isinstance(row, Item) else Item.from_row(rows_of([row])[0])
 
 
 def _parts(verdict: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -7,21 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vjudge.data.schema import BadRow
 from vjudge.records import is_missing
 
 Row = Mapping[str, Any]
-
-
-class BadRow(Exception):
-    """A row that cannot be read.
-
-    Args:
-        faults: (field, what is wrong, remedy), all of them.
-    """
-
-    def __init__(self, *faults: tuple[str, str, str]) -> None:
-        super().__init__(*faults)
-        self.faults = faults
 
 
 @dataclass(frozen=True)

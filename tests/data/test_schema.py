@@ -1,0 +1,263 @@
+"""Canonical rows: every way of giving a picture or a rating ends in the same row, and what cannot is named."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
+from vjudge.data.schema import canonical_row, ratings
+from vjudge.images import open_image
+from vjudge.records import IMAGE_COLUMNS, Item, Pair
+
+LEVELS = ["none", "few", "half", "most", "all"]
+RED = Image.new("RGB", (4, 4), "red")
+
+
+def png(image: Image.Image = RED) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def row(id: str = "a", **changes: Any) -> dict[str, Any]:
+    base = {"id": id, "instruction": "Say.", "response": "Red.", "criteria": "True?", "descriptions": LEVELS}
+    return {**base, **changes}
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    (tmp_path / "red.png").write_bytes(png())
+    return tmp_path / "red.png"
+
+
+FORMS = {
+    "path": lambda path: path,
+    "text": str,
+    "bytes": lambda path: path.read_bytes(),
+    "dict of bytes": lambda path: {"bytes": path.read_bytes(), "path": None},
+    "dict of a path": lambda path: {"bytes": None, "path": str(path)},
+    "PIL": lambda path: Image.open(path),
+    "array": lambda path: np.asarray(Image.open(path)),
+    "list of lists": lambda path: np.asarray(Image.open(path)).tolist(),
+    "data URI": lambda path: "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode(),
+    "JSON": lambda path: json.dumps([str(path)]),
+    "Python's list as text": lambda path: str([str(path)]),
+    "tuple": lambda path: (str(path),),
+    "array of paths": lambda path: np.array([str(path)], dtype=object),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("column", ["images", "image", "image_path", "img", "Image File"])
+def test_every_form_of_a_picture_in_every_column_is_the_same_row(picture: Path, form: str, column: str) -> None:
+    given_row = row(**{column: FORMS[form](picture)})
+    for items in ([given_row], pd.DataFrame([given_row]), iter([given_row])):
+        (made,) = rows_of(items)
+        assert len(made["images"]) == 1 and open_image(made["images"][0]).getpixel((0, 0)) == (255, 0, 0)
+        assert column == "images" or column not in made
+        validate(items if not hasattr(items, "__next__") else [given_row], sees_images=True)
+    several = rows_of([row(**{column: [FORMS[form](picture), str(picture)]})])[0]["images"]
+    assert len(several) == 2 and open_image(several[0]).size == (4, 4)
+
+
+def test_every_entrance_of_a_collection_gives_the_same_rows(picture: Path, tmp_path: Path) -> None:
+    canonical_rows = [row(str(n), images=[str(picture)], gold=4.0, human_scores=[3.0, 4.0]) for n in range(3)]
+    given_rows = [{**each, "img": str(picture), "human_scores": "3;4"} for each in canonical_rows]
+    for each in given_rows:
+        del each["images"]
+    dataset = datasets.Dataset.from_list(given_rows)
+    pd.DataFrame(given_rows).assign(descriptions=json.dumps(LEVELS)).to_csv(tmp_path / "a.csv", index=False)
+    pd.DataFrame(given_rows).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    pd.DataFrame(given_rows).to_json(tmp_path / "a.json", orient="records")
+    pd.DataFrame(given_rows).to_parquet(tmp_path / "a.parquet")
+    dataset.save_to_disk(str(tmp_path / "saved"))
+    forms = [given_rows, pd.DataFrame(given_rows), dataset, dataset.select([2, 1, 0]).select([2, 1, 0])]
+    forms += [dataset.cast_column("img", datasets.Image()), list(map(Item.from_row, rows_of(canonical_rows)))]
+    forms += [tmp_path / name for name in ("a.csv", "a.jsonl", "a.json", "a.parquet", "saved")]
+    forms += [str(tmp_path / "a.csv"), canonical(given_rows), load_collection(tmp_path / "a.jsonl")]
+    assert {fingerprint(form) for form in forms} == {fingerprint(canonical_rows)}
+    for form in forms:
+        rows = rows_of(form)
+        assert rows_of(rows) is rows and len(rows) == 3 and [each["id"] for each in rows] == ["0", "1", "2"]
+        assert [each["gold"] for each in rows[:2]] == [4, 4] and rows[-1]["human_scores"] == [3, 4]
+        validate(form, sees_images=True)
+
+
+def test_genuine_rows_with_a_path_in_a_column_of_their_own() -> None:
+    file = Path(__file__).parents[3] / "shared" / "data" / "rows" / "mllm_judge_score.jsonl"
+    if not file.is_file():
+        pytest.skip(f"the published rows are not at {file}")
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    mine = [
+        {"id": str(n), "image_path": line["image_path"], "instruction": line["instruction"], "response": line["answer"]}
+        for n, line in enumerate(lines)
+    ]
+    made = rows_of(pd.DataFrame(mine))
+    assert [each["images"] for each in made] == [[line["image_path"]] for line in lines]
+    assert [each["group"] for each in made] == [line["image_path"] for line in lines]
+    with pytest.raises(CollectionError, match="does not exist or is not a file"):
+        validate(mine, needs=())
+    as_published = rows_of(file)
+    assert [Path(each["images"][0]["path"]).name for each in as_published] == [
+        Path(line["image_path"]).name for line in lines
+    ]
+
+
+def test_two_columns_that_name_different_pictures_are_both_named(picture: Path) -> None:
+    for one, other in (("a.png", "b.png"), (str(picture), png(Image.new("RGB", (1, 1))))):
+        with pytest.raises(CollectionError, match="columns `image` and `image_path` name different pictures"):
+            rows_of([row(image=one, image_path=other)])[0]
+    same = [("a.png", "a.png"), ({"bytes": png(), "path": "red.png"}, "x/red.png"), (None, "a.png"), ("", "a.png")]
+    for one, other in same:
+        assert len(rows_of([row(image=one, image_path=other)])[0]["images"]) == 1
+    with pytest.raises(CollectionError, match="img: a picture cannot be a set; give a path"):
+        rows_of([row(img={1})])[0]
+
+
+def test_an_empty_list_is_said_and_a_missing_cell_is_not() -> None:
+    cells: list[Any] = [[], "[]", None, float("nan"), ""]
+    assert [each["images"] for each in rows_of([row(images=cell) for cell in cells])] == [[], [], None, None, None]
+    assert "images" not in rows_of([row()])[0]
+
+
+def test_a_group_is_the_picture_where_none_is_given(picture: Path) -> None:
+    made = rows_of([row(image=str(picture)), row(image=png()), row(image=RED), row(image="a.png", group="g")])
+    groups = [each.get("group") for each in made]
+    assert groups[0] == str(picture) and len(groups[1]) == 16 and groups[2:] == [None, "g"]
+
+
+def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [png(Image.new("RGB", (4, 4), (n, 0, 0))) for n in range(20)]
+    dataset = datasets.Dataset.from_dict({"id": list("abcdefghijklmnopqrst"), "photo": files})
+    dataset = dataset.cast_column("photo", datasets.Image())
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a picture was opened"))
+    rows = rows_of(dataset)
+    assert rows[7]["images"][0]["bytes"] == files[7] and [each["id"] for each in rows][:3] == ["a", "b", "c"]
+    assert [each["images"][0]["bytes"] for each in rows_of(dataset.shuffle(seed=0))] != files
+
+
+def test_items_and_pairs_are_rows() -> None:
+    item = Item.from_row(row(images=["a.png"], gold=4, lowest=0))
+    pair = Pair("p", ("a.png",), "Say.", "Red.", "Blue.", preference="a")
+    for one in (item, pair):
+        (made,) = rows_of([one])
+        assert type(one).from_row(made).instruction == "Say." and made["images"] == ["a.png"]
+    assert Item.from_row(rows_of([item])[0]).rubric == item.rubric and rows_of([item])[0]["group"] == "a"
+
+
+@pytest.mark.parametrize("items", [7, row(), datasets.DatasetDict({"test": datasets.Dataset.from_dict({"id": []})})])
+def test_what_is_no_collection_is_refused_with_what_to_give(items: Any) -> None:
+    with pytest.raises(CollectionError, match=r"a collection cannot be a (int|dict); give|give one split of it: test"):
+        rows_of(items)
+
+
+# --- ratings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cell", ["3;4;2", "[3, 4, 2]", "3 4 2", "3|4|2", "3,4,2", "(3, 4, 2)", " 3 ; 4;2", "[3. 4. 2.]"]
+)
+def test_three_ratings_in_a_text_are_three(cell: str) -> None:
+    assert ratings(cell) == [3, 4, 2] == rows_of([row(human_scores=cell)])[0]["human_scores"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        (10, [10]),
+        ("10", [10]),
+        ("[10]", [10]),
+        (np.int64(10), [10]),
+        (None, []),
+        ("", []),
+        ("[]", []),
+        ("3,5;4", [3.5, 4]),
+    ],
+)
+def test_one_rating_is_one(cell: Any, expected: list[float]) -> None:
+    assert ratings(cell) == expected
+
+
+def test_a_rater_who_gave_none_keeps_a_place() -> None:
+    assert [math.isnan(score) for score in ratings("3;;nan;4")] == [False, True, True, False]
+    assert math.isnan(ratings([3, None])[1])
+
+
+scores = st.lists(st.integers(0, 100) | st.floats(0, 100).map(lambda value: round(value, 3)), min_size=1, max_size=8)
+
+
+@given(scores, st.sampled_from([";", "|", ",", " ", ", ", " ; "]), st.sampled_from(["", "[]", "()"]))
+def test_ratings_written_in_any_way_are_read_back(values: list[float], separator: str, brackets: str) -> None:
+    text = brackets[:1] + separator.join(map(str, values)) + brackets[1:]
+    assert ratings(text) == ratings(values) == values
+
+
+@given(st.text(max_size=30))
+def test_a_text_is_numbers_or_refused(text: str) -> None:
+    try:
+        made = ratings(text)
+    except ValueError as error:
+        assert "is not a number" in str(error)
+    else:
+        assert all(isinstance(score, float) for score in made)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+        max_leaves=6,
+    ),
+    st.sampled_from(IMAGE_COLUMNS),
+)
+def test_whatever_stands_in_a_picture_column_is_a_list_or_a_fault(cell: Any, column: str) -> None:
+    made, faults = canonical_row(row(**{column: cell}))
+    assert faults or made["images"] is None or isinstance(made["images"], list)
+
+
+# --- hostile cells ----------------------------------------------------------------------------------------------------
+
+DEEP = json.loads("[" * 200 + "]" * 200)
+
+
+@pytest.mark.parametrize(
+    ("field", "cell", "what"),
+    [
+        ("response", "ok \ud83d", "holds half a character"),
+        ("descriptions", [*LEVELS[:4], "\udc00"], "holds half a character"),
+        ("note", {"a": ["\ud83d"]}, "holds half a character"),
+        ("gold", 10**5000, "is a number of more than 4,300 digits"),
+        ("gold", "1" * 5000, "is not a number"),
+        ("id", 10**5000, "is a number of more than 4,300 digits"),
+        ("note", DEEP, "is nested more than 32 deep"),
+        ("human_scores", "3;four", "'four' is not a number"),
+    ],
+    ids=range(8),
+)
+def test_a_hostile_cell_is_named_with_its_row_and_field(tmp_path: Path, field: str, cell: Any, what: str) -> None:
+    rows = [row("good"), row("bad") | {field: cell}]
+    for read in (lambda: rows_of(rows)[1], lambda: validate(rows), lambda: canonical(rows)):
+        with pytest.raises(CollectionError, match=what) as error:
+            read()
+        assert (error.value.problems[0].index, error.value.problems[0].field) == (1, field)
+
+
+def test_errors_show_the_first_three_of_a_kind_and_the_count() -> None:
+    with pytest.raises(CollectionError) as error:
+        validate([row(str(n), response="" if n else "x", gold=9) for n in range(50)])
+    message = str(error.value)
+    assert len(error.value.problems) == 99 and message.count("response: is missing") == 3
+    assert message.count("is off the rubric") == 3 and message.endswith("and 93 more, all in the error's `problems`")

@@ -1,0 +1,172 @@
+"""What must hold before a run, what a collection is known by, and what its true scores are."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from vjudge.data import CollectionError, canonical, fingerprint, load_collection, truth, validate
+from vjudge.images import Pictures
+from vjudge.records import Item
+
+LEVELS = ["none", "few", "half", "most", "all"]
+
+
+def png(colour: str = "red") -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4), colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def row(id: Any = "a", **changes: Any) -> dict[str, Any]:
+    base = {"id": id, "instruction": "Say.", "response": "Red.", "criteria": "True?", "descriptions": LEVELS}
+    return {**base, **changes}
+
+
+def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:
+    good = {"bytes": png(), "path": None}
+    rows = [
+        row("a", images=[good]),
+        row("a", images=[good]),
+        row("c", images=[{"bytes": None, "path": str(tmp_path / "gone.png")}]),
+        row("d", images=[good, {"bytes": b"broken", "path": None}]),
+        row("e", images=[good], response="  "),
+        row("f", images=[good], instruction=None),
+        row("g", images=[good], descriptions=["none", "few", "none", "", "all"]),
+        row("h", images=[good], criteria=None, descriptions=["only one"]),
+        row("i", images=[good], gold=6),
+        row("j", images=[good], gold="good"),
+        row("k", images=None),
+        row(None, images=[good]),
+        row("m", images="gone.png"),
+        row("n", images=[None], descriptions=None),
+        row("o", images=[good], gold="3.5", reference_answer=None),
+        row("p", images=[good], human_scores=[4, None, "good"]),
+        row("r", images={5}),
+        row("q", images=[good], lowest="zero"),
+        row("s", images=[]),
+        row("t", images=[good], human_scores="4;7;0"),
+        "no row",
+    ]
+    with pytest.raises(CollectionError) as error:
+        validate(rows)
+    assert [(p.index, p.field) for p in error.value.problems] == [
+        (1, "id"),
+        (2, "images[0]"),
+        (3, "images[1]"),
+        (4, "response"),
+        (5, "instruction"),
+        (6, "descriptions"),
+        (6, "descriptions"),
+        (7, "criteria"),
+        (7, "descriptions"),
+        (8, "gold"),
+        (9, "gold"),
+        (10, "images"),
+        (11, "id"),
+        (12, "images[0]"),
+        (13, "descriptions"),
+        (13, "images[0]"),
+        (15, "human_scores"),
+        (16, "images"),
+        (17, "lowest"),
+        (19, "human_scores"),
+        (20, "row"),
+    ]
+    message = str(error.value)
+    assert message.startswith("18 of 21 rows are bad, with 21 problems:\n")
+    for line in (
+        "row 1 (id 'a'), id: is the same as row 0's; give every row its own id",
+        "does not exist or is not a file; correct the path",
+        "row 8 (id 'i'), gold: 6 is off the rubric (1-5); correct it, or give None if unknown",
+        "the levels for scores 1 and 3 are the same text; write one text for each score",
+        "row 10 (id 'k'), images: is missing; name it, or give an empty list",
+        "row 19 (id 't'), human_scores: 0, 7 is off the rubric (1-5)",
+    ):
+        assert line in message
+    assert all(problem.what and problem.remedy for problem in error.value.problems)
+
+
+def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> None:
+    pd.DataFrame([row(image_url="x"), row("b")]).assign(descriptions=str(LEVELS)).to_csv(tmp_path / "a.csv")
+    for items in ([row(image_url="x"), row("b")], tmp_path / "a.csv", load_collection(tmp_path / "a.csv")):
+        with pytest.raises(CollectionError, match="`image_url` looks like it: rename it to `images`") as error:
+            validate(items, sees_images=True)
+        assert "the columns are" in str(error.value) and "an `images` column of empty lists says" in str(error.value)
+        validate(items)
+    with pytest.raises(CollectionError, match=r"columns are id, instruction, .*: add a column `images` with paths"):
+        validate([row()], sees_images=True)
+    validate([row(images=[]), row("b", images=[])], sees_images=True)  # said on purpose
+    validate([row(images=[]), row("b", images=[png()])], sees_images=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("response", "answer"),
+        ("response", "Response"),
+        ("response", "output"),
+        ("instruction", "question"),
+        ("instruction", "prompt"),
+    ],
+)
+def test_a_column_that_is_nearly_right_is_suggested(tmp_path: Path, field: str, name: str) -> None:
+    given = row(images=[])
+    given[name] = given.pop(field)
+    (tmp_path / "a.jsonl").write_text(pd.DataFrame([given]).to_json(orient="records", lines=True), "utf-8")
+    for check in (lambda: validate([given]), lambda: load_collection(tmp_path / "a.jsonl")):
+        with pytest.raises(CollectionError, match=f"there is no column {field}; `{name}` looks like it: rename it"):
+            check()
+
+
+def test_every_form_of_a_sound_collection_is_taken() -> None:
+    items = canonical([row("a", images=[png()], gold=4), row("b", images=[png("blue")])])
+    plain = items.with_format("arrow")[:].to_pylist()
+    forms = [items, plain, [Item.from_row(each) for each in plain], pd.DataFrame(plain)]
+    for form in forms:
+        validate(form)
+    assert len({fingerprint(form) for form in forms}) == 1
+    validate([row("a"), row("b")])  # text alone is a collection too
+    with pytest.raises(CollectionError, match="has no rows"):
+        validate([])
+
+
+def test_each_image_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "red.png").write_bytes(png())
+    looks: list[Any] = []
+    content = Pictures.__call__.__globals__["_Content"]
+    monkeypatch.setattr("vjudge.images._Content", lambda source: looks.append(source) or content(source))
+    rows = [row(str(n), images=[str(tmp_path / "red.png"), png("blue"), str(tmp_path / "gone.png")]) for n in range(9)]
+    pictures = Pictures()
+    with pytest.raises(CollectionError, match="9 of 9 rows are bad"):
+        validate(rows, pictures=pictures)
+    fingerprint(rows, pictures=pictures)
+    assert len(looks) == 3
+
+
+def test_the_fingerprint_sees_every_column_and_the_pixels(tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(png())
+    base = row(images=["red.png"])
+    changes = ({}, {"response": "Blue."}, {"gold": 1}, {"descriptions": LEVELS[::-1]}, {"lowest": 0}, {"images": []})
+    prints = [fingerprint(canonical([base | change], folder=tmp_path)) for change in changes]
+    prints.append(fingerprint(canonical([base | {"reference_answer": "x"}], folder=tmp_path)))
+    prints.append(fingerprint(canonical([base, base | {"id": "b"}], folder=tmp_path)))
+    (tmp_path / "red.png").write_bytes(png("blue"))
+    prints.append(fingerprint(canonical([base], folder=tmp_path)))
+    assert len(set(prints)) == len(prints)
+
+
+def test_the_truth_is_gold_else_the_mean_of_people() -> None:
+    mixed = [row("a", gold=4, human_scores=[1]), row("b", human_scores="2;3;"), row("c", human_scores=[None])]
+    series = truth(mixed)
+    assert series["a"] == 4 and series["b"] == 2.5 and math.isnan(series["c"])
+    assert series.name == "gold or mean of people" and series.attrs == {"gold": 1, "mean of people": 1, "missing": 1}
+    assert truth(mixed[:1]).name == "gold" and truth(canonical(mixed[1:])).name == "mean of people"
+    with pytest.raises(CollectionError, match="no row has a score in gold or human_scores .`rating` looks like it"):
+        truth([row("a", rating=4)])

@@ -1,0 +1,252 @@
+"""What must hold of a collection before a long run, its fingerprint, and its true scores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from vjudge.data.load import rows_of
+from vjudge.data.schema import CollectionError, Problem, Rows, features_of, id_of, plain, suggestion
+from vjudge.images import ImageError, Pictures
+from vjudge.records import as_score, is_missing, rubric_faults
+
+RUBRIC = frozenset({"criteria", "descriptions"})
+_NONE_ON_PURPOSE = "an `images` column of empty lists says on purpose that there are none"
+
+
+def validate(
+    items: Any, *, needs: Collection[str] | None = None, sees_images: bool = False, pictures: Pictures | None = None
+) -> None:
+    """Check a whole collection before a long run; each distinct image is looked at once, by its header.
+
+    Args:
+        items: as for `vjudge.data.rows_of`.
+        needs: what of a rubric the judge shows, `Template.needs`: "criteria", "descriptions", or neither. None asks for
+            both of items, and of pairs for neither.
+        sees_images: whether the judge looks at images: then one column must name them, if only as empty lists.
+        pictures: of the call, so that what reads the images next opens no file again.
+
+    Raises:
+        CollectionError: every bad row: a missing or broken image, no image said where other rows have one, a rubric
+            with missing or duplicate levels, or none where one is needed, an empty instruction or response, a duplicate
+            id, a score that is no number or off the rubric, a preference that is none, a text that cannot be written.
+
+    >>> validate([{"id": "a", "instruction": "What is it?", "answer": "A cat.", "images": []}], needs=())
+    Traceback (most recent call last):
+    vjudge.data.schema.CollectionError: 1 of 1 rows are bad, with 1 problems:
+      row 0 (id 'a'), response: there is no column response; `answer` looks like it: rename it
+    """
+    rows = rows_of(items)
+    check = _Checks(needs, rows.columns, pictures if pictures is not None else Pictures())
+    problems: list[Problem] = []
+    first_with: dict[str, int] = {}
+    unsaid: list[tuple[int, str | None]] = []
+    shown = False
+    for index, (row, faults) in enumerate(rows.reads()):
+        id = id_of(row)
+        if "row" in (field for field, *_ in faults):
+            problems += [Problem(index, None, *fault) for fault in faults]
+            continue
+        if id is None or not id.strip():
+            problems.append(Problem(index, None, "id", "is missing", "give every row its own id"))
+        elif first_with.setdefault(id, index) != index:
+            same = f"is the same as row {first_with[id]}'s"
+            problems.append(Problem(index, id, "id", same, "give every row its own id"))
+        wrong = {field for field, *_ in faults}
+        problems += [Problem(index, id, *fault) for fault in faults]
+        problems += [Problem(index, id, *fault) for fault in check(row) if fault[0] not in wrong]
+        if plain(row.get("images")) is None and "images" not in wrong:
+            unsaid.append((index, id))
+        shown = shown or bool(row.get("images"))
+    if not len(rows):
+        raise CollectionError("the collection has no rows; check split= and limit=")
+    if sees_images and len(unsaid) == len(rows):
+        raise CollectionError(_unnamed(rows))
+    if shown or sees_images:
+        remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
+        problems += [Problem(index, id, "images", "is missing", remedy) for index, id in unsaid]
+    if problems:
+        problems.sort(key=lambda problem: problem.index)
+        n_bad = len({problem.index for problem in problems})
+        raise CollectionError(f"{n_bad} of {len(rows)} rows are bad, with {len(problems)} problems:", problems)
+
+
+def check_pictures(items: Any) -> None:
+    """Refuse rows among which no column names a picture, for a model that looks at pictures.
+
+    Raises:
+        CollectionError: with the columns that there are, and what to do.
+    """
+    rows = rows_of(items)
+    if len(rows) and all(row.get("images") is None for row, _ in rows.reads()):
+        raise CollectionError(_unnamed(rows))
+
+
+def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
+    """SHA-256 (hex) over all that a judge or an analysis reads: the canonical columns and the images' contents.
+
+    Args:
+        items: as for `vjudge.data.rows_of`.
+        pictures: as for `validate`. An image that cannot be read, or is too large to be, counts as that.
+
+    Raises:
+        CollectionError: a row that cannot be read.
+
+    >>> row = {"id": 1, "instruction": "What is it?", "response": "A cat.", "human_scores": [3, 4], "images": []}
+    >>> fingerprint([row]) == fingerprint([row | {"id": "1", "human_scores": "3;4", "gold": None}])
+    True
+    """
+    pictures = pictures if pictures is not None else Pictures()
+    digest = hashlib.sha256()
+    for row in rows_of(items):
+        kind = features_of(row)
+        cells = {name: plain(row.get(name)) for name in kind}
+        # One meaning, one form: an absent optional column, None and NaN are the same, and so are 4, 4.0 and "4".
+        cells["id"] = str(cells["id"])
+        cells["group"] = cells["id"] if cells["group"] is None else str(cells["group"])
+        cells["lowest"] = _number(row.get("lowest")) or "1"
+        cells |= {"gold": _number(row.get("gold"))} if "gold" in kind else {}
+        for name in {"human_scores", "ranks"} & set(kind):
+            cells[name] = [_number(score) for score in cells[name] or ()]
+        cells |= {name: cells[name] or None for name in ("criteria", "descriptions")}  # blank is none
+        cells["images"] = [_key(pictures, source) for source in cells["images"] or ()]
+        digest.update(json.dumps(cells, sort_keys=True, default=str).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def truth(items: Any) -> pd.Series:
+    """The score that a judge's is held against: gold where there is one, else the mean of the people's.
+
+    Args:
+        items: as for `vjudge.data.rows_of`.
+
+    Returns:
+        One number a row by id, in the collection's order, NaN where nobody scored. Its `name` says which it is: "gold",
+        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each.
+
+    Raises:
+        CollectionError: no row has either, with the columns that there are.
+
+    >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
+    >>> truth(rows).tolist(), truth(rows).name, truth(rows[1:]).name
+    ([4.0, 2.5, nan], 'gold or mean of people', 'mean of people')
+    """
+    rows = rows_of(items)
+    scores, ids = [], []
+    counts = {"gold": 0, "mean of people": 0, "missing": 0}
+    for row in rows:
+        score, name = as_score(row.get("gold")), "gold"
+        if math.isnan(score):
+            people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
+            score, name = (sum(people) / len(people), "mean of people") if people else (score, "missing")
+        counts[name] += 1
+        scores.append(score)
+        ids.append(id_of(row))
+    names = [name for name in ("gold", "mean of people") if counts[name]]
+    if not names:
+        hint = next(
+            (text for field in ("gold", "human_scores") if "`" in (text := suggestion(field, rows.columns))), ""
+        )
+        columns = ", ".join(rows.columns)
+        raise CollectionError(
+            f"no row has a score in gold or human_scores ({hint or 'add one'}); the columns are {columns}"
+        )
+    series = pd.Series(scores, index=pd.Index(ids, name="id", dtype=object), name=" or ".join(names), dtype=float)
+    series.attrs = counts
+    return series
+
+
+class _Checks:
+    """What is wrong with a canonical row by itself; a rubric or an image that many rows share is checked once."""
+
+    def __init__(self, needs: Collection[str] | None, columns: Sequence[str], pictures: Pictures) -> None:
+        self._needs, self._columns, self._pictures = needs, columns, pictures
+        self._rubrics: dict[Any, list[tuple[str, str]]] = {}
+
+    def __call__(self, row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        pair = "response_a" in row or "response_b" in row
+        for field in ("instruction", "response_a", "response_b") if pair else ("instruction", "response"):
+            if field not in row:
+                yield field, f"there is no column {field}", suggestion(field, self._columns)
+            elif not isinstance(row[field], str) or not row[field].strip():
+                why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
+                yield field, f"is missing or blank{why}", "fill it in or leave the row out"
+        levels = plain(row.get("descriptions")) or None
+        lowest = 1
+        try:
+            start = as_score(row.get("lowest"))
+            lowest = 1 if math.isnan(start) else int(start)
+        except ValueError as error:
+            yield "lowest", str(error), "give the score of the first description, or None for 1"
+        faults = self._rubric_faults(row, levels, lowest, pair)
+        for field, what in faults:
+            yield field, what, self._remedy(field, row)
+        if pair:
+            if not is_missing(row.get("preference")) and row["preference"] not in ("a", "b", "tie"):
+                what = f"{row['preference']!r} is not one of a, b and tie"
+                yield "preference", what, "correct it, or give None if unknown"
+        elif levels is not None and not faults:
+            yield from self._off_scale(row, lowest, lowest + len(levels) - 1)
+        for position, source in enumerate(row.get("images") or ()):
+            try:
+                self._pictures(source)
+            except ImageError as error:
+                what, _, remedy = str(error).rpartition("; ")
+                yield f"images[{position}]", what, remedy
+
+    def _off_scale(self, row: Mapping[str, Any], lowest: int, highest: int) -> Iterator[tuple[str, str, str]]:
+        """The scores of a row that its rubric does not have."""
+        for field in ("gold", "human_scores"):
+            cell = plain(row.get(field))
+            scores = [score for score in (cell if isinstance(cell, list) else [cell]) if isinstance(score, float)]
+            off = sorted({score for score in scores if score < lowest or score > highest})
+            if off:
+                what = f"{', '.join(f'{score:g}' for score in off)} is off the rubric ({lowest}-{highest})"
+                yield field, what, "correct it, or give None if unknown"
+
+    def _remedy(self, field: str, row: Mapping[str, Any]) -> str:
+        if field not in row and "`" in (hint := suggestion(field, self._columns)):
+            return hint
+        return "fill it in" if field == "criteria" else "write one text for each score, all different"
+
+    def _rubric_faults(self, row: Mapping[str, Any], levels: Any, lowest: int, pair: bool) -> list[tuple[str, str]]:
+        """What is wrong with a row's rubric, or lacking of it."""
+        needs = self._needs if self._needs is not None else frozenset() if pair else RUBRIC
+        key = repr((row.get("criteria"), levels, lowest))
+        if key not in self._rubrics:
+            faults = rubric_faults(row.get("criteria"), levels, lowest=lowest)
+            if levels is None:  # no rubric: a fault only where the judge is shown one
+                why = ", and the judge's wording shows it" if self._needs is not None else ""
+                faults = [(field, f"is missing{why}") for field, _ in faults if field in needs]
+            self._rubrics[key] = faults
+        return self._rubrics[key]
+
+
+def _unnamed(rows: Rows) -> str:
+    """What to say of rows that name no picture to a judge that looks at pictures."""
+    hint = suggestion("images", [name for name in rows.columns if name != "images"])
+    hint = f"{hint} to `images`" if "`" in hint else "add a column `images` with paths, or rename yours"
+    columns = ", ".join(rows.columns)
+    return (
+        f"this judge looks at pictures, and no column names one (the columns are {columns}): {hint}; {_NONE_ON_PURPOSE}"
+    )
+
+
+def _number(value: Any) -> str:
+    try:
+        score = as_score(value)
+    except ValueError:
+        return repr(value)
+    return "" if math.isnan(score) else f"{score:.17g}"
+
+
+def _key(pictures: Callable[[Any], Any], source: Any) -> str:
+    try:
+        return str(pictures(source).key)
+    except ImageError:
+        return "unreadable"
