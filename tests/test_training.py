@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 import vjudge as vj
 from vjudge import prompts
-from vjudge.data import CollectionError
+from vjudge.data import CollectionError, rows_of
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.training import Lora, adapters, checks, fine_tune, recipes
@@ -176,7 +176,7 @@ def test_the_published_sample_gives_its_own_target():
     file = Path(__file__).parents[2] / "shared/data/prometheus_vision_samples/sample_train_data.json"
     if not file.is_file():
         pytest.skip(f"{file} is not there")
-    for row, made in zip(json.loads(file.read_text()), vj.tasks.Rows(vj.load_collection(file)), strict=True):
+    for row, made in zip(json.loads(file.read_text()), rows_of(file), strict=True):
         prompt, target = vj.training.prompt_and_target(made, TEMPLATES["prometheus-vision"])
         assert target == row["conversations"][1]["value"]
         assert prompt.text.endswith(row["conversations"][0]["value"].removeprefix("<image>\n") + " ASSISTANT:")
