@@ -231,7 +231,7 @@ def test_mixed_scales(judge: Judge, rows: Any) -> None:
 def test_a_picture_that_vanishes_after_it_was_read_is_graded(
     judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """A file is read once a call, and what was read is what is graded; unkept, it fails its own row (engine's tests)."""
+    """A file is read once a call, and what was read is what is graded; unkept, it fails its own row."""
     some = [dict(row) for row in rows[:6]]
     for n, row in enumerate(some):
         row["images"] = [str(tmp_path / f"{n}.png")]
