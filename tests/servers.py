@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from vjudge.prompts import VICUNA_V1
+
 TEST_REQUEST = "Answer with the word yes."
 
 
@@ -31,8 +33,8 @@ class Request:
     @property
     def text(self) -> str:
         """All that the messages say."""
-        texts = []
-        for message in self.body["messages"]:
+        texts = [self.body["prompt"]] if "prompt" in self.body else []
+        for message in self.body.get("messages", ()):
             content = message["content"]
             parts = [{"text": content}] if isinstance(content, str) else content
             texts += [part["text"] for part in parts if "text" in part]
@@ -47,7 +49,7 @@ class Request:
     @property
     def is_test(self) -> bool:
         """Whether it is the short request before a call."""
-        return self.text.startswith(TEST_REQUEST)
+        return TEST_REQUEST in self.text
 
 
 @dataclass
@@ -75,14 +77,23 @@ class ChatServer:
     Args:
         answer: what a request gets; called in the request's own thread.
         certificate: a PEM file with certificate and key, for https.
+        tokenizer: what answers `/tokenize`; None for a server that has no such thing.
 
     Attributes:
-        requests: all requests in the order they came.
+        requests: all requests to the model in the order they came.
+        looks: how many others came.
         peak: how many were under way at once, at most.
     """
 
-    def __init__(self, answer: Callable[[Request], Reply], *, certificate: Path | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Request], Reply],
+        *,
+        certificate: Path | None = None,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
         self.answer, self.requests, self.peak = answer, list[Request](), 0
+        self.tokenizer, self.looks = tokenizer, 0
         self._busy, self._lock, self._open = 0, threading.Lock(), threading.Event()
         outer = self
 
@@ -91,6 +102,10 @@ class ChatServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                if not self.path.endswith("/completions"):
+                    looked = outer.tokenizer.reply(self.path, body) if outer.tokenizer else Reply({}, status=404)
+                    outer.looks += 1
+                    return self._send(looked)
                 request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
                 with outer._lock:
                     outer.requests.append(request)
@@ -192,6 +207,117 @@ def completion(
     if tokens:
         whole["usage"] = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
     return whole
+
+
+class Tokenizer:
+    """What vLLM shows of its prompts, with words, signs and single digits for tokens.
+
+    Args:
+        template: writes the text of messages, where "<image>" stands for an image, and takes four tokens; None refuses
+            messages, as vLLM does without a chat template.
+        start: what the tokenizer adds in front by itself.
+        continues: whether `continue_final_message` is obeyed.
+        trusts: whether a request may bring a template of its own.
+    """
+
+    def __init__(
+        self, template: Callable[..., str] | None, *, start: str = "<s>", continues: bool = True, trusts: bool = False
+    ) -> None:
+        self.template, self.start, self.continues, self.trusts = template, start, continues, trusts
+        self.words: list[str] = []
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text."""
+        words = re.findall(r"<image>|</?s>| ?[^\W\d]+| ?\d|\S|\s", text)
+        self.words += [word for word in dict.fromkeys(words) if word not in self.words]
+        return [self.words.index(word) for word in words for _ in range(4 if word == "<image>" else 1)]
+
+    def text(self, body: Mapping[str, Any]) -> str:
+        """A prompt as the model reads it."""
+        if "prompt" in body:
+            return (self.start if body.get("add_special_tokens", True) else "") + body["prompt"]
+        messages = []
+        for message in body["messages"]:
+            parts = message["content"]
+            parts = [{"type": "text", "text": parts}] if isinstance(parts, str) else parts
+            pictures = ["<image>"] * sum(part["type"] == "image_url" for part in parts)
+            messages.append((message["role"], "\n".join([*pictures, *(p["text"] for p in parts if "text" in p)])))
+        start = self.start if body.get("add_special_tokens") else ""
+        if "chat_template" in body:
+            return start + "".join(text for _, text in messages)
+        assert self.template is not None
+        return start + self.template(messages, open=bool(body.get("continue_final_message")) and self.continues)
+
+    def reply(self, path: str, body: Mapping[str, Any]) -> Reply:
+        """The answer of `/tokenize` and `/detokenize`."""
+        if path == "/detokenize":
+            return Reply({"prompt": "".join(self.words[id] for id in body["tokens"])})
+        if path != "/tokenize" or ("chat_template" in body and not self.trusts):
+            return Reply({"error": {"message": "untrusted chat template"}}, status=400)
+        if self.template is None and "messages" in body and "chat_template" not in body:
+            return Reply({"error": {"message": "no chat template"}}, status=400)
+        return Reply({"tokens": self.ids(self.text(body)), "max_model_len": 4096})
+
+
+def vicuna(messages: list[tuple[str, str]], *, open: bool = False, bos: str = "") -> str:
+    """The conversation of Prometheus-Vision, with or without its first token."""
+    text = f"{bos}{VICUNA_V1.system} " if messages[0][0] != "system" else bos
+    for place, (role, content) in enumerate(messages):
+        if role == "assistant":
+            text += f"ASSISTANT: {content}" + ("" if open and place == len(messages) - 1 else "</s>")
+        else:
+            text += f"USER: {content} " if role == "user" else f"{content} "
+    return text if open else text + "ASSISTANT:"
+
+
+class Proxy:
+    """A context manager around a real proxy that takes note of all that it can read.
+
+    Attributes:
+        heard: the bytes that came, TLS as it is.
+    """
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def __enter__(self) -> Proxy:
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client = self._socket.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self._one, args=(client,), daemon=True).start()
+
+    def _one(self, client: socket.socket) -> None:
+        head = client.recv(65536)
+        self.heard += head
+        verb, target, *_ = head.decode("latin-1").split()
+        if verb != "CONNECT":
+            client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+            return client.close()
+        server = socket.create_connection(("127.0.0.1", int(target.rpartition(":")[2])))
+        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+        def pump(source: socket.socket, sink: socket.socket, *, listen: bool) -> None:
+            while data := source.recv(65536):
+                self.heard += data if listen else b""
+                sink.sendall(data)
+            sink.close()
+
+        threading.Thread(target=pump, args=(server, client), kwargs={"listen": False}, daemon=True).start()
+        try:
+            pump(client, server, listen=True)
+        except OSError:
+            pass
 
 
 def score_of(request: Request) -> int:

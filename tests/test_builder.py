@@ -370,15 +370,15 @@ def test_seeds_of_a_field_are_what_the_generator_is_shown(tmp_path):
 def test_a_process_that_dies_in_mid_run_loses_nothing(tmp_path):
     with ScriptedServer(1, planted={}) as server:
         judge = generator(server)
-        ask = judge.engine.generate
+        ask = judge.engine.answer
 
         def dies(prompts, *args, **options):
             for number, batch in enumerate(ask(prompts, *args, **options)):
                 yield batch
-                if len(prompts) > 5 and number == 2:
+                if len(prompts) > 5 and number == 1:  # ten prompts, eight at once: two batches at least
                     raise KeyboardInterrupt
 
-        judge.engine.generate = dies
+        judge.engine.answer = dies
         with pytest.raises(KeyboardInterrupt):
             builder.build(server.images, judge, plan=SMALL, out=tmp_path / "out", progress=False)
         saved = len((tmp_path / "out" / "verdicts.jsonl").read_text().splitlines())

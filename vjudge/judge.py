@@ -146,9 +146,10 @@ def load_judge(
     if engine == "server":
         from vjudge.engines import ServerEngine
 
-        served = ServerEngine(name.removeprefix(SERVER), **engine_options)
         family = families.find(name_or_path)
         single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
+        own = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
+        served = ServerEngine(name.removeprefix(SERVER), **{"conversation": own[0] if own else None, **engine_options})
         pairs = pairs and pairs.as_messages()
         return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
     if engine == "ray":

@@ -1,26 +1,33 @@
-"""Requests to a server: each bounded in time and size, and repeated only where the transport failed.
+"""Requests to a server: each bounded in time and size, repeated only where the transport failed, its key kept.
 
-What is repeated: connection errors, time-outs, and the statuses 408, 429 and 5xx. What never is: an answer the server
-did give, whatever it says. Every repetition is counted by its reason.
+Connection errors, time-outs and HTTP 408, 429 and 5xx are repeated, each repetition counted by its reason; an answer
+that the server did give never is, whatever it says. The key goes into one header, and is cut out of everything that a
+server says.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import ipaddress
 import itertools
 import json
+import logging
 import math
 import os
 import random
 import re
 import ssl
+import threading
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Generator
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -28,7 +35,10 @@ RETRIED = frozenset({408, 429, *range(500, 600)})
 HOPELESS = frozenset({401, 402, 403, 404, 405, 407, *range(300, 400)})  # the next prompt would fare no better
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0  # seconds; half of it at least, at random, so that requests spread
 SHOWN = 300  # characters of a server's own words in a message
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+WINDOW = 8  # letters and digits of a key in a row that are cut out
+THREAD = "vjudge requests"  # the thread that sends them
+
+Result = TypeVar("Result")
 
 
 class ServerError(RuntimeError):
@@ -40,7 +50,10 @@ class Unanswered(Exception):
 
 
 class Rejected(Exception):
-    """The server turned one prompt down, and would do so again."""
+    """The server turned one request down, and would do so again."""
+
+
+# --- accounts and keys ------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -48,14 +61,15 @@ class Usage:
     """What the requests of an engine came to, since it was made.
 
     Attributes:
-        requests: sent, repetitions and probes included.
+        requests: sent, repetitions and test requests included; what a server only tokenises is not counted.
         retries: reason -> repetitions.
         answers: requests that ended in an answer.
-        prompt_tokens, new_tokens: as the server reports them, probes included. A request that broke off may be billed
-            too, and shows only in `retries`.
-        unreported: answers without a token count, missing from the two counts and from `spend`.
+        prompt_tokens, new_tokens: as the server reports them, test requests included. A request that broke off may be
+            billed too, and shows only in `retries`.
+        unreported: answers without a plausible token count, missing from the two counts and from `spend`.
         without_logprobs: answers without the log-probabilities that were asked for.
         off_list: verdicts with a score outside the list of the most probable tokens; its probability counts as 0.
+        key_echoes: answers that repeated the key, or a part of it, which was cut out.
         models: the model's name as answered -> answers.
         price: dollars (or any currency) for a million prompt tokens and a million new ones; None where not given.
     """
@@ -68,6 +82,7 @@ class Usage:
     unreported: int = 0
     without_logprobs: int = 0
     off_list: int = 0
+    key_echoes: int = 0
     models: Counter[str] = field(default_factory=Counter)
     price: tuple[float, float] | None = None
 
@@ -88,12 +103,64 @@ class Usage:
             (self.unreported, "answers without a token count"),
             (self.without_logprobs, "answers without log-probabilities"),
             (self.off_list, "verdicts with a score outside the most probable tokens, counted as 0"),
+            (self.key_echoes, "answers that repeated the key, which was cut out"),
         ):
             if count:
                 parts.append(f"{count} {what}")
         if self.price is not None:
             parts.append(f"{self.spend:.4f} at the given price" + (", at least" if self.unreported else ""))
         return "; ".join(parts)
+
+
+class Key:
+    """A server's key, and all that looks like it in what the server says.
+
+    Parts of eight letters and digits in a row are recognised, whatever stands between them (blanks, hyphens, "%2D"),
+    also in base64, in hexadecimal digits and backwards. A key with fewer letters and digits is a placeholder such as
+    "EMPTY", and not looked for.
+    """
+
+    def __init__(self, text: str | None = None) -> None:
+        self._text = text
+        raw = (text or "").encode()
+        shapes = [raw.decode(), quote(raw, safe=""), raw.hex(), raw.decode()[::-1]]
+        shapes += [base64.b64encode(b"\0" * shift + raw).decode() for shift in range(3)] if raw else []
+        plain = [_letters(shape) for shape in shapes] if len(_letters(shapes[0])) >= WINDOW else []
+        self._windows = {text[at : at + WINDOW] for text in plain for at in range(len(text) - WINDOW + 1)}
+
+    def __repr__(self) -> str:
+        return "Key()"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a request carries."""
+        return {"Authorization": f"Bearer {self._text}"} if self._text else {}
+
+    def cut(self, text: str) -> str:
+        """The text with "[key]" where parts of the key stood.
+
+        >>> Key("sk-0123-4567-89ab").cut("no: s k 0 1 2 3 4 5 6 7, sorry")
+        'no: [key], sorry'
+        """
+        plain = _letters(text) if self._windows else ""
+        hits = [at for at in range(len(plain) - WINDOW + 1) if plain[at : at + WINDOW] in self._windows]
+        if not hits:
+            return text
+        places = [match.start() for match in _LETTER.finditer(text)]
+        pieces, end, start = [], 0, places[hits[0]]
+        for at, following in itertools.zip_longest(hits, hits[1:]):
+            stop = places[at + WINDOW - 1] + 1
+            if following is None or places[following] > stop:
+                pieces += [text[end:start], "[key]"]
+                end, start = stop, places[following] if following is not None else 0
+        return "".join(pieces) + text[end:]
+
+
+_LETTER = re.compile("[0-9A-Za-z]")
+
+
+def _letters(text: str) -> str:
+    return re.sub("[^0-9A-Za-z]+", "", text).lower()
 
 
 def check_url(base_url: str) -> str:
@@ -113,70 +180,76 @@ def check_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-def read_key(base_url: str, variable: str | None, *, needed: bool) -> str | None:
+def is_loopback(base_url: str) -> bool:
+    """Whether an address is this machine: requests to it never take a proxy.
+
+    >>> [is_loopback(f"http://{host}/v1") for host in ("localhost:8000", "127.0.0.2", "[::1]:80", "gpu-node")]
+    [True, True, True, False]
+    """
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
     """The key in an environment variable, which is the only place it is ever kept.
 
     Raises:
-        ValueError: needed and not set; not fit for a header; or about to cross a network in the clear.
+        ValueError: needed and not set; not fit for a header; or about to cross a network, or a proxy, in the clear.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
     if not key:
         if needed:
             raise ValueError(f"the environment variable {variable} is not set; put the server's key there")
-        return None
+        return Key()
     if not re.fullmatch(r"[\x21-\x7e]+", key):
         raise ValueError(f"the key in {variable} holds spaces or other characters that no key has; set it again")
-    parts = urlsplit(base_url)
-    if parts.scheme != "https" and parts.hostname not in LOOPBACK:
-        raise ValueError(
-            f"the key in {variable} would go to {parts.hostname} in the clear; use https, or key_variable=None"
-        )
-    return key
+    if urlsplit(base_url).scheme != "https" and not is_loopback(base_url):
+        host = urlsplit(base_url).hostname
+        raise ValueError(f"the key in {variable} would go to {host} in the clear; use https, or key_variable=None")
+    return Key(key)
+
+
+# --- the way there and back -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What bounds a request; the fields are `ServerEngine`'s arguments."""
+
+    timeout: float = 300.0
+    retries: int = 6
+    max_wait: float = 600.0
+    max_answer_bytes: int = 1 << 24
+    ca_file: str | None = None
 
 
 class Client:
-    """A connection pool to one address, as an asynchronous context manager.
+    """A connection pool to one server, as an asynchronous context manager.
 
-    Args:
-        url: where requests are posted.
-        key: the bearer token, or None; never shown.
-        timeout: seconds for one whole request.
-        retries: repetitions of one request at most.
-        max_wait: the longest Retry-After that is obeyed, in seconds; a longer one stops the call.
-        max_bytes: of one answer.
-        ca_file: certificates to trust instead of the system's.
-        connections: at once, at most.
-        usage: counts what is sent.
-
-    Attributes:
-        stopped: None, or why no further request is sent.
+    A server on this machine is reached without a proxy, whatever the environment says. Others may lie behind the
+    environment's proxy; a key then travels inside TLS, because plain http is refused with one. `stopped` is None, or
+    why no further request is sent.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        key: str | None,
-        timeout: float,
-        retries: int,
-        max_wait: float,
-        max_bytes: int,
-        ca_file: str | None,
-        connections: int,
-        usage: Usage,
-    ) -> None:
-        self.url, self.timeout, self.retries, self.max_wait = url, timeout, retries, max_wait
-        self.max_bytes, self.usage, self._key = max_bytes, usage, key
+    def __init__(self, base_url: str, key: Key, bounds: Bounds, usage: Usage, *, connections: int = 1) -> None:
+        self.base_url, self.key, self.bounds, self.usage = base_url, key, bounds, usage
         self.stopped: str | None = None
         self._stop = asyncio.Event()
         self._closed_until = -math.inf  # a Retry-After holds for every request of this key
+        trusted: Any = ssl.create_default_context(cafile=bounds.ca_file) if bounds.ca_file else True
+        if base_url.startswith("http:"):  # no certificates: redirects to https are refused, and reading them takes long
+            trusted = False
         self._http = httpx.AsyncClient(
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
-            | ({"Authorization": f"Bearer {key}"} if key else {}),
-            timeout=httpx.Timeout(None, connect=min(timeout, 30.0)),
+            | key.headers,
+            timeout=httpx.Timeout(None, connect=min(bounds.timeout, 30.0)),
             limits=httpx.Limits(max_connections=connections),
             follow_redirects=False,
-            verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
+            trust_env=not is_loopback(base_url),  # where the environment's proxies are
+            verify=trusted,
         )
 
     async def __aenter__(self) -> Client:
@@ -186,43 +259,52 @@ class Client:
     async def __aexit__(self, *error: Any) -> None:
         await self._http.__aexit__(*error)
 
-    async def post(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def post(self, path: str, body: dict[str, Any], *, answers: bool = True) -> dict[str, Any]:
         """Send one request and return the JSON object that answers it.
 
+        Args:
+            path: after the base URL; "/tokenize" stands beside its "/v1".
+            body: the request.
+            answers: whether the model is asked; what only looks at the server is not counted, is repeated once at most
+                and never ends a call.
+
         Raises:
-            Rejected: a status that speaks of this prompt (400, 413, 422 and the like).
+            Rejected: a status that speaks of this request (400, 413, 422 and the like).
             Unanswered: no answer after all repetitions, one that is no JSON object, or a client that has `stopped`.
         """
+        url = self.base_url.removesuffix("/v1") + path if path.startswith("/") else f"{self.base_url}/{path}"
         content = json.dumps(body).encode()
         for attempt in itertools.count():
             while (wait := self._closed_until - time.monotonic()) > 0 and not self.stopped:
                 await self._pause(wait)
             if self.stopped:
                 raise Unanswered(self.stopped)
-            self.usage.requests += 1
+            self.usage.requests += answers
             try:
-                status, headers, answer = await asyncio.wait_for(self._once(content), self.timeout)
+                status, headers, answer = await asyncio.wait_for(self._once(url, content), self.bounds.timeout)
             except (asyncio.TimeoutError, httpx.TimeoutException):
                 reason = "time-out"
             except httpx.TransportError as error:
                 reason = type(error).__name__
                 if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                    self.stop(f"the server's certificate is not trusted ({error}); see ca_file")
+                    self.stop(f"the server's certificate is not trusted ({self.shown(str(error))}); see ca_file")
             else:
                 if status not in RETRIED:
-                    return self._read(status, headers, answer)
+                    return self._read(status, headers, answer, answers)
                 reason = f"HTTP {status}"
                 if b"insufficient_quota" in answer:  # a 429 that no waiting ends
                     self.stop(f"the account's quota is used up: {self._words(answer)}")
                 if (after := retry_after(headers.get("retry-after"))) is not None:
-                    if after > self.max_wait:
-                        self.stop(f"the server asks to wait {after:.0f} s, longer than max_wait={self.max_wait:g} s")
+                    if after > self.bounds.max_wait:
+                        self.stop(
+                            f"the server asks to wait {after:.0f} s, longer than max_wait={self.bounds.max_wait:g} s"
+                        )
                     self._closed_until = max(self._closed_until, time.monotonic() + after)
             if self.stopped:
                 raise Unanswered(self.stopped)
-            if attempt >= self.retries:
+            if attempt >= (self.bounds.retries if answers else min(self.bounds.retries, 1)):
                 raise Unanswered(f"{reason}, in each of {attempt + 1} attempts")
-            self.usage.retries[reason] += 1
+            self.usage.retries[reason] += answers
             await self._pause(min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0**attempt) * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
 
@@ -231,6 +313,12 @@ class Client:
         self.stopped = self.stopped or reason
         self._stop.set()
 
+    def shown(self, text: str) -> str:
+        """A server's words made fit to print: short, on one line, without the key."""
+        text = self.key.cut(text[: 8 * SHOWN])
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+
     async def _pause(self, seconds: float) -> None:
         """Wait, but not for a call that has stopped."""
         try:
@@ -238,25 +326,25 @@ class Client:
         except asyncio.TimeoutError:
             pass
 
-    async def _once(self, content: bytes) -> tuple[int, httpx.Headers, bytes]:
+    async def _once(self, url: str, content: bytes) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and at most `max_bytes` of the body."""
-        async with self._http.stream("POST", self.url, content=content) as response:
+        async with self._http.stream("POST", url, content=content) as response:
             answer = bytearray()
             # Undecoded: a few compressed bytes could unfold to any size.
             async for chunk in response.aiter_raw():
                 answer += chunk
-                if len(answer) > self.max_bytes:
+                if len(answer) > self.bounds.max_answer_bytes:
                     if response.status_code == 200:
-                        raise Unanswered(f"the server's answer is larger than {self.max_bytes} bytes")
+                        raise Unanswered(f"the server's answer is larger than {self.bounds.max_answer_bytes} bytes")
                     break
             return response.status_code, response.headers, bytes(answer)
 
-    def _read(self, status: int, headers: httpx.Headers, answer: bytes) -> dict[str, Any]:
+    def _read(self, status: int, headers: httpx.Headers, answer: bytes, answers: bool) -> dict[str, Any]:
         """The JSON object of a final answer."""
-        if status in HOPELESS:
+        if status in HOPELESS and answers:
             if 300 <= status < 400:
                 host = urlsplit(headers.get("location", "")).hostname or "elsewhere"
-                self.stop(f"the server redirects to {self._shown(host)} (HTTP {status}); correct base_url")
+                self.stop(f"the server redirects to {self.shown(host)} (HTTP {status}); correct base_url")
             else:
                 self.stop(f"HTTP {status}: {self._words(answer)}")
             raise Unanswered(str(self.stopped))
@@ -266,10 +354,10 @@ class Client:
         try:
             reply = json.loads(answer)
         except (ValueError, RecursionError):
-            shown = self._shown(answer.decode(errors="replace"))
-            raise Unanswered(f"the server's answer is not JSON ({self._shown(kind)}): {shown!r}") from None
+            words = self.shown(answer.decode(errors="replace"))
+            raise Unanswered(f"the server's answer is not JSON ({self.shown(kind)}): {words!r}") from None
         if not isinstance(reply, dict):
-            raise Unanswered(f"the server's answer is no JSON object: {self._shown(json.dumps(reply))}")
+            raise Unanswered(f"the server's answer is no JSON object: {self.shown(answer.decode(errors='replace'))}")
         if reply.get("error"):
             raise Unanswered(f"the server answered with an error: {self._words(answer)}")
         return reply
@@ -279,16 +367,10 @@ class Client:
         try:
             reply = json.loads(answer)
         except (ValueError, RecursionError):
-            return self._shown(answer.decode(errors="replace"))
+            reply = None
         error = reply.get("error", reply) if isinstance(reply, dict) else reply
         message = error.get("message", error) if isinstance(error, dict) else error
-        return self._shown(message if isinstance(message, str) else json.dumps(message))
-
-    def _shown(self, text: str) -> str:
-        """A server's words made fit to print, without the key that some servers repeat."""
-        text = text.replace(self._key, "[key]") if self._key else text
-        text = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * SHOWN]).split())
-        return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+        return self.shown(message if isinstance(message, str) else answer.decode(errors="replace"))
 
 
 def retry_after(value: str | None) -> float | None:
@@ -301,7 +383,60 @@ def retry_after(value: str | None) -> float | None:
         return float(value)
     try:
         date = parsedate_to_datetime(value)
-    except (ValueError, TypeError, IndexError):
+        date = date if date.tzinfo else date.replace(tzinfo=timezone.utc)
+        return max(0.0, date.timestamp() - time.time())
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    date = date if date.tzinfo else date.replace(tzinfo=timezone.utc)
-    return max(0.0, date.timestamp() - time.time())
+
+
+# The headers of an answer may hold the key, and httpcore writes them into its log.
+for _name in ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks"))):
+    logging.getLogger(_name).addFilter(lambda record: record.threadName != THREAD)
+
+
+# --- an event loop in a thread, because a notebook's own is running already -------------------------------------------
+
+
+def stream(values: AsyncIterator[Result]) -> Generator[Result, None, None]:
+    """Run an asynchronous iterator in a thread of its own; whoever leaves cancels what still runs."""
+    loop, end = asyncio.new_event_loop(), object()
+    thread = threading.Thread(target=loop.run_forever, name=THREAD, daemon=True)
+    thread.start()
+
+    def result(work: Coroutine[Any, Any, Any]) -> Any:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        while not wait([future], timeout=0.5).done:  # on Windows, Ctrl-C does not end a wait without bound
+            pass
+        return future.result()
+
+    async def following() -> Any:
+        return await anext(values, end)
+
+    async def close() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+
+    try:
+        while (value := result(following())) is not end:
+            yield value
+    finally:
+        result(close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run one coroutine in such a thread."""
+
+    async def once() -> AsyncIterator[Result]:
+        yield await work
+
+    values = stream(once())
+    try:
+        return next(values)
+    finally:
+        values.close()
