@@ -37,7 +37,7 @@ _HOMES = {
     "correlate": "vjudge.metrics",
     "load_collection": "vjudge.data",
     "load_judge": "vjudge.judge",
-    "plan": "vjudge.plans",
+    "plan": "vjudge.judge",
     "win_rate": "vjudge.metrics",
 }
 _MODULES = (
@@ -50,7 +50,6 @@ _MODULES = (
     "metrics",
     "models",
     "photos",
-    "plans",
     "plots",
     "preference",
     "probes",
@@ -66,18 +65,18 @@ _MODULES = (
     "training",
     "widgets",
 )
-_INNER = {"checkpoints", "judge", "plans", "resampling", "table"}  # importable, and of no use to a notebook
+_INNER = {"checkpoints", "judge", "resampling", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection
     from vjudge.judge import Judge as Judge
     from vjudge.judge import load_judge as load_judge
+    from vjudge.judge import plan as plan
     from vjudge.metrics import agreement as agreement
     from vjudge.metrics import bradley_terry as bradley_terry
     from vjudge.metrics import compare_judges as compare_judges
     from vjudge.metrics import correlate as correlate
     from vjudge.metrics import win_rate as win_rate
-    from vjudge.plans import plan as plan
 
 
 def __getattr__(name: str) -> Any:

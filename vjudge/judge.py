@@ -8,6 +8,7 @@ them. An answer without a verdict stays without a score: it is counted, shown an
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -59,6 +60,7 @@ __all__ = [
     "combine",
     "load_judge",
     "pairs_of",
+    "plan",
     "prompts_digest",
     "seed_of",
     "singles_of",
@@ -668,7 +670,6 @@ class Judge:
                 run = Run(out, keys=("id", unit))
                 stack.enter_context(run.open({**self._manifest(call), "note": note}, expected=len(call.keys)))
                 done |= _sound(run, call)
-                engine.batch_found = kept = run.manifest["note"].get("batch_found")  # bridge
             bar = stack.enter_context(
                 tqdm(total=len(call.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
             )
@@ -678,8 +679,6 @@ class Judge:
             for batch in answers:
                 records = [call.record(answer, unit) for answer in batch]
                 if run is not None:
-                    if (chosen := (_work(engine) or {}).get("batch_found")) and chosen != kept:  # bridge
-                        run.note(batch_found=(kept := chosen))
                     # What only the transport prevented is asked for again by the next call.
                     run.append(record for answer, record in zip(batch, records, strict=True) if not answer.transient)
                 done.update((call.keys[answer.index], record) for answer, record in zip(batch, records, strict=True))
@@ -709,6 +708,85 @@ class Judge:
             **identity,
             "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
         }
+
+
+def plan(
+    judge: Judge, items: Any, *, seconds: float = 10.0, run: pd.DataFrame | None = None, **options: Any
+) -> pd.DataFrame:
+    """Say what grading, comparing or ranking a collection takes, before it starts.
+
+    Args:
+        judge: any; where its engine computes elsewhere, nothing that costs is sent.
+        items: what `grade`, `compare` (rows with `response_a`) or `rank` (rows with `responses`) takes.
+        seconds: how long to measure on a part of the work, at least one pass; 0 measures nothing.
+        run: the frame of the same call when it is done: what was true stands beside what was planned. Of a continued
+            run, what the last call computed.
+        options: of that call: `mode`, `samples`, `batch_size`, `max_new_tokens` and so on.
+
+    Returns:
+        Indexed by quantity, with the columns `planned` (NaN where it is not known), `unit` and `note` (how it is known,
+        or why it is not), and `was` with a run. On this machine: verdicts; unanswerable; prompt tokens, and those of
+        them to compute, with the share that is saved; images shown and encoded; answers written at once; memory of the
+        weights and of a batch; new tokens an answer; the time of images, prompts and answers, the total, and the most
+        it can be, with every answer at its limit. Of a server: requests, tokens, and with prices the cost.
+
+    Raises:
+        ValueError: `run` is of another call.
+        CollectionError: bad rows, as the call itself would say.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=10)
+    >>> table = vj.plan(vj.load_judge("tiny", device="cpu"), items, seconds=0)
+    >>> table.loc[["verdicts", "images shown", "images encoded"], "planned"].tolist()
+    [10.0, 10.0, 1.0]
+    >>> table.loc["total", "note"]
+    'nothing was measured: seconds=0'
+    """
+    call = _asked(judge, items, options)
+    quantities = judge.engine.plan(call.prompts, call.images, call.ask, seconds=seconds)
+    lines = [(quantity.name, quantity.value, quantity.unit, quantity.note) for quantity in quantities]
+    frame = pd.DataFrame(lines, columns=["quantity", "planned", "unit", "note"]).set_index("quantity")
+    frame["planned"] = frame["planned"].astype("float64")
+    if run is not None:
+        frame["was"] = pd.Series(_was(run, frame["planned"]), dtype="float64")
+    return frame
+
+
+def _asked(judge: Judge, items: Any, options: dict[str, Any]) -> _Call:
+    """What the judge would ask of its engine."""
+    rows = rows_of(items)
+    names = set(rows[0]) if len(rows) else set()
+    options = {name: value for name, value in options.items() if name not in ("out", "progress")}
+    if "responses" in names:
+        check_candidates(rows)
+        scores = options.pop("by", "pairs") == "scores"
+        rows = list(singles_of(rows) if scores else pairs_of(rows))
+        return judge._grading(rows, **options) if scores else judge._comparing(rows, **options)
+    return judge._comparing(rows, **options) if "response_a" in names else judge._grading(rows, **options)
+
+
+def _was(run: pd.DataFrame, planned: pd.Series) -> dict[str, float]:
+    """What a run's frame says of the same quantities."""
+    work, verdicts, answers = run.attrs.get("work"), planned["verdicts"], float(run["n_new_tokens"].sum())
+    if work is None and "computed" in planned:
+        raise ValueError("this run holds no account of its work: give the frame that grade or compare returned")
+    if work is None:
+        return {"verdicts": verdicts, "prompt tokens": float(run["n_prompt_tokens"].sum()), "new tokens": answers}
+    total = work["prompt_tokens"]
+    if total > planned.get("prompt tokens", math.inf):
+        raise ValueError("the run is of another call: its prompts hold more tokens than those planned")
+    seconds = {f"{kind}s": work[f"{kind}_seconds"] for kind in ("image", "prompt", "answer")}
+    return {
+        "verdicts": verdicts,
+        "prompt tokens": total,
+        "computed": work["computed_tokens"],
+        "saved": 1 - work["computed_tokens"] / total if total else math.nan,
+        "images encoded": work["images"],
+        "answers at once": work["at_once"],
+        "new tokens": answers / verdicts,
+        **seconds,
+        "total": sum(seconds.values()),
+    }
 
 
 @dataclass(frozen=True)

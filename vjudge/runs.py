@@ -175,12 +175,6 @@ class Run:
         self._size += len(encoded)
         self.done.update(fresh)
 
-    def note(self, **values: Any) -> None:
-        """Put values under the manifest's "note", where calls that continue the run may look; the disk has them."""
-        manifest = self.manifest
-        manifest["note"] = {**manifest.get("note", {}), **values}
-        replace_file(self.path / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-
     def close(self) -> None:
         """Let go of the folder."""
         for descriptor in (self._file, self._lock):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import vjudge as vj
+from vjudge.engines.engine import Engine, Quantity
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,43 @@ def test_a_run_of_another_call_is_refused(judge, items):
         vj.plan(judge, items.select(range(5)), mode="score", seconds=0, run=run)
     with pytest.raises(ValueError, match="no account"):
         vj.plan(judge, items, mode="score", seconds=0, run=pd.DataFrame({"n_new_tokens": []}))
+
+
+class Priced(Engine):
+    """An engine elsewhere that says what a call would cost."""
+
+    name = "priced"
+
+    def identity(self):
+        return {"engine": self.name, "versions": {}}
+
+    def answer(self, prompts, images, ask, wanted=None):
+        pytest.fail("a plan asks nothing")
+
+    def plan(self, prompts, images, ask, *, seconds=10.0):
+        return [
+            Quantity("verdicts", len(prompts)),
+            Quantity("new tokens", len(prompts) * ask.max_new_tokens, note="at most"),
+            Quantity("cost", math.nan, note="no price= was given"),
+        ]
+
+
+def test_a_judge_elsewhere_has_a_plan(judge, items):
+    """What is not known says why; a finished run stands beside it without an account of work."""
+    elsewhere = vj.Judge("priced", template=judge.template, engine=Priced())
+    run = pd.DataFrame({"n_prompt_tokens": [7] * 40, "n_new_tokens": [2] * 40})
+    plan = vj.plan(elsewhere, items, max_new_tokens=5, run=run)
+    assert plan.loc["new tokens", ["planned", "was"]].tolist() == [200, 80]
+    assert plan.loc["cost", "note"] == "no price= was given"
+    for name, line in vj.plan(judge, items, max_new_tokens=4, seconds=0).iterrows():
+        assert not math.isnan(line["planned"]) or line["note"], name
+
+
+def test_a_ranking_is_planned_by_what_it_asks(judge, items):
+    rows = [{**items[0], "responses": ["one", "two", "three"]}]
+    assert vj.plan(judge, rows, by="scores", seconds=0).loc["verdicts", "planned"] == 3
+    with pytest.raises(ValueError, match="no wording for two"):
+        vj.plan(judge, rows, seconds=0)
 
 
 def test_what_can_not_be_planned_is_said(judge, items):
