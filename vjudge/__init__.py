@@ -26,6 +26,7 @@ __all__ = [
     "load_collection",
     "load_judge",
     "plan",
+    "truth",
     "win_rate",
 ]
 
@@ -38,6 +39,7 @@ _HOMES = {
     "load_collection": "vjudge.data",
     "load_judge": "vjudge.judge",
     "plan": "vjudge.judge",
+    "truth": "vjudge.data",
     "win_rate": "vjudge.metrics",
 }
 _MODULES = (
@@ -69,6 +71,7 @@ _INNER = {"checkpoints", "judge", "resampling", "table"}  # importable, and of n
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection
+    from vjudge.data import truth as truth
     from vjudge.judge import Judge as Judge
     from vjudge.judge import load_judge as load_judge
     from vjudge.judge import plan as plan
