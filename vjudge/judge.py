@@ -760,8 +760,9 @@ def _asked(judge: Judge, items: Any, options: dict[str, Any]) -> _Call:
     if "responses" in names:
         check_candidates(rows)
         scores = options.pop("by", "pairs") == "scores"
-        rows = list(singles_of(rows) if scores else pairs_of(rows))
-        return judge._grading(rows, **options) if scores else judge._comparing(rows, **options)
+        if scores:
+            return judge._grading(list(singles_of(rows)), **options)
+        return judge._comparing(list(pairs_of(rows)), **options)
     return judge._comparing(rows, **options) if "response_a" in names else judge._grading(rows, **options)
 
 

@@ -76,9 +76,6 @@ def test_every_way_of_giving_a_picture(how: str, judge: vj.Judge, rows: Any, exp
 def test_datasets_files_and_items(judge: vj.Judge, rows: Any, expected: Any, tmp_path: Path) -> None:
     flat = [{**_plain(row), "image_path": row["path"]} for row in rows]
     typed = datasets.Dataset.from_list([{**_plain(row), "image": row["path"]} for row in rows])
-    pd.DataFrame([{**row, "descriptions": str(row["descriptions"]).replace("'", '"')} for row in flat]).drop(
-        columns="human_scores"
-    ).to_csv(tmp_path / "rows.csv", index=False)
     datasets.Dataset.from_list(flat).to_parquet(str(tmp_path / "rows.parquet"))
     datasets.Dataset.from_list(flat).to_json(str(tmp_path / "rows.jsonl"))
     forms = [
