@@ -177,8 +177,7 @@ def _load_here(
     model: Any
     if engine == "vllm":
         runs = engines.VllmEngine(name_or_path, **placing, **engine_options)
-        model, folder = runs.source, runs.source.origins[0]
-        config = model.config
+        model = runs.model
     else:
         options = {name for name in signature(engines.TorchEngine).parameters if name != "model"}
         if stray := sorted(set(engine_options) - options):
@@ -186,11 +185,11 @@ def _load_here(
                 f"{', '.join(stray)}: the torch engine has no such option; it has {', '.join(sorted(options))}"
             )
         model = models.load(name_or_path, **placing)
-        runs, folder, config = engines.TorchEngine(model, **engine_options), model.path, model.model.config
+        runs = engines.TorchEngine(model, **engine_options)
     if wording is None:
-        wording = families.recorded(folder)
+        wording = families.recorded(model.path)
     # A build tells the family where the vision is ours alone: there are chat models of LLaVA's class, too.
-    build = config.to_dict() if model.sees_images and model.processor is None else {}
+    build = model.model.config.to_dict() if model.sees_images and model.processor is None else {}
     family = families.find(name_or_path) or families.find(name_or_path, config=build) or families.FAMILIES["chat"]
 
     def fitted(one: Template) -> Template:

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from vjudge.engines.pace import LONG
+from vjudge.engines.prefixes import leaves, n_unique
 
 import vjudge as vj
 from vjudge.engines import TorchEngine
-from vjudge.engines.pace import LONG
-from vjudge.engines.prefixes import leaves, n_unique
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item

@@ -25,7 +25,7 @@ from vjudge.models.architectures import FAMILIES, SUPPORTED, Architecture, archi
 from vjudge.models.finding import EMBEDDED, judge_names, locate
 from vjudge.models.fingerprints import settings_fingerprint, weights_fingerprint
 from vjudge.models.fitting import MemoryShortage, fits, fitting_table, memory_table
-from vjudge.models.loading import load
+from vjudge.models.loading import load, outline
 from vjudge.models.memory import COLAB, Machine, Need, need
 from vjudge.models.model import VisionLanguageModel
 from vjudge.models.placement import Placement, choose_attention, choose_device, choose_dtype, place
@@ -52,6 +52,7 @@ __all__ = [
     "locate",
     "memory_table",
     "need",
+    "outline",
     "place",
     "settings_fingerprint",
     "weights_fingerprint",

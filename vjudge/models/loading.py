@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import pickle
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import transformers
 
+import vjudge
 from vjudge import checkpoints
 from vjudge.models.adapted import attach, base_of
 from vjudge.models.architectures import SUPPORTED
 from vjudge.models.finding import check_layout, locate
-from vjudge.models.fingerprints import code_fingerprint, weight_files
+from vjudge.models.fingerprints import code_fingerprint, settings_fingerprint, weight_files, weights_fingerprint
 from vjudge.models.fitting import check
 from vjudge.models.model import VisionLanguageModel
 from vjudge.models.placement import Placement, input_device, place
@@ -113,6 +117,65 @@ def load(
         model.generation_config = transformers.GenerationConfig(**ids)
         guard(tokenizer, getattr(processor, "chat_template", None) or tokenizer.chat_template, loaded.wordless)
     return loaded
+
+
+def outline(judge: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
+    """A judge without its weights, for an engine that runs the model by itself: its `model` has settings alone.
+
+    An original LLaVA checkpoint is written in the transformers layout to vjudge's folder in the user's cache, once.
+
+    Args:
+        judge, revision: as for `load`; adapters are not read.
+
+    Raises:
+        ValueError: unknown name, unsupported or incomplete checkpoint.
+    """
+    name = str(judge)
+    path = folder = locate(judge, revision=revision)
+    kind: str = check_layout(folder, name).kind
+    others: tuple[Path, ...] = ()
+    if kind == "original":
+        others = (checkpoints.Original(folder, name=name).tower_folder,)
+        kind, folder = "llava", _converted(path, *others)
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    processor = load_processor(folder, config) if kind == "chat" else None
+    tokenizer = (
+        processor.tokenizer
+        if processor is not None
+        else transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    )
+    generation = transformers.GenerationConfig()
+    if (folder / "generation_config.json").is_file():
+        generation = transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
+    shape = VisionLanguageModel(
+        name=name,
+        path=path,
+        model=SimpleNamespace(config=config, generation_config=generation),
+        tokenizer=tokenizer,
+        image_processor=None if kind == "text" else processor or config.vision_config,
+        device=torch.device("meta"),
+        dtype=torch.float32,
+        others=others,
+        processor=processor,
+        folder=folder,
+    )
+    if kind != "llava":
+        guard(tokenizer, getattr(processor, "chat_template", None) or tokenizer.chat_template, shape.wordless)
+    return shape
+
+
+def _converted(*origins: Path) -> Path:
+    """The folder of an original checkpoint in the transformers layout, written if it is not there."""
+    parts = [weights_fingerprint(*origins), settings_fingerprint(*origins), vjudge.__version__]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vjudge" / "converted"
+    target = home / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    if not (target / "config.json").is_file():
+        try:
+            checkpoints.convert(origins[0], target)
+        except OSError:
+            if not (target / "config.json").is_file():  # otherwise another process was quicker
+                raise
+    return target
 
 
 def _load_original(folder: Path, name: str, placed: Placement) -> VisionLanguageModel:

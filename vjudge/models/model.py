@@ -46,6 +46,7 @@ class VisionLanguageModel:
     others: tuple[Path, ...] = ()
     processor: Any = None
     code: str | None = None
+    folder: Path | None = None  # in the transformers layout, where that is another than `path`
 
     @property
     def sees_images(self) -> bool:
