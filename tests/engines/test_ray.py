@@ -23,6 +23,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+import vjudge
 from vjudge.engines import ray as engine_module
 from vjudge.engines.engine import Ask
 from vjudge.engines.ray import RayEngine
@@ -202,6 +203,16 @@ def test_identity_is_the_workers(judges: tuple[Judge, Judge]) -> None:
     assert spread.template == alone.template and spread.family is alone.family
     with pytest.raises(ValueError, match="runs elsewhere"):
         spread.forward("What?", [])
+
+
+def test_a_plan_is_counted_by_the_workers(judges: tuple[Judge, Judge], scenes: Any) -> None:
+    few = scenes.select(range(23))
+    spread, alone = (vjudge.plan(judge, few, seconds=0) for judge in judges)
+    assert list(spread.index) == list(alone.index)
+    same = ["verdicts", "unanswerable", "prompt tokens", "images shown"]
+    assert list(spread["planned"][same]) == list(alone["planned"][same])
+    assert 0 < spread["planned"]["computed"] < spread["planned"]["prompt tokens"]
+    assert spread["note"][spread["planned"].isna()].ne("").all()
 
 
 def test_a_cluster_without_room(cluster: None) -> None:

@@ -153,16 +153,18 @@ class RayEngine(Engine):
         for _, _, result in self._results("plan", prompts, images, ask, None):
             for line in self.ray.get(result):
                 lines.setdefault(line.name, []).append(line)
-        plan = []
-        for name, (first, *rest) in lines.items():
-            if first.unit == "seconds":
-                first = replace(first, value=math.nan, note="not measured: time a part of the items")
-            elif first.unit in ("", "tokens") and name != "answers at once":
-                first = replace(first, value=sum(line.value for line in (first, *rest)))
-            elif not math.isnan(first.value):
-                first = replace(first, note="of a worker")
-            plan.append(first)
-        return plan
+        plan = {name: first for name, (first, *_) in lines.items()}
+        for name, line in plan.items():
+            if line.unit in ("", "tokens") and name != "answers at once":
+                plan[name] = replace(line, value=sum(each.value for each in lines[name]))
+            elif line.unit == "seconds":
+                plan[name] = replace(line, value=math.nan, note="not measured: time a part of the items")
+            elif not math.isnan(line.value):
+                plan[name] = replace(line, value=max(each.value for each in lines[name]), note="the most of a worker")
+        if "saved" in plan:
+            saved = 1 - plan["computed"].value / max(1, plan["prompt tokens"].value)
+            plan["saved"] = replace(plan["saved"], value=saved, note="")
+        return list(plan.values())
 
     def identity(self) -> dict[str, Any]:
         """The workers' own, which all of them share; how many they are decides nothing."""
