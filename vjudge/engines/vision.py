@@ -429,7 +429,7 @@ class ProcessedImages:
             made = self._process(shown, padding=True)
             inputs |= {name: tensor for name, tensor in made.items() if name not in TEXT_INPUTS}
             kind = next((name for name in KINDS_OF_TOKEN if name in made), None)
-            if kind is not None and getattr(self.model.processor, "return_mm_token_type_ids", False):
+            if kind is not None and hasattr(self.model.processor, "create_mm_token_type_ids"):
                 kinds = torch.tensor(self.model.processor.create_mm_token_type_ids(padded.tolist()))
                 inputs[kind] = kinds.to(mask) * mask
             self.encoded += sum(map(len, shown))
