@@ -1,0 +1,101 @@
+"""The picture always arrives beyond grading: probes, policies, pairs and training see it under any of its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import make_rows
+from PIL import Image
+
+from vjudge import load_judge, preference, probes, widgets
+from vjudge.data import CollectionError, image_sizes, validate
+from vjudge.judge import Judge
+from vjudge.preference.policy import Policy
+from vjudge.training import fine_tune, prompt_and_target
+
+QUIET: dict[str, Any] = {"mode": "score", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def judge(random_judge: Path) -> Judge:
+    return load_judge(random_judge, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    for number in range(6):
+        Image.effect_noise((40 + number, 40), 90).convert("RGB").save(folder / f"{number}.png")
+    return folder
+
+
+def items_of(files: Path, column: str) -> list[dict[str, Any]]:
+    """Rows whose picture stands in a column as a list under the canonical name, else as a path."""
+    rows = make_rows(6)
+    for number, row in enumerate(rows):
+        path = str(files / f"{number % 6}.png")
+        del row["images"]
+        row |= {column: [path] if column == "images" else path, "group": f"g{number % 6}"}
+        row |= {"feedback": "It is so.", "gold": float(number % 5 + 1)}
+    return rows
+
+
+def probe(judge: Judge, rows: Any) -> Any:
+    frames = [probes.perturb(rows, name, seed=1) for name in ("image_swapped", "image_reencoded")]
+    return [judge.grade(frame, **QUIET)["expected_score"].tolist() for frame in frames]
+
+
+def answer(judge: Judge, rows: Any) -> Any:
+    policy = Policy("p", engine=judge.engine, conversation=judge.template.conversation)
+    run = policy.respond(rows, max_new_tokens=3, progress=False)
+    return run["response"].tolist(), run["n_prompt_tokens"].tolist(), policy.render(dict(rows.iloc[0]))
+
+
+def write(judge: Judge, rows: Any) -> Any:
+    return [len(row["images"]) for row in preference.to_trl(rows.assign(chosen="it is red", rejected="it is dark"))]
+
+
+def show(judge: Judge, rows: Any) -> Any:
+    row = dict(rows.iloc[0])
+    return judge.render(row), widgets.show(row)._repr_html_(), prompt_and_target(row, judge.template)
+
+
+def summarise(judge: Judge, rows: Any) -> Any:
+    return image_sizes(rows)[["width", "height"]].to_numpy().tolist()
+
+
+@pytest.mark.parametrize("column", ["image", "image_path", "img"])
+@pytest.mark.parametrize("use", [probe, answer, write, show, summarise])
+def test_a_picture_under_another_name_gives_what_images_gives(
+    use: Callable[..., Any], column: str, judge: Judge, files: Path
+) -> None:
+    found, expected = (use(judge, pd.DataFrame(items_of(files, name))) for name in (column, "images"))
+    assert found == expected
+
+
+def test_training_sees_a_picture_under_another_name(files: Path, random_judge: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"device": "cpu", "allow": ["length", "scores"], "progress": False, "keep": "last"}
+    made = []
+    for column in ("images", "image"):
+        rows = items_of(files, column)
+        folder = fine_tune(random_judge, rows, out=tmp_path / column, recipe="scenes", steps=1, **options)
+        made.append((folder / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_rows_without_any_picture_column_are_refused(
+    judge: Judge, files: Path, tmp_path: Path, random_judge: Path
+) -> None:
+    rows = [{name: cell for name, cell in row.items() if name != "photo"} for row in items_of(files, "photo")]
+    policy = Policy("p", engine=judge.engine, conversation=judge.template.conversation)
+    for call in (
+        lambda: policy.respond(rows, progress=False),
+        lambda: validate(rows, sees_images=True),
+        lambda: fine_tune(random_judge, rows, out=tmp_path / "t", device="cpu"),
+    ):
+        with pytest.raises(CollectionError, match=r"no column names one .the columns are "):
+            call()
