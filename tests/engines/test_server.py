@@ -33,7 +33,7 @@ from vjudge.engines.server import ServerEngine
 from vjudge.engines.transport import ServerError
 from vjudge.images import data_uri, open_image
 from vjudge.judge import Judge, load_judge
-from vjudge.prompts import TEMPLATES, VICUNA_V1
+from vjudge.prompts import IMAGE, TEMPLATES, VICUNA_V1, Prompt
 from vjudge.records import Item
 from vjudge.runs import Run, RunError
 
@@ -260,8 +260,20 @@ def chatml(messages: Any, *, open: bool = False) -> str:
     return text.removesuffix("</s>") if open else f"{text}<assistant>\n"
 
 
+def default(messages: Any, *, open: bool = False) -> str:
+    """Prometheus-Vision's conversation, whatever system message is sent, which joins the user's turn."""
+    system = [text for role, text in messages if role == "system"]
+    turns = [(role, text) for role, text in messages if role != "system"]
+    return vicuna([(turns[0][0], "\n\n".join([*system, turns[0][1]])), *turns[1:]], open=open)
+
+
+def tidying(messages: Any, *, open: bool = False) -> str:
+    """Prometheus-Vision's conversation, but for blanks that stand twice."""
+    return vicuna([(role, text.replace("  ", " ")) for role, text in messages], open=open)
+
+
 def trimming(messages: Any, *, open: bool = False) -> str:
-    """Prometheus-Vision's conversation but for blanks at a text's end, as many templates have it."""
+    """The same for blanks at a text's end, as many templates have it: no matter where the judge's texts have none."""
     return vicuna([(role, text.strip()) for role, text in messages], open=open)
 
 
@@ -273,7 +285,9 @@ def trimming(messages: Any, *, open: bool = False) -> str:
         (Tokenizer(starting), set()),
         (Tokenizer(vicuna, start=""), set()),  # a vocabulary without one
         (Tokenizer(foreign, trusts=True), {"add_special_tokens", "chat_template"}),
-        (Tokenizer(trimming, trusts=True), {"add_special_tokens", "chat_template"}),
+        (Tokenizer(trimming), {"add_special_tokens"}),
+        (Tokenizer(tidying, trusts=True), {"add_special_tokens", "chat_template"}),
+        (Tokenizer(default, trusts=True), {"add_special_tokens", "chat_template"}),
         (Tokenizer(None, trusts=True), {"add_special_tokens", "chat_template"}),
     ],
 )
@@ -296,7 +310,7 @@ def test_the_prompt_is_the_judges_own_token_for_token(
 
 
 @pytest.mark.parametrize("mode", ["feedback", "score"])
-@pytest.mark.parametrize("tokenizer", [Tokenizer(foreign), Tokenizer(trimming)])
+@pytest.mark.parametrize("tokenizer", [Tokenizer(foreign), Tokenizer(tidying), Tokenizer(default)])
 def test_another_prompt_than_the_judges_own_is_refused(rows: Any, mode: str, tokenizer: Tokenizer) -> None:
     with showing(tokenizer) as server:
         with pytest.raises(ServerError, match=r"it writes '.*' where the judge's has '.*conversation=None"):
@@ -305,6 +319,18 @@ def test_another_prompt_than_the_judges_own_is_refused(rows: Any, mode: str, tok
         if mode == "feedback":
             frame = ask(server, template="prometheus-vision", conversation=None).grade(rows[:3], progress=False)
             assert frame["score"].eq(4).all()
+
+
+def test_blanks_at_a_texts_end_count(rows: Any) -> None:
+    """Prometheus' own wording ends in a blank, which a template that trims would take away."""
+    prompts, _ = prompts_of(rows[:1], "prometheus")
+    assert prompts[0].text.endswith("###Feedback: ")
+    picture = [[rows[0]["images"][0]]]
+    seen = [Prompt((IMAGE, prompts[0].text))]
+    with showing(Tokenizer(trimming)) as server:
+        engine = ServerEngine("judge-1", base_url=server.url, conversation=VICUNA_V1)
+        with pytest.raises(ServerError, match="it writes ' ASSISTANT:' where the judge's has '[ ]{2}ASSISTANT:'"):
+            list(engine.answer(seen, picture, Ask()))
 
 
 @pytest.mark.parametrize("mode", ["feedback", "score"])
@@ -317,6 +343,20 @@ def test_text_alone_goes_as_the_judges_whole_wording(rows: Any, mode: str) -> No
     end = " [RESULT]" if mode == "score" else ""
     own = {TEMPLATES["prometheus"].render(Item.from_row(row)).text + end for row in rows[:2]}
     assert {request.body["prompt"] for request in server.asked} == own
+
+
+def test_prompts_of_several_shapes(rows: Any) -> None:
+    """Without, with one and with two pictures: each is checked, and put as the server takes it."""
+    tokenizer = Tokenizer(vicuna)
+    some = [{**rows[n], "images": rows[n]["images"] * n} for n in range(3)]
+    for mode in ("feedback", "score"):
+        with showing(tokenizer) as server:
+            frame = ask(server, template="prometheus-vision").grade(some, mode=mode, progress=False)
+        assert frame["failure"].isna().all()
+        end = " [RESULT]" if mode == "score" else ""
+        own = {"<s>" + TEMPLATES["prometheus-vision"].render(Item.from_row(row)).text + end for row in some}
+        assert {tokenizer.text(request.body) for request in server.asked} == own
+        assert sorted(request.path for request in server.asked).count("/v1/completions") == 1
 
 
 def test_a_conversation_that_a_server_does_not_show(rows: Any, capsys: Any) -> None:

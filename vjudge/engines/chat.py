@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from vjudge.engines.engine import Answer, Ask
 from vjudge.engines.tokens import Scale
@@ -19,6 +19,9 @@ from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 
 CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}
 VERBATIM = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+PROBE = (
+    "Answer with the word yes.\n\n###Ünit:  1 + 1\n\n###Feedback:"  # line feeds and blanks: what templates change shows
+)
 MOST_TOKENS = 2**31 - 1  # a larger count is no count
 
 
@@ -292,6 +295,30 @@ def clash(texts: Mapping[int, str]) -> str:
 # --- one call ---------------------------------------------------------------------------------------------------------
 
 
+class Shape(NamedTuple):
+    """What of a prompt a chat template may write differently: images, the system message, blanks at the text's ends."""
+
+    n_images: int
+    system: str
+    start: str
+    end: str
+
+    @classmethod
+    def of(cls, prompt: Prompt, marker: str) -> Shape:
+        """The shape of a prompt, without the marker that it may end in.
+
+        >>> Shape.of(Prompt((IMAGE, "Look: [RESULT]")), "[RESULT]")
+        Shape(n_images=1, system='', start='', end=' ')
+        """
+        text = "".join(part for part in prompt.parts if isinstance(part, str)).removesuffix(marker)
+        start, end = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+        return cls(prompt.n_images, prompt.system, start, end if text.strip() else "")
+
+    def probe(self) -> Prompt:
+        """A short prompt of this shape."""
+        return Prompt((*[IMAGE] * self.n_images, f"{self.start}{PROBE}{self.end}"), self.system)
+
+
 @dataclass(frozen=True)
 class ScoreTexts:
     """How the verdicts on one scale are read.
@@ -299,13 +326,13 @@ class ScoreTexts:
     Args:
         texts: score -> what the judge writes after the marker.
         scale: the same as tokens of the server; None where it does not show them.
-        stems: in a score pass, what to read a distribution after -> the text that the answer is begun with for it,
-            after the marker.
+        stems: in a score pass, a prompt's shape -> what to read a distribution after -> the text that the answer is
+            begun with for it, after the marker.
     """
 
     texts: Mapping[int, str]
     scale: Scale | None = None
-    stems: Mapping[tuple[int, ...], str] = field(default_factory=lambda: {(): ""})
+    stems: Mapping[Shape, Mapping[tuple[int, ...], str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -317,7 +344,7 @@ class Call:
         sent: fields of each request.
         fields: those that a user adds to, or takes out of, each of them.
         top_logprobs: how many tokens to list at each place.
-        ways: number of images -> how such a prompt is put.
+        ways: a prompt's shape -> how such a prompt is put.
         verdicts: scale -> how its verdicts are read; without those of which nothing is read.
     """
 
@@ -325,18 +352,23 @@ class Call:
     sent: Mapping[str, Any]
     fields: Mapping[str, Any] = field(default_factory=dict)
     top_logprobs: int = 20
-    ways: Mapping[int, Way] = field(default_factory=dict)
+    ways: Mapping[Shape, Way] = field(default_factory=dict)
     verdicts: Mapping[tuple[Any, ...], ScoreTexts] = field(default_factory=dict)
 
     def on(self, row: int) -> ScoreTexts | None:
         """How a row's verdict is read; None where no distribution is wanted, or none can be had."""
         return self.verdicts.get(scale_key(self.ask.scale(row)))
 
+    def shape(self, prompt: Prompt) -> Shape:
+        """A prompt's shape."""
+        return Shape.of(prompt, self.ask.marker if self.ask.scores else "")
+
     def requests(
         self, prompt: Prompt, pictures: Sequence[Any], verdicts: ScoreTexts | None, seed: int
     ) -> list[dict[str, Any]]:
         """A prompt's requests: one, or in a score pass one for each beginning of the scores' texts."""
-        way, marker = self.ways[prompt.n_images], self.ask.marker
+        shape, marker = self.shape(prompt), self.ask.marker
+        way = self.ways[shape]
         drawn = {"seed": seed % 2**31} if self.ask.temperature > 0 else {}
         if not self.ask.scores or verdicts is None:
             put: dict[tuple[int, ...], dict[str, Any]] = {(): way.request(prompt, pictures)}
@@ -345,7 +377,8 @@ class Call:
             if not isinstance(end, str) or not end.endswith(marker):
                 raise ValueError(f"the prompt does not end in {marker!r}, after which a score pass reads")
             cut = replace(prompt, parts=(*prompt.parts[:-1], end.removesuffix(marker)))
-            put = {stem: way.request(cut, pictures, marker + text) for stem, text in verdicts.stems.items()}
+            stems = verdicts.stems.get(shape, {(): ""})
+            put = {stem: way.request(cut, pictures, marker + text) for stem, text in stems.items()}
         bodies = []
         for stem, body in put.items():
             body |= {**self.sent, **drawn}
@@ -390,7 +423,7 @@ class Call:
             scores = bare(verdicts.texts)
             return at_verdict(text, tokens[0], marker=self.ask.marker, scores=scores, begun=self.ask.scores)
         after = {}
-        for stem, places in zip(verdicts.stems, tokens, strict=True):
+        for stem, places in zip(verdicts.scale.stems, tokens, strict=True):
             listed = by_id(places[0])
             after[stem] = {id: listed.get(id, -math.inf) for id in verdicts.scale.reads(stem)}
         logprobs = verdicts.scale.logprobs(after)

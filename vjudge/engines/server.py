@@ -25,13 +25,13 @@ import warnings
 from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from PIL import Image
 
 from vjudge.engines import chat
-from vjudge.engines.chat import Call, ScoreTexts, Way, scale_key
+from vjudge.engines.chat import PROBE, Call, ScoreTexts, Shape, Way, scale_key
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, say, whole
 from vjudge.engines.tokens import Scale
 from vjudge.engines.transport import (
@@ -55,12 +55,8 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 BEGUN_TOKENS = 8  # of an answer in a score pass whose tokens are not shown: room for a repeated marker
 GIVE_UP = 8  # prompts in a row without an answer
 KEPT_PICTURES = 16  # encoded, of the latest prompts: neighbours share them
-# Two blanks, a line feed and a blank at the end: what chat templates change shows.
-PROBE = "Answer with the word yes.\n\n###Ünit:  1 + 1\n\n###Feedback: "
 UNCHECKED = "whether its prompt is the judge's own wording, token for token, is not checked"
 CHARACTERS = 4  # a token, about, in English
-
-Result = TypeVar("Result")
 
 
 class ServerEngine(Engine):
@@ -206,11 +202,11 @@ class ServerEngine(Engine):
             raise ValueError("; ".join(faults))
         if not rows:
             return iter(())
-        counts = tuple(sorted({prompts[row].n_images for row in rows}))
+        shapes = tuple(sorted({Shape.of(prompts[row], ask.marker if ask.scores else "") for row in rows}))
         scales = {scale_key(ask.scale(row)): ask.scale(row) for row in rows if ask.scale(row)}
         options = replace(ask, scales=(), seeds=(), batch_size="auto")
-        if (key := (options, counts, *scales)) not in self._calls:
-            self._calls[key] = run(_Server(self, self._client(1)).call(ask, counts, scales))
+        if (key := (options, shapes, *scales)) not in self._calls:
+            self._calls[key] = run(_Server(self, self._client(1)).call(ask, shapes, scales))
         return self._answers(rows, prompts, images, replace(self._calls[key], ask=ask))
 
     def plan(
@@ -282,7 +278,7 @@ class ServerEngine(Engine):
                 if client.stopped is not None:
                     unasked += 1
                     return Answer(row, failure=f"not asked: {client.stopped}", transient=True)
-                started, path = time.perf_counter(), call.ways[prompts[row].n_images].endpoint
+                started, path = time.perf_counter(), call.ways[call.shape(prompts[row])].endpoint
                 replies = [chat.read_reply(await client.post(path, body), self.usage, client.key) for body in contents]
                 answer = replace(call.answer(row, replies, self.usage), seconds=time.perf_counter() - started)
             except Unanswered as error:
@@ -358,7 +354,7 @@ class _Server:
         self.context = 0  # the server's, in tokens; 0 where it does not show its tokens
         self._cache: dict[str, list[int]] = {}
 
-    async def call(self, ask: Ask, counts: Sequence[int], scales: Mapping[Any, Mapping[int, str]]) -> Call:
+    async def call(self, ask: Ask, shapes: Sequence[Shape], scales: Mapping[Any, Mapping[int, str]]) -> Call:
         """The call as the server can serve it; errors as in `ServerEngine.answer`."""
         engine = self.engine
         sent: dict[str, Any] = {"temperature": ask.temperature}
@@ -379,9 +375,9 @@ class _Server:
             call = Call(ask, sent, engine.fields, engine.top_logprobs)
             verdicts = {name: await self.verdicts(ask, texts) for name, texts in scales.items()}
             call = replace(call, verdicts={name: each for name, each in verdicts.items() if each})
-            for count in counts:
-                call = await self.way(call, count)
-            return await self.tried(call, counts[-1])
+            for shape in shapes:
+                call = await self.way(call, shape)
+            return await self.tried(call, shapes[-1])
 
     async def verdicts(self, ask: Ask, texts: Mapping[int, str]) -> ScoreTexts | None:
         """How the verdicts on a scale are read; None where no distribution can be, and none has to be."""
@@ -398,11 +394,11 @@ class _Server:
             raise ValueError(unclear)
         return None if unclear else ScoreTexts(texts, scale)
 
-    async def way(self, call: Call, count: int) -> Call:
-        """The call with a way for prompts of so many images, and what their answers are begun with."""
+    async def way(self, call: Call, shape: Shape) -> Call:
+        """The call with a way for prompts of a shape, and what their answers are begun with."""
         fields, conversation = self.engine.continue_fields, self.engine.conversation
         own = Way(continues=chat.CONTINUE if fields is None else fields)
-        unchecked = replace(call, ways={**call.ways, count: own})
+        unchecked = replace(call, ways={**call.ways, shape: own})
         if call.ask.scores and not self.context and fields is None:
             raise ServerError(
                 f"{self.name} does not show whether it continues an answer that is begun (/tokenize, which vLLM has),"
@@ -416,8 +412,8 @@ class _Server:
             sent = Way(fields={"chat_template": chat.VERBATIM}, conversation=conversation)
             ways += [replace(own, fields={"add_special_tokens": True}), sent]
             ways += [replace(sent, fields={**sent.fields, "add_special_tokens": True})]
-            ways[:0] = [] if count else [Way("completions", conversation=conversation)]
-        prompt, parts = _probe(count)
+            ways[:0] = [] if shape.n_images else [Way("completions", conversation=conversation)]
+        prompt, parts = _probe(shape)
         faults: list[Rejected | _Different] = []
         for way in ways:
             try:
@@ -426,8 +422,9 @@ class _Server:
                     await self.compare(way.request(prompt, parts), whole_ids)
                 verdicts = dict(call.verdicts)
                 for name, each in verdicts.items() if call.ask.scores else ():
-                    verdicts[name] = replace(each, stems=await self.stems(way, prompt, parts, each, call.ask))
-                return replace(call, ways={**call.ways, count: way}, verdicts=verdicts)
+                    stems = await self.stems(way, prompt, parts, each, call.ask)
+                    verdicts[name] = replace(each, stems={**each.stems, shape: stems})
+                return replace(call, ways={**call.ways, shape: way}, verdicts=verdicts)
             except (Rejected, _Different) as error:
                 faults.append(error)
         reasons = "; ".join(dict.fromkeys(map(str, faults)))
@@ -469,17 +466,17 @@ class _Server:
                 raise _Different(f"an answer that is begun is not continued ({faults[0]})")
         return stems
 
-    async def tried(self, call: Call, count: int) -> Call:
+    async def tried(self, call: Call, shape: Shape) -> Call:
         """Try a call's options on one short request; the call without log-probabilities where none come."""
         silent = replace(call, verdicts={})
         if self.engine.logprobs is False or not call.verdicts:
-            await self.test(silent, count, needed=True)
+            await self.test(silent, shape, needed=True)
             return silent
         needed = call.ask.scores or self.engine.logprobs is True
-        comes = await self.test(call, count, needed=needed)
+        comes = await self.test(call, shape, needed=needed)
         if comes is None:
             # Some models turn down a request for log-probabilities; anything else amiss shows again without them.
-            await self.test(silent, count, needed=True)
+            await self.test(silent, shape, needed=True)
         if not comes and needed:
             raise ServerError(
                 f"{self.name} gives no log-probabilities (a short test request brought none), which"
@@ -490,17 +487,17 @@ class _Server:
             say(f"{self.name} gives no log-probabilities: expected_score stays missing")
         return call if comes else silent
 
-    async def test(self, call: Call, count: int, *, needed: bool) -> bool | None:
+    async def test(self, call: Call, shape: Shape, *, needed: bool) -> bool | None:
         """Send the short request; whether log-probabilities came, None where it was turned down and may be.
 
         Raises:
             ServerError: it got no answer, or was turned down where it is needed.
         """
-        prompt, parts = _probe(count)
+        prompt, parts = _probe(shape)
         prompt = prompt.append(call.ask.marker) if call.ask.scores else prompt
         body = call.requests(prompt, parts, next(iter(call.verdicts.values()), None), 0)[0]
         try:
-            reply = await self.client.post(call.ways[count].endpoint, body)
+            reply = await self.client.post(call.ways[shape].endpoint, body)
             return chat.read_tokens(chat.read_reply(reply, self.client.usage, self.client.key).choice) is not None
         except (Rejected, Unanswered) as error:
             if not needed and (isinstance(error, Rejected) or str(error).startswith("HTTP 403")):
@@ -572,7 +569,8 @@ class _Server:
         """Tokens for a reader."""
         try:
             body = {"model": self.engine.model, "tokens": list(ids)}
-            return self.client.shown((await self.client.post("/detokenize", body, answers=False))["prompt"])
+            text: str = (await self.client.post("/detokenize", body, answers=False))["prompt"]
+            return self.client.key.cut(text[:100])  # its blanks as they are
         except (Rejected, Unanswered, KeyError, TypeError, AttributeError):
             return f"tokens {list(ids)}"
 
@@ -592,7 +590,7 @@ def _ids(reply: Mapping[str, Any], *, least: int = 1) -> list[int]:
     return ids
 
 
-def _probe(count: int) -> tuple[Prompt, list[dict[str, Any]]]:
-    """A short prompt with so many small blank pictures."""
+def _probe(shape: Shape) -> tuple[Prompt, list[dict[str, Any]]]:
+    """A short prompt of a shape, with small blank pictures."""
     blank = chat.picture_part(data_uri(Image.new("RGB", (64, 64), "white")))
-    return Prompt((*[IMAGE] * count, PROBE)), [blank] * count
+    return shape.probe(), [blank] * shape.n_images
