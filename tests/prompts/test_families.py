@@ -13,7 +13,7 @@ import pytest
 from vjudge import load_judge, prompts
 from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
-from vjudge.prompts.families import FAMILIES, find, register
+from vjudge.prompts.families import FAMILIES, find, recorded, register
 
 
 @pytest.fixture(autouse=True)
@@ -193,3 +193,16 @@ def test_a_wording_and_a_format_that_do_not_go_together() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             Judge("mine", template=template, pairs=pairs, engine=engine)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("record", ["{", "[]", "[" * 100_000, '{"template": "nope"}', '{"template": [1]}', "\udcff"])
+def test_a_record_that_can_not_be_read_is_named(tmp_path: Path, record: str) -> None:
+    (tmp_path / "judge.json").write_bytes(record.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=r"judge.json .*give load_judge a template="):
+        recorded(tmp_path)
+
+
+def test_a_record_names_the_wording(tmp_path: Path) -> None:
+    assert recorded(tmp_path) is None
+    (tmp_path / "judge.json").write_text('{"template": "prometheus-2"}')
+    assert recorded(tmp_path) is TEMPLATES["prometheus-2"]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vjudge.prompts import TEMPLATES, target
-from vjudge.prompts.parse import FORMATS, parse, vote
+from vjudge.prompts.parse import FORMATS, parse, suggest_format, vote
 from vjudge.records import CHOICES, Verdict
 
 SCALE = (1, 2, 3, 4, 5)
@@ -171,6 +171,7 @@ EXPECTED = {  # what the table's own examples say
     "arena": "a",
     "two-scores": "a",
     "final-score": 4,
+    "score": 2,
     "unified-reward": "a",
     "vl-rewardbench": "b",
     "think-answer": "b",
@@ -313,7 +314,7 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("think-answer", "<answer>1</answer> no, <answer><b>2</b></answer>", "'<answer>' has no end"),
         ("think-answer", "<think>x</think> 2", "no <answer>"),
         ("think-answer", "<answer>1|2</answer>", "more than one choice after the <answer>"),
-        ("think-answer", "<answer>1 and some prose</answer>", "'1 and some prose' in <answer> is more than a verdict"),
+        ("think-answer", "<answer>1 and some prose</answer>", "'1 and some pr' after the <answer> is not a plain choice"),
         ("think-answer", "<answer>1</answer><answer>2</answer>", "two different verdicts: A and B"),
         ("think-answer", "<answer></answer>", "no choice after the <answer>"),
         ("think-answer", "<answer>10</answer>", "no choice after the <answer>"),
@@ -328,7 +329,7 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("boxed-score", "\\boxed{4/5}", 4),
         ("boxed-score", "\\boxed{7}", "score 7 is off the rubric (1-5)"),
         ("mt-bench", "[[C]]", "tie"),
-        ("mt-bench", "[[A]] is my verdict, not [[B]]", "two different verdicts: A and B"),
+        ("mt-bench", "[[A]] is my verdict, not [[B]]", "'[[B]]' is denied"),
         ("mt-bench", "[[A|B]]", "'[[A|B]]' is no [[A]], [[B]] or [[C]]"),
         ("mt-bench-score", "Rating: [[11]]", "score 11 is off the scale (1-10)"),
         ("mt-bench-score", "Rating: [[rating]]", "'[[rating]]' is no [[number]]"),
@@ -340,6 +341,25 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("flow-judge", "<feedback>It says </feedback><score>5</score>.</feedback><score>2</score>", 2),
         ("flow-judge", "<feedback>It says <score>5</score>.</feedback>", "no <score>"),
         ("flow-judge", "<score>four</score>", "no number after the <score>"),
+        ("score", "**Rating**: 4/5\nShort.", 4),
+        ("score", "Accuracy score: 3\nClarity score: 4", "two different verdicts: 3 and 4"),
+        ("score", "4\nThe sign is right.", 4),
+        ("score", "The sign is right.\n**4**", 4),
+        ("score", "4 signs are right.", 'no "Score:"'),
+        ("score", "3/4", "a score out of 4 on a scale up to 5"),
+        ("score", "\u8bc4\u5206\uff1a4", 4),
+        ("score", "\u8bc4\u5206\uff1a\uff14", 'no number after the "Score:"'),
+        ("prometheus", "[RESULT] [3]/10", "a score out of 10 on a rubric up to 5"),
+        ("prometheus", "[RESULT] 3 or maybe 4", "more than one number after the last verdict marker"),
+        ("prometheus", "[RESULT] 3 (1-10)", "a score on another scale (1-10) than 1-5"),
+        ("prometheus", "[RESULT] 3 %", "'3 %' after the last verdict marker is not a plain number"),
+        ("prometheus", "[RESULT] 3\u00a0\uff05", "'3 %' after the last verdict marker is not a plain number"),
+        ("prometheus", "[RESULT] 3 (of 7) [RESULT] 4", 4),  # what is no verdict of the scale is prose before the last
+        ("prometheus", "[RESULT] 3, or so [RESULT] 4", "two different verdicts: 3 and 4"),
+        ("llava-critic", "Final Score (1-5): 4", "a score on another scale (1-5) than 0-100"),
+        ("prometheus-relative", "[RESULT] A is outperformed by B", "'A is outperfo' after the last verdict marker is not a plain choice"),
+        ("prometheus-relative", "[RESULT] A (or B)", "more than one choice after the last verdict marker"),
+        ("mt-bench", "It is not [[A]]", "'[[A]]' is denied"),
     ],
 )  # fmt: skip
 def test_real_looking_and_hostile_answers(format: str, text: str, expected: float | str) -> None:
@@ -389,7 +409,8 @@ def test_k_answers_vote() -> None:
 
 FLOODS = ["9", "*", "(", " ", "\n", "[RESULT] A ", "The better response: [", "[[A", "[[", "<score>", "<answer>", "<feedback>",
           "\\boxed{", "Final Score: ", "Score: 4 ", "4/100 ", "<think>", "</think>", "Answer 1 is better\n", "\n*",
-          "Overall Judgment: ", "Two responses are equally good\n", "score (", "9 "]  # fmt: skip
+          "Overall Judgment: ", "Two responses are equally good\n", "score (", "9 ", "(1-5) ", "score (1-5): ", "4 (out of ",
+          "Score: 4 or maybe ", "[RESULT] 4. ", "A (or ", "Overall Judgment: A is not ", "\u00a0", "\u2014", "not [[A]] "]  # fmt: skip
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -440,3 +461,32 @@ def test_prose_alone_is_never_a_number(format: str, text: str) -> None:
 def test_two_choices_count_only_when_they_agree(feedback: str, first: str, second: str) -> None:
     verdict = parse(f"{feedback} [RESULT] {first}\n{feedback} [RESULT] {second}", format="prometheus-relative")
     assert (verdict.failure is None) == (first == second)
+
+
+@pytest.mark.parametrize(
+    ("texts", "format", "expected"),
+    [
+        (["**Score:** 3", "**Score:** 4"], "prometheus", "score"),
+        (["3/5"], "prometheus", "score"),
+        (["3/4"], "prometheus", None),  # a score of another scale is no better for another format
+        (["\u5206\u6570\uff1a3"], "prometheus", "score"),
+        (["It is fine.\nFinal Score: 3"], "prometheus", "final-score"),
+        (["<score>3</score>", "<score>4</score>", "no"], "prometheus", "flow-judge"),
+        (["Score: 85"], "prometheus", None),
+        (["[RESULT] 3"], "final-score", "prometheus"),
+        (["[[A]]"], "prometheus-relative", "mt-bench"),
+        (["Answer 1 is better"], "prometheus-relative", "unified-reward"),
+        (["N/A"], "prometheus", None),
+        (["Good.", "[RESULT] high", "Score: 3"], "prometheus", None),
+        ([], "prometheus", None),
+        (["", " "], "prometheus", None),
+    ],
+)
+def test_the_format_that_would_read_the_failures_is_named(texts: list[str], format: str, expected: str | None) -> None:
+    assert suggest_format(texts, scores=SCALE, format=format) == expected
+
+
+def test_a_suggestion_keeps_to_the_scale() -> None:
+    assert suggest_format(["Rating: [[7]]"], scores=tuple(range(1, 11)), format="prometheus") == "mt-bench-score"
+    assert suggest_format(["\\boxed{85}"], format="llava-critic") == "boxed-score"
+    assert suggest_format(["Score: 85"] * 10**6, scores=SCALE, format="prometheus") is None  # a sample will do

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from test_wordings import ITEM, PAIR, PROMETHEUS_2, SYSTEM, UNSEEN, VISION, spel
 
 from vjudge import prompts
 from vjudge.prompts import IMAGE, TEMPLATES, Control, Prompt, target
+from vjudge.prompts.jinja import fill
 from vjudge.records import Rubric
 
 
@@ -37,12 +39,17 @@ def test_a_free_question_takes_its_image_marks_where_they_stand() -> None:
         ask(prompts.VICUNA_V1, "<image><image>", n_images=1)
 
 
-def test_other_scales_are_consistent_throughout() -> None:
-    item = replace(ITEM, rubric=Rubric("True?", ("No.", "Partly.", "Yes."), lowest=0))
-    text = TEMPLATES["prometheus-vision"].render(item).text
-    assert text.count("between 0 and 2") == 2 and "1 and 5" not in text
-    assert "a reference answer that gets a score of 2," in text and "###Reference Answer (Score 2):" in text
-    assert "True?\nScore 0: No.\nScore 1: Partly.\nScore 2: Yes.\n\n###Feedback:" in text
+@pytest.mark.parametrize(("lowest", "levels"), [(0, 3), (1, 10), (0, 11), (3, 10)])
+def test_other_scales_are_consistent_throughout(lowest: int, levels: int) -> None:
+    rubric = Rubric("True?", tuple(f"Level {n}." for n in range(levels)), lowest=lowest)
+    template, highest = TEMPLATES["prometheus-vision"], rubric.highest
+    text = template.render(replace(ITEM, rubric=rubric)).text
+    assert text.count(f"between {lowest} and {highest}") == 2 and "1 and 5" not in text
+    assert f"a reference answer that gets a score of {highest}," in text
+    assert f"###Reference Answer (Score {highest}):" in text
+    listed = "\n".join(f"Score {lowest + n}: Level {n}." for n in range(levels))
+    assert f"True?\n{listed}\n\n###Feedback:" in text
+    assert template.score_texts(template.scores(rubric)) == {n: f" {n}" for n in range(lowest, highest + 1)}
 
 
 def test_one_image_one_mark_and_a_line_feed_each() -> None:
@@ -176,6 +183,61 @@ def test_a_chat_template_that_does_not_serve_is_refused(jinja: str | None, messa
     tokenizer.chat_template = jinja
     with pytest.raises(ValueError, match=message):
         TEMPLATES["chat"].bind(tokenizer, image_token="<|pad|>").render(ITEM)
+
+
+@pytest.mark.parametrize(
+    ("jinja", "message"),
+    [
+        ("{% for i in range(10**9) %}x{% endfor %}", "OverflowError"),  # the sandbox's own bound, on one loop
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "stopped|does not end"),
+        ("{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", "Memory"),
+        ("{{ 'a' * 10**10 }}", "Memory"),
+        ("{{ 'a' | center(10**10) }}", "Memory"),
+        ("{{ 7 ** (10 ** 9) }}", "stopped|does not end|Memory"),
+        ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "writes more than 1,000,000 characters"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{% for %}", "TemplateSyntaxError"),
+        ("{{ messages[9].content }}", "UndefinedError"),
+        ("{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "SecurityError"),
+    ],
+)
+def test_a_hostile_chat_template_ends_in_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, jinja: str, message: str
+) -> None:
+    monkeypatch.setattr("vjudge.prompts.jinja.CPU_SECONDS", 2)
+    tokenizer = chat_tokenizer()
+    tokenizer.chat_template = jinja
+    with pytest.raises(ValueError, match=f"can't write this prompt: .*({message})"):
+        TEMPLATES["chat"].bind(tokenizer, image_token="<|pad|>").render(ITEM)
+
+
+def test_a_chat_template_is_bound_in_a_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vjudge.prompts.jinja.SECONDS", 1.0)
+    loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="does not end within 1 s"):
+        pool.submit(fill, loop, {}).result()
+
+
+def test_chat_templates_are_filled_as_transformers_fills_them() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    messages = [
+        {"role": "system", "content": [{"type": "text", "text": "S\u00e9 <b>\u2603"}]},
+        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "x"}]},
+    ]
+    sources = [
+        CHAT_JINJA,
+        "  {% for m in messages %}\n    {%- if loop.first %}{% continue %}{% endif %}\n{{ m | tojson }}\n{% endfor %}\n",
+        "{% generation %}a{{ messages[0].content[0].text }}\n{% endgeneration %} {{ {'b': '<'} | tojson(indent=1) }}",
+        "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}\n",
+        "{{ dict(a=1) }}{{ strftime_now('%Y') }}{% if tools %}t{% endif %}{{ eos }}{% if documents is none %}d{% endif %}",
+        "{%- for m in messages -%} {{ m.role | upper }}{% break %}{%- endfor -%}",
+    ]
+    for source in sources:
+        options = {"chat_template": source, "add_generation_prompt": True, "bos_token": "<s>", "eos": "</s>"}
+        ((expected,), _) = render_jinja_template([messages], **options)
+        variables = {"tools": None, "documents": None, "messages": messages, **options}
+        assert fill(source, {**variables}) == expected
 
 
 def test_messages_for_an_engine_that_writes_the_conversation() -> None:

@@ -1,13 +1,6 @@
 """The judges that are known by name: how each is asked, how its answers are read, and how it was decoded in print.
 
-A family of one's own takes five lines, before `load_judge`:
-
-    from vjudge.prompts import VICUNA_V1, Template, families
-
-    body = "Q: {instruction}\\nA: {response}\\n{criteria}\\n{levels}\\nGive feedback, then [RESULT] and a score."
-    mine = Template("mine", "my paper", VICUNA_V1, body)
-    families.register("mine", ids=["me/my-judge-7b"], template=mine)
-    judge = vjudge.load_judge("me/my-judge-7b")     # or a folder of that name
+A family of one's own takes one call, `register`, before `load_judge`.
 
 This file knows no torch. Which architectures load is `vjudge.models`' matter; a server runs any of them.
 """
@@ -86,7 +79,15 @@ def register(
     note: str = "",
     replace: bool = False,
 ) -> Family:
-    """Make a family known to `load_judge`.
+    """Make a family known to `load_judge`, here one that is asked in Vicuna's conversation.
+
+    >>> from vjudge.prompts import VICUNA_V1, Template, families
+    >>> body = "Q: {instruction}\\nA: {response}\\n{criteria}\\n{levels}\\nGive feedback, then [RESULT] and a score."
+    >>> mine = Template("mine", "my paper", VICUNA_V1, body)
+    >>> families.register("mine", ids=["me/my-judge-7b"], template=mine).template.format
+    'prometheus'
+    >>> families.find("checkpoints/my-judge-7b").name
+    'mine'
 
     Args:
         template, pairs: a `Template`, or the name of one in `vjudge.prompts.TEMPLATES`.
@@ -98,21 +99,22 @@ def register(
             template or answer format.
     """
     single, double = _template(template), _template(pairs) if pairs is not None else None
-    taken = {id.lower(): family.name for family in FAMILIES.values() for id in family.ids if family.name != name}
+    owners = {id.lower(): family.name for family in FAMILIES.values() for id in family.ids if family.name != name}
     faults = []
     if name in FAMILIES and not replace:
         faults.append(f"family {name!r} exists: choose another name, or pass replace=True")
-    faults += [f"id {id!r} belongs to family {taken[id.lower()]!r}" for id in ids if id.lower() in taken]
+    faults += [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in ids if id.lower() in owners]
     if single.compares:
         faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
     if double is not None and not double.compares:
         faults.append(f"pairs={double.name!r} judges one response: give it as template=")
-    for known in filter(None, (single, double)):
-        if known.format not in FORMATS:
-            faults.append(f"template {known.name!r} has the unknown format {known.format!r}; one of {sorted(FORMATS)}")
+    for wording in filter(None, (single, double)):
+        if wording.format not in FORMATS:
+            formats = sorted(FORMATS)
+            faults.append(f"template {wording.name!r} has the unknown format {wording.format!r}; one of {formats}")
     if faults:
         raise ValueError("; ".join(faults))
-    made = Family(
+    FAMILIES[name] = Family(
         name=name,
         ids=tuple(ids),
         template=single,
@@ -123,12 +125,18 @@ def register(
         stems=tuple(stems),
         note=note,
     )
-    FAMILIES[name] = made
-    return made
+    return FAMILIES[name]
 
 
 def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -> Family | None:
     """Find the family of a judge: by hub id, else by the name of its folder, else by its config.json.
+
+    >>> find("lmms-lab/llava-critic-7b").name
+    'llava-critic'
+    >>> find("runs/judge", config={"model_type": "llava_onevision"}).name
+    'llava-critic'
+    >>> find("openai:gpt-4o") is None
+    True
 
     Args:
         name_or_path: as for `load_judge`; "openai:" before a model's name is passed over.
@@ -143,17 +151,17 @@ def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -
     config = config or {}
     for id in (name, str(config.get("_name_or_path", ""))):
         for family in FAMILIES.values():
-            if id.lower() in (known.lower() for known in family.ids):
+            if id.lower() in (own.lower() for own in family.ids):
                 return family
     # A folder as the hub's cache names it: models--kaist-ai--prometheus-vision-7b-v1.0/snapshots/...
     cached = [part for part in Path(name).parts if part.startswith("models--")]
     for part in (base, *(part.rpartition("--")[2] for part in cached)):
-        lasts = {known.rpartition("/")[2].lower(): family for family in FAMILIES.values() for known in family.ids}
+        lasts = {id.rpartition("/")[2].lower(): family for family in FAMILIES.values() for id in family.ids}
         if part.lower() in lasts:
             return lasts[part.lower()]
         stems = [(stem, family) for family in FAMILIES.values() for stem in family.stems if stem in part.lower()]
         if stems:
-            return max(stems, key=lambda found: len(found[0]))[1]  # "prometheus-vision" before "prometheus"
+            return max(stems, key=lambda pair: len(pair[0]))[1]  # "prometheus-vision" before "prometheus"
     build = " ".join([str(config.get("model_type", "")), *(config.get("architectures") or ())]).lower()
     if "llava_onevision" in build or "llavaqwen" in build or "llava_qwen" in build:
         return FAMILIES["llava-critic"]
@@ -234,13 +242,18 @@ def recorded(folder: Path) -> Template | None:
     """The wording that a checkpoint was fine-tuned on, as `vjudge.training` wrote it down; None where nothing is said.
 
     Raises:
-        ValueError: it names a wording that is unknown here.
+        ValueError: it can't be read, or names a wording that is unknown here.
     """
-    if not (folder / RECORD).is_file():
+    path = folder / RECORD
+    if not path.is_file():
         return None
-    name = json.loads((folder / RECORD).read_text(encoding="utf-8")).get("template")
-    if name is not None and name not in TEMPLATES:
-        raise ValueError(
-            f"{folder / RECORD} names template {name!r}, which is unknown here: give load_judge a template="
-        )
-    return TEMPLATES[name] if name else None
+    try:
+        record = json.loads(path.read_bytes())
+        name = record.get("template")
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise ValueError(f"{path} can't be read ({type(error).__name__}): give load_judge a template=") from error
+    if name is None or name == "":
+        return None
+    if name not in list(TEMPLATES):
+        raise ValueError(f"{path} names template {name!r}, which is unknown here: give load_judge a template=")
+    return TEMPLATES[name]

@@ -16,13 +16,36 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from vjudge.prompts.reading import (
+    ABSTAINED,
+    DENIED,
+    NEGATED,
+    NUMBER,
+    PLAIN,
+    SPELLED,
+    Readout,
+    Scale,
+    Statement,
+    choice_at,
+    first_line,
+    number_at,
+    read_choices,
+    read_numbers,
+    strip_prefix,
+    why_no_score,
+)
 from vjudge.records import NAN, Verdict
-
-Scale = tuple[float, float]
 
 
 def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") -> Verdict:
     """Read the verdict out of a judge's answer.
+
+    >>> parse("The sign is misread. So the overall score is 2.\\n[RESULT] 2", scores=(1, 2, 3, 4, 5)).score
+    2.0
+    >>> parse("The sign is misread. [RESULT] 2 (out of 10)", scores=(1, 2, 3, 4, 5)).failure
+    'a score out of 10 on a rubric up to 5'
+    >>> parse("Both name it, B the colour too. [RESULT] B", format="prometheus-relative").choice
+    'b'
 
     Args:
         text: the answer, without the prompt.
@@ -37,27 +60,31 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
         ValueError: an unknown format, or an empty scale where the rubric's is needed.
 
     The rules, on "prometheus" as an example: the verdict is the number after the last `[RESULT]`; the feedback is the
-    text before that marker, without a leading "Feedback:".
+    text before that marker, without a leading "Feedback:". What follows the number in its clause decides whether it is
+    the score: strictly, so that a number among the reasons is a failure too, unless a new sentence gives them.
 
-        answer                                      verdict (rubric 1-5)
-        ... [RESULT] 4                              4
-        Feedback: ... **[RESULT]** (4).             4: emphasis, brackets, quotes, ":" and "=" are passed over
-        [RESULT] 4/5, [RESULT] 4 out of 5           4: the rubric's own maximum
-        [RESULT] 4/10                               failure: another scale
-        [RESULT] 4.0                                4: the same number
-        [RESULT] 4.5, 7, 0, -4                      failure: off the rubric
-        [RESULT] 4-5, 4 or 5, 4 5                   failure: more than one number
-        [RESULT] four, IV, full-width or other      failure: no number after the marker (only plain digits are read)
+        answer                                       verdict (rubric 1-5)
+        ... [RESULT] 4                               4
+        Feedback: ... **[RESULT]** (4).              4: emphasis, brackets, quotes, ":" and "=" are passed over
+        [RESULT] 4/5, [4]/5, 4 (out of five)         4: the rubric's own maximum
+        [RESULT] 4/10, [4]/10, 4 (1-10)              failure: another scale
+        [RESULT] 4.0                                 4: the same number
+        [RESULT] 4.5, 7, 0, -4                       failure: off the rubric
+        [RESULT] 4-5, 4 or five, (4) (5), 4->5, 4:5  failure: more than one number; spaces and dashes of any kind
+        [RESULT] 4 because 3 of the 5 claims hold    failure: more than one number
+        [RESULT] 4. It names 3 things.               4: the sentence is over; "4. No, 3." is a failure
+        [RESULT] 4, then more prose                  4: the prose stays in `raw`
+        [RESULT] 4 %, 4 of the claims, 4 is too high failure: a unit, a count, a denial
+        [RESULT] four, IV, full-width or other       failure: no number after the marker (only plain digits are read)
           digits, 4th, 80%, nothing at all
-        [RESULT] N/A                                abstention
-        (an integer ... between 1 and 5) [RESULT] 3 3: numbers before the marker are prose
-        the prompt's format line, then [RESULT] 3   3: the line's marker has no number and is no verdict
-        [RESULT] 4 ... [RESULT]                     failure: the last marker binds and has no number
-        [RESULT] 4 ... [RESULT] 4                   4: the same verdict twice
-        [RESULT] 4 ... [RESULT] 2                   failure: two different verdicts
-        So the overall score is 4. [RESULT] 2       failure: two different verdicts
-        So the overall score is 4.                  failure: no verdict marker
-        [RESULT] 4, then more prose                 4: the prose stays in `raw`
+        [RESULT] N/A                                 abstention
+        (an integer ... between 1 and 5) [RESULT] 3  3: numbers before the marker are prose
+        the prompt's format line, then [RESULT] 3    3: the line's marker has no number and is no verdict
+        [RESULT] 4 ... [RESULT]                      failure: the last marker binds and has no number
+        [RESULT] 4 ... [RESULT] 4                    4: the same verdict twice
+        [RESULT] 4 ... [RESULT] 2                    failure: two different verdicts
+        So the overall score is 4. [RESULT] 2        failure: two different verdicts
+        So the overall score is 4.                   failure: no verdict marker
 
     Source: the output format of prometheus-eval/prometheus-vision README.md; the rules for hostile answers are ours.
     """
@@ -67,29 +94,65 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
     if rule.gives == "score" and rule.scale is None and not len(scores):
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
     low, high = rule.scale or ((scores[0], scores[-1]) if len(scores) else (NAN, NAN))
-    found = rule.read(text, (low, high))
-    if found.start is None:
-        return Verdict(NAN, _strip_prefix(text), text, found.failure if text.strip() else "empty answer")
-    feedback = found.feedback
+    readout = rule.read(text.translate(PLAIN), (low, high))
+    if readout.start is None:
+        return Verdict(NAN, strip_prefix(text), text, readout.failure if text.strip() else "empty answer")
+    feedback = readout.feedback
     if feedback is None:
-        before = _strip_prefix(text[: found.start].rstrip("*_`"))  # "**[RESULT] 4**": emphasis around the verdict
-        feedback = before or (text[found.end :].lstrip(" \t\n.*_`)]}\"'").rstrip() if found.claims else "")
-    failed = Verdict(NAN, feedback, text, found.failure or "unread")
-    if found.failure:
+        before = strip_prefix(text[: readout.start].rstrip("*_`"))  # "**[RESULT] 4**": emphasis around the verdict
+        after = text[readout.end :].lstrip(" \t\n.*_`)]}\"'").rstrip()
+        feedback = before or (after if readout.statements else "")
+    failed = Verdict(NAN, feedback, text, readout.failure or "unread")
+    if readout.failure:
         return failed
-    claims = list(dict.fromkeys(found.claims))
-    if len(claims) > 1:
-        count = "two" if len(claims) == 2 else str(len(claims))
-        listed = f"{', '.join(map(str, claims[:-1]))} and {claims[-1]}"
+    statements = list(dict.fromkeys(readout.statements))
+    if len(statements) > 1:
+        count = "two" if len(statements) == 2 else str(len(statements))
+        listed = f"{', '.join(map(str, statements[:-1]))} and {statements[-1]}"
         return replace(failed, failure=f"{count} different verdicts: {listed}")
-    claim = claims[0]
-    for value in claim.scores or ((claim.score,) if claim.choice is None else ()):
+    stated = statements[0]
+    for value in stated.scores or ((stated.score,) if stated.choice is None else ()):
         off = not low <= value <= high if rule.scale else value not in scores
         if off:
             on = "scale" if rule.scale else "rubric"
             return replace(failed, failure=f"score {value:g} is off the {on} ({low:g}-{high:g})")
-    scale = (float(low), float(high)) if claim.scores or claim.choice is None else None
-    return Verdict(claim.score, feedback, text, None, claim.choice, scale, claim.scores, claim.strong)
+    scale = (float(low), float(high)) if stated.scores or stated.choice is None else None
+    return Verdict(stated.score, feedback, text, None, stated.choice, scale, stated.scores, stated.strong)
+
+
+def suggest_format(texts: Sequence[str], *, scores: Sequence[int] = (), format: str) -> str | None:
+    """Name the format that reads most of the answers that a judge's own format can't.
+
+    Nothing is read anew by it: it is said beside the failures, so that a person can choose the format.
+
+    >>> suggest_format(["**Score:** 3", "**Score:** 4", "It depends."], scores=(1, 2, 3, 4, 5), format="prometheus")
+    'score'
+
+    Args:
+        texts: answers without a verdict in `format`; of many, the first 200 are looked at.
+        scores: the rubric's scale, as in `parse`.
+        format: the judge's own format. Only formats of its kind and scale come into question.
+
+    Returns:
+        The name of a format that reads more than half of them; None where none does.
+    """
+    own = FORMATS[format]
+    scores = range(own.scale[0], own.scale[1] + 1) if own.scale else scores
+    scale = (scores[0], scores[-1]) if scores else None
+    sample = [text for text in texts[:200] if text.strip()]
+    counts = {
+        name: sum(_is_read(text, scores, name) for text in sample)
+        for name, rule in FORMATS.items()
+        if name != format and rule.gives == own.gives and (rule.gives == "choice" or rule.scale in (None, scale))
+    }
+    wide = ("llava-critic-pair", "score")  # of two that read as much, the narrower one is meant
+    best = max(counts, key=lambda name: (counts[name], name not in wide))
+    return best if 2 * counts[best] > len(sample) else None
+
+
+def _is_read(text: str, scores: Sequence[int], format: str) -> bool:
+    verdict = parse(text, scores=scores, format=format)
+    return verdict.failure is None and not verdict.abstained
 
 
 def vote(verdicts: Sequence[Verdict]) -> Verdict:
@@ -109,150 +172,16 @@ def vote(verdicts: Sequence[Verdict]) -> Verdict:
         raise ValueError("no verdicts to vote with")
     votes = Counter(v.choice or v.score for v in verdicts if v.failure is None and not v.abstained)
     silent = len(verdicts) - sum(votes.values())
-    counts = [f"{SAID.get(str(what), what)} {n}" for what, n in votes.most_common()]
+    counts = [f"{SPELLED.get(str(what), what)} {n}" for what, n in votes.most_common()]
     counted = ", ".join([*counts, *([f"no vote {silent}"] if silent else [])])
     best = votes.most_common(2)
     if not best or (len(best) == 2 and best[0][1] == best[1][1]):
         return Verdict(NAN, counted, "", f"no majority: {counted}")
-    (said, _), *_ = best
-    winner = next(v for v in verdicts if v.failure is None and (v.choice or v.score) == said)
+    winner = next(v for v in verdicts if v.failure is None and (v.choice or v.score) == best[0][0])
     return replace(winner, feedback=counted, raw="", scores=(), strong=None)
 
 
-# [0-9] and not \d, which also matches the digits of other scripts; nine at most, so that a flood of them stays finite.
-_NUMBER = r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?"
-# What may stand between the marker and the verdict: space, colon or equals sign, markdown emphasis, quotes, brackets.
-_LEAD = r"[\s:=*_`\"'(\[{]*"
-_SCORE = re.compile(rf"{_LEAD}({_NUMBER})")
-_OUT_OF = re.compile(rf"[ \t*_]*(?:/|out of)[ \t*_]*({_NUMBER})(?![\w%])", re.IGNORECASE)
-# "4th", "80%", "4.5.1": the number is part of something else.
-_GLUED = re.compile(r"[\w%]|\.[0-9]")
-# "4-5", "4 or 5", "4, 5", "4 5": more than one number offered as the score.
-_SECOND = re.compile(r"[ \t*_]*(?:(?:[-\u2010-\u2015~,;&|/]|to\b|or\b|and\b)[ \t*_]*)?[0-9]", re.IGNORECASE)
-_ABSTAIN = r"n/?a|abstain(?:ed|s)?|(?:cannot|can't|unable to) (?:be )?(?:judged?|decided?|determined?|tell|evaluated?)"
-_ABSTAINED = re.compile(rf"{_LEAD}(?:{_ABSTAIN})(?!\w)", re.IGNORECASE)
-_NOUN = r"(?:(?:the|response|answer|assistant|model|option) ){0,2}"
-_CHOICE = re.compile(
-    rf"{_LEAD}{_NOUN}(?:(first|1|a)|(second|2|b)|(tie|tied|draw|c|(?:both (?:(?:answers|responses) )?(?:are )?)?"
-    rf"equal(?:ly good)?)|({_ABSTAIN}))(?![\w%>=<]|\.[0-9])",
-    re.IGNORECASE,
-)
-# "A or B", "1/2", "A, B", "A B", "A < B": more than one choice offered.
-_OTHER = re.compile(
-    rf"[ \t*_`\"')\]}}]{{0,8}}(?:(?:[-\u2010-\u2015~,;&|/]|[<>=]{{1,3}}|(?i:or|and|to)\b)[ \t*_`\"'(\[{{]{{0,8}}"
-    rf"(?i:{_NOUN}(?:first|second|tie|[12]|[ab]))|[AB12])(?!\w)"
-)
-# "A good answer": an article, unless a word follows that a choice can have after it.
-_ARTICLE = re.compile(r"[ \t]{1,4}(?!(?:is|was|because|since|over|than|as|due|wins|and|or|to)\b)[a-z]")
-# "A is not better", "A is worse than B": the choice is named, and not made.
-_DENIED = re.compile(
-    r"[ \t*_`\"')\]}]{0,8}(?:(?:is|was)(?:n't|n\u2019t| not) (?:the |any )?(?:better|best|preferred|superior|winner)\b"
-    r"|(?:is|was) (?:(?:much|slightly|clearly|far|the) )?(?:no better|worse|inferior)\b|loses\b)",
-    re.IGNORECASE,
-)
-SAID = {"a": "A", "b": "B", "tie": "tie", "abstain": "abstention"}
-
-
-_PREFIX = re.compile(r"\s*(?:#+[ \t]*)?(?:\*\*)?feedback(?:\*\*)?:(?:\*\*)?\s*", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One verdict stated somewhere in an answer."""
-
-    score: float = NAN
-    choice: str | None = None
-    scores: tuple[float, ...] = ()
-    strong: bool | None = None
-
-    def __str__(self) -> str:
-        if self.strong:
-            return {"a": "A>>B", "b": "B>>A"}.get(self.choice or "", "tie")
-        return SAID[self.choice] if self.choice else f"{self.score:g}"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What one format finds in an answer.
-
-    Args:
-        claims: the verdicts that could be read, in their order.
-        start, end: where the verdict that binds stands; start None where the format's place for it is not there.
-        failure: why the verdict that binds can't be read.
-        feedback: the feedback, where the format marks it.
-    """
-
-    claims: tuple[Claim, ...] = ()
-    start: int | None = None
-    end: int = 0
-    failure: str | None = None
-    feedback: str | None = None
-
-
-def _number_after(text: str, position: int, highest: float, place: str) -> tuple[Claim | None, int, str | None]:
-    """The number that follows a place ending at `position`: the claim, where it ends, or why there is none."""
-    abstained = _ABSTAINED.match(text, position)
-    if abstained:
-        return Claim(choice="abstain"), abstained.end(), None
-    match = _SCORE.match(text, position)
-    if match is None:
-        return None, position, f"no number after the {place}"
-    end = match.end()
-    if _GLUED.match(text, end):
-        word = text[match.start(1) : end + 8].split()[0]
-        return None, end, f"{word!r} after the {place} is not a plain number"
-    out_of = _OUT_OF.match(text, end)
-    if out_of:
-        if float(out_of[1]) != highest:
-            on = "scale" if place != "last verdict marker" else "rubric"
-            return None, end, f"a score out of {float(out_of[1]):g} on a {on} up to {highest:g}"
-        end = out_of.end()
-    if _SECOND.match(text, end):
-        return None, end, f"more than one number after the {place}"
-    return Claim(score=float(match[1])), end, None
-
-
-def _choice_after(text: str, position: int, allowed: str, place: str) -> tuple[Claim | None, int, str | None]:
-    """The choice that follows a place ending at `position`; `allowed` names the words that may stand for one."""
-    match = _CHOICE.match(text, position)
-    word = match[match.lastindex or 0] if match else ""
-    if match is None or (len(word) == 1 and word.lower() not in allowed):
-        return None, position, f"no choice after the {place}"
-    end = match.end()
-    if _OTHER.match(text, end):
-        return None, end, f"more than one choice after the {place}"
-    if _DENIED.match(text, end) or (word in ("A", "a") and _ARTICLE.match(text, end)):
-        said = text[match.start(match.lastindex or 0) : end + 12].splitlines()[0]
-        return None, end, f"{said!r} after the {place} is not a plain choice"
-    return Claim(choice=("a", "b", "tie", "abstain")[(match.lastindex or 1) - 1]), end, None
-
-
-def _read_all(
-    text: str,
-    places: Sequence[re.Match[str]],
-    after: Callable[[int], tuple[Claim | None, int, str | None]],
-    *,
-    absent: str,
-) -> Reading:
-    """Read after every place; the last one binds, an earlier one without a verdict is prose."""
-    if not places:
-        return Reading(failure=absent)
-    read = [after(place.end()) for place in places]
-    claims = tuple(claim for claim, _, _ in read if claim)
-    return Reading(claims, places[-1].start(), read[-1][1], read[-1][2])
-
-
-def _first_line(text: str) -> tuple[int, str]:
-    """The first line that is not blank, and where it starts."""
-    start = len(text) - len(text.lstrip())
-    return start, text[start:].split("\n", 1)[0].rstrip()
-
-
-def _strip_prefix(text: str) -> str:
-    return _PREFIX.sub("", text, count=1).strip() if _PREFIX.match(text) else text.strip()
-
-
-Reader = Callable[[str, Scale], Reading]
+Reader = Callable[[str, Scale], Readout]
 
 
 @dataclass(frozen=True)
@@ -296,25 +225,30 @@ def _format(
 
 
 _MARKER = re.compile(r"\[RESULT\]", re.IGNORECASE)
-_AS_LABEL = r"(?=[*_]{0,3}[ \t]{0,3}[:=])"
-_REMARK = rf"(?:[ \t]\([^()\n]{{0,30}}\){_AS_LABEL})?"  # "Final Score (1-5): 4"
+_AS_LABEL = r"(?=[*_]{0,3} {0,3}[:=])"
+_REMARK = rf"(?:[*_]{{0,3}} {{0,3}}\((?P<remark>[^()\n]{{0,30}})\){_AS_LABEL})?"  # "Final Score (1-5): 4"
 _FINAL = re.compile(rf"\bfinal score\b{_REMARK}", re.IGNORECASE)
 _TOTAL = re.compile(rf"\b(?:final|overall|total) score\b{_REMARK}", re.IGNORECASE)
 _LABELLED = re.compile(rf"\b(?:score|rating)\b{_REMARK}{_AS_LABEL}", re.IGNORECASE)
-_OF_100 = re.compile(rf"(?<![\w.])({_NUMBER})[ \t*_]{{0,4}}(?:/|out of)[ \t*_]{{0,4}}100(?![\w%])", re.IGNORECASE)
-_BETTER = re.compile(r"\bthe better (?:response|answer)\b(?: is)?", re.IGNORECASE)
+_ANY_LABEL = re.compile(
+    rf"\b(?:score|rating|grade)\b{_REMARK}{_AS_LABEL}|(?:\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206)[*_]{{0,3}}[:\uff1a]",
+    re.IGNORECASE,
+)
+_OF_100 = re.compile(rf"(?<![\w.])({NUMBER})[ *_]{{0,4}}(?:/|out of)[ *_]{{0,4}}100(?![\w%])", re.IGNORECASE)
+_FROM = re.compile(r"[0-9]%? {0,2}(?:[-/~,]|to|or|and)? {0,2}$|\bnot {0,2}$", re.IGNORECASE)  # "80 to 85 out of 100"
+_BETTER = re.compile(r"\bthe better (?:response|answer)\b(?: is)?(?=[*_]{0,3} {0,3}[:\[])", re.IGNORECASE)
 _EQUAL = re.compile(
     r"^\W{0,8}(?:the )?(?:two|both) (?:responses|answers) are equally good\b", re.IGNORECASE | re.MULTILINE
 )
 _ARENA = re.compile(r"\[\[\s{0,3}([^\[\]]{1,20}?)\s{0,3}\]\]")
 _JUDGMENT = re.compile(r"\boverall judge?ment\b", re.IGNORECASE)
-_ANSWER_LINE = re.compile(r"^[ \t*_#>]{0,8}(?=answer [12] is (?:the )?better\b)", re.IGNORECASE | re.MULTILINE)
+_ANSWER_LINE = re.compile(r"^[ *_#>]{0,8}(?=answer [12] is (?:the )?better\b)", re.IGNORECASE | re.MULTILINE)
 _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 # The end is optional: the last place binds, and one that is cut off or holds more than text is no verdict.
 _TAGGED = re.compile(r"<(answer|score)>([^<]{0,400})(?:</\1>)?", re.IGNORECASE)
-_BOXED = re.compile(r"\\boxed[ \t]{0,3}\{(?:\s{0,3}\\(?:boxed|text|textbf|mathbf|mathrm)\{){0,2}([^{}]{0,200})\}?")
-_TWO = re.compile(rf"({_NUMBER})(?:/10)?[ \t]{{0,4}}[ \t,;/|][ \t]{{0,4}}({_NUMBER})(?:/10)?[ \t.]{{0,4}}")
-_OVERALL = re.compile(rf"\bthe overall score is[\s:*_(\[]*({_NUMBER})(?![\w%])(?!\.[0-9])", re.IGNORECASE)
+_BOXED = re.compile(r"\\boxed {0,3}\{(?:\s{0,3}\\(?:boxed|text|textbf|mathbf|mathrm)\{){0,2}([^{}]{0,200})\}?")
+_TWO = re.compile(rf"({NUMBER})(?:/10)? {{0,4}}[ ,;|] {{0,4}}({NUMBER})(?:/10)?[ .]{{0,4}}")
+_OVERALL = re.compile(rf"\bthe overall score is[\s:*_(\[]*({NUMBER})(?![\w%])(?!\.[0-9])", re.IGNORECASE)
 _ARENA_CHOICES = {
     **{"A>>B": ("a", True), "A>B": ("a", False), "B>A": ("b", False), "B>>A": ("b", True), "A=B": ("tie", False)},
     **{"B<<A": ("a", True), "B<A": ("a", False), "A<B": ("b", False), "A<<B": ("b", True), "B=A": ("tie", False)},
@@ -328,19 +262,12 @@ _ARENA_CHOICES = {
     example="The answer is mostly right. So the overall score is 4.\n[RESULT] 4",
     source="prometheus-eval/prometheus-vision README.md; prometheus-eval/prometheus-eval parser.py",
 )
-def _prometheus(text: str, scale: Scale) -> Reading:
-    markers = list(_MARKER.finditer(text))
-    found = _read_all(
-        text,
-        markers,
-        lambda position: _number_after(text, position, scale[1], "last verdict marker"),
-        absent="no verdict marker",
-    )
-    if found.failure or not any(claim.choice is None for claim in found.claims):
-        return found
-    stated = [(m.start(), c) for m in markers if (c := _number_after(text, m.end(), scale[1], "")[0])]
-    stated += [(match.start(), Claim(score=float(match[1]))) for match in _OVERALL.finditer(text)]
-    return replace(found, claims=tuple(claim for _, claim in sorted(stated, key=lambda pair: pair[0])))
+def _prometheus(text: str, scale: Scale) -> Readout:
+    readout = read_numbers([*_MARKER.finditer(text)], scale, "last verdict marker", "no verdict marker")
+    if readout.failure or not any(statement.choice is None for statement in readout.statements):
+        return readout
+    closing = [Statement(score=float(match[1]), start=match.start()) for match in _OVERALL.finditer(text)]
+    return replace(readout, statements=tuple(sorted([*readout.statements, *closing], key=lambda stated: stated.start)))
 
 
 @_format(
@@ -350,14 +277,8 @@ def _prometheus(text: str, scale: Scale) -> Reading:
     example="Response A misses the cat, Response B names it. [RESULT] B",
     source="Prometheus 2: prometheus-eval/prometheus-eval parser.py; ties are ours",
 )
-def _relative(text: str, scale: Scale) -> Reading:
-    markers = list(_MARKER.finditer(text))
-    return _read_all(
-        text,
-        markers,
-        lambda position: _choice_after(text, position, "ab", "last verdict marker"),
-        absent="no verdict marker",
-    )
+def _relative(text: str, scale: Scale) -> Readout:
+    return read_choices([*_MARKER.finditer(text)], "ab", "last verdict marker", "no verdict marker")
 
 
 @_format(
@@ -367,45 +288,81 @@ def _relative(text: str, scale: Scale) -> Reading:
     example="The caption fits the image.\nFinal Score: 4",
     source="UnifiedReward (arXiv 2503.05236), pointwise",
 )
-def _final_score(text: str, scale: Scale) -> Reading:
-    places = list(_FINAL.finditer(text))
-    return _read_all(
-        text,
-        places,
-        lambda position: _number_after(text, position, scale[1], '"Final Score"'),
-        absent='no "Final Score"',
-    )
+def _final_score(text: str, scale: Scale) -> Readout:
+    return read_numbers([*_FINAL.finditer(text)], scale, '"Final Score"', 'no "Final Score"')
+
+
+@_format(
+    "score",
+    "score",
+    'the number after "Score:", "Rating:" or "Grade:", in English or Chinese; else a line that is "4" or "4/5"',
+    example="The sign is misread.\n**Score:** 2",
+    source="ours, for chat models that keep to no other format",
+)
+def _score(text: str, scale: Scale) -> Readout:
+    """Every label must agree; else the first or last line is a number, or one out of the highest."""
+    if places := [*_ANY_LABEL.finditer(text)]:
+        return read_numbers(places, scale, '"Score:"', "")
+    lines = [
+        *re.finditer(rf"^[ *_]{{0,8}}(?={NUMBER}(?: {{0,3}}/ {{0,3}}[0-9]{{1,4}})?[ *_.]{{0,4}}$)", text, re.MULTILINE)
+    ]
+    ends = {len(text) - len(text.lstrip()), text.rstrip().rfind("\n") + 1}
+    return read_numbers([line for line in lines if line.start() in ends], scale, '"Score:"', 'no "Score:"')
 
 
 @_format(
     "llava-critic",
     "score",
-    (
-        'the number after "Final Score" (or Overall, Total); else after "Score:" or before "out of 100"; else a'
-        " first line that is a number"
-    ),
+    'the number after "Final Score" (or Overall, Total); else after "Score:" or before "out of 100"; else a first line'
+    " that is a number",
     scale=(0, 100),
     example="The response is accurate but brief.\nFinal Score: 85",
     source="LLaVA-Critic-113k pointwise rows (LLaVA-VL/LLaVA-NeXT#461)",
 )
-def _critic_score(text: str, scale: Scale) -> Reading:
+def _critic_score(text: str, scale: Scale) -> Readout:
     """A total binds; else every labelled or out-of-100 number must agree; else a first line that is a number."""
-    if places := list(_TOTAL.finditer(text)):
-        return _read_all(text, places, lambda position: _number_after(text, position, scale[1], "score"), absent="")
-    places = list(_LABELLED.finditer(text))
-    found = _read_all(
-        text, places, lambda position: _number_after(text, position, scale[1], "score"), absent="no score"
-    )
-    whole = list(_OF_100.finditer(text))
-    if whole and (found.start is None or not found.failure):
-        claims = (*found.claims, *(Claim(score=float(match[1])) for match in whole))
-        last = max(found.start or 0, whole[-1].start())
-        return Reading(claims, last, max(found.end, whole[-1].end()))
-    if found.start is None:
-        start, line = _first_line(text)
-        if re.fullmatch(rf"{_NUMBER}[ \t.]{{0,4}}", line):
-            return Reading((Claim(score=float(line.rstrip(" \t."))),), start, start + len(line))
-    return found
+    if places := [*_TOTAL.finditer(text)]:
+        return read_numbers(places, scale, "score", "")
+    readout = read_numbers([*_LABELLED.finditer(text)], scale, "score", "no score")
+    whole = [*_OF_100.finditer(text)]
+    if whole and (readout.start is None or not readout.failure):
+        more = any(_FROM.search(text, max(0, match.start() - 12), match.start()) for match in whole)
+        return Readout(
+            (*readout.statements, *(Statement(score=float(match[1])) for match in whole)),
+            max(readout.start or 0, whole[-1].start()),
+            max(readout.end, whole[-1].end()),
+            "more than one number before the 100" if more else None,
+        )
+    if readout.start is None:
+        start, line = first_line(text)
+        if re.fullmatch(rf"{NUMBER}[ .]{{0,4}}", line):
+            return Readout((Statement(score=float(line.rstrip(" ."))),), start, start + len(line))
+    return readout
+
+
+@_format(
+    "llava-critic-pair",
+    "choice",
+    "any of better-response, arena, mt-bench and two-scores; two of them must agree",
+    scale=(1, 10),
+    example="The better response: [second].\nReason: it names the number.",
+    source="LLaVA-Critic-113k pairwise rows",
+)
+def _critic_pair(text: str, scale: Scale) -> Readout:
+    """LLaVA-Critic's answers to a pair have several forms; where an answer has two of them, they must agree."""
+    readers = (_better_response, _arena, _mt_bench, _two_scores)
+    readouts = [readout for read in readers if (readout := read(text, scale)).start is not None]
+    # [[A>B]] is no [[A]] and the reverse: a bracket that one of the two can read is no failure of the other.
+    if any(not readout.failure for readout in readouts):
+        readouts = [readout for readout in readouts if not (readout.failure or "").startswith("'[[")]
+    if not readouts:
+        return Readout(failure="no verdict in any of LLaVA-Critic's forms")
+    statements = tuple(statement for readout in readouts for statement in readout.statements)
+    if len({statement.choice for statement in statements}) == 1:
+        statements = statements[:1]  # the same choice, in one form with a degree and in another without
+    failure = next((readout.failure for readout in readouts if readout.failure), None)
+    last = max(readouts, key=lambda readout: readout.start or 0)
+    return replace(last, statements=statements, failure=failure)
 
 
 @_format(
@@ -415,33 +372,34 @@ def _critic_score(text: str, scale: Scale) -> Reading:
     example="The better response: [1].",
     source="LLaVA-Critic-113k",
 )
-def _better(text: str, scale: Scale) -> Reading:
-    places = [*_BETTER.finditer(text)]
+def _better_response(text: str, scale: Scale) -> Readout:
     # "Which is the better response?" and other prose has no colon or bracket; the format has.
-    places = [place for place in places if re.match(r"[*_]{0,3}[ \t]{0,3}[:\[]", text[place.end() : place.end() + 8])]
-    found = _read_all(
-        text,
-        places,
-        lambda position: _choice_after(text, position, "ab12", '"The better response"'),
-        absent='no "The better response"',
+    what = '"The better response"'
+    readout = read_choices([*_BETTER.finditer(text)], "ab12", what, f"no {what}")
+    equal = [*_EQUAL.finditer(text)]
+    if not equal:
+        return readout
+    return Readout(
+        (*readout.statements, *[Statement(choice="tie")] * len(equal)),
+        max(readout.start or 0, equal[-1].start()),
+        max(readout.end, equal[-1].end()),
+        readout.failure if readout.start is not None else None,
     )
-    if equal := list(_EQUAL.finditer(text)):
-        claims = (*found.claims, *[Claim(choice="tie")] * len(equal))
-        start = max(found.start or 0, equal[-1].start())
-        return Reading(
-            claims, start, max(found.end, equal[-1].end()), found.failure if found.start is not None else None
-        )
-    return found
 
 
-def _brackets(text: str, read: Callable[[str], Claim | None], what: str) -> Reading:
+def _brackets(text: str, read: Callable[[str], Statement | None], what: str, scale: Scale | None = None) -> Readout:
     """Verdicts in double brackets; the last pair binds."""
-    places = list(_ARENA.finditer(text))
+    places = [*_ARENA.finditer(text)]
     if not places:
-        return Reading(failure=f"no {what}")
-    claims = [read(place[1]) for place in places]
-    failure = None if claims[-1] else f"{places[-1][0]!r} is no {what}"
-    return Reading(tuple(claim for claim in claims if claim), places[-1].start(), places[-1].end(), failure)
+        return Readout(failure=f"no {what}")
+    statements = [Statement(choice="abstain") if ABSTAINED.fullmatch(place[1]) else read(place[1]) for place in places]
+    last = places[-1]
+    failure = None if statements[-1] else f"{last[0]!r} is no {what}"
+    if scale and not failure:
+        failure = why_no_score(text, last.end(), scale)
+    elif NEGATED.search(text, max(0, last.start() - 24), last.start()) or DENIED.match(text, last.end()):
+        failure = failure or f"{last[0]!r} is denied"
+    return Readout(tuple(statement for statement in statements if statement), last.start(), last.end(), failure)
 
 
 @_format(
@@ -451,12 +409,10 @@ def _brackets(text: str, read: Callable[[str], Claim | None], what: str) -> Read
     example="My final verdict is: [[A>>B]]",
     source="LLaVA-Critic-113k; WildVision; lmarena/arena-hard-auto",
 )
-def _arena(text: str, scale: Scale) -> Reading:
-    def read(said: str) -> Claim | None:
-        choice = _ARENA_CHOICES.get(re.sub(r"\s", "", said.upper()))
-        if choice:
-            return Claim(choice=choice[0], strong=choice[1])
-        return Claim(choice="abstain") if _ABSTAINED.fullmatch(said) else None
+def _arena(text: str, scale: Scale) -> Readout:
+    def read(inner: str) -> Statement | None:
+        choice = _ARENA_CHOICES.get(re.sub(r"\s", "", inner.upper()))
+        return Statement(choice=choice[0], strong=choice[1]) if choice else None
 
     return _brackets(text, read, "[[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]")
 
@@ -468,10 +424,10 @@ def _arena(text: str, scale: Scale) -> Reading:
     example="Assistant A reads the sign right. [[A]]",
     source="MT-Bench (arXiv 2306.05685); Multimodal RewardBench",
 )
-def _mt_bench(text: str, scale: Scale) -> Reading:
-    def read(said: str) -> Claim | None:
-        choice = {"a": "a", "b": "b", "c": "tie", "tie": "tie"}.get(said.lower())
-        return Claim(choice=choice) if choice else Claim(choice="abstain") if _ABSTAINED.fullmatch(said) else None
+def _mt_bench(text: str, scale: Scale) -> Readout:
+    def read(inner: str) -> Statement | None:
+        choice = {"a": "a", "b": "b", "c": "tie", "tie": "tie"}.get(inner.lower())
+        return Statement(choice=choice) if choice else None
 
     return _brackets(text, read, "[[A]], [[B]] or [[C]]")
 
@@ -484,13 +440,11 @@ def _mt_bench(text: str, scale: Scale) -> Reading:
     example="It misreads the sign. Rating: [[5]]",
     source="MT-Bench (arXiv 2306.05685), single-answer grading",
 )
-def _mt_bench_score(text: str, scale: Scale) -> Reading:
-    def read(said: str) -> Claim | None:
-        if re.fullmatch(_NUMBER, said):
-            return Claim(score=float(said))
-        return Claim(choice="abstain") if _ABSTAINED.fullmatch(said) else None
+def _mt_bench_score(text: str, scale: Scale) -> Readout:
+    def read(inner: str) -> Statement | None:
+        return Statement(score=float(inner)) if re.fullmatch(NUMBER, inner) else None
 
-    return _brackets(text, read, "[[number]]")
+    return _brackets(text, read, "[[number]]", scale)
 
 
 @_format(
@@ -501,58 +455,14 @@ def _mt_bench_score(text: str, scale: Scale) -> Reading:
     example="8 6\nAssistant 1 describes the scene in more detail.",
     source="LLaVA-Critic-113k; haotian-liu/LLaVA llava/eval (LLaVA-Bench)",
 )
-def _two_scores(text: str, scale: Scale) -> Reading:
-    start, line = _first_line(text)
+def _two_scores(text: str, scale: Scale) -> Readout:
+    start, line = first_line(text)
     match = _TWO.fullmatch(line)
     if match is None:
-        return Reading(failure="no first line of two scores")
+        return Readout(failure="no first line of two scores")
     first, second = float(match[1]), float(match[2])
     choice = "tie" if first == second else "a" if first > second else "b"
-    return Reading((Claim(choice=choice, scores=(first, second)),), start, start + len(line))
-
-
-@_format(
-    "llava-critic-pair",
-    "choice",
-    "any of better-response, arena, mt-bench and two-scores; two of them must agree",
-    scale=(1, 10),
-    example="The better response: [second].\nReason: it names the number.",
-    source="LLaVA-Critic-113k pairwise rows",
-)
-def _critic_pair(text: str, scale: Scale) -> Reading:
-    """LLaVA-Critic's answers to a pair have several forms; where an answer has two of them, they must agree."""
-    found = [
-        reading
-        for read in (_better, _arena, _mt_bench, _two_scores)
-        if (reading := read(text, scale)).start is not None
-    ]
-    # [[A>B]] is no [[A]] and the reverse: a bracket that one of the two can read is no failure of the other.
-    if any(not reading.failure for reading in found):
-        found = [reading for reading in found if not (reading.failure or "").startswith("'[[")]
-    if not found:
-        return Reading(failure="no verdict in any of LLaVA-Critic's forms")
-    claims = tuple(claim for reading in found for claim in reading.claims)
-    if len({claim.choice for claim in claims}) == 1:
-        claims = claims[:1]  # the same choice, in one form with a degree and in another without
-    failure = next((reading.failure for reading in found if reading.failure), None)
-    last = max(found, key=lambda reading: reading.start or 0)
-    return replace(last, claims=claims, failure=failure)
-
-
-@_format(
-    "vl-rewardbench",
-    "choice",
-    '"Overall Judgment: Answer 1|2 is better"',
-    example="1. Accuracy: Answer 1 is better.\nOverall Judgment: Answer 2 is better.",
-    source="vl-rewardbench/VL_RewardBench",
-)
-def _vl_rewardbench(text: str, scale: Scale) -> Reading:
-    return _read_all(
-        text,
-        list(_JUDGMENT.finditer(text)),
-        lambda position: _choice_after(text, position, "ab12", '"Overall Judgment"'),
-        absent='no "Overall Judgment"',
-    )
+    return Readout((Statement(choice=choice, scores=(first, second)),), start, start + len(line))
 
 
 @_format(
@@ -562,42 +472,67 @@ def _vl_rewardbench(text: str, scale: Scale) -> Reading:
     example="Both name the dog, one its colour.\nAnswer 1 is better",
     source="UnifiedReward (arXiv 2503.05236), pairwise",
 )
-def _unified_reward(text: str, scale: Scale) -> Reading:
-    """A line that begins "Answer 1 is better"; an "Overall Judgment" binds over such lines."""
+def _unified_reward(text: str, scale: Scale) -> Readout:
     if _JUDGMENT.search(text):
         return _vl_rewardbench(text, scale)
-    return _read_all(
-        text,
-        list(_ANSWER_LINE.finditer(text)),
-        lambda position: _choice_after(text, position, "12", "last line"),
-        absent='no line "Answer 1 is better" or "Answer 2 is better"',
-    )
+    absent = 'no line "Answer 1 is better" or "Answer 2 is better"'
+    return read_choices([*_ANSWER_LINE.finditer(text)], "12", "last line", absent)
 
 
-def _after_thinking(text: str) -> int | None:
-    """Where the answer starts once the judge has thought; None where the thinking never ends."""
-    marks = list(_THINK.finditer(text))
-    if not marks:
-        return 0
-    return marks[-1].end() if marks[-1][1] else None
+@_format(
+    "vl-rewardbench",
+    "choice",
+    '"Overall Judgment: Answer 1|2 is better"',
+    example="1. Accuracy: Answer 1 is better.\nOverall Judgment: Answer 2 is better.",
+    source="vl-rewardbench/VL_RewardBench",
+)
+def _vl_rewardbench(text: str, scale: Scale) -> Readout:
+    return read_choices([*_JUDGMENT.finditer(text)], "ab12", '"Overall Judgment"', 'no "Overall Judgment"')
 
 
-def _inside(text: str, places: Sequence[re.Match[str]], group: int, choice: bool, high: float, what: str) -> Reading:
-    """Read what stands inside tags or braces; it must be the whole of it."""
+def _inside(text: str, places: Sequence[re.Match[str]], group: int, scale: Scale | None, what: str) -> Readout:
+    """Read what stands inside tags or braces, a choice where there is no scale; it must be the whole of it."""
     if not places:
-        return Reading(failure=f"no {what}")
-    read: list[tuple[Claim | None, str | None]] = []
+        return Readout(failure=f"no {what}")
+    results: list[tuple[Statement | None, str | None]] = []
     for place in places:
-        said = place[group].strip()
-        claim, end, failure = _choice_after(said, 0, "ab12", what) if choice else _number_after(said, 0, high, what)
-        rest = said[end:].strip(" \t\n.*_`)]}\"'").lower()
-        if claim and rest and not re.match(r"(?:response|answer|is (?:the )?(?:better|preferred|best))\b", rest):
-            claim, failure = None, f"{said[:40]!r} in {what} is more than a verdict"
+        inner = place[group].strip()
+        if scale is None:
+            statement, end, failure = choice_at(inner, 0, len(inner), "ab12", what)
+        else:
+            statement, end, failure = number_at(inner, 0, len(inner), scale, what)
+        rest = inner[end:].strip(" \n.*_`)]}\"'").lower()
+        if not failure and rest and not re.match(r"(?:response|answer|is (?:the )?(?:better|preferred|best))\b", rest):
+            statement, failure = None, f"{inner[:40]!r} in {what} is more than a verdict"
         if not place[0].endswith(("}", f"</{place[1]}>")):
-            claim, failure = None, f"{place[0][:40]!r} has no end"
-        read.append((claim, failure))
-    claims = tuple(claim for claim, _ in read if claim)
-    return Reading(claims, places[-1].start(), places[-1].end(), read[-1][1])
+            statement, failure = None, f"{place[0][:40]!r} has no end"
+        if not failure and scale and (added := why_no_score(text, place.end(), scale)):
+            statement, failure = None, added
+        results.append((statement, failure))
+    statements = tuple(statement for statement, _ in results if statement)
+    return Readout(statements, places[-1].start(), places[-1].end(), results[-1][1])
+
+
+def _after_thinking(
+    text: str, pattern: re.Pattern[str], group: int, scale: Scale | None, what: str, tag: str = ""
+) -> Readout:
+    """Read inside tags or braces once the judge has thought; the thinking is the feedback where nothing else is."""
+    marks = [*_THINK.finditer(text)]
+    if marks and not marks[-1][1]:
+        return Readout(failure="the thinking never ends")
+    places = [m for m in pattern.finditer(text, marks[-1].end() if marks else 0) if not tag or m[1].lower() == tag]
+    # What VL-RewardBench's judges write inside: "Overall Judgment: Answer 1 is better".
+    if tag and places and _JUDGMENT.match(places[-1][group].strip()):
+        inner = _vl_rewardbench(places[-1][group], (NAN, NAN))
+        return replace(inner, start=places[-1].start(), end=places[-1].end())
+    readout = _inside(text, places, group, scale, what)
+    if readout.start is None:
+        return readout
+    before = text[: readout.start].strip()
+    marks = [*_THINK.finditer(before)]
+    if 1 <= len(marks) <= 2 and marks[-1].end() == len(before) and marks[0].start() * (len(marks) - 1) == 0:
+        before = before[marks[0].end() if len(marks) == 2 else 0 : marks[-1].start()].strip()
+    return replace(readout, feedback=before)
 
 
 @_format(
@@ -607,16 +542,8 @@ def _inside(text: str, places: Sequence[re.Match[str]], group: int, choice: bool
     example="<think>The first invents a dog.</think><answer>2</answer>",
     source="R1-Reward (yfzhang114/r1_reward)",
 )
-def _think_answer(text: str, scale: Scale) -> Reading:
-    start = _after_thinking(text)
-    if start is None:
-        return Reading(failure="the thinking never ends")
-    places = [m for m in _TAGGED.finditer(text, start) if m[1].lower() == "answer"]
-    # What VL-RewardBench's judges write inside: "Overall Judgment: Answer 1 is better".
-    if places and _JUDGMENT.match(places[-1][2].strip()):
-        inner = _vl_rewardbench(places[-1][2], scale)
-        return replace(inner, start=places[-1].start(), end=places[-1].end())
-    return _thought(text, _inside(text, places, 2, True, 0, "<answer>"))
+def _think_answer(text: str, scale: Scale) -> Readout:
+    return _after_thinking(text, _TAGGED, 2, None, "<answer>", tag="answer")
 
 
 @_format(
@@ -626,11 +553,8 @@ def _think_answer(text: str, scale: Scale) -> Reading:
     example="<think>The first invents a dog.</think>\\boxed{2}",
     source="LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475)",
 )
-def _boxed(text: str, scale: Scale) -> Reading:
-    start = _after_thinking(text)
-    if start is None:
-        return Reading(failure="the thinking never ends")
-    return _thought(text, _inside(text, list(_BOXED.finditer(text, start)), 1, True, 0, "\\boxed{}"))
+def _boxed(text: str, scale: Scale) -> Readout:
+    return _after_thinking(text, _BOXED, 1, None, "\\boxed{}")
 
 
 @_format(
@@ -640,22 +564,8 @@ def _boxed(text: str, scale: Scale) -> Reading:
     example="<think>One claim is wrong.</think>\\boxed{4}",
     source="ours, after LLaVA-Critic-R1's form for pairs",
 )
-def _boxed_score(text: str, scale: Scale) -> Reading:
-    start = _after_thinking(text)
-    if start is None:
-        return Reading(failure="the thinking never ends")
-    return _thought(text, _inside(text, list(_BOXED.finditer(text, start)), 1, False, scale[1], "\\boxed{}"))
-
-
-def _thought(text: str, reading: Reading) -> Reading:
-    """Take the thinking as the feedback where nothing else is said before the verdict."""
-    if reading.start is None:
-        return reading
-    said = text[: reading.start].strip()
-    marks = list(_THINK.finditer(said))
-    if 1 <= len(marks) <= 2 and marks[-1].end() == len(said) and marks[0].start() * (len(marks) - 1) == 0:
-        said = said[marks[0].end() if len(marks) == 2 else 0 : marks[-1].start()].strip()
-    return replace(reading, feedback=said)
+def _boxed_score(text: str, scale: Scale) -> Readout:
+    return _after_thinking(text, _BOXED, 1, scale, "\\boxed{}")
 
 
 @_format(
@@ -665,13 +575,13 @@ def _thought(text: str, reading: Reading) -> Reading:
     example="<feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score>",
     source="flowaicom/Flow-Judge-v0.1",
 )
-def _flow(text: str, scale: Scale) -> Reading:
+def _flow_judge(text: str, scale: Scale) -> Readout:
     start, end = text.lower().find("<feedback>"), text.lower().rfind("</feedback>")
     marked = 0 <= start < end
     places = [match for match in _TAGGED.finditer(text) if match[1].lower() == "score"]
     if marked:  # a score inside of the feedback is quoted
         places = [place for place in places if not start < place.start() < end]
-    found = _inside(text, places, 2, False, scale[1], "<score>")
-    if found.start is None or not marked:
-        return found
-    return replace(found, feedback=text[start + len("<feedback>") : end].strip())
+    readout = _inside(text, places, 2, scale, "<score>")
+    if readout.start is None or not marked:
+        return readout
+    return replace(readout, feedback=text[start + len("<feedback>") : end].strip())

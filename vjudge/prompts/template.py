@@ -18,6 +18,7 @@ from functools import lru_cache
 from string import Formatter
 from typing import Any
 
+from vjudge.prompts import jinja
 from vjudge.records import Item, Pair, Rubric
 
 
@@ -187,9 +188,9 @@ class Chat(Conversation):
     text_only: bool = False
 
     def ask(self, parts: Iterable[Any]) -> Prompt:
-        said = join(parts)
-        texts = iter([part for part in said if isinstance(part, str)])
-        written = _conversation(self, tuple(part is IMAGE for part in said))
+        turn = join(parts)
+        texts = iter([part for part in turn if isinstance(part, str)])
+        written = _conversation(self, tuple(part is IMAGE for part in turn))
         return Prompt(join(next(texts) if part is _STAND_IN else part for part in written))
 
     def wrap(self, text: str, n_images: int) -> Prompt:
@@ -202,29 +203,25 @@ _STAND_IN = "vjudge-stands-in-for-text"
 @lru_cache(maxsize=64)
 def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
     """What a chat template writes around a turn of images and texts, with `_STAND_IN` itself for each text."""
-    from transformers.utils.chat_template_utils import render_jinja_template
-
     content: Any = [{"type": "image"} if image else {"type": "text", "text": _STAND_IN} for image in is_image]
     system: Any = [{"type": "text", "text": chat.system}]
     if chat.text_only:
         content, system = _STAND_IN, chat.system
     messages = [{"role": "system", "content": system}] * bool(chat.system) + [{"role": "user", "content": content}]
-    options: dict[str, Any] = {"chat_template": chat.jinja, "add_generation_prompt": True, **dict(chat.variables)}
+    variables = {"tools": None, "documents": None, "add_generation_prompt": True, **dict(chat.variables)}
     try:
-        rendered: Any = render_jinja_template([messages], **options)
-    except Exception as error:  # whatever a checkpoint's template raises
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"the checkpoint's chat template can't write this prompt: {reason}") from error
-    whole = rendered[0][0] if isinstance(rendered, tuple) else rendered[0]
+        whole = jinja.fill(chat.jinja, {**variables, "messages": messages})
+    except ValueError as error:
+        raise ValueError(f"the checkpoint's chat template can't write this prompt: {error}") from error
     pieces = whole.removeprefix(chat.start).split(_STAND_IN)
     texts, images = len(pieces) - 1, sum(is_image)
     written: list[Any] = []
     for number, piece in enumerate(pieces):
         written += [*([_STAND_IN] if number else []), *split(piece, chat.controls, chat.image_token)]
-    found = sum(part is IMAGE for part in written)
-    if (texts, found) != (len(is_image) - images, images):
+    places = sum(part is IMAGE for part in written)
+    if (texts, places) != (len(is_image) - images, images):
         raise ValueError(
-            f"the checkpoint's chat template writes {texts} text(s) and {found} image place(s) for"
+            f"the checkpoint's chat template writes {texts} text(s) and {places} image place(s) for"
             f" {len(is_image) - images} text(s) and {images} image(s)"
         )
     return tuple(written)
@@ -372,8 +369,8 @@ class Template:
     @property
     def needs(self) -> frozenset[str]:
         """What of a rubric an item or a pair must bring for this wording: "criteria", "descriptions", or neither."""
-        shown = {"criteria": "{criteria}", "descriptions": "{levels}"}
-        return frozenset(column for column, field in shown.items() if field in self.body)
+        fields = {"criteria": "{criteria}", "descriptions": "{levels}"}
+        return frozenset(column for column, field in fields.items() if field in self.body)
 
     @property
     def reads_reference(self) -> bool:
@@ -407,6 +404,14 @@ class Template:
     def render(self, item: Item | Pair) -> Prompt:
         """Fill the template for one item or pair; its texts go in as they are, not stripped, escaped or scanned.
 
+        >>> from vjudge.prompts import TEMPLATES
+        >>> from vjudge.records import Item, Rubric
+        >>> rubric = Rubric("Is it true?", ("No.", "Yes."))
+        >>> item = Item(id="a", images=("a.png",), instruction="Describe <image>.", response="A cat.", rubric=rubric)
+        >>> prompt = TEMPLATES["prometheus-vision"].render(item)
+        >>> prompt.n_images, prompt.parts[1], prompt.text[-63:]
+        (1, IMAGE, 'Is it true?\\nScore 1: No.\\nScore 2: Yes.\\n\\n###Feedback: ASSISTANT:')
+
         Without a reference answer its section is left out, and its mention in the first sentence. Prometheus 2's own
         templates without reference do the same; Prometheus-Vision publishes none, so there it is our choice. "Score 5"
         and "between 1 and 5" follow the rubric's scale, also our choice, because the prompt would otherwise contradict
@@ -428,8 +433,8 @@ class Template:
         (ABSOLUTE_PROMPT_WO_REF) for the absent reference.
         """
         if isinstance(item, Pair) != self.compares:
-            wanted, given = ("a pair", "one response") if self.compares else ("one response", "a pair")
-            raise ValueError(f"template {self.name!r} ({self.kind}) judges {wanted}, and {item.id!r} is {given}")
+            needed, present = ("a pair", "one response") if self.compares else ("one response", "a pair")
+            raise ValueError(f"template {self.name!r} ({self.kind}) judges {needed}, and {item.id!r} is {present}")
         n_images = len(item.images) if self.sees_images else 0
         texts = self._texts(item)
         parts = {
@@ -506,6 +511,9 @@ def _unseen(n_images: int) -> str:
 
 def target(feedback: str, score: int) -> str:
     """The answer a judge is trained to give: the feedback, its closing sentence, and the verdict.
+
+    >>> target("The caption names every box.", 5)
+    'The caption names every box. So the overall score is 5.\\n[RESULT] 5'
 
     Args:
         feedback: the feedback; its closing "So the overall score is N." is added unless it already ends so.
