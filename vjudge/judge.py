@@ -28,7 +28,7 @@ from vjudge.engines.engine import Ask, Engine, whole
 from vjudge.images import ImageError, Picture, Pictures
 from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Prompt, Template, families
 from vjudge.prompts.families import Family
-from vjudge.prompts.parse import FORMATS
+from vjudge.prompts.parse import FORMATS, suggest_format
 from vjudge.records import Item, Pair
 from vjudge.runs import Run, RunError
 from vjudge.table import (
@@ -70,6 +70,7 @@ MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (ll
 SERVER = "openai:"  # how the name of a judge behind a server begins
 ENGINES = ("auto", "torch", "server", "vllm", "ray")
 EMBEDDED = ("tiny", "tiny-base")  # made for Scenes alone
+MANY = 0.1  # the share of failures at which another format is looked for
 LOOKED_AT = 100  # rows of a call in which an embedded judge looks for what it was not made for
 UNSET = {"device": "auto", "dtype": "auto", "attention": "auto", "check_memory": True}  # of the others: None
 LEFT_OPEN = {"server": (), "vllm": ("dtype", "quantization", "revision")}  # options for a device that an engine takes
@@ -308,13 +309,15 @@ class Judge:
             - n_prompt_tokens (image tokens included), n_new_tokens, seconds (the row's share of its batch)
             - carried along: gold, human_scores, group, criteria
 
-            `attrs["failures"]` counts failures by reason; `attrs["without_distribution"]` verdicts whose score came
-            without log-probabilities or was written in other tokens than the scale's; `attrs["low_mass"]` verdicts of a
-            score pass with less than `vjudge.table.LOW_MASS` of the probability; `attrs["without_images"]` rows
-            without an image, for a judge that sees images; `attrs["unlike"]` rows, of those looked at, with pictures or
-            texts that an embedded judge was not made for; `attrs["scale"]` is the judge's own scale, such as (0, 100),
-            None where the rubric's holds; `attrs["work"]` is what this call computed on this machine
-            (`vjudge.engines.engine.Work`), None elsewhere.
+            Its `attrs` say what it rests on:
+
+            - failures: by reason; suggested_format: where many failed, the format that would read most of them
+            - without_distribution: scores without log-probabilities, or written in other tokens than the scale's
+            - low_mass: verdicts of a score pass that rest on less than `vjudge.table.LOW_MASS` of the probability
+            - abstained; without_images: rows without an image, for a judge that sees images
+            - unlike: rows, of those looked at, with pictures or texts that an embedded judge was not made for
+            - scale: the judge's own, such as (0, 100); None where the rubric's holds
+            - work: what this call computed on this machine (`vjudge.engines.Work`), None elsewhere
 
         Raises:
             CollectionError: bad rows, all of them, before any work.
@@ -350,8 +353,7 @@ class Judge:
             several=len(call.units) > 1,
             scale=self.template.scale,
             distributed=bool(self.template.marker),
-            without_images=call.without_images,
-            unlike=call.unlike,
+            **call.notes(records),
         )
         frame.attrs["work"] = _work(self.engine)
         return frame
@@ -427,15 +429,8 @@ class Judge:
             max_new_tokens=max_new_tokens,
         )
         records = self._collect(call, out=out, progress=progress)
-        frame = comparisons(
-            records,
-            call.carried,
-            judge=self.name,
-            mode=mode,
-            orders=call.units,
-            without_images=call.without_images,
-            unlike=call.unlike,
-        )
+        notes = call.notes(records)
+        frame = comparisons(records, call.carried, judge=self.name, mode=mode, orders=call.units, **notes)
         frame.attrs["work"] = _work(self.engine)
         return frame
 
@@ -814,6 +809,21 @@ class _Call:
         scores, compares = self.scores[answer.index], self.template.compares
         format = None if self.ask.scores else self.template.format
         return {"id": id, unit: number} | record_of(answer, scores=scores, format=format, compares=compares)
+
+    def notes(self, records: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
+        """What a table is told besides its records."""
+        suggested = self._suggested(records)
+        return {"without_images": self.without_images, "unlike": self.unlike, "suggested": suggested}
+
+    def _suggested(self, records: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> str | None:
+        """The format that reads most of the answers that the judge's own can't, where they are many."""
+        failed = [key for key in self.keys if records[key]["failure"] is not None and records[key]["raw"].strip()]
+        if self.ask.scores or len(failed) < max(2, MANY * len(self.keys)):
+            return None
+        scales = dict(zip(self.keys, self.scores, strict=True))
+        scale = scales[failed[0]]
+        texts = [records[key]["raw"] for key in failed if scales[key] == scale]
+        return suggest_format(texts, scores=() if self.template.compares else scale, format=self.template.format)
 
 
 class Images(Sequence[Sequence[Any]]):

@@ -135,6 +135,7 @@ def grades(
     distributed: bool = True,
     without_images: int = 0,
     unlike: Mapping[str, int] | None = None,
+    suggested: str | None = None,
 ) -> pd.DataFrame:
     """The table of `Judge.grade`, and one line on standard error about what is missing from it.
 
@@ -148,6 +149,7 @@ def grades(
         without_images: rows without an image for a judge that sees images.
         unlike: for an embedded judge, how many `rows` were looked at, and how many have `pictures` or `texts` that it
             was not made for.
+        suggested: the format that would read most of the answers that failed; None for none.
     """
     columns: dict[str, Any] = {"id": _objects(record["id"] for record in records), "judge": judge}
     if several:
@@ -179,9 +181,11 @@ def grades(
     frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "without_distribution": blind}
     frame.attrs |= {"abstained": abstained, "scale": scale, "low_mass": low, "without_images": without_images}
     frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
+    frame.attrs |= {} if suggested is None else {"suggested_format": suggested}
     total = len(records)
     _report(
         _failures(reasons, total, "verdicts"),
+        _format_line(suggested),
         f"{abstained} of {total} verdicts are abstentions" if abstained else "",
         f"{blind} of {total} have a score and no distribution: no log-probabilities came with it, or it was written in"
         " other tokens than the scale's"
@@ -203,13 +207,14 @@ def comparisons(
     orders: Sequence[str],
     without_images: int = 0,
     unlike: Mapping[str, int] | None = None,
+    suggested: str | None = None,
 ) -> pd.DataFrame:
     """The table of `Judge.compare`, and one line on standard error about what is missing or depends on the order.
 
     Args:
         records: (id, order) -> what the run keeps.
         carried: for each pair its `id` and the columns that come along, in the collection's order.
-        judge, mode, without_images, unlike: as in `grades`.
+        judge, mode, without_images, unlike, suggested: as in `grades`.
         orders: one or both of `ORDERS`.
     """
     columns: dict[str, list[Any]] = {}
@@ -247,9 +252,11 @@ def comparisons(
     frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "position": dict(counts)}
     frame.attrs |= {"low_mass": low, "without_images": without_images}
     frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
+    frame.attrs |= {} if suggested is None else {"suggested_format": suggested}
     changed = counts["pairs"] - counts["consistent"]
     _report(
         _failures(reasons, total, "comparisons"),
+        _format_line(suggested),
         f"{changed} of {counts['pairs']} verdicts changed with the order;"
         f" the first response was chosen in {counts['first']} of {counts['choices']} choices"
         if changed
@@ -388,6 +395,12 @@ def _failures(reasons: Counter[str], total: int, what: str) -> str:
     listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
     more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""
     return f"{sum(reasons.values())} of {total} {what} failed: {listed}{more}" if reasons else ""
+
+
+def _format_line(suggested: str | None) -> str:
+    if suggested is None:
+        return ""
+    return f"format {suggested!r} would read most of them: give load_judge a template= with it, if the judge writes so"
 
 
 def _low_line(count: int, total: int, what: str) -> str:

@@ -85,6 +85,31 @@ def test_numbers_that_are_none_are_no_verdict(rows: Any, bad: float) -> None:
     assert feedback.attrs["without_distribution"] == 3
 
 
+# --- answers in another format ----------------------------------------------------------------------------------------
+
+
+class Writes(Forced):
+    """Feedback that is one text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
+        yield [Answer(index, text=self.text, stopped=True) for index in range(len(prompts))]
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [("**Score:** 3", "score"), ("Good.\nFinal Score: 3", "final-score"), ("It depends.", None)],
+)
+def test_many_failures_name_the_format_that_reads_them(text: str, format: Any, rows: Any, capsys: Any) -> None:
+    judge = Judge("x", template=TEMPLATES["prometheus-vision"], engine=Writes(text))
+    frame = judge.grade(rows[:5], **QUIET)
+    assert frame["score"].isna().all() and frame.attrs.get("suggested_format") == format
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (f"format {format!r} would read most of them" in line) == (format is not None)
+
+
 # --- what a score pass may be given -----------------------------------------------------------------------------------
 
 
