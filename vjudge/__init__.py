@@ -44,6 +44,7 @@ _HOMES = {
 }
 _MODULES = (
     "builder",
+    "calls",
     "checkpoints",
     "data",
     "engines",
@@ -67,7 +68,7 @@ _MODULES = (
     "training",
     "widgets",
 )
-_INNER = {"checkpoints", "judge", "resampling", "table"}  # importable, and of no use to a notebook
+_INNER = {"calls", "checkpoints", "judge", "resampling", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection

@@ -7,30 +7,24 @@ them. An answer without a verdict stays without a score: it is counted, shown an
 
 from __future__ import annotations
 
-import hashlib
 import math
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from tqdm.auto import tqdm
 
-import vjudge
-from vjudge import data, prompts
+from vjudge import prompts
+from vjudge.calls import JudgeCall, check_ask, prompt_of, subject_of
 from vjudge.data import rows_of
-from vjudge.engines.engine import Ask, Engine, whole
-from vjudge.images import ImageError, Picture, Pictures
-from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Prompt, Template, families
+from vjudge.engines.engine import Ask, Engine
+from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template, families
 from vjudge.prompts.families import Family
-from vjudge.prompts.parse import FORMATS, suggest_format
+from vjudge.prompts.parse import FORMATS
 from vjudge.records import Item, Pair
-from vjudge.runs import Run, RunError
 from vjudge.table import (
     ORDERS,
     POINTS,
@@ -38,12 +32,9 @@ from vjudge.table import (
     check_candidates,
     combine,
     comparisons,
-    fault_of,
     grades,
-    in_order,
     pairs_of,
     ranking,
-    record_of,
     singles_of,
 )
 
@@ -55,23 +46,17 @@ __all__ = [
     "ORDERS",
     "POINTS",
     "SWAPPED",
-    "Images",
     "Judge",
     "combine",
     "load_judge",
     "pairs_of",
     "plan",
-    "prompts_digest",
-    "seed_of",
     "singles_of",
 ]
 
 MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (llava/eval/model_vqa.py upstream)
 SERVER = "openai:"  # how the name of a judge behind a server begins
 ENGINES = ("auto", "torch", "server", "vllm", "ray")
-EMBEDDED = ("tiny", "tiny-base")  # made for Scenes alone
-MANY = 0.1  # the share of failures at which another format is looked for
-LOOKED_AT = 100  # rows of a call in which an embedded judge looks for what it was not made for
 UNSET = {"device": "auto", "dtype": "auto", "attention": "auto", "check_memory": True}  # of the others: None
 LEFT_OPEN = {"server": (), "vllm": ("dtype", "quantization", "revision")}  # options for a device that an engine takes
 
@@ -151,8 +136,10 @@ def load_judge(
 
         family = families.find(name_or_path)
         single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
-        own = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
-        served = ServerEngine(name.removeprefix(SERVER), **{"conversation": own[0] if own else None, **engine_options})
+        fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
+        served = ServerEngine(
+            name.removeprefix(SERVER), **{"conversation": fixed[0] if fixed else None, **engine_options}
+        )
         pairs = pairs and pairs.as_messages()
         return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
     if engine == "ray":
@@ -344,7 +331,7 @@ class Judge:
             batch_size=batch_size,
             max_new_tokens=max_new_tokens,
         )
-        records = self._collect(call, out=out, progress=progress)
+        records = call.collect(self.engine, out=out, progress=progress)
         frame = grades(
             [records[key] for key in call.keys],
             [carried for carried in call.carried for _ in call.units],
@@ -428,7 +415,7 @@ class Judge:
             batch_size=batch_size,
             max_new_tokens=max_new_tokens,
         )
-        records = self._collect(call, out=out, progress=progress)
+        records = call.collect(self.engine, out=out, progress=progress)
         notes = call.notes(records)
         frame = comparisons(records, call.carried, judge=self.name, mode=mode, orders=call.units, **notes)
         frame.attrs["work"] = _work(self.engine)
@@ -490,7 +477,7 @@ class Judge:
         """
         (row,) = rows_of([item])
         pair = "response_a" in row
-        return _prompt(self._pairwise() if pair else self.template, _subject(row, pair), mode).text
+        return prompt_of(self._pairwise() if pair else self.template, subject_of(row, pair), mode).text
 
     def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
         """One pass of the model over a free question, for research and for comparison with the original code.
@@ -552,19 +539,19 @@ class Judge:
             )
         return self.pairs
 
-    def _grading(self, items: Any, *, samples: int = 1, **options: Any) -> _Call:
+    def _grading(self, items: Any, *, samples: int = 1, **options: Any) -> JudgeCall:
         """What `grade` puts to the engine."""
         ask, samples = self._ask(self.template, samples=samples, **options)
-        return self._call(items, self.template, ask, units=range(samples), seed=options.get("seed", 0))
+        return JudgeCall.of(self.name, items, self.template, ask, units=range(samples), seed=options.get("seed", 0))
 
-    def _comparing(self, pairs: Any, *, orders: str = "both", **options: Any) -> _Call:
+    def _comparing(self, pairs: Any, *, orders: str = "both", **options: Any) -> JudgeCall:
         """What `compare` puts to the engine."""
         template = self._pairwise()
         if orders not in ("both", "one"):
             raise ValueError(f'orders={orders!r}: use "both" or "one"')
         ask, _ = self._ask(template, samples=1, **options)
         units = ORDERS if orders == "both" else ORDERS[:1]
-        return self._call(pairs, template, ask, units=units, seed=options.get("seed", 0))
+        return JudgeCall.of(self.name, pairs, template, ask, units=units, seed=options.get("seed", 0))
 
     def _ask(
         self,
@@ -609,100 +596,6 @@ class Judge:
             return max_new_tokens
         return self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
 
-    def _call(self, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> _Call:
-        """Check the rows and render them: one prompt a row and unit, which is a sample's number or an order."""
-        pictures, rows = Pictures(), rows_of(items)
-        data.validate(rows, needs=template.needs, sees_images=template.sees_images, pictures=pictures)
-        keys: list[tuple[str, Any]] = []
-        rendered: list[Prompt] = []
-        scales: list[dict[int, str]] = []
-        scores: list[tuple[int, ...]] = []
-        carried: list[dict[str, Any]] = []
-        texts: dict[tuple[int, ...], dict[int, str]] = {}
-        without = 0
-        for row in rows:
-            subject = _subject(row, template.compares)
-            without += template.sees_images and not subject.images
-            carried.append(_carried(row, subject))
-            own = (0, 1) if template.compares else template.scores(subject.rubric)
-            scale = texts.setdefault(own, template.score_texts(own))
-            alike = None if isinstance(subject, Pair) else _prompt(template, subject, ask.mode)
-            for unit in units:
-                keys.append((subject.id, unit))
-                shown = alike or _prompt(template, in_order(subject, unit), ask.mode)  # type: ignore[arg-type]
-                rendered.append(shown)
-                scores.append(own)
-                scales.append(scale)
-        images = Images(rows, 1 if template.sees_images else 0, pictures)
-        return _Call(
-            template=template,
-            units=units,
-            rows=rows,
-            origin=data.origin(items),
-            pictures=pictures,
-            keys=keys,
-            prompts=rendered,
-            images=Images(rows, len(units) if template.sees_images else 0, pictures),
-            scores=scores,
-            ask=replace(ask, scales=scales, seeds=[] if ask.scores else [seed_of(seed, *key) for key in keys]),
-            seed=seed,
-            carried=carried,
-            without_images=without,
-            unlike=_unlike(rows, images) if self.name in EMBEDDED else None,
-        )
-
-    def _collect(self, call: _Call, *, out: str | Path | None, progress: bool) -> dict[tuple[Any, ...], dict[str, Any]]:
-        """Get every verdict's record, by key, from the run's folder or from the engine."""
-        engine, unit = self.engine, "order" if call.template.compares else "sample"
-        done: dict[tuple[Any, ...], dict[str, Any]] = {}
-        with ExitStack() as stack:
-            run = None
-            if out is not None:
-                note: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-                note |= {"batch_size": call.ask.batch_size}
-                note |= {"origin": call.origin} if call.origin else {}
-                run = Run(out, keys=("id", unit))
-                stack.enter_context(run.open({**self._manifest(call), "note": note}, expected=len(call.keys)))
-                done |= _sound(run, call)
-            bar = stack.enter_context(
-                tqdm(total=len(call.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
-            )
-            failed = sum(record["failure"] is not None for record in done.values())
-            wanted = {index for index, key in enumerate(call.keys) if key not in done}
-            answers = engine.answer(call.prompts, call.images, call.ask, wanted) if wanted else iter(())
-            for batch in answers:
-                records = [call.record(answer, unit) for answer in batch]
-                if run is not None:
-                    # What only the transport prevented is asked for again by the next call.
-                    run.append(record for answer, record in zip(batch, records, strict=True) if not answer.transient)
-                done.update((call.keys[answer.index], record) for answer, record in zip(batch, records, strict=True))
-                failed += sum(record["failure"] is not None for record in records)
-                bar.set_postfix(failed=failed, refresh=False)
-                bar.update(len(records))
-        return done
-
-    def _manifest(self, call: _Call) -> dict[str, Any]:
-        """What decides the verdicts of a run."""
-        identity, ask = self.engine.identity(), call.ask
-        decoding: dict[str, Any] = {}
-        if not ask.scores:
-            decoding = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
-            decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
-            decoding |= {"seed": call.seed} | ({} if call.template.compares else {"samples": len(call.units)})
-        return {
-            "judge": self.name,
-            "mode": ask.mode,
-            "template": {"name": call.template.name, "fingerprint": call.template.fingerprint()},
-            "prompts": prompts_digest(call.prompts),
-            "collection": {
-                "fingerprint": data.fingerprint(call.rows, pictures=call.pictures),
-                "verdicts": len(call.keys),
-            },
-            "decoding": decoding,
-            **identity,
-            "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
-        }
-
 
 def plan(
     judge: Judge, items: Any, *, seconds: float = 10.0, run: pd.DataFrame | None = None, **options: Any
@@ -746,7 +639,7 @@ def plan(
     return frame
 
 
-def _asked(judge: Judge, items: Any, options: dict[str, Any]) -> _Call:
+def _asked(judge: Judge, items: Any, options: dict[str, Any]) -> JudgeCall:
     """What the judge would ask of its engine."""
     rows = rows_of(items)
     names = set(rows[0]) if len(rows) else set()
@@ -782,158 +675,6 @@ def _was(run: pd.DataFrame, planned: pd.Series) -> dict[str, float]:
         **seconds,
         "total": sum(seconds.values()),
     }
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What a judge puts to its engine: keys, prompts, scores and images stand one a verdict, carried one a row."""
-
-    template: Template
-    units: Sequence[Any]
-    rows: Sequence[Mapping[str, Any]]
-    origin: Any
-    pictures: Pictures
-    keys: list[tuple[str, Any]]
-    prompts: list[Prompt]
-    images: Images
-    scores: list[tuple[int, ...]]
-    ask: Ask
-    seed: int
-    carried: list[dict[str, Any]]
-    without_images: int
-    unlike: dict[str, int] | None
-
-    def record(self, answer: Any, unit: str) -> dict[str, Any]:
-        """One verdict as the run keeps it."""
-        id, number = self.keys[answer.index]
-        scores, compares = self.scores[answer.index], self.template.compares
-        format = None if self.ask.scores else self.template.format
-        return {"id": id, unit: number} | record_of(answer, scores=scores, format=format, compares=compares)
-
-    def notes(self, records: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
-        """What a table is told besides its records."""
-        suggested = self._suggested(records)
-        return {"without_images": self.without_images, "unlike": self.unlike, "suggested": suggested}
-
-    def _suggested(self, records: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> str | None:
-        """The format that reads most of the answers that the judge's own can't, where they are many."""
-        failed = [key for key in self.keys if records[key]["failure"] is not None and records[key]["raw"].strip()]
-        if self.ask.scores or len(failed) < max(2, MANY * len(self.keys)):
-            return None
-        scales = dict(zip(self.keys, self.scores, strict=True))
-        scale = scales[failed[0]]
-        texts = [records[key]["raw"] for key in failed if scales[key] == scale]
-        return suggest_format(texts, scores=() if self.template.compares else scale, format=self.template.format)
-
-
-class Images(Sequence[Sequence[Any]]):
-    """The images of each prompt of a call, read from their row when they are asked for.
-
-    Args:
-        rows: of the collection.
-        repeats: prompts a row; 0 for a model that sees no images.
-        pictures: makes a `Picture` of each, once; None gives the sources as they are.
-    """
-
-    def __init__(self, rows: Sequence[Any], repeats: int, pictures: Pictures | None = None) -> None:
-        self._rows, self._repeats, self._pictures = rows, repeats, pictures
-
-    def __len__(self) -> int:
-        return len(self._rows) * self._repeats
-
-    def __getitem__(self, index: Any) -> Any:
-        images = self._rows[index // self._repeats].get("images") if self._repeats else None
-        return () if images is None else tuple(map(self._picture, images))
-
-    def _picture(self, source: Any) -> Any:
-        try:
-            return source if self._pictures is None else self._pictures(source)
-        except ImageError:
-            return source  # the engine says of the row what is wrong with it
-
-
-def seed_of(seed: int, id: str, sample: int | str) -> int:
-    """A number for one verdict's draws that no other verdict shares."""
-    digest = hashlib.sha256(f"{seed}\0{sample}\0{id}".encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big")
-
-
-def prompts_digest(rendered: Sequence[Prompt]) -> str:
-    """SHA-256 (hex) over the prompts of a call, for a run's manifest."""
-    digest = hashlib.sha256()
-    for prompt in rendered:
-        text = prompt.text
-        digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
-def check_ask(ask: Ask, *, samples: int, seed: int) -> None:
-    """Refuse unsound options of a call, all at once.
-
-    Raises:
-        ValueError: what is unsound, each with its remedy.
-    """
-    faults = ask.check()
-    faults += [] if whole(samples, 1) else [f"samples={samples!r}: use a whole number from 1"]
-    faults += [] if whole(seed, 0) else [f"seed={seed!r}: use a whole number from 0"]
-    if samples != 1 and ask.temperature == 0:
-        faults.append(f"samples={samples!r} of greedy decoding are all the same: set a temperature")
-    if faults:
-        raise ValueError("; ".join(faults))
-
-
-def _subject(row: Mapping[str, Any], pair: bool) -> Item | Pair:
-    return Pair.from_row(row) if pair else Item.from_row(row)
-
-
-def _carried(row: Mapping[str, Any], subject: Item | Pair) -> dict[str, Any]:
-    """What of a row comes along into the table."""
-    if isinstance(subject, Pair):
-        preference = {"preference": subject.preference} if "preference" in row else {}
-        return {"id": subject.id, "group": subject.group, "criteria": subject.criteria, **preference}
-    gold = {"gold": subject.gold} if "gold" in row else {}
-    scores = {"human_scores": list(subject.human_scores)} if "human_scores" in row else {}
-    return {**gold, **scores, "group": subject.group, "criteria": subject.rubric.criteria if subject.rubric else None}
-
-
-def _prompt(template: Template, subject: Item | Pair, mode: str) -> Prompt:
-    prompt = template.render(subject)
-    return prompt.append(template.forced) if mode == "score" else prompt
-
-
-def _unlike(rows: Sequence[Mapping[str, Any]], images: Images) -> dict[str, int]:
-    """How many of a call's rows, some looked at, have pictures or texts unlike those of Scenes."""
-    from vjudge.scenes.likeness import is_scene, speaks_scenes
-
-    places = range(0, len(rows), max(1, len(rows) // LOOKED_AT))
-    counts = {"rows": len(places), "pictures": 0, "texts": 0}
-    scenes: dict[str, bool] = {}
-    for place in places:
-        texts = (rows[place].get(name) for name in ("instruction", "response", "response_a", "response_b"))
-        counts["texts"] += not speaks_scenes(" ".join(text for text in texts if isinstance(text, str)))
-        for picture in images[place]:
-            if isinstance(picture, Picture) and picture.key not in scenes:
-                try:
-                    scenes[picture.key] = is_scene(picture.open())
-                except ImageError:  # the row fails by itself
-                    scenes[picture.key] = True
-        counts["pictures"] += not all(scenes.get(getattr(picture, "key", ""), True) for picture in images[place])
-    return counts
-
-
-def _sound(run: Run, call: _Call) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The verdicts that a run holds, checked against the scales of the call.
-
-    Raises:
-        RunError: one of them is none of this call's, or off its scale.
-    """
-    scales = dict(zip(call.keys, call.scores, strict=True))
-    for key, record in run.done.items():
-        fault = "is none of this call's"
-        if key in scales and (fault := fault_of(record, scales[key], compares=call.template.compares) or "") == "":
-            continue
-        raise RunError(f"{run.path}: the verdict {key} {fault}; restore the record or use another folder")
-    return run.done
 
 
 def _work(engine: Engine) -> dict[str, Any] | None:

@@ -23,10 +23,11 @@ from tqdm.auto import tqdm
 
 import vjudge
 from vjudge import data
+from vjudge.calls import Images, check_ask, prompts_digest, seed_of
 from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.engines.engine import Ask
 from vjudge.images import Pictures
-from vjudge.judge import Images, check_ask, load_judge, prompts_digest, seed_of
+from vjudge.judge import load_judge
 from vjudge.prompts import Conversation, Prompt
 from vjudge.records import is_missing
 from vjudge.runs import Run
