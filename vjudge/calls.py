@@ -90,13 +90,13 @@ class JudgeCall:
             carried.append(_carried(row, subject))
             own = (0, 1) if template.compares else template.scores(subject.rubric)
             scale = texts.setdefault(own, template.score_texts(own))
-            alike = None if isinstance(subject, Pair) else prompt_of(template, subject, ask.mode)
-            for unit in units:
-                keys.append((subject.id, unit))
-                shown = alike or prompt_of(template, in_order(subject, unit), ask.mode)  # type: ignore[arg-type]
-                rendered.append(shown)
-                scores.append(own)
-                scales.append(scale)
+            if isinstance(subject, Pair):
+                rendered += [prompt_of(template, in_order(subject, unit), ask.mode) for unit in units]
+            else:  # samples share one prompt
+                rendered += [prompt_of(template, subject, ask.mode)] * len(units)
+            keys += [(subject.id, unit) for unit in units]
+            scores += [own] * len(units)
+            scales += [scale] * len(units)
         images = Images(rows, 1 if template.sees_images else 0, pictures)
         return cls(
             name=name,
@@ -133,8 +133,8 @@ class JudgeCall:
                 tqdm(total=len(self.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
             )
             failed = sum(record["failure"] is not None for record in done.values())
-            wanted = {index for index, key in enumerate(self.keys) if key not in done}
-            answers = engine.answer(self.prompts, self.images, self.ask, wanted) if wanted else iter(())
+            missing = {index for index, key in enumerate(self.keys) if key not in done}
+            answers = engine.answer(self.prompts, self.images, self.ask, missing) if missing else iter(())
             for batch in answers:
                 records = [self._record(answer, unit) for answer in batch]
                 if run is not None:

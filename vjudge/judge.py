@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -568,11 +568,11 @@ class Judge:
     ) -> tuple[Ask, int]:
         """How a call decodes, without its rows, and its samples; unsound options are refused, all at once."""
         if mode == "score":
-            given = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-            given |= {} if template.compares else {"samples": samples}
+            drawing = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+            drawing |= {} if template.compares else {"samples": samples}
             neutral = {"temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "samples": 1}
             published = self.family.published if self.family else {}
-            if all(value == published.get(name, neutral[name]) for name, value in given.items()):
+            if all(value == published.get(name, neutral[name]) for name, value in drawing.items()):
                 samples, temperature, top_p, repetition_penalty = 1, 0.0, 1.0, 1.0
         ask = Ask(
             mode=mode,
@@ -679,5 +679,4 @@ def _was(run: pd.DataFrame, planned: pd.Series) -> dict[str, float]:
 
 def _work(engine: Engine) -> dict[str, Any] | None:
     """What the last call of an engine computed on this machine; None where it computes elsewhere."""
-    work = getattr(engine, "work", None)
-    return None if work is None else asdict(work) if is_dataclass(work) else dict(work.as_dict())  # type: ignore[arg-type]
+    return None if engine.work is None else asdict(engine.work)

@@ -404,8 +404,8 @@ def _format_line(suggested: str | None) -> str:
 
 
 def _low_line(count: int, total: int, what: str) -> str:
-    said = f"{count} of {total} {what} rest on less than {LOW_MASS:g} of the probability: the judge would rather have"
-    return f"{said} written something else there" if count else ""
+    line = f"{count} of {total} {what} rest on less than {LOW_MASS:g} of the probability: the judge would rather have"
+    return f"{line} written something else there" if count else ""
 
 
 def _image_line(count: int, what: str) -> str:
