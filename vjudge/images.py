@@ -200,9 +200,9 @@ class Pictures:
             self._contents[name] = content
         if isinstance(content, ImageError):
             raise ImageError(str(content))
-        made = Picture.__new__(Picture)
-        made.source, made._content = source, content
-        return made
+        picture = Picture.__new__(Picture)
+        picture.source, picture._content = source, content
+        return picture
 
     def _identity(self, source: Any) -> Any:
         """What tells sources apart within a call, without reading them."""
@@ -213,7 +213,7 @@ class Pictures:
             return hashlib.sha256(inner.encode() if isinstance(inner, str) else inner).digest()
         if isinstance(inner, (Image.Image, np.ndarray)):
             # An address is given to another object once its own is gone.
-            if (known := self._objects.get(id(inner))) is None or known() is not inner:
+            if (reference := self._objects.get(id(inner))) is None or reference() is not inner:
                 self._objects[id(inner)] = weakref.ref(inner)
                 self._contents.pop(id(inner), None)
             return id(inner)
@@ -331,9 +331,9 @@ def _opened(source: Any, data: bytes | None, max_pixels: int) -> Image.Image:
         with _open(source, max_pixels, data) as image:
             image.load()
             turn = image.getexif().get(_ORIENTATION, 1)
-            made = _to_rgb(image)
+            rgb = _to_rgb(image)
         del image  # one copy fewer while a picture is turned
-        return made.transpose(_TURNS[turn - 2]) if isinstance(turn, int) and 2 <= turn <= 8 else made
+        return rgb.transpose(_TURNS[turn - 2]) if isinstance(turn, int) and 2 <= turn <= 8 else rgb
     except ImageError:
         raise
     except Exception as error:  # decoders of hostile files raise nearly anything
@@ -414,7 +414,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I") or image.mode == "F":
         # Pillow clips these at 255 instead of scaling them.
         highest = 0
-        made = Image.new("RGB", image.size)
+        rgb = Image.new("RGB", image.size)
         for box in _boxes(image.size):
             values = np.asarray(image.crop(box))
             if image.mode != "F":
@@ -422,21 +422,21 @@ def _to_rgb(image: Image.Image) -> Image.Image:
                     raise ImageError("an integer image has values outside 0-65535; convert it to 8 or 16 bits")
                 highest = max(highest, int(values.max()))
                 values = values.astype(np.uint16)
-            made.paste(Image.fromarray(_eight_bits(values)), box[:2])
+            rgb.paste(Image.fromarray(_eight_bits(values)), box[:2])
         if image.mode == "I" and 0 < highest <= 255:
             raise ImageError("a 32-bit integer image has values up to 255 alone, 8-bit or 16-bit ones; convert it to L")
-        return made
+        return rgb
     if not image.has_transparency_data:
         return image.convert("RGB")  # a copy, where it is RGB already
-    made = Image.new("RGB", image.size)
+    rgb = Image.new("RGB", image.size)
     for box in _boxes(image.size):
         piece = image.crop(box)
         if piece.mode == "La":  # Pillow knows no other way out of it
             piece = piece.convert("LA")
         canvas = Image.new("RGBA", piece.size, "white")
         canvas.alpha_composite(piece.convert("RGBA"))
-        made.paste(canvas.convert("RGB"), box[:2])
-    return made
+        rgb.paste(canvas.convert("RGB"), box[:2])
+    return rgb
 
 
 def _boxes(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
@@ -465,12 +465,12 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
             f"an array of {array.dtype} values from {array.min()} to {array.max()} has no certain scale; "
             "use uint8, uint16, or floats between 0 and 1"
         )
-    made = np.empty(array.shape, np.uint8)
+    levels = np.empty(array.shape, np.uint8)
     down = max(1, _TILE * _TILE // max(1, array.shape[1]))
     for top in range(0, len(array), down):
         rows = array[top : top + down]
-        made[top : top + down] = np.rint(rows / 257 if wide else rows * 255)
-    return made
+        levels[top : top + down] = np.rint(rows / 257 if wide else rows * 255)
+    return levels
 
 
 def _turned_size(image: Image.Image, data: bytes) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def rows_of(items: Any) -> Rows:
     >>> rows_of([{"id": 1, "image_path": "a.png", "instruction": "What is it?", "response": "A cat."}])[0]["images"]
     ['a.png']
     """
-    return rows_in(load_collection(items) if isinstance(items, (str, os.PathLike)) else items)
+    return rows_in(load_collection(items) if isinstance(items, (str, Path)) else items)
 
 
 def load_collection(
@@ -109,10 +109,10 @@ def load_collection(
     if limit is not None and limit < 0:
         raise CollectionError(f"limit is {limit}; give the number of rows, 0 or more, or None for all")
     if name_or_path == "scenes":
-        return _made(scenes.rows(split=split, limit=limit, seed=seed), FEATURES)
+        return _typed(scenes.rows(split=split, limit=limit, seed=seed), FEATURES)
     if name_or_path == "photos":
         extras = {name: datasets.Value("string") for name in photos.EXTRAS}
-        return _made(photos.rows(split=split, limit=limit), datasets.Features({**FEATURES, **extras}))
+        return _typed(photos.rows(split=split, limit=limit), datasets.Features({**FEATURES, **extras}))
     path = Path(name_or_path).expanduser()
     if path.exists():
         rows, file = _load_local(path, split, limit)
@@ -126,8 +126,8 @@ def load_collection(
         return hub.record(items, source=str(path), split=split, revision=None, commit=None)
     adapter = by_id(str(name_or_path))
     if adapter is not None and str(name_or_path).lower() in (id.lower() for id in adapter.ids):
-        rows, folder, part, facts = hub.fetch(str(name_or_path), adapter, split=split, limit=limit, revision=revision)
-        return hub.record(canonical(rows, folder=folder, adapter=adapter, part=part), **facts)
+        rows, images, part, facts = hub.fetch(str(name_or_path), adapter, split=split, limit=limit, revision=revision)
+        return hub.record(canonical(rows, folder=images, adapter=adapter, part=part), **facts)
     if adapter is not None:
         ids = f"load it by its hub id, {adapter.ids[0]!r}" if adapter.ids else f"get it from {adapter.home}"
         raise CollectionError(f"{adapter.name}: {ids}, or give the path of its file or folder")
@@ -141,7 +141,7 @@ def load_collection(
     )
 
 
-def _made(rows: list[dict[str, Any]], features: datasets.Features) -> datasets.Dataset:
+def _typed(rows: list[dict[str, Any]], features: datasets.Features) -> datasets.Dataset:
     """Rows of our own collections; there may be none."""
     return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
 
@@ -176,26 +176,26 @@ def _load_local(path: Path, split: str | None, limit: int | None) -> tuple[Any, 
         table = datasets.Dataset.from_parquet([str(file) for file in shards[name]])
         return table if limit is None else table.select(range(min(limit, len(table)))), path / name
     files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix.lower() in _SUFFIXES}
-    chosen = files[_choose(split, list(files), path)]
-    return _read_file(chosen, limit), chosen
+    file = files[_choose(split, list(files), path)]
+    return _read_file(file, limit), file
 
 
 def _shards(path: Path) -> dict[str, list[Path]]:
     """The parquet files of a copy of a hub data set, by split, or by configuration where each has its own folder."""
-    found: dict[str, list[Path]] = {}
+    shards: dict[str, list[Path]] = {}
     for file in sorted([*path.glob("*.parquet"), *path.glob("*/*.parquet")]):
         if match := _SHARD.fullmatch(file.stem):
             own = file.parent.name if file.parent not in (path, path / "data") else match[1]
-            found.setdefault(own, []).append(file)
-    return found
+            shards.setdefault(own, []).append(file)
+    return shards
 
 
 def _choose(split: str | None, splits: list[str], path: Path) -> str:
     if split is None and len(splits) == 1:
         return splits[0]
     if split not in splits:
-        known = ", ".join(splits) or f"none, and no {', '.join(_SUFFIXES)} file"
-        raise CollectionError(f"{str(path)!r} has no split {split!r}; it has: {known}")
+        listed = ", ".join(splits) or f"none, and no {', '.join(_SUFFIXES)} file"
+        raise CollectionError(f"{str(path)!r} has no split {split!r}; it has: {listed}")
     return split
 
 
@@ -249,12 +249,12 @@ def _separator(head: str, path: Path) -> str:
     names = {*CANONICAL, *IMAGE_COLUMNS, *itertools.chain.from_iterable(NEAR.values())}
     headers = {mark: next(csv.reader(io.StringIO(head), delimiter=mark), []) for mark in ",;\t"}
 
-    def known(header: Iterable[str]) -> int:
+    def hits(header: Iterable[str]) -> int:
         return sum(name.strip().lower() in names for name in header)
 
-    best = max(headers, key=lambda mark: (known(headers[mark]), len(headers[mark])))
+    best = max(headers, key=lambda mark: (hits(headers[mark]), len(headers[mark])))
     for mark in set(headers) - {best}:
-        if any(known(cell.split(mark)) > 1 for cell in headers[best]):
+        if any(hits(cell.split(mark)) > 1 for cell in headers[best]):
             raise CollectionError(
                 f"{str(path)!r} may be separated by {best!r} or by {mark!r}: its header has columns either way; use one"
             )
@@ -369,7 +369,7 @@ def canonical(
         first: Mapping[str, Any] = dict.fromkeys(rows.column_names)
         if features_of(first).items() <= rows.features.items():
             return rows
-    elif isinstance(rows, (str, os.PathLike)):
+    elif isinstance(rows, (str, Path)):
         return load_collection(rows)
     elif hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas.DataFrame
         return canonical(rows.to_dict("records"), folder=folder, adapter=adapter, part=part)
@@ -380,19 +380,19 @@ def canonical(
     pictures, rows = _set_aside(rows, empty_is_none=adapter is not None)
     if adapter and adapter.settle and part is None:
         part = adapter.settle(row for row in _raw(rows) if isinstance(row, Mapping))
-    made = _Made(None if pictures is None else pictures[1], number=bool(adapter and adapter.repeats_ids))
+    table = _Table(None if pictures is None else pictures[1], number=bool(adapter and adapter.repeats_ids))
     problems: list[Problem] = []
     for index, row in enumerate(_raw(rows)):
         try:
-            made.add(_read(row, index, adapter, part, folder))
+            table.add(_read(row, index, adapter, part, folder))
         except BadRow as bad:
             id = id_of(row) if isinstance(row, Mapping) else None
             problems += [Problem(index, id, *fault) for fault in bad.faults]
-            made.add({"id": str(index) if id is None else id, "fault": _said(bad)})
+            table.add({"id": str(index) if id is None else id, "fault": _said(bad)})
     n_bad = len({problem.index for problem in problems})
-    if problems and (adapter is None or adapter.strict or n_bad == len(made)):
+    if problems and (adapter is None or adapter.strict or n_bad == len(table)):
         raise CollectionError(f"{n_bad} rows cannot be read", problems)
-    dataset = made.dataset(None if pictures is None else pictures[0])
+    dataset = table.dataset(None if pictures is None else pictures[0])
     if adapter and "fault" in dataset.column_names:
         _warn(dataset["fault"], adapter.name)
     return dataset
@@ -434,19 +434,21 @@ def _read(row: Any, index: int, adapter: Adapter | None, part: str | None, folde
     for name in _TEXTS:
         if not isinstance(cells.get(name), str) and not is_missing(cells.get(name)):
             raise BadRow((name, f"is a {type(cells[name]).__name__}", "give a text"))
-    made = {name: plain(cells.pop(name, None)) for name in kind}
+    result = {name: plain(cells.pop(name, None)) for name in kind}
     for name in {"descriptions", "responses"} & set(kind):
-        if made[name] is not None and not isinstance(made[name], list):
+        if result[name] is not None and not isinstance(result[name], list):
             raise BadRow((name, "is not a list", "give a list of texts"))
     for name in {"human_scores", "ranks"} & set(kind):
-        made[name] = made[name] or []
+        result[name] = result[name] or []
     if "gold" in kind:
-        made["gold"] = as_score(made["gold"])
-    if adapter or made["images"] is not None:  # a published set without images has none; a file may have misnamed them
-        made["images"] = [_storable(picture, place) for place, picture in enumerate(made["images"] or ())]
-    made["id"] = str(index if is_missing(made["id"]) else made["id"])
-    made["group"] = None if is_missing(made["group"]) else str(made["group"])
-    return made | cells
+        result["gold"] = as_score(result["gold"])
+    if (
+        adapter or result["images"] is not None
+    ):  # a published set without images has none; a file may have misnamed them
+        result["images"] = [_storable(picture, place) for place, picture in enumerate(result["images"] or ())]
+    result["id"] = str(index if is_missing(result["id"]) else result["id"])
+    result["group"] = None if is_missing(result["group"]) else str(result["group"])
+    return result | cells
 
 
 def _check_columns(row: Mapping[str, Any], kind: Iterable[str]) -> None:
@@ -507,7 +509,7 @@ def _set_aside(rows: Any, *, empty_is_none: bool) -> tuple[Any, Any]:
     return (_lists(column, empty_is_none), groups), rows.remove_columns(name).add_column(name, [None] * len(rows))
 
 
-class _Made:
+class _Table:
     """Canonical rows on their way into a dataset: in blocks of Arrow, so that few stand in memory as Python objects.
 
     Args:
@@ -555,12 +557,12 @@ class _Made:
         """All rows, with the column of image files that was set aside, if any."""
         if self._block or not self._blocks:
             self._flush(self._kind or features_of({}))
-        made = self._blocks[0] if len(self._blocks) == 1 else datasets.concatenate_datasets(self._blocks)
-        if column is not None and len(made):
-            made = _with_images(made, column)
+        whole = self._blocks[0] if len(self._blocks) == 1 else datasets.concatenate_datasets(self._blocks)
+        if column is not None and len(whole):
+            whole = _with_images(whole, column)
         for name, values in self._further.items():
-            made = made.add_column(name, _column(values))
-        return made
+            whole = whole.add_column(name, _column(values))
+        return whole
 
 
 def _lists(column: Any, empty_is_none: bool) -> Any:
@@ -587,13 +589,13 @@ def _with_images(dataset: datasets.Dataset, column: Any) -> datasets.Dataset:
 
 def _warn(faults: Iterable[str | None], name: str) -> None:
     """Warn of rows that could not be read."""
-    said = list(faults)
-    reasons = Counter(fault for fault in said if fault is not None)
+    cells = list(faults)
+    reasons = Counter(fault for fault in cells if fault is not None)
     if reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
         more = f"; and {len(reasons) - 5} more reasons" if len(reasons) > 5 else ""
         warnings.warn(
-            f"{name}: {sum(reasons.values())} of {len(said)} rows could not be read and are kept with the reason in"
+            f"{name}: {sum(reasons.values())} of {len(cells)} rows could not be read and are kept with the reason in"
             f" `fault`: {listed}{more}; vjudge.data.readable leaves them out",
             stacklevel=3,
         )

@@ -133,7 +133,7 @@ class CollectionError(ValueError):
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
         kinds: Counter[tuple[str, str]] = Counter()
-        lines = []
+        lines: list[str] = []
         for problem in self.problems:
             kind = (problem.field.partition("[")[0], problem.remedy)
             kinds[kind] += 1
@@ -248,29 +248,29 @@ def canonical_row(
             faults.append((str(name), what, "repair it"))
     bad = {field for field, *_ in faults}
     names = _picture_columns(tuple(row))
-    made = {name: cell for name, cell in row.items() if name not in names}
-    kind = features_of(made)
+    cells = {name: cell for name, cell in row.items() if name not in names}
+    kind = features_of(cells)
     for name in ("descriptions", "responses"):
-        if name in made:
-            made[name] = _items_of(made[name])
+        if name in cells:
+            cells[name] = _items_of(cells[name])
     for name, read in (("human_scores", ratings), ("ranks", ratings), ("gold", as_score)):
-        if name in made and name in kind and name not in bad:
+        if name in cells and name in kind and name not in bad:
             try:
-                made[name] = read(made[name])
+                cells[name] = read(cells[name])
             except (ValueError, TypeError) as error:
                 faults.append((name, str(error), "give numbers, or None where unknown"))
     if names:
         try:
             pictures = _pictures(row, names)
         except BadRow as error:
-            return made | {"images": None}, [*faults, *error.faults]
+            return cells | {"images": None}, [*faults, *error.faults]
         group = _group(pictures or ())
         if folder is not None and pictures:
             pictures = [_beside(picture, folder, roots) for picture in pictures]
-        made["images"] = pictures
-        if group is not None and (is_missing(made.get("group")) or made["group"] == ""):
-            made["group"] = group
-    return made, faults
+        cells["images"] = pictures
+        if group is not None and (is_missing(cells.get("group")) or cells["group"] == ""):
+            cells["group"] = group
+    return cells, faults
 
 
 class Rows(Sequence[Mapping[str, Any]]):
@@ -352,10 +352,8 @@ def rows_in(items: Any) -> Rows:
         )
     if hasattr(items, "tolist"):  # an array or a pandas.Series of rows
         items = items.tolist()
-    lazy = hasattr(items, "__getitem__") and hasattr(
-        items, "__len__"
-    )  # a sequence that reads a row when it is asked for
-    rows = items if lazy else list(items)
+    # A sequence of somebody's own may read a row when it is asked for: it stays one.
+    rows = items if hasattr(items, "__getitem__") and hasattr(items, "__len__") else list(items)
     names = (list(row) if isinstance(row, Mapping) else list(vars(row)) for row in _few(rows) if row is not None)
     return Rows(rows, list(dict.fromkeys(str(name) for name in itertools.chain.from_iterable(names))))
 
@@ -376,9 +374,9 @@ def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
 
 def _few(rows: Sequence[Any]) -> Iterator[Any]:
     """The rows that column names are taken from: all of a list, the first of what is read from elsewhere."""
-    known = (Mapping, Item, Pair)
+    kinds = (Mapping, Item, Pair)
     some = rows if isinstance(rows, (list, tuple)) else [rows[0]] if len(rows) else []
-    return (row for row in some if isinstance(row, known))
+    return (row for row in some if isinstance(row, kinds))
 
 
 def _row_of(item: Item | Pair) -> dict[str, Any]:
@@ -405,7 +403,7 @@ def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
     Raises:
         BadRow: two columns name different ones, or one names none.
     """
-    chosen: tuple[Any, list[Any]] | None = None
+    first: tuple[Any, list[Any]] | None = None
     empty = False
     for name in names:
         try:
@@ -415,11 +413,11 @@ def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
         empty = empty or pictures == []
         if not pictures:
             continue
-        if chosen is not None and not _same(chosen[1], pictures):
-            what = f"this row's columns `{chosen[0]}` and `{name}` name different pictures"
+        if first is not None and not _same(first[1], pictures):
+            what = f"this row's columns `{first[0]}` and `{name}` name different pictures"
             raise BadRow(("images", what, "keep one of the columns"))
-        chosen = chosen or (name, pictures)
-    return chosen[1] if chosen else [] if empty else None
+        first = first or (name, pictures)
+    return first[1] if first else [] if empty else None
 
 
 def _sources(cell: Any) -> list[Any] | None:
@@ -507,10 +505,10 @@ def _items_of(cell: Any) -> Any:
         return cell
     for read in (json.loads, ast.literal_eval):
         try:
-            made = read(cell)
+            items = read(cell)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        return made if isinstance(made, list) else cell
+        return items if isinstance(items, list) else cell
     return cell
 
 

@@ -46,7 +46,7 @@ def validate(
     problems: list[Problem] = []
     first_with: dict[str, int] = {}
     unsaid: list[tuple[int, str | None]] = []
-    shown = False
+    pictured = False
     for index, (row, faults) in enumerate(rows.reads()):
         id = id_of(row)
         if "row" in (field for field, *_ in faults):
@@ -62,12 +62,12 @@ def validate(
         problems += [Problem(index, id, *fault) for fault in check(row) if fault[0] not in wrong]
         if plain(row.get("images")) is None and "images" not in wrong:
             unsaid.append((index, id))
-        shown = shown or bool(row.get("images"))
+        pictured = pictured or bool(row.get("images"))
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
     if sees_images and len(unsaid) == len(rows):
         raise CollectionError(_unnamed(rows))
-    if shown or sees_images:
+    if pictured or sees_images:
         remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
         problems += [Problem(index, id, "images", "is missing", remedy) for index, id in unsaid]
     if problems:

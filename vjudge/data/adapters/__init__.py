@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vjudge.data.adapters import critic, instructions, preferences, prometheus, rankings
-from vjudge.data.adapters.adapter import Adapter, BadRow
+from vjudge.data.adapters.adapter import Adapter
+from vjudge.data.schema import BadRow
 
 __all__ = ["ADAPTERS", "Adapter", "BadRow", "by_columns", "by_id", "hub_ids"]
 

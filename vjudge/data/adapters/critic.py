@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from vjudge.data.adapters.adapter import Adapter, BadRow, Row, images, rest
+from vjudge.data.adapters.adapter import Adapter, Row, images, rest
+from vjudge.data.schema import BadRow
 from vjudge.prompts.parse import parse
 from vjudge.records import Verdict
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vjudge.data.adapters.adapter import Adapter, BadRow, Row, images, rest, texts
-from vjudge.data.schema import plain
+from vjudge.data.adapters.adapter import Adapter, Row, images, rest, texts
+from vjudge.data.schema import BadRow, plain
 
 VL_GROUPS = {
     "vlfeedback": "general",

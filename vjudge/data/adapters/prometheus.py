@@ -6,8 +6,8 @@ import math
 import re
 from typing import Any
 
-from vjudge.data.adapters.adapter import Adapter, BadRow, Row, images, rest
-from vjudge.data.schema import plain
+from vjudge.data.adapters.adapter import Adapter, Row, images, rest
+from vjudge.data.schema import BadRow, plain
 from vjudge.prompts import TEMPLATES
 from vjudge.prompts.parse import parse
 from vjudge.records import Item, Rubric, as_score, is_missing

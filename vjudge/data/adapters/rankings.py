@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vjudge.data.adapters.adapter import Adapter, BadRow, Row, rest, texts
-from vjudge.data.schema import plain
+from vjudge.data.adapters.adapter import Adapter, Row, rest, texts
+from vjudge.data.schema import BadRow, plain
 
 HHH_PARTS = ("harmless", "helpful", "honest", "other")
 
