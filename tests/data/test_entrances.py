@@ -92,9 +92,11 @@ def test_rows_without_any_picture_column_are_refused(
     judge: Judge, files: Path, tmp_path: Path, random_judge: Path
 ) -> None:
     rows = [{name: cell for name, cell in row.items() if name != "photo"} for row in items_of(files, "photo")]
+    pairs = [{**row, "chosen": "a", "rejected": "b"} for row in rows]
     policy = Policy("p", engine=judge.engine, conversation=judge.template.conversation)
     for call in (
         lambda: policy.respond(rows, progress=False),
+        lambda: preference.train(random_judge, pairs, tmp_path / "d"),
         lambda: validate(rows, sees_images=True),
         lambda: fine_tune(random_judge, rows, out=tmp_path / "t", device="cpu"),
     ):

@@ -229,9 +229,10 @@ class _Checks:
 
 def _unnamed(rows: Rows) -> str:
     """What to say of rows that name no picture to a judge that looks at pictures."""
-    hint = suggestion("images", [name for name in rows.columns if name != "images"])
+    names = dict.fromkeys(str(name) for row, _ in rows.reads() for name, cell in row.items() if not is_missing(cell))
+    hint = suggestion("images", names)
     hint = f"{hint} to `images`" if "`" in hint else "add a column `images` with paths, or rename yours"
-    columns = ", ".join(rows.columns)
+    columns = ", ".join(names)
     return (
         f"this judge looks at pictures, and no column names one (the columns are {columns}): {hint}; {_NONE_ON_PURPOSE}"
     )

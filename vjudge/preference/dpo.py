@@ -21,7 +21,7 @@ import pandas as pd
 
 import vjudge
 from vjudge import models
-from vjudge.data import CollectionError
+from vjudge.data import CollectionError, check_pictures, rows_of
 from vjudge.images import fingerprint, open_image
 from vjudge.models.finding import locate
 from vjudge.preference.batches import PairBatches
@@ -121,6 +121,8 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     """
     settings = settings or DpoSettings()
     policy, out = Path(policy), Path(out)
+    pairs = rows_of(pairs)
+    check_pictures(pairs)
     rows = checked(pairs)
     if not rows:
         raise CollectionError("there are no pairs to train on: see attrs['left_out'] of make_pairs")
