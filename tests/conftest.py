@@ -123,7 +123,9 @@ def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
     """Write a checkpoint folder in the transformers layout."""
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-    model.save_pretrained(folder)
+    from vjudge.training.adapters import tower_names
+
+    model.save_pretrained(folder, state_dict=tower_names(model.state_dict()))
     tokenizer.save_pretrained(folder)
     CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}).save_pretrained(
         folder

@@ -8,6 +8,7 @@ from importlib import resources
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors import safe_open
 
 import vjudge as vj
 from vjudge import probes, scenes
@@ -91,6 +92,13 @@ def test_score_mode_gives_every_item_a_distribution(judge, items):
     assert forced["score"].isin(range(1, 6)).all()
     assert forced["expected_score"].between(1, 5).all()
     assert (forced["n_new_tokens"] == 0).all() or (forced["n_new_tokens"] == 1).all()
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-base", "policy"])
+def test_vllm_finds_the_weights_of_what_is_shipped(name):
+    with safe_open(str(resources.files("vjudge") / "assets" / name / "model.safetensors"), "pt") as weights:
+        tower = [key for key in weights.keys() if "vision_tower" in key]
+    assert tower and all(key.startswith("vision_tower.vision_model.") for key in tower)
 
 
 def test_the_package_ships_weights_log_and_card():

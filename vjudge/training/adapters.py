@@ -133,7 +133,7 @@ def save(
         if kind is not None:
             state = {name: value.to(kind) if value.is_floating_point() else value for name, value in state.items()}
             model.config.dtype = kind
-        model.save_pretrained(partial, state_dict=state)
+        model.save_pretrained(partial, state_dict=state if judge.processor else tower_names(state))
     judge.tokenizer.save_pretrained(partial)
     if judge.image_processor is not None:
         judge.image_processor.save_pretrained(partial)
@@ -143,6 +143,12 @@ def save(
     (partial / "README.md").write_text(card, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
+
+
+def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of a LLaVA with the vision tower's under their older names, the only ones that vLLM reads."""
+    new, old = "vision_tower.", "vision_tower.vision_model."
+    return {name if old in name else name.replace(new, old, 1): tensor for name, tensor in state.items()}
 
 
 def stored_dtype(folder: Path) -> torch.dtype | None:

@@ -26,6 +26,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from vjudge.checkpoints.hub import HubError, fetch
 from vjudge.checkpoints.shards import read_json
+from vjudge.training.adapters import tower_names
 
 IMAGE = "<image>"
 
@@ -93,7 +94,7 @@ def assemble(
     whole.generation_config = GenerationConfig(**ids)
     partial = out.with_name(f".{out.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
-    whole.save_pretrained(partial)
+    whole.save_pretrained(partial, state_dict=tower_names(whole.state_dict()))
     tokenizer.save_pretrained(partial)
     CLIPImageProcessorPil.from_pretrained(eye_folder, local_files_only=True).save_pretrained(partial)
     shutil.rmtree(out, ignore_errors=True)

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from vjudge import models
+from vjudge.training.adapters import tower_names
 from vjudge.training.tiny import card
 from vjudge.training.tiny.lessons import (
     HEADS,
@@ -190,7 +191,7 @@ def stages(trainee: Trainee, lessons: Lessons, steps: dict[str, int]) -> list[St
 def save(trainee: Trainee, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write the judge as a transformers folder: weights, configuration, tokenizer, preprocessing."""
     folder.mkdir(parents=True, exist_ok=True)
-    trainee.model.save_pretrained(folder)
+    trainee.model.save_pretrained(folder, state_dict=tower_names(trainee.model.state_dict()))
     tokenizer.save_pretrained(folder)
     make_image_processor().save_pretrained(folder)
 
