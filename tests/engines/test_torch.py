@@ -13,9 +13,10 @@ from conftest import make_model, make_rows, make_tokenizer, save_judge
 from PIL import Image
 
 from vjudge import models
-from vjudge.engines import Ask, TorchEngine
+from vjudge.engines import Ask, TorchEngine, decoding
 from vjudge.engines import torch as engine_module
-from vjudge.engines.torch import Call, GrowingLayer, draw_tokens, threads_for, using_threads
+from vjudge.engines.decoding import GrowingLayer, draw_tokens
+from vjudge.engines.torch import Call, threads_for, using_threads
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt
 from vjudge.records import Item
 
@@ -172,6 +173,37 @@ def test_prefixes_are_computed_once_and_change_nothing(random_engine: TorchEngin
         assert_same_or_tied(random_engine, prompt, shown, one.text, other.text)
 
 
+@pytest.mark.parametrize("abreast", [2, 4])
+def test_rows_that_share_a_lane_write_what_they_write_alone(
+    random_engine: TorchEngine, monkeypatch: Any, abreast: int
+) -> None:
+    """A prefix is kept once for several rows, and a mask keeps them apart, also where lanes leave the batch."""
+    rows = make_rows(23)
+    prompts = [TEMPLATE.render(Item.from_row(row)) for row in rows]
+    images = [rows[place % 3]["images"] for place in range(23)]
+    how = ask(max_new_tokens=24, temperature=0.8, seeds=list(range(23)))
+    for each in (ask(max_new_tokens=24), how):
+        alone = answers(random_engine.answer(prompts, images, each))
+        with monkeypatch.context() as patch:
+            patch.setattr(engine_module, "rows_abreast", lambda *_: abreast)
+            together = answers(random_engine.answer(prompts, images, each))
+        assert [answer.text for answer in together] == [answer.text for answer in alone]
+    assert len({answer.n_new_tokens for answer in together}) > 1
+
+
+def test_rows_share_a_lane_where_prefixes_are_long(random_engine: TorchEngine) -> None:
+    """By hand: 576 tokens of an image before 120 of one's own are read once for several rows; 60 are not worth it."""
+
+    def rows(prefix: int, own: int, n: int) -> list[Any]:
+        shared = decoding.Prefix(np.zeros(prefix, np.int32), ())
+        return [decoding.Row(k, np.zeros(prefix + own, np.int32), (), 0, 64, prefix=shared) for k in range(n)]
+
+    model = random_engine.model
+    assert decoding.rows_abreast(model, rows(600, 120, 30), 64) == 4  # two heads share keys and values
+    assert decoding.rows_abreast(model, rows(600, 120, 1), 64) == 1
+    assert decoding.rows_abreast(model, rows(60, 120, 30), 64) == 1
+
+
 def test_a_scale_of_ten_is_read_in_two_steps_and_its_shares_add_up(random_engine: TorchEngine, rows: Any) -> None:
     """The scores' probabilities are those of their texts, by plain passes over each."""
     ten = {n: f" {n}" for n in range(1, 11)}
@@ -298,12 +330,12 @@ def test_the_cache_grows_without_losing_a_token() -> None:
     start = [torch.randn((rows, 2, 9, 3), generator=random) for _ in range(2)]
     ours.hold(start, 2, 9)
     theirs.update(*(tensor[:, :, 2:9] for tensor in start))
-    for step in range(2 * engine_module.STEP + 9):
+    for step in range(2 * decoding.STEP + 9):
         states = [torch.randn((rows, 2, 1, 3), generator=random) for _ in range(2)]
         held = ours.update(*states), theirs.update(*states)
         assert all(torch.equal(one, other) for one, other in zip(*held, strict=True))
         assert ours.get_seq_length() == 8 + step
-        if step in (3, engine_module.STEP + 5):
+        if step in (3, decoding.STEP + 5):
             rows -= 1
             for layer in (ours, theirs):
                 layer.batch_select_indices(torch.arange(rows) + 1)
@@ -373,8 +405,8 @@ def test_out_of_memory_halves_the_batch(
         return batch(self, rows)
 
     def crowded(self: Any, **inputs: Any) -> Any:
-        width = (inputs.get("input_ids") if inputs.get("inputs_embeds") is None else inputs["inputs_embeds"]).shape[1]
-        kind = "prefixes" if inputs.get("inputs_embeds") is not None else "answers" if width == 1 else "prompts"
+        prompts = isinstance(inputs.get("logits_to_keep"), torch.Tensor)  # the last token of each row's own
+        kind = "prefixes" if inputs.get("inputs_embeds") is not None else "prompts" if prompts else "answers"
         if (at == "plain" or kind == at) and (len(rows_now) > 3 or 0 in rows_now):
             raise error
         return step(self, **inputs)
@@ -383,9 +415,6 @@ def test_out_of_memory_halves_the_batch(
     monkeypatch.setattr(type(random_engine.model.model), "forward", crowded)
     found = answers(random_engine.answer(prompts, images, ask(max_new_tokens=5)))
     assert [answer.index for answer in found] == list(range(14))
-    if at == "prompts":  # here every row has one token to itself, as in an answer
-        assert all(answer.failure is None for answer in found)
-        return
     assert max(sizes) == 14 and "out of memory with one prompt of" in found[0].failure
     assert [answer.text for answer in found[1:]] == [answer.text for answer in expected[1:]]
 

@@ -17,22 +17,23 @@ import inspect
 import itertools
 import math
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
 from vjudge.engines.budget import memory_budget
+from vjudge.engines.decoding import STEP, Lanes, Prefix, Row, Writer, generate, rows_abreast
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
-from vjudge.engines.tokens import Encoder, Scale
-from vjudge.engines.vision import ImageFeatures, ProcessedImages, left_padded
+from vjudge.engines.tokens import Encoder
+from vjudge.engines.vision import ImageFeatures, ProcessedImages
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
 from vjudge.prompts import Prompt
@@ -42,8 +43,6 @@ PLANNED = 256  # tokens of an answer that memory is planned for: feedback is sel
 PASS_TOKENS = {"cpu": 2048}  # of prompts at once; more save nothing on a CPU
 PASS_TOKENS_GPU = 8192
 SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
-COMPACT_BELOW = 0.75  # finished rows leave a batch once no more than this share of its rows is alive
-STEP = 64  # tokens by which keys and values get room
 IMAGE_INDEX = -200  # how the original code counts an image in a prompt
 SHARING_CHATS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_next", "llava", "idefics3")
 """Chat models whose prefixes were shared and compared with their own `generate`; others are batched plainly."""
@@ -142,7 +141,7 @@ class TorchEngine(Engine):
         failed += len(call.failed)
         prefixes = {id(row.prefix): row.prefix for batch in batches for row in batch}
         n_tokens = sum(len(row.ids) for batch in batches for row in batch)
-        n_computed = sum(_own(row) for batch in batches for row in batch)
+        n_computed = sum(row.own for batch in batches for row in batch)
         n_computed += sum(len(prefix.ids) for prefix in prefixes.values())
         keys = {key for batch in batches for row in batch for key in row.keys}
         rows_at_once = max(map(len, batches), default=0)
@@ -288,7 +287,7 @@ class TorchEngine(Engine):
             raise ValueError("; ".join(faults))
         _, row, inputs = self._alone(prompt, images, image_mode)
         row.limit = max_new_tokens
-        generate(self.model, inputs, Writer([row], ask, self, counts_prompt=False))
+        generate(self.model, inputs, Writer([row], ask, self.model, self.ends, counts_prompt=False))
         return row.tokens
 
     def _alone(self, prompt: Prompt, images: Sequence[Any], mode: str | None) -> tuple[Any, Row, dict[str, Any]]:
@@ -325,98 +324,6 @@ class Forward(ModelOutput):
     image_features: torch.Tensor | None = None
     logits: torch.Tensor | None = None
     tiles_per_image: tuple[int, ...] | None = None
-
-
-# --- what is on its way through a call --------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Prefix:
-    """The beginning of one or more prompts, to be computed once, with all their images.
-
-    Args:
-        ids: its tokens.
-        keys: of its images.
-        company: the prefixes that it is computed with, itself included; settled by the plan.
-        place: its row among them.
-        states: of each layer, keys and values (prefixes, heads, tokens, width) of the company, once computed.
-        delta: what multimodal positions add to a token's number after it.
-        users: rows that still need it.
-    """
-
-    ids: np.ndarray
-    keys: tuple[str, ...]
-    company: list[Prefix] = field(default_factory=list)
-    place: int = 0
-    states: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
-    delta: int = 0
-    users: int = 0
-
-
-@dataclass(eq=False)
-class Row:
-    """One prompt, and its answer while it is written.
-
-    Args:
-        index: of the prompt in the call.
-        ids: its tokens, an image's places included.
-        keys: of its images.
-        seed: of its draws.
-        limit: the most tokens of its answer; 0 in a score pass.
-        scale: which tokens carry its scores; None without a scale.
-        stem: in a score pass, what of a score's text the prompt ends in.
-        prefix: what of it is computed first.
-    """
-
-    index: int
-    ids: np.ndarray
-    keys: tuple[str, ...]
-    seed: int
-    limit: int
-    scale: Scale | None = None
-    stem: tuple[int, ...] = ()
-    prefix: Prefix = field(default_factory=lambda: Prefix(np.zeros(0, np.int32), ()))
-    tokens: list[int] = field(default_factory=list)
-    scored: dict[int, dict[int, float]] = field(default_factory=dict)  # step -> token -> log-probability
-    done: bool = False
-    stopped: bool = False
-    failure: str | None = None
-    seconds: float = 0.0
-    draws: Any = None
-
-    @property
-    def score_tokens(self) -> Iterable[int]:
-        """The tokens that may write this row's verdict."""
-        return self.scale.tokens.values() if self.scale is not None else ()
-
-    def restart(self) -> None:
-        """Forget what was written: memory ran out."""
-        self.tokens, self.scored, self.done, self.stopped, self.failure = [], {}, False, False, None
-
-    def draw(self, temperature: float) -> float:
-        """The uniform number of the step about to be written."""
-        if temperature == 0 or self.done:
-            return 0.0
-        if self.draws is None:
-            self.draws = np.random.default_rng(self.seed).random(self.limit)
-        return float(self.draws[len(self.tokens)])
-
-    def add(self, token: int, ends: frozenset[int]) -> None:
-        """Take the next token, unless the row is done and only still in the batch."""
-        if not self.done:
-            self.tokens.append(token)
-            self.stopped = token in ends
-            self.done = self.stopped or len(self.tokens) == self.limit
-
-    def answer(self, encoder: Encoder) -> Answer:
-        """The answer as far as it is written."""
-        whole = Answer(self.index, n_prompt_tokens=len(self.ids), n_new_tokens=len(self.tokens), seconds=self.seconds)
-        ids = self.tokens[:-1] if self.stopped else self.tokens
-        whole = replace(whole, text=encoder.text(ids), stopped=self.stopped, failure=self.failure)
-        step = encoder.verdict_step(ids, list(self.scored), self.scale.marker) if self.scale and self.scored else None
-        if step is None or self.scale is None or self.failure is not None:
-            return whole
-        return replace(whole, score_logprobs=self.scale.logprobs({(): self.scored[step]}))
 
 
 class Call:
@@ -644,7 +551,7 @@ class Call:
             return broken
         work.at_once = max(work.at_once, len(rows))
         work.prompt_tokens += sum(len(row.ids) for row in rows)
-        writer = Writer(rows, self.ask, self.engine)
+        writer = Writer(rows, self.ask, self.model, self.engine.ends)
         if self.engine.plain is not None:
             inputs = self.source.inputs([row.ids for row in rows], [row.keys for row in rows])
             work.images = self.source.encoded
@@ -677,8 +584,11 @@ class Call:
         cache = DynamicCache(config=self.model.model.config.get_text_config())
         inner = getattr(self.model.model, "model", None)
         shown = any(prefix.keys for prefix in sound)
-        if not (hasattr(inner, "rope_deltas") and shown):
-            inputs["position_ids"] = self._positions(inputs["attention_mask"])
+        if not (hasattr(inner, "rope_deltas") and shown):  # otherwise the model places images by itself
+            positions = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+            inputs["position_ids"] = (
+                positions.expand(3, *positions.shape) if hasattr(inner, "rope_deltas") else positions
+            )
         self.model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         states = [(layer.keys, layer.values) for layer in cache.layers]
         deltas = inner.rope_deltas.flatten().tolist() if hasattr(inner, "rope_deltas") and shown else []
@@ -689,68 +599,26 @@ class Call:
         self.work.computed_tokens += sum(len(prefix.ids) for prefix in sound)
         return broken
 
-    def _positions(self, mask: torch.Tensor, deltas: Sequence[int] = ()) -> torch.Tensor:
-        """The positions of rows' tokens, by their masks: padding counts for nothing."""
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        if any(deltas):
-            positions = positions + torch.tensor(deltas, device=mask.device)[:, None]
-        if hasattr(getattr(self.model.model, "model", None), "rope_deltas"):
-            return positions.expand(3, *positions.shape)
-        return positions
-
     def _write(self, writer: Writer, started: float) -> None:
         """The rows' own tokens after their prefixes, then a token a step until every row is done."""
-        model, most = self.model.model, self._pass_tokens
-        parts: list[list[Row]] = []
-        for row in sorted(writer.rows, key=lambda row: (_own(row), row.prefix.place)):
-            if not parts or (len(parts[-1]) + 1) * _own(row) > most:
-                parts.append([])
-            parts[-1].append(row)
-        rows = [row for part in parts for row in part]
-        caches, cache, mask = caches_of(self.model, parts, 0 if self.ask.scores else min(STEP, self.ask.max_new_tokens))
-        logits, start = [], 0
-        for part, before in zip(parts, caches, strict=True):
-            tokens, _ = left_padded([row.ids[len(row.prefix.ids) :] for row in part], 0, self.model.device)
-            size = before.get_seq_length() + tokens.shape[1]
-            seen = mask[start : start + len(part), -size:]
-            positions = self._positions(seen, [row.prefix.delta for row in part])
-            output = model(
-                input_ids=tokens,
-                attention_mask=seen,
-                position_ids=positions[..., -tokens.shape[1] :],
-                past_key_values=before,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            logits.append(output.logits[:, -1].float())
-            start += len(part)
-        writer.live = rows
-        self.work.computed_tokens += sum(map(_own, rows))
+        scores, most = self.ask.scores, self._pass_tokens
+        abreast = 1 if scores else rows_abreast(self.model, writer.rows, self.ask.max_new_tokens)
+        room = 0 if scores else abreast * min(STEP, self.ask.max_new_tokens)
+        lanes = Lanes(self.model, writer.rows, abreast=abreast, room=room, most=most)
+        writer.live = lanes.rows
+        logits = [self.model.model(**inputs).logits.flatten(0, 1).float() for inputs in lanes.passes()]
+        self.work.computed_tokens += sum(row.own for row in writer.rows)
         tokens = writer.step(torch.cat(logits))
         self.work.prompt_seconds += time.perf_counter() - started
-        if self.ask.scores:
+        if scores:
             return
         started = time.perf_counter()
-        del caches, logits, output
-        deltas = [row.prefix.delta for row in writer.live]
-        while (going := writer.going()) and time.perf_counter() < self.until:
-            if len(going) <= COMPACT_BELOW * len(writer.live):
-                keep = torch.tensor(going)  # on the CPU: the layers' caches may be on several devices
-                cache.batch_select_indices(keep)
-                mask, tokens = mask[keep], tokens[keep]
-                deltas = [deltas[place] for place in going]
-                writer.keep(going)
-            mask = torch.cat([mask, mask.new_ones((len(mask), 1))], dim=-1)
-            output = model(
-                input_ids=tokens[:, None],
-                attention_mask=mask,
-                position_ids=self._positions(mask, deltas)[..., -1:],
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            tokens = writer.step(output.logits[:, -1].float())
-        self.work.new_tokens += sum(len(row.tokens) for row in rows)
+        while writer.going and time.perf_counter() < self.until:
+            if (places := lanes.compact()) is not None:
+                writer.keep(places)
+                tokens = tokens[places]
+            tokens = writer.step(self.model.model(**lanes.step(tokens)).logits.flatten(0, 1).float())
+        self.work.new_tokens += sum(len(row.tokens) for row in writer.rows)
         self.work.answer_seconds += time.perf_counter() - started
 
     def _generate(self, inputs: dict[str, Any], writer: Writer, started: float) -> None:
@@ -759,11 +627,6 @@ class Call:
         self.work.new_tokens += sum(len(row.tokens) for row in writer.rows)
         kind = "prompt_seconds" if self.ask.scores else "answer_seconds"
         setattr(self.work, kind, getattr(self.work, kind) + time.perf_counter() - started)
-
-
-def _own(row: Row) -> int:
-    """How many tokens a row has to itself."""
-    return len(row.ids) - len(row.prefix.ids)
 
 
 def _with_mode(engine: TorchEngine, mode: str) -> ImageFeatures | ProcessedImages:
@@ -804,88 +667,6 @@ def check_length(model: VisionLanguageModel, ids: np.ndarray, *, answered: bool)
         )
 
 
-# --- keys and values --------------------------------------------------------------------------------------------------
-
-
-class GrowingLayer(DynamicLayer):
-    """A layer's cache in a buffer with room for tokens to come, where `DynamicLayer` copies all it holds every time.
-
-    Selecting or cropping rows works as in `DynamicLayer`: the next token starts a new buffer.
-    """
-
-    def hold(self, buffers: Sequence[torch.Tensor], start: int, end: int) -> None:
-        """Take over the tokens from `start` to `end` of keys and values (rows, heads, tokens, width)."""
-        self.dtype, self.device, self.is_initialized = buffers[0].dtype, buffers[0].device, True
-        self._buffers, self._start, self._end = buffers, start, end
-        self.keys, self.values = (buffer[:, :, start:end] for buffer in buffers)
-        self._held = self.keys
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append keys and values (rows, heads, tokens, width); return all of them."""
-        more = key_states.shape[2]
-        # Anything that gave the layer other tensors since (a selection of rows, say) left the buffers behind.
-        if self.keys is not self._held or self._end + more > self._buffers[0].shape[2]:
-            held, buffers = self.keys.shape[2], []
-            for tensor in (self.keys, self.values):
-                rows, heads, _, width = tensor.shape
-                buffers.append(tensor.new_empty((rows, heads, held + more + STEP, width)))
-                buffers[-1][:, :, :held] = tensor
-            self.hold(buffers, 0, held)
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, self._end : self._end + more] = states
-        self.hold(self._buffers, self._start, self._end + more)
-        return self.keys, self.values
-
-
-def caches_of(
-    model: VisionLanguageModel, parts: Sequence[Sequence[Row]], room: int
-) -> tuple[list[DynamicCache], DynamicCache, torch.Tensor]:
-    """Keys and values of a batch in one buffer a layer, each row's prefix in place before its own tokens.
-
-    Args:
-        parts: the rows, in the parts in which their own tokens are computed.
-        room: for tokens to come.
-
-    Returns:
-        A cache for each part, which holds its prefixes; the cache of all rows, once the parts are computed; and the
-        mask of the rows' real tokens (rows, longest prefix and longest own tokens together), set to the right.
-    """
-    rows = [row for part in parts for row in part]
-    width = max(len(row.prefix.ids) for row in rows) + max(map(_own, rows))
-    config = model.model.config.get_text_config()
-    caches, whole = [DynamicCache(config=config) for _ in parts], DynamicCache(config=config)
-    for number in range(len(whole.layers)):
-        buffers = []
-        for kind in (0, 1):
-            first = rows[0].prefix.states[number][kind]
-            buffers.append(first.new_empty((len(rows), first.shape[1], width + room, first.shape[3])))
-        start = 0
-        for part, cache in zip(parts, caches, strict=True):
-            end = width - max(map(_own, part))
-            longest = max(len(row.prefix.ids) for row in part)
-            views = [buffer[start : start + len(part)] for buffer in buffers]
-            for kind, view in enumerate(views):
-                view[:, :, : end - min(len(row.prefix.ids) for row in part)] = 0  # masked, and must hold numbers
-                place = 0
-                for prefix, run in itertools.groupby(part, key=lambda row: row.prefix):
-                    size, count = len(prefix.ids), len(list(run))
-                    states = prefix.states[number][kind][prefix.place]
-                    view[place : place + count, :, end - size : end] = states[None, :, states.shape[1] - size :]
-                    place += count
-            cache.layers[number] = GrowingLayer()
-            cache.layers[number].hold(views, end - longest, end)
-            start += len(part)
-        whole.layers[number] = GrowingLayer()
-        whole.layers[number].hold(buffers, 0, width)
-    ends = torch.tensor([width - max(map(_own, part)) for part in parts for _ in part])[:, None]
-    sizes = torch.tensor([[len(row.prefix.ids), _own(row)] for row in rows])
-    places = torch.arange(width)[None]
-    mask = (places >= ends - sizes[:, :1]) & (places < ends) | (places >= width - sizes[:, 1:])
-    return caches, whole, mask.long().to(model.device)
-
-
 def why_plain(model: VisionLanguageModel) -> str | None:
     """Why a model's rows share no prefixes, by its configuration; None where they do."""
     config = model.model.config.get_text_config()
@@ -903,166 +684,6 @@ def why_plain(model: VisionLanguageModel) -> str | None:
     if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
         return f"{kind}: rows share no prefixes here and are batched plainly: it has layers with a window or a state"
     return None
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-class Writer:
-    """Write answers: it takes the logits of a step and says each row's next token.
-
-    Args:
-        rows: whose answers are written.
-        ask: how the call decodes.
-        engine: whose vocabulary it is.
-        counts_prompt: whether the repetition penalty counts the prompt; None as the published code has it. LLaVA
-            generates from embeddings, so there is no prompt to count; vLLM, which ran Prometheus, and transformers
-            count it.
-    """
-
-    def __init__(self, rows: list[Row], ask: Ask, engine: TorchEngine, *, counts_prompt: bool | None = None) -> None:
-        self.rows, self.ask, self.ends, self.model = rows, ask, engine.ends, engine.model
-        self.live = rows  # the rows in the batch, by their place in it
-        if counts_prompt is None:
-            counts_prompt = not self.model.sees_images or self.model.processor is not None
-        self._counts_prompt = counts_prompt
-        self._counted: torch.Tensor | None = None  # (live rows, vocabulary): what the penalty counts
-
-    def step(self, logits: torch.Tensor) -> torch.Tensor:
-        """Take the next token of each row in the batch, and where it is a score, the distribution over the scores.
-
-        Args:
-            logits: (rows, vocabulary), float32; changed in place.
-
-        Returns:
-            The tokens, (rows,); of rows that are done, anything.
-        """
-        for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
-            row = self.live[place]
-            if not row.done:
-                row.done = True
-                row.failure = (
-                    f"the model's output is not finite (NaN or infinity) at token {len(row.tokens) + 1}: its weights"
-                    f" are damaged, or {self.model.dtype} overflows: try dtype='float32'"
-                )
-        self.model.leave_words(logits)
-        if self.ask.scores:
-            self._score(
-                [(place, row, row.scale.reads(row.stem)) for place, row in enumerate(self.live) if row.scale], logits
-            )
-            for row in self.live:
-                row.done = True
-            return logits.argmax(-1)
-        tokens = self._choose(self._penalized(logits))
-        written = tokens.tolist()
-        verdicts = []
-        for place, (row, token) in enumerate(zip(self.live, written, strict=True)):
-            if not row.done and token in row.score_tokens:
-                verdicts.append((place, row, list(row.score_tokens)))
-        self._score(verdicts, logits)
-        for row, token in zip(self.live, written, strict=True):
-            row.add(token, self.ends)
-        if self._counted is not None:
-            self._counted.scatter_(1, tokens[:, None], True)
-        return tokens
-
-    def going(self) -> list[int]:
-        """The places of the batch whose rows are not done."""
-        return [place for place, row in enumerate(self.live) if not row.done]
-
-    def keep(self, places: list[int]) -> None:
-        """Note that these rows alone stay in the batch, in this order."""
-        self.live = [self.live[place] for place in places]
-        if self._counted is not None:
-            self._counted = self._counted[places]
-
-    def _score(self, verdicts: Sequence[tuple[int, Row, list[int]]], logits: torch.Tensor) -> None:
-        """Log-probabilities of scores' tokens in the whole vocabulary, before temperature, top_p and penalty."""
-        verdicts = [(place, row, tokens) for place, row, tokens in verdicts if row.failure is None]
-        if not verdicts:
-            return
-        chosen = logits[[place for place, _, _ in verdicts]]
-        logprobs = (chosen - chosen.logsumexp(-1, keepdim=True)).cpu()
-        for line, (_, row, tokens) in zip(logprobs, verdicts, strict=True):
-            row.scored[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
-
-    def _choose(self, logits: torch.Tensor) -> torch.Tensor:
-        """The next token of each row: the argmax, or the inverse of the truncated distribution at the row's draw."""
-        if self.ask.temperature == 0:
-            return logits.argmax(-1)
-        draws = [row.draw(self.ask.temperature) for row in self.live]
-        return draw_tokens(logits, draws, self.ask.temperature, self.ask.top_p)
-
-    def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits after the repetition penalty.
-
-        Source: Keskar et al., CTRL (arXiv 1909.05858), section 4.1, with the sign as Hugging Face and vLLM have it.
-        """
-        penalty = self.ask.repetition_penalty
-        if penalty == 1.0:
-            return logits
-        if self._counted is None:
-            self._counted = torch.zeros_like(logits, dtype=torch.bool)
-            for place, row in enumerate(self.live if self._counts_prompt else ()):
-                self._counted[place, torch.as_tensor(row.ids, dtype=torch.long, device=logits.device)] = True
-        return torch.where(self._counted, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
-
-
-def draw_tokens(logits: torch.Tensor, draws: Sequence[float], temperature: float, top_p: float) -> torch.Tensor:
-    """The token of each row at its draw: the inverse of the distribution that temperature and top_p leave.
-
-    Args:
-        logits: (rows, vocabulary).
-        draws: one a row, in [0, 1).
-        temperature: above 0.
-        top_p: in (0, 1].
-    """
-    uniform = torch.tensor(draws, dtype=logits.dtype, device=logits.device)
-    chances, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
-    kept = chances.cumsum(-1) - chances < top_p
-    reached = (chances * kept).cumsum(-1)
-    place = (reached <= uniform[:, None] * reached[:, -1:]).sum(-1, keepdim=True)
-    # Rounding can put a draw near 1 past the last kept token.
-    return order.gather(-1, torch.minimum(place, kept.sum(-1, keepdim=True) - 1)).squeeze(-1)
-
-
-@torch.inference_mode()
-def generate(model: VisionLanguageModel, inputs: Mapping[str, Any], writer: Writer) -> None:
-    """Write answers by the model's own `generate`: its positions, masks and cache are its own business."""
-    pad = model.tokenizer.pad_token_id
-    config = GenerationConfig(
-        do_sample=False,
-        max_new_tokens=max(1, *(row.limit for row in writer.rows)),
-        pad_token_id=min(writer.ends) if pad is None else int(pad),
-        eos_token_id=sorted(writer.ends),
-    )
-    model.model.generate(
-        **inputs,
-        generation_config=config,
-        logits_processor=LogitsProcessorList([_Choice(writer)]),
-        stopping_criteria=transformers.StoppingCriteriaList([_End(writer)]),
-    )
-
-
-class _Choice(LogitsProcessor):
-    """Let a writer choose: every token but its choice is ruled out."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        tokens = self.writer.step(scores.float())
-        return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
-
-
-class _End(StoppingCriteria):
-    """A row ends where its writer says."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        return torch.tensor([row.done for row in self.writer.live], device=input_ids.device)
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
