@@ -35,6 +35,7 @@ from transformers import (
 
 from vjudge import checkpoints, models
 from vjudge.checkpoints.shards import Shards
+from vjudge.engines import Ask
 from vjudge.engines.vision import TiledVision
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import VICUNA_V1, question
@@ -139,8 +140,8 @@ def test_batches_with_left_padding_equal_the_original_one_at_a_time(folder: Path
         for case in kept
     ]
     images = [[root / "images" / f"{name}.png" for name in case.get("images") or [case["image"]]] for case in kept]
-    asked = {"score_texts": {0: "0", 1: "1"}, "marker": "[RESULT]", "max_new_tokens": 24, "batch_size": len(kept)}
-    answers = {answer.index: answer for batch in engine.generate(prompts, images, **asked) for answer in batch}
+    asked = Ask(max_new_tokens=24, batch_size=len(kept))
+    answers = {answer.index: answer for batch in engine.answer(prompts, images, asked) for answer in batch}
     for index, case in enumerate(kept):
         expected = case["greedy"]
         ends = [place for place, token in enumerate(expected) if token in engine.ends]

@@ -14,6 +14,7 @@ from originals import write_llava15, write_onevision
 from PIL import Image
 
 from vjudge import checkpoints, models
+from vjudge.engines import Ask
 from vjudge.engines.budget import memory_budget
 from vjudge.judge import load_judge
 from vjudge.models import placement
@@ -236,12 +237,10 @@ def test_a_spread_model_answers_as_one_on_one_device(
     assert spread.complete(*asked, max_new_tokens=4) == whole.complete(*asked, max_new_tokens=4)
     texts = ["is the thing there?", "is it?", "the thing"]
     prompts = [question(whole.template.conversation, text, n_images=1) for text in texts]
-    rows = {"score_texts": {0: "0", 1: "1"}, "marker": "[RESULT]", "max_new_tokens": 6, "batch_size": 3}
+    rows = Ask(max_new_tokens=6, batch_size=3)
     answers = [
         sorted(
-            (each.index, each.text)
-            for batch in judge.engine.generate(prompts, [[picture]] * 3, **rows)
-            for each in batch
+            (each.index, each.text) for batch in judge.engine.answer(prompts, [[picture]] * 3, rows) for each in batch
         )
         for judge in (whole, spread)
     ]

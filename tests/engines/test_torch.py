@@ -17,6 +17,7 @@ from vjudge.engines import Ask, TorchEngine, decoding
 from vjudge.engines import torch as engine_module
 from vjudge.engines.decoding import GrowingLayer, draw_tokens
 from vjudge.engines.torch import Call, threads_for, using_threads
+from vjudge.images import Pictures
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt
 from vjudge.records import Item
 
@@ -354,7 +355,7 @@ def test_failures_stay_in_their_own_row(random_judge: Path, tmp_path: Path) -> N
     images: list[Any] = [row["images"] for row in rows]
     images[2] = [tmp_path / "never.png"]
     images[3] = []
-    images[4] = [picture]
+    images[4] = [Pictures(keep_bytes=0)(picture)]  # read again when it is wanted
     work = engine.answer(prompts, images, ask(max_new_tokens=3, batch_size=2))
     found = [next(work)]  # the plan is made; now a file goes away
     picture.unlink()

@@ -147,8 +147,9 @@ class GrowingLayer(DynamicLayer):
         more = key_states.shape[2]
         # Anything that gave the layer other tensors since (a selection of rows, say) left the buffers behind.
         if self.keys is not self._held or self._end + more > self._buffers[0].shape[2]:
-            held, buffers = self.keys.shape[2], []
-            for tensor in (self.keys, self.values):
+            held, buffers = self.get_seq_length(), []
+            tensors: Any = (self.keys, self.values)
+            for tensor in tensors:
                 rows, heads, _, width = tensor.shape
                 buffers.append(tensor.new_empty((rows, heads, held + more + STEP, width)))
                 buffers[-1][:, :, :held] = tensor
@@ -156,7 +157,8 @@ class GrowingLayer(DynamicLayer):
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[:, :, self._end : self._end + more] = states
         self.hold(self._buffers, self._start, self._end + more)
-        return self.keys, self.values
+        whole: Any = (self.keys, self.values)
+        return whole
 
 
 class Lanes:
@@ -278,10 +280,11 @@ class Lanes:
             "use_cache": True,
         }
 
-    def _hold(self, room: int) -> tuple[list[DynamicCache], DynamicCache]:
+    def _hold(self, room: int) -> tuple[list[Any], Any]:
         """One buffer a layer with every prefix in its lanes; a cache for each part, and the one of all of them."""
         config = self.model.model.config.get_text_config()
-        caches, whole = [DynamicCache(config=config) for _ in self.parts], DynamicCache(config=config)
+        caches: list[Any] = [DynamicCache(config=config) for _ in self.parts]
+        whole: Any = DynamicCache(config=config)
         lanes = [lane for part in self.parts for lane in part]
         for number in range(len(whole.layers)):
             buffers = []

@@ -175,9 +175,9 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
-    work: Any = None  # of the last call; None where it computes elsewhere
-    batch_found: float | None = None  # bridge
+    work: Work | None = None  # of the last call; None where it computes elsewhere
 
+    @abstractmethod
     def answer(
         self,
         prompts: Sequence[Prompt],
@@ -202,35 +202,8 @@ class Engine(ABC):
         Raises:
             ValueError: options or a scale that this engine can't serve.
         """
-        texts: dict[int, str] = {}  # bridge, until every engine has `answer` of its own
-        for row in range(len(prompts)):
-            texts |= ask.scale(row)
-        plain: dict[str, Any] = {"score_texts": texts, "marker": ask.marker, "batch_size": ask.batch_size}
-        if ask.scores:
-            return self.score(prompts, images, wanted=wanted, **plain)
-        decoding = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
-        if ask.repetition_penalty != 1:
-            decoding["repetition_penalty"] = ask.repetition_penalty
-        return self.generate(prompts, images, wanted=wanted, seeds=ask.seeds or None, **decoding, **plain)
 
-    def generate(  # bridge
-        self,
-        prompts: Any,
-        images: Any,
-        *,
-        score_texts: Any,
-        marker: str,
-        seeds: Any = None,
-        wanted: Any = None,
-        **how: Any,
-    ) -> Iterator[list[Answer]]:
-        ask = Ask("feedback", marker, [score_texts] * len(prompts), list(seeds or ()), **how)
-        return self.answer(prompts, images, ask, wanted)
-
-    def score(self, prompts: Any, images: Any, *, score_texts: Any, marker: str, **how: Any) -> Any:  # bridge
-        wanted = how.pop("wanted", None)
-        return self.answer(prompts, images, Ask("score", marker, [score_texts] * len(prompts), **how), wanted)
-
+    @abstractmethod
     def plan(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
     ) -> list[Quantity]:
@@ -241,7 +214,6 @@ class Engine(ABC):
 
         Other arguments as in `answer`.
         """
-        raise NotImplementedError
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from vjudge.engines.decoding import STEP, Lanes, Prefix, Row, Writer, generate, 
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import ImageFeatures, ProcessedImages
-from vjudge.images import picture
+from vjudge.images import Pictures
 from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
 from vjudge.prompts import Prompt
 
@@ -186,8 +186,8 @@ class TorchEngine(Engine):
             answers = call.compute(batch)
         work = call.work
         most = {row.index: row.limit for row in batch}
-        ended = [each for each in answers if each.failure is None]
-        ended = [each.n_new_tokens for each in ended if each.stopped or each.n_new_tokens == most[each.index]]
+        sound = [each for each in answers if each.failure is None]
+        ended = [each.n_new_tokens for each in sound if each.stopped or each.n_new_tokens == most[each.index]]
         length = 0.0 if ask.scores else sum(ended) / len(ended) if ended else math.nan
         per_image = work.image_seconds / work.images if work.images else 0.0
         per_token = work.prompt_seconds / max(1, work.computed_tokens)
@@ -371,6 +371,7 @@ class Call:
 
         Nothing is tokenised for it: a block of which nothing is wanted costs next to nothing.
         """
+        pictures = Pictures()
         groups: dict[tuple[str, ...], list[tuple[str, int]]] = {}
         for index, prompt in enumerate(self.prompts):
             try:
@@ -379,7 +380,7 @@ class Call:
                     raise ValueError(
                         f"the prompt has {prompt.n_images} image place(s) and the item {len(sources)} image(s)"
                     )
-                self._keys[index] = keys = self.source.keys([picture(source) for source in sources])
+                self._keys[index] = keys = self.source.keys(list(map(pictures, sources)))
                 groups.setdefault(keys, []).append((prompt.text, index))
             except (ValueError, OSError) as error:
                 self.failed.append(Answer(index, failure=str(error)))
@@ -464,7 +465,7 @@ class Call:
             for row in members[1:]:
                 apart = np.flatnonzero(row.ids[:common] != first[:common])
                 common = int(apart[0]) if len(apart) else common
-            images = [place for token in self.model.wordless for place in np.flatnonzero(first == token)]
+            images = [int(place) for place in np.flatnonzero(np.isin(first, self.model.wordless))]
             if len(members) > 1 and common >= max([SHORTEST - 1, *images]) + 1:
                 prefix = Prefix(first[:common], keys)
                 groups.append(members)
@@ -581,8 +582,8 @@ class Call:
         if not sound:
             return broken
         inputs = self.source.inputs([prefix.ids for prefix in sound], [prefix.keys for prefix in sound])
-        cache = DynamicCache(config=self.model.model.config.get_text_config())
-        inner = getattr(self.model.model, "model", None)
+        cache: Any = DynamicCache(config=self.model.model.config.get_text_config())
+        inner: Any = getattr(self.model.model, "model", None)
         shown = any(prefix.keys for prefix in sound)
         if not (hasattr(inner, "rope_deltas") and shown):  # otherwise the model places images by itself
             positions = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)

@@ -26,6 +26,7 @@ from vjudge.models.placement import input_device, weight_of
 from vjudge.prompts import Control, Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
+Tokens = Sequence[int] | np.ndarray
 
 
 def vision_of(model: Any, image_processor: Any) -> PlainVision | TiledVision:
@@ -315,7 +316,7 @@ class ImageFeatures:
             size -= len(self._features.pop(oldest))
         return {key: self._broken[key] for key in keys if key in self._broken}
 
-    def inputs(self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
+    def inputs(self, ids: Sequence[Tokens], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
         """What the model takes: left-padded embeddings (rows, longest, hidden), features in place, and the mask."""
         padded, mask = left_padded(ids, 0, self.model.device)
         features = [self._features[key] for row in keys for key in row]
@@ -420,7 +421,7 @@ class ProcessedImages:
                 broken[key] = str(error)
         return broken
 
-    def inputs(self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
+    def inputs(self, ids: Sequence[Tokens], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
         """What the model takes: left-padded ids, the mask of real tokens, and the processor's tensors."""
         padded, mask = left_padded(ids, self.pad, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
@@ -445,7 +446,7 @@ class ProcessedImages:
         return processor(images=list(map(list, images)), text=text, return_tensors="pt", **options)
 
 
-def left_padded(ids: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def left_padded(ids: Sequence[Tokens], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask of real tokens."""
     width = max(map(len, ids))
     padded = np.full((len(ids), width), pad, dtype=np.int64)
