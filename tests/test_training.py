@@ -18,6 +18,7 @@ from transformers import TrainerCallback
 import vjudge as vj
 from vjudge import prompts
 from vjudge.data import CollectionError, rows_of
+from vjudge.images import picture
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.training import Lora, adapters, checks, fine_tune, recipes
@@ -79,10 +80,9 @@ def test_the_trained_tokens_are_exactly_the_target(base):
         assert trained[-1] in engine.ends
         assert example.ids[example.n_prompt :] == trained
         prompt = judge.template.render(vj.records.Item.from_row(row))
-        features = engine._pictures([row["images"]])
         if judge.engine.model.sees_images:
-            keys = features.register(0, row["images"])
-            prompt, taken = features.place(prompt, keys)
+            features = engine.images_of_a_call()
+            prompt, taken = features.place(prompt, features.keys(list(map(picture, row["images"]))))
             assert example.ids[: example.n_prompt] == engine.encoder.ids(prompt, image_tokens=taken)
         else:
             assert example.ids[: example.n_prompt] == engine.encoder.ids(prompt)

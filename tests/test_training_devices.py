@@ -300,7 +300,7 @@ def test_images_that_rows_share_are_encoded_once_a_batch(random_judge, tmp_path)
     judge = load_judge(random_judge, template="prometheus-vision", device="cpu")
     model, states = judge.engine.model, States(1 << 20)
     coder = Coder(model, judge.template)
-    rows = [vj.tasks.Rows(vj.load_collection(collection(tmp_path, broken=True)))[n] for n in range(7)]
+    rows = [vj.data.rows_of(vj.load_collection(collection(tmp_path, broken=True)))[n] for n in range(7)]
     rows[BROKEN]["images"] = [rows[0]["images"][0], rows[BROKEN]["images"][0]]  # a sound one, then the broken one
     shown = [rows[BROKEN], rows[0], rows[1], rows[0]]
     batch = Collator(coder, states=states)([coder(row, index) for index, row in enumerate(shown)])

@@ -83,7 +83,7 @@ class TorchEngine(Engine):
             model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
         )
         self.image_cache_bytes = image_cache_bytes
-        self._images()  # refuses an unknown mode now
+        self.images_of_a_call()  # refuses an unknown mode now
         self.memory_bytes = memory_bytes or memory_budget(model)
         self.max_rows = max_rows or (64 if model.device.type == "cpu" else 256)
         ends = model.model.generation_config.eos_token_id
@@ -224,7 +224,7 @@ class TorchEngine(Engine):
             },
         }
 
-    def _images(self) -> ImageFeatures | ProcessedImages:
+    def images_of_a_call(self) -> ImageFeatures | ProcessedImages:
         """The images of a call, by the LLaVA families' own vision or by a chat model's processor."""
         if self.model.sees_images and self.model.processor is None:
             return ImageFeatures(self.model, self.image_cache_bytes, self.image_mode)
@@ -292,7 +292,7 @@ class TorchEngine(Engine):
 
     def _alone(self, prompt: Prompt, images: Sequence[Any], mode: str | None) -> tuple[Any, Row, dict[str, Any]]:
         """The inputs of one prompt."""
-        source = self._images() if mode is None else _with_mode(self, mode)
+        source = self.images_of_a_call() if mode is None else _with_mode(self, mode)
         call = Call(self, [prompt], [images], Ask(), Work(), source=source, answered=False)
         call.blocks()
         batches, failures = ([], call.failed) if call.failed else call.batches([0])
@@ -353,7 +353,7 @@ class Call:
     ) -> None:
         self.engine, self.model, self.encoder = engine, engine.model, engine.encoder
         self.prompts, self.images, self.ask, self.work = prompts, images, ask, work
-        self.source = source or engine._images()
+        self.source = source or engine.images_of_a_call()
         self.answered, self.until = answered, math.inf
         self.failed: list[Answer] = []
         self._keys: dict[int, tuple[str, ...]] = {}
@@ -631,7 +631,7 @@ class Call:
 
 
 def _with_mode(engine: TorchEngine, mode: str) -> ImageFeatures | ProcessedImages:
-    return TorchEngine(engine.model, image_mode=mode)._images()
+    return TorchEngine(engine.model, image_mode=mode).images_of_a_call()
 
 
 def keep_company(prefixes: Sequence[Prefix], most: int) -> None:
