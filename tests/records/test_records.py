@@ -95,12 +95,19 @@ def test_a_row_from_a_table_with_nan_cells() -> None:
     assert item.reference_answer is None and item.group == "a" and item.human_scores == ()
 
 
+@pytest.mark.parametrize("column", ["image", "image_path", "img"])
+def test_a_row_whose_pictures_stand_elsewhere_is_not_taken_for_one_without(column: str) -> None:
+    with pytest.raises(ValueError, match=f"{column}: the column of pictures is called images; .*rows_of renames it"):
+        Item.from_row(row(**{column: "a.png"}))
+    assert Item.from_row(row(images=[], **{column: "a.png"})).images == ()
+
+
 def test_missing_and_scores() -> None:
     assert all(is_missing(value) for value in (None, float("nan"), np.float32("nan")))
     assert not any(is_missing(value) for value in ("", 0, [], "nan", False))
     assert as_score("4") == as_score(4) == as_score(4.0) == 4
     assert all(math.isnan(as_score(value)) for value in (None, "", "  ", float("nan")))
-    for bad in ("four", "4/5", True, float("inf"), [4]):
+    for bad in ("four", "4/5", True, float("inf"), [4], 10**5000, "9" * 5000):
         with pytest.raises(ValueError, match="is not a number"):
             as_score(bad)
 
