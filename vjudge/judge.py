@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vjudge import prompts
-from vjudge.calls import JudgeCall, check_ask, prompt_of, subject_of
+from vjudge.calls import JudgeCall, check_ask, prompt_of, seed_of, subject_of
 from vjudge.data import rows_of
 from vjudge.engines.engine import Ask, Engine
 from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template, families
@@ -51,6 +51,7 @@ __all__ = [
     "load_judge",
     "pairs_of",
     "plan",
+    "seed_of",
     "singles_of",
 ]
 
