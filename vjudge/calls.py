@@ -76,7 +76,9 @@ class JudgeCall:
             CollectionError: bad rows, all of them.
         """
         pictures, rows = Pictures(), rows_of(items)
-        data.validate(rows, needs=template.needs, sees_images=template.sees_images, pictures=pictures)
+        data.validate(
+            rows, needs=template.needs, sees_images=template.sees_images, pictures=pictures, pairs=template.compares
+        )
         keys: list[tuple[str, Any]] = []
         rendered: list[Prompt] = []
         scales: list[dict[int, str]] = []
@@ -138,7 +140,7 @@ class JudgeCall:
             for batch in answers:
                 records = [self._record(answer, unit) for answer in batch]
                 if run is not None:
-                    # What only the transport prevented is asked for again by the next self.
+                    # What only the transport prevented is asked for again by the next call.
                     run.append(record for answer, record in zip(batch, records, strict=True) if not answer.transient)
                 done.update((self.keys[answer.index], record) for answer, record in zip(batch, records, strict=True))
                 failed += sum(record["failure"] is not None for record in records)
@@ -169,7 +171,7 @@ class JudgeCall:
         }
 
     def _sound(self, run: Run) -> Records:
-        """The verdicts that a run holds, checked against the scales of the self.
+        """The verdicts that a run holds, checked against the scales of the call.
 
         Raises:
             RunError: one of them is none of this call's, or off its scale.

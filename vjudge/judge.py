@@ -8,7 +8,7 @@ them. An answer without a verdict stays without a score: it is counted, shown an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from inspect import signature
@@ -122,7 +122,11 @@ def load_judge(
         raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(map(repr, ENGINES))}")
     if engine == "auto":
         engine = "server" if str(name_or_path).startswith(SERVER) else "torch"
-    if isinstance(template, str) and template not in TEMPLATES:
+    if not isinstance(name_or_path, (str, Path)):
+        raise TypeError(f"a judge has a name, or a path as text; {name_or_path!r} is neither")
+    if not isinstance(template, (str, Template, type(None))) or (
+        isinstance(template, str) and template not in TEMPLATES
+    ):
         raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
     wording = TEMPLATES[template] if isinstance(template, str) else template
     placing: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
@@ -137,6 +141,7 @@ def load_judge(
 
         family = families.find(name_or_path)
         single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
+        _check_options("server engine", ServerEngine, engine_options, own=("model",))
         fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
         served = ServerEngine(
             name.removeprefix(SERVER), **{"conversation": fixed[0] if fixed else None, **engine_options}
@@ -168,11 +173,7 @@ def _load_here(
         runs = engines.VllmEngine(name_or_path, **placing, **engine_options)
         model = runs.model
     else:
-        options = {name for name in signature(engines.TorchEngine).parameters if name != "model"}
-        if stray := sorted(set(engine_options) - options):
-            raise TypeError(
-                f"{', '.join(stray)}: the torch engine has no such option; it has {', '.join(sorted(options))}"
-            )
+        _check_options("torch engine", engines.TorchEngine, engine_options, own=("model",))
         model = models.load(name_or_path, **placing)
         runs = engines.TorchEngine(model, **engine_options)
     if wording is None:
@@ -196,6 +197,15 @@ def _load_here(
     if wording is not None and not wording.compares and pairs and pairs.conversation.name == MESSAGES.name:
         pairs = pairs if chats else None  # the family's own would go into a chat template
     return Judge(str(name_or_path), template=fitted(single), pairs=pairs and fitted(pairs), engine=runs, family=family)
+
+
+def _check_options(
+    name: str, function: Callable[..., Any], options: Mapping[str, Any], *, own: Collection[str]
+) -> None:
+    """Refuse options that a function does not have; `own` are arguments that are no options."""
+    has = sorted(set(signature(function).parameters) - set(own))
+    if stray := sorted(set(options) - set(has)):
+        raise TypeError(f"{', '.join(stray)}: the {name} has no such option; it has {', '.join(has)}")
 
 
 def _wordings(family: Family, chosen: Template | None) -> tuple[Template, Template | None]:
@@ -452,10 +462,7 @@ class Judge:
 
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
         """
-        if by not in ("pairs", "scores"):
-            raise ValueError(f'by={by!r}: use "pairs" or "scores"')
-        if by == "scores" and orders is not None:
-            raise ValueError(f"orders={orders!r}: a response that is graded by itself has no order; leave it out")
+        _check_ranking(by, orders)
         rows = rows_of(candidates)
         check_candidates(rows)
         if by == "scores":
@@ -642,16 +649,28 @@ def plan(
 
 def _asked(judge: Judge, items: Any, options: dict[str, Any]) -> JudgeCall:
     """What the judge would ask of its engine."""
-    rows = rows_of(items)
+    rows: Sequence[Mapping[str, Any]] = rows_of(items)
     names = set(rows[0]) if len(rows) else set()
     options = {name: value for name, value in options.items() if name not in ("out", "progress")}
+    compares = "response_a" in names
     if "responses" in names:
+        by, orders = options.pop("by", "pairs"), options.get("orders")
+        _check_ranking(by, orders)
         check_candidates(rows)
-        scores = options.pop("by", "pairs") == "scores"
-        if scores:
-            return judge._grading(list(singles_of(rows)), **options)
-        return judge._comparing(list(pairs_of(rows)), **options)
-    return judge._comparing(rows, **options) if "response_a" in names else judge._grading(rows, **options)
+        compares = by == "pairs"
+        rows = list(pairs_of(rows) if compares else singles_of(rows))
+        options = {name: value for name, value in options.items() if (name, value) != ("orders", None)}
+    call = judge.compare if compares else judge.grade
+    _check_options(f"judge's {call.__name__}", call, options, own=("items", "pairs", "out", "progress"))
+    return judge._comparing(rows, **options) if compares else judge._grading(rows, **options)
+
+
+def _check_ranking(by: str, orders: str | None) -> None:
+    """Refuse unsound options of a ranking."""
+    if by not in ("pairs", "scores"):
+        raise ValueError(f'by={by!r}: use "pairs" or "scores"')
+    if by == "scores" and orders is not None:
+        raise ValueError(f"orders={orders!r}: a response that is graded by itself has no order; leave it out")
 
 
 def _was(run: pd.DataFrame, planned: pd.Series) -> dict[str, float]:

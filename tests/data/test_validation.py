@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,24 @@ def test_the_truth_is_gold_else_the_mean_of_people() -> None:
     assert truth(mixed[:1]).name == "gold" and truth(canonical(mixed[1:])).name == "mean of people"
     with pytest.raises(CollectionError, match="no row has a score in gold or human_scores .`rating` looks like it"):
         truth([row("a", rating=4)])
+
+
+@pytest.mark.parametrize(
+    ("change", "pairs", "message"),
+    [
+        ({}, True, "there is no column response_a; these are single responses: `grade` takes them"),
+        ({"responses": ["a", "b"]}, True, "these are candidates: `rank` takes them"),
+        ({"response": 5}, None, "response: is no text but 5; give a text"),
+        ({"lowest": 1.5}, None, "lowest: 1.5 is not a whole number"),
+    ],
+)
+def test_a_row_of_another_kind_is_named(change: dict[str, Any], pairs: bool | None, message: str) -> None:
+    with pytest.raises(CollectionError, match=re.escape(message)):
+        validate([row() | change], pairs=pairs)
+
+
+def test_pairs_are_no_items() -> None:
+    pair = {"id": "a", "instruction": "What?", "response_a": "Red.", "response_b": "Blue."}
+    validate([pair], needs=(), pairs=True)
+    with pytest.raises(CollectionError, match="there is no column response; these are pairs: `compare` takes them"):
+        validate([row("b"), pair], pairs=False)

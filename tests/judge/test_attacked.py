@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 
 import vjudge as vj
 from vjudge.data import CollectionError
+from vjudge.prompts import TEMPLATES, VICUNA_V1
 
 QUIET: dict[str, Any] = {"progress": False, "max_new_tokens": 60}
 
@@ -77,3 +80,25 @@ def test_nothing_draws_from_the_global_generators(items: Any) -> None:
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert random.getstate() == before[2]
+
+
+def test_rows_of_the_other_kind_are_named(judge: vj.Judge, items: Any) -> None:
+    """A pair is not graded and an item not compared: the error says so before any work."""
+    pair = {name: cell for name, cell in items[0].items() if name not in ("response", "gold")}
+    pair |= {"response_a": "one", "response_b": "two"}
+    with pytest.raises(CollectionError, match="`compare` takes them"):
+        judge.grade([pair], **QUIET)
+    both = vj.load_judge("tiny", template=replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1))
+    with pytest.raises(CollectionError, match="`grade` takes them"):
+        both.compare(items[:1], **QUIET)
+
+
+def test_a_text_that_is_too_long_is_said_once(judge: vj.Judge, items: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The row's failure says it; the tokenizer's own remark, of errors that will never come, does not."""
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    try:
+        frame = judge.grade([{**items[0], "response": "word " * 3000}], **QUIET)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert "shorten the item's texts" in frame["failure"][0] and not caplog.records

@@ -81,3 +81,21 @@ def test_the_names_used_most_have_examples_that_run(name: str) -> None:
     with contextlib.redirect_stderr(io.StringIO()):
         failed, _ = doctest.DocTestRunner(verbose=False).run(example, out=shown.write)
     assert not failed, shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("tiny", {"base_url": "http://x"}, "^base_url: the torch engine has no such option; it has image_cache_bytes"),
+        ("openai:m", {"foo": 1}, "^foo: the server engine has no such option; it has base_url"),
+        ("tiny", {"template": 5}, "template 5 is unknown"),
+        (None, {}, "None is neither"),
+        ("tiny", {"memory_bytes": "1"}, "memory_bytes='1': use a whole number from 1"),
+        ("tiny", {"memory_bytes": 0}, "memory_bytes=0: use"),
+        ("tiny", {"max_rows": -1, "threads": 1.5}, "max_rows=-1: use .*; threads=1.5: use"),
+        ("tiny", {"image_cache_bytes": -1}, "image_cache_bytes=-1: use a whole number from 0"),
+    ],
+)
+def test_an_unsound_option_of_a_judge_is_named(name: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        vjudge.load_judge(name, **options)

@@ -99,3 +99,12 @@ def test_a_ranking_is_planned_by_what_it_asks(judge, items):
 def test_what_can_not_be_planned_is_said(judge, items):
     with pytest.raises(vj.data.CollectionError, match="no rows"):
         vj.plan(judge, [], seconds=0)
+
+
+def test_an_option_that_the_call_has_not_is_refused(judge, items):
+    with pytest.raises(TypeError, match="^foo: the judge's grade has no such option; it has batch_size"):
+        vj.plan(judge, items, seconds=0, foo=1)
+    rows = [{**items[0], "responses": ["one", "two"]}]
+    for options, name in (({"by": "foo"}, "by='foo'"), ({"by": "scores", "orders": "one"}, "orders='one'")):
+        with pytest.raises(ValueError, match=name):
+            vj.plan(judge, rows, seconds=0, **options)

@@ -13,14 +13,19 @@ import pandas as pd
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, Problem, Rows, features_of, id_of, plain, suggestion
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, is_missing, rubric_faults
+from vjudge.records import as_score, brief, is_missing, rubric_faults
 
 RUBRIC = frozenset({"criteria", "descriptions"})
 _NONE_ON_PURPOSE = "an `images` column of empty lists says on purpose that there are none"
 
 
 def validate(
-    items: Any, *, needs: Collection[str] | None = None, sees_images: bool = False, pictures: Pictures | None = None
+    items: Any,
+    *,
+    needs: Collection[str] | None = None,
+    sees_images: bool = False,
+    pictures: Pictures | None = None,
+    pairs: bool | None = None,
 ) -> None:
     """Check a whole collection before a long run; each distinct image is looked at once, by its header.
 
@@ -30,6 +35,7 @@ def validate(
             both of items, and of pairs for neither.
         sees_images: whether the judge looks at images: then one column must name them, if only as empty lists.
         pictures: of the call, so that what reads the images next opens no file again.
+        pairs: whether rows must hold two responses, or one; None takes each row by its columns.
 
     Raises:
         CollectionError: every bad row: a missing or broken image, no image said where other rows have one, a rubric
@@ -42,7 +48,7 @@ def validate(
       row 0 (id 'a'), response: there is no column response; `answer` looks like it: rename it
     """
     rows = rows_of(items)
-    check = _Checks(needs, rows.columns, pictures if pictures is not None else Pictures())
+    check = _Checks(needs, rows.columns, pictures if pictures is not None else Pictures(), pairs)
     problems: list[Problem] = []
     first_with: dict[str, int] = {}
     unsaid: list[tuple[int, str | None]] = []
@@ -164,16 +170,20 @@ def truth(items: Any) -> pd.Series:
 class _Checks:
     """What is wrong with a canonical row by itself; a rubric or an image that many rows share is checked once."""
 
-    def __init__(self, needs: Collection[str] | None, columns: Sequence[str], pictures: Pictures) -> None:
-        self._needs, self._columns, self._pictures = needs, columns, pictures
+    def __init__(
+        self, needs: Collection[str] | None, columns: Sequence[str], pictures: Pictures, pairs: bool | None
+    ) -> None:
+        self._needs, self._columns, self._pictures, self._pairs = needs, columns, pictures, pairs
         self._rubrics: dict[Any, list[tuple[str, str]]] = {}
 
     def __call__(self, row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        pair = "response_a" in row or "response_b" in row
+        pair = ("response_a" in row or "response_b" in row) if self._pairs is None else self._pairs
         for field in ("instruction", "response_a", "response_b") if pair else ("instruction", "response"):
             if field not in row:
-                yield field, f"there is no column {field}", suggestion(field, self._columns)
-            elif not isinstance(row[field], str) or not row[field].strip():
+                yield field, f"there is no column {field}", self._other_kind(row) or suggestion(field, self._columns)
+            elif not is_missing(row[field]) and not isinstance(row[field], str):
+                yield field, f"is no text but {brief(row[field])}", "give a text"
+            elif is_missing(row[field]) or not row[field].strip():
                 why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
                 yield field, f"is missing or blank{why}", "fill it in or leave the row out"
         levels = plain(row.get("descriptions")) or None
@@ -183,6 +193,9 @@ class _Checks:
             lowest = 1 if math.isnan(start) else int(start)
         except ValueError as error:
             yield "lowest", str(error), "give the score of the first description, or None for 1"
+        else:
+            if not math.isnan(start) and start % 1:
+                yield "lowest", f"{start:g} is not a whole number", "give the score of the first description"
         faults = self._rubric_faults(row, levels, lowest, pair)
         for field, what in faults:
             yield field, what, self._remedy(field, row)
@@ -198,6 +211,16 @@ class _Checks:
             except ImageError as error:
                 what, _, remedy = str(error).rpartition("; ")
                 yield f"images[{position}]", what, remedy
+
+    def _other_kind(self, row: Mapping[str, Any]) -> str | None:
+        """What to do with a row of the other kind than the call takes; None where it is of none."""
+        if self._pairs is None:
+            return None
+        if "responses" in row:
+            return "these are candidates: `rank` takes them"
+        if self._pairs:
+            return "these are single responses: `grade` takes them" if "response" in row else None
+        return "these are pairs: `compare` takes them" if {"response_a", "response_b"} <= row.keys() else None
 
     def _off_scale(self, row: Mapping[str, Any], lowest: int, highest: int) -> Iterator[tuple[str, str, str]]:
         """The scores of a row that its rubric does not have."""

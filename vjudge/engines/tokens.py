@@ -103,7 +103,9 @@ class Encoder:
 
     def text_ids(self, text: str) -> list[int]:
         """The ids of one chunk of plain text."""
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        # Not verbose: of a text that is too long the row's own failure says what to do.
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        ids: list[int] = self.tokenizer.encode(text, **options)
         return ids
 
     def ids(self, prompt: Prompt, *, suffix: str = "", image_tokens: Sequence[int] | None = None) -> list[int]:

@@ -31,7 +31,7 @@ from transformers.utils.generic import ModelOutput
 
 from vjudge.engines.budget import memory_budget
 from vjudge.engines.decoding import STEP, Lanes, Prefix, Row, Writer, generate, rows_abreast
-from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
+from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, whole
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import ImageFeatures, ProcessedImages
 from vjudge.images import Pictures
@@ -63,7 +63,7 @@ class TorchEngine(Engine):
         threads: of torch on a CPU; None lets the model's size decide, see `threads_for`.
 
     Raises:
-        ValueError: the family has no such image mode.
+        ValueError: an unsound option; the family has no such image mode.
     """
 
     name = "torch"
@@ -78,6 +78,16 @@ class TorchEngine(Engine):
         image_mode: str | None = None,
         threads: int | None = None,
     ) -> None:
+        counts = {"memory_bytes": memory_bytes, "max_rows": max_rows, "threads": threads}
+        faults = [
+            f"{name}={value!r}: use a whole number from 1, or None"
+            for name, value in counts.items()
+            if value is not None and not whole(value, 1)
+        ]
+        if not whole(image_cache_bytes, 0):
+            faults.append(f"image_cache_bytes={image_cache_bytes!r}: use a whole number from 0")
+        if faults:
+            raise ValueError("; ".join(faults))
         self.model, self.image_mode, self.threads = model, image_mode, threads
         self.encoder = Encoder(
             model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
