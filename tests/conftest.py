@@ -171,6 +171,12 @@ def teach(model: Any, tokenizer: Any, image_processor: Any, *, steps: int = 60) 
     model.eval()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Original checkpoints are converted into the user's cache: here, into a folder of the tests'."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def rows() -> list[dict[str, Any]]:
     """Sixty canonical rows over five pictures."""

@@ -19,7 +19,7 @@ from vjudge import prompts
 from vjudge.engines import Ask, TorchEngine
 from vjudge.engines import torch as engine_module
 from vjudge.judge import Judge, load_judge
-from vjudge.models.processors import load_processor
+from vjudge.models.load import load_processor
 from vjudge.prompts import Control, Prompt, families
 from vjudge.records import Item
 

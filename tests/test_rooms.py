@@ -9,7 +9,7 @@ from pathlib import Path
 import vjudge
 
 ROOMS = """
-records images prompts published scenes photos data checkpoints models engines runs table calls judge
+records images prompts published scenes photos data models engines runs table calls judge
 resampling metrics probes plots builder training preference simulate review widgets
 """.split()
 """From the top of the house to its bottom."""

@@ -45,7 +45,6 @@ _HOMES = {
 _MODULES = (
     "builder",
     "calls",
-    "checkpoints",
     "data",
     "engines",
     "images",
@@ -68,7 +67,7 @@ _MODULES = (
     "training",
     "widgets",
 )
-_INNER = {"calls", "checkpoints", "judge", "resampling", "table"}  # importable, and of no use to a notebook
+_INNER = {"calls", "judge", "resampling", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection

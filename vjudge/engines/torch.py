@@ -29,13 +29,12 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.budget import memory_budget
 from vjudge.engines.decoding import STEP, Lanes, Prefix, Row, Writer, generate, rows_abreast
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, whole
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import ImageFeatures, ProcessedImages
 from vjudge.images import Pictures
-from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
+from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
 
 BLOCK = 4  # batches' worth of rows that are planned together
@@ -94,7 +93,7 @@ class TorchEngine(Engine):
         )
         self.image_cache_bytes = image_cache_bytes
         self.images_of_a_call()  # refuses an unknown mode now
-        self.memory_bytes = memory_bytes or memory_budget(model)
+        self.memory_bytes = memory_bytes or batch_budget(model)
         self.max_rows = max_rows or (64 if model.device.type == "cpu" else 256)
         ends = model.model.generation_config.eos_token_id
         ends = model.tokenizer.eos_token_id if ends is None else ends
@@ -169,7 +168,9 @@ class TorchEngine(Engine):
             Quantity("images encoded", len(keys) if self.plain is None else shown),
             Quantity("answers at once", rows_at_once),
             Quantity("weights", weights / GIB, "GiB"),
-            Quantity("batch", memory * token_bytes(self.model)[0] / GIB, "GiB", reckoned),
+            Quantity(
+                "batch", memory * token_bytes(self.model.model.config, self.model.dtype)[0] / GIB, "GiB", reckoned
+            ),
         ]
         return [*quantities, *self._times(call, batches, n_computed, len(keys), len(prompts) - failed, ask, seconds)]
 
@@ -215,9 +216,9 @@ class TorchEngine(Engine):
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
         model = self.model
-        attention = model.model.config.get_text_config()._attn_implementation
+        attention = model.attention
         own = [] if self.image_mode is None else [f"image_mode={self.image_mode}"]
-        extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in str(attention))
+        extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in attention)
         return {
             **({} if model.code is None else {"code": model.code}),
             "weights": weights_fingerprint(model.path, *model.others),
@@ -370,7 +371,7 @@ class Call:
         self._stems: dict[int, dict[tuple[int, ...], Row]] = {}
         self._pass_tokens = PASS_TOKENS.get(self.model.device.type, PASS_TOKENS_GPU)
         self._most = int(ask.batch_size) if ask.batch_size != "auto" else engine.max_rows
-        cached, active = token_bytes(engine.model)
+        cached, active = token_bytes(engine.model.model.config, engine.model.dtype)
         room = engine.memory_bytes - active * self._pass_tokens if engine.plain is None else engine.memory_bytes
         self._room = room // (cached if engine.plain is None else cached + active)  # tokens that a batch may hold
 
@@ -720,16 +721,6 @@ def using_threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def token_bytes(model: VisionLanguageModel) -> tuple[int, int]:
-    """The bytes of a token's keys and values in all layers, and those of its activations in one."""
-    config = model.model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cached = 2 * config.num_hidden_layers * heads * width
-    active = 8 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
-    return cached * model.dtype.itemsize, active * model.dtype.itemsize
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -22,7 +22,7 @@ from PIL import Image
 
 from vjudge.images import MAX_PIXELS, Picture
 from vjudge.models import VisionLanguageModel
-from vjudge.models.placement import input_device, weight_of
+from vjudge.models.places import input_device, weight_of
 from vjudge.prompts import Control, Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it

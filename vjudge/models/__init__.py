@@ -1,53 +1,60 @@
-"""Where a judge's weights come from and where they run: device, dtype, quantisation, loading.
+"""Where a judge's weights come from and where they run.
 
-Three kinds load: the LLaVA families whose vision is ours, from the transformers layout or the original one (see
-`vjudge.checkpoints`); any chat model that transformers knows as image-text-to-text, through its own processor; and
-causal language models, which judge without images. Anything else is refused with a reason. No code from a checkpoint is
-run unless asked for, and a checkpoint that lacks a weight is an error, because transformers would fill it with random
-numbers.
-
-    architectures.py what a config.json says: which kind a checkpoint is, and how that is loaded
-    finding.py       a judge's name -> the folder of its checkpoint, checked before any weight is read or fetched
-    placement.py     one device or several, dtype, quantisation, attention
-    processors.py    a chat model's own processor, without what only videos need
-    sizes.py         the sizes of the published judges
-    memory.py        the bytes that a model needs, and those that are free
-    fitting.py       what fits, said before anything is loaded
-    adapted.py       judges stored as adapters on a base
-    loading.py       weights, tokenizer and preprocessing, whole or not at all
-    model.py         VisionLanguageModel: what loading gives
-    fingerprints.py  knowing a checkpoint by its content
+places.py   a judge's name -> its folder, checked before any weight is read; device, precision, fingerprints
+llava.py    original LLaVA checkpoints -> a transformers folder, once
+memory.py   what a model needs and what is free: one arithmetic for loading and for batches
+load.py     weights, tokenizer and preprocessing, whole or not at all
 """
 
 from __future__ import annotations
 
-from vjudge.models.architectures import FAMILIES, SUPPORTED, Architecture, architecture_of
-from vjudge.models.finding import EMBEDDED, judge_names, locate
-from vjudge.models.fingerprints import settings_fingerprint, weights_fingerprint
-from vjudge.models.fitting import MemoryShortage, fits, fitting_table, memory_table
-from vjudge.models.loading import load, outline
-from vjudge.models.memory import COLAB, Machine, Need, need
-from vjudge.models.model import VisionLanguageModel
-from vjudge.models.placement import Placement, choose_attention, choose_device, choose_dtype, place
+from vjudge.models.llava import NO_LIMIT, convert
+from vjudge.models.load import VisionLanguageModel, load, outline
+from vjudge.models.memory import (
+    COLAB,
+    Machine,
+    MemoryShortage,
+    Need,
+    batch_budget,
+    fits,
+    fitting_table,
+    memory_table,
+    need,
+    token_bytes,
+)
+from vjudge.models.places import (
+    EMBEDDED,
+    SUPPORTED,
+    Placement,
+    choose_attention,
+    choose_device,
+    choose_dtype,
+    input_device,
+    locate,
+    place,
+    settings_fingerprint,
+    weight_of,
+    weights_fingerprint,
+)
 
 __all__ = [
     "COLAB",
     "EMBEDDED",
-    "Architecture",
-    "FAMILIES",
-    "SUPPORTED",
     "Machine",
     "MemoryShortage",
+    "NO_LIMIT",
     "Need",
     "Placement",
+    "SUPPORTED",
     "VisionLanguageModel",
-    "architecture_of",
+    "batch_budget",
     "choose_attention",
     "choose_device",
     "choose_dtype",
+    "convert",
     "fits",
     "fitting_table",
-    "judge_names",
+    "input_device",
     "load",
     "locate",
     "memory_table",
@@ -55,5 +62,7 @@ __all__ = [
     "outline",
     "place",
     "settings_fingerprint",
+    "token_bytes",
+    "weight_of",
     "weights_fingerprint",
 ]

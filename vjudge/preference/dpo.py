@@ -23,7 +23,7 @@ import vjudge
 from vjudge import models
 from vjudge.data import CollectionError, check_pictures, rows_of
 from vjudge.images import fingerprint, open_image
-from vjudge.models.finding import locate
+from vjudge.models import locate
 from vjudge.preference.batches import PairBatches
 from vjudge.preference.formats import checked
 from vjudge.preference.policy import load_policy
@@ -102,7 +102,7 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     """Train a policy on pairs; what `out` holds already is not trained again.
 
     Args:
-        policy: the folder of a transformers checkpoint (an original LLaVA one: `vjudge.checkpoints.convert` first).
+        policy: the folder of a transformers checkpoint (an original LLaVA one: `vjudge.models.convert` first).
         pairs: from `make_pairs`, or rows with instruction, images, chosen and rejected.
         out: gets the trained policy as a checkpoint of the same kind, and `dpo.json`. An interrupted round goes on from
             its last checkpoint, where `checkpoint_every` made one, else from its start; either ends in the same policy
@@ -193,7 +193,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     last = last_checkpoint(work / CHECKPOINTS)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     trained: Any = trainer.model if adapters is None else trainer.model.merge_and_unload()
-    _save(trained, held.path, work)
+    _save(trained, held.folder, work)
     versions = {each.__name__: each.__version__ for each in (torch, transformers, trl, peft)}
     return {
         "pairs": len(rows),
@@ -215,8 +215,6 @@ def _load(policy: Path, settings: DpoSettings) -> Any:
         raise ValueError(f"{policy} reads no images: train a language model by TRL itself")
     if not (held.path / "config.json").exists() or not models.weights_fingerprint(held.path):
         raise ValueError(f"{policy} holds no checkpoint to train")
-    if held.others:
-        raise ValueError(f"{policy} is an original LLaVA checkpoint: train what vjudge.checkpoints.convert makes of it")
     return loaded
 
 

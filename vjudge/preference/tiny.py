@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     train(trainee, [Stage("answer", options.steps, 1.5e-3, answers.batch, loss, learns)], options.out)
     folder = options.out / "policy"
     folder.mkdir(exist_ok=True)
-    for file in judge.path.iterdir():
+    for file in judge.folder.iterdir():
         if file.suffix == ".json":
             shutil.copy(file, folder / file.name)
     trainee.model.half().save_pretrained(folder)  # half the size; it is computed with in float32

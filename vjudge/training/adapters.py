@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from vjudge import checkpoints
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import TEMPLATES, Template, families
 from vjudge.training.network import part_of
@@ -128,7 +127,7 @@ def save(
     else:
         if adapters is not None:
             model = adapters.merge_and_unload()
-        kind = stored_dtype(judge.path)
+        kind = stored_dtype(judge.folder)
         state = model.state_dict() if weights is None else dict(weights)
         if kind is not None:
             state = {name: value.to(kind) if value.is_floating_point() else value for name, value in state.items()}
@@ -137,7 +136,7 @@ def save(
     judge.tokenizer.save_pretrained(partial)
     if judge.image_processor is not None:
         judge.image_processor.save_pretrained(partial)
-    _copy_settings(judge, partial, layout=adapters is None or merge)
+    _copy_settings(judge, partial)
     stored: dict[str, Any] = {"template": template.name if template.name in TEMPLATES else None}
     (partial / families.RECORD).write_text(json.dumps(stored) + "\n", encoding="utf-8")
     (partial / "README.md").write_text(card, encoding="utf-8")
@@ -165,12 +164,8 @@ def lora_settings(lora: Lora | None) -> dict[str, Any] | None:
     return None if lora is None else asdict(lora)
 
 
-def _copy_settings(judge: VisionLanguageModel, folder: Path, *, layout: bool) -> None:
-    """What else a checkpoint says of itself: its processor and chat template, as stored or as converted."""
-    config = judge.path / "config.json"
-    if layout and config.is_file() and checkpoints.is_original(json.loads(config.read_text(encoding="utf-8"))):
-        checkpoints.write_settings(checkpoints.Original(judge.path, name=judge.name), folder)
-        return
+def _copy_settings(judge: VisionLanguageModel, folder: Path) -> None:
+    """What else a checkpoint says of itself: its processor and chat template."""
     for name in SETTINGS:
-        if (judge.path / name).is_file() and not (folder / name).exists():
-            shutil.copy(judge.path / name, folder / name)
+        if (judge.folder / name).is_file() and not (folder / name).exists():
+            shutil.copy(judge.folder / name, folder / name)

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-from vjudge.models.fitting import configuration
-from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, need
+from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, configuration, need
 from vjudge.training.adapters import Lora, as_lora, decoder_layers
 from vjudge.training.network import part_of
 from vjudge.training.recipes import Recipe, recipe_of

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 import vjudge
 from vjudge import data
 from vjudge.judge import Judge, load_judge
-from vjudge.models.placement import choose_device, choose_dtype
+from vjudge.models.places import choose_device, choose_dtype
 from vjudge.prompts import Template
 from vjudge.runs import replace_file
 from vjudge.training import adapters as parts

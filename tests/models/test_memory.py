@@ -16,18 +16,18 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, LlamaCo
 from vjudge import models
 from vjudge.engines.vision import vision_of
 from vjudge.judge import load_judge
-from vjudge.models import fitting, memory, sizes
+from vjudge.models import memory
 from vjudge.models.memory import GIB, Machine, need
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
 SMALL |= {"num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
 LAPTOP = Machine("a laptop", ram=14 * GIB)
 
 
 def published(name: str) -> Any:
-    (found,) = [each for each in sizes.PUBLISHED if each.name == name]
-    return sizes.assemble(found.text, found.vision)
+    (found,) = [each for each in memory.PUBLISHED if each.name == name]
+    return memory.assemble(found.text, found.vision)
 
 
 # Counting
@@ -95,11 +95,11 @@ def test_experts_in_one_tensor_are_not_quantised() -> None:
     """transformers 5 holds Mixtral's experts so, and bitsandbytes replaces linear layers alone."""
     taken = need(published("Prometheus 2 8x7B"), quantization="4bit")
     assert taken.quantized < 0.05 and taken.weights > 80 * GIB
-    found = fitting.options(published("Prometheus 2 8x7B"), memory.COLAB[2])
+    found = memory.options(published("Prometheus 2 8x7B"), memory.COLAB[2])
     assert [option.note for option in found if "quantization" in option.argument] == [
         "only 3% of its weights can be quantised"
     ] * 2
-    assert fitting.memory_table().splitlines()[-1].count(" * |") == 2
+    assert memory.memory_table().splitlines()[-1].count(" * |") == 2
 
 
 def test_cache_of_windows_and_grouped_heads() -> None:
@@ -197,8 +197,8 @@ def test_a_published_judge_is_known_under_its_own_ids_alone(monkeypatch: pytest.
         raise OSError("no connection")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    assert fitting.configuration("prometheus-eval/prometheus-vision-7b-v1.0") is not None
-    assert fitting.configuration("someone/llava-critic-7b") is None
+    assert memory.configuration("prometheus-eval/prometheus-vision-7b-v1.0") is not None
+    assert memory.configuration("someone/llava-critic-7b") is None
 
 
 @pytest.mark.parametrize("name", ["no-such-judge", "./nowhere", "a/b/c"])
@@ -212,7 +212,7 @@ def test_sizes_of_a_folder_are_its_own(tmp_path: Path) -> None:
     for write in (write_llava15, write_onevision):
         folder = write(tmp_path / write.__name__ / "judge")
         loaded = models.load(folder, device="cpu").model
-        computed = need(fitting.configuration(folder)).parameters
+        computed = need(memory.configuration(folder)).parameters
         actual = sum(weight.numel() for weight in loaded.parameters())
         assert abs(actual - computed) <= 2 * 70 * loaded.config.get_text_config().hidden_size
 
@@ -230,7 +230,10 @@ def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(mon
     said = str(refusal.value)
     assert "in float32 it needs 31.6 GiB (weights 26.3 GiB, keys and values 2.6 GiB" in said
     assert "14.0 GiB are free on the CPU" in said and "computed, for one row of 2,624 tokens" in said
-    assert 'What fits: a server, load_judge("openai:MODEL", base_url=' in said and "check_memory=False" in said
+    assert 'or a server, load_judge("openai:MODEL", base_url=' in said and "check_memory=False" in said
+    assert (
+        'What fits: quantization="8bit" (8-bit on the CPU: ' in said and 'quantization="4bit" (4-bit on the CPU' in said
+    )
     tight(monkeypatch, Machine("a workstation", ram=20 * GIB))
     with pytest.raises(
         models.MemoryShortage, match=r'What fits: dtype="bfloat16" \(bfloat16 on the CPU: 15.8 GiB of 20'
@@ -240,7 +243,7 @@ def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(mon
 
 def test_a_config_is_fetched_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = {
-        **sizes.LLAMA_13B,
+        **memory.LLAMA_13B,
         "architectures": ["LlavaLlamaForCausalLM"],
         "mm_vision_tower": "x/clip-vit-large-patch14-336",
     }
@@ -273,7 +276,7 @@ def test_a_device_map_is_compared_with_all_devices(random_judge: Path, monkeypat
     with pytest.raises(models.MemoryShortage):
         models.load(random_judge, device_map={"": "cpu"})
     placed = models.place(device_map="auto", offload_folder="disk")
-    fitting.check(random_judge, placed)  # the disk has room
+    memory.check(random_judge, placed)  # the disk has room
 
 
 def test_on_a_gpu_the_asked_setting_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,15 +288,15 @@ def test_on_a_gpu_the_asked_setting_is_compared(monkeypatch: pytest.MonkeyPatch)
         return models.Placement(card, torch.float16, quantization, None, "sdpa", options)
 
     with pytest.raises(models.MemoryShortage) as refusal:
-        fitting.check(name, placed(None, device_map={"": card}), machine=machine)
+        memory.check(name, placed(None, device_map={"": card}), machine=machine)
     said = str(refusal.value)
     assert "in float16 it needs 16.3 GiB" in said and "14.7 GiB are free on cuda:1" in said
     assert 'quantization="8bit" (8-bit on one GPU: 10.1 GiB of 40.0 GiB)' in said and 'device_map="auto"' in said
-    fitting.check(name, placed("8bit", device_map={"": card}), machine=machine)
+    memory.check(name, placed("8bit", device_map={"": card}), machine=machine)
     with pytest.raises(
         models.MemoryShortage, match=r"without accelerate its weights go by way of main memory: 13.2 GiB"
     ):
-        fitting.check(
+        memory.check(
             name, models.Placement(torch.device("cuda", 0), torch.float16, None, None, "sdpa", {}), machine=machine
         )
 
@@ -302,9 +305,9 @@ def test_on_a_gpu_the_asked_setting_is_compared(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_readmes_table_is_the_computed_one() -> None:
-    assert fitting.memory_table() in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert memory.memory_table() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_notebooks_table_is_the_computed_one() -> None:
     notebook = nbformat.read(ROOT / "notebooks" / "03_correlation.ipynb", as_version=4)
-    assert any(fitting.fitting_table(memory.COLAB) in cell.source for cell in notebook.cells)
+    assert any(memory.fitting_table(memory.COLAB) in cell.source for cell in notebook.cells)

@@ -13,12 +13,11 @@ import torch
 from originals import write_llava15, write_onevision
 from PIL import Image
 
-from vjudge import checkpoints, models
+from vjudge import models
 from vjudge.engines import Ask
-from vjudge.engines.budget import memory_budget
 from vjudge.judge import load_judge
-from vjudge.models import placement
-from vjudge.models.memory import GIB, Machine
+from vjudge.models import places
+from vjudge.models.memory import GIB, Machine, batch_budget
 from vjudge.prompts import question
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -42,7 +41,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
         )
         room = Machine("a test", (80 * GIB,) * count, 80 * GIB, bfloat16=bfloat16)
         monkeypatch.setattr(Machine, "here", classmethod(lambda cls, **options: room))
-        placement._say_no_bfloat16.cache_clear()
+        places._say_no_bfloat16.cache_clear()
 
     return pretend
 
@@ -56,7 +55,7 @@ def picture() -> Image.Image:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("placed")
     made = {"llava": write_llava15(root / "llava"), "onevision": write_onevision(root / "onevision")}
-    made |= {f"{name}-converted": checkpoints.convert(made[name], root / f"{name}-converted") for name in dict(made)}
+    made |= {f"{name}-converted": models.convert(made[name], root / f"{name}-converted") for name in dict(made)}
     return made
 
 
@@ -132,34 +131,16 @@ def test_quantisation_leaves_the_tower_and_the_output_weights(folders: dict[str,
 
     model = load_judge(folders[name], device="cpu").engine.model.model
     linear = [part for part, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
-    kept = {part for part in linear if not should_convert_module(part, list(placement.UNQUANTIZED))}
+    kept = {part for part in linear if not should_convert_module(part, list(places.UNQUANTIZED))}
     assert kept == {part for part in linear if part == "lm_head" or part.startswith("model.vision_tower.")}
     assert {part for part in linear if "projector" in part} and not {part for part in kept if "projector" in part}
 
 
-def test_quantised_original_reaches_transformers_whole(
-    folders: dict[str, Path], gpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The arguments of an original checkpoint's loading, taken where transformers would get them."""
-    gpu(packages=("accelerate", "bitsandbytes"))
-    seen: dict[str, Any] = {}
-
-    def catch(original: Any, **options: Any) -> Any:
-        seen.update(options)
-        raise KeyError("caught")
-
-    monkeypatch.setattr(checkpoints, "build", catch)
-    with pytest.raises(KeyError, match="caught"):
-        models.load(folders["llava"], quantization="8bit")
-    assert seen["quantization_config"].load_in_8bit and seen["device_map"] == {"": GPU}
-    assert seen["dtype"] == torch.bfloat16 and seen["attn_implementation"] == "sdpa"
-
-
-def test_quantisation_without_a_gpu_says_what_helps(folders: dict[str, Path], gpu: Any) -> None:
-    with pytest.raises(ValueError, match=r'needs a CUDA GPU .*the device is cpu; here, use dtype="bfloat16"'):
-        load_judge(folders["llava"], device="cpu", quantization="4bit")
+def test_quantisation_that_cannot_run_says_what_helps(gpu: Any) -> None:
+    with pytest.raises(ValueError, match=r'on CUDA or a CPU .*the device is mps; here, use dtype="float16"'):
+        places.quantization_options("4bit", torch.device("mps"), torch.float16)
     gpu()
-    with pytest.raises(ValueError, match=r"needs bitsandbytes: pip install 'vjudge\[gpu\]'"):
+    with pytest.raises(ValueError, match=r"needs accelerate and bitsandbytes: pip install 'vjudge\[gpu\]'"):
         models.place(quantization="8bit")
 
 
@@ -266,7 +247,7 @@ def test_the_memory_of_a_batch_on_several_gpus(monkeypatch: pytest.MonkeyPatch) 
             (),
             {"device": torch.device("cuda:0"), "model": Fake({k.replace("_", ":"): n for k, n in held.items()})},
         )
-        return memory_budget(model)  # type: ignore[arg-type]
+        return batch_budget(model)  # type: ignore[arg-type]
 
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: type("Card", (), {"total_memory": 10_000_000_000})

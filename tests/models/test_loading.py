@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from vjudge import models
+from vjudge.models import places
 
 CPU = torch.device("cpu")
 
@@ -92,7 +93,6 @@ def test_absent_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "message"),
     [
         ({"dtype": "int8"}, "dtype 'int8' is unknown"),
-        ({"quantization": "4bit"}, "needs a CUDA GPU"),
         ({"quantization": "2bit"}, "quantization '2bit' is unknown"),
     ],
 )
@@ -103,23 +103,55 @@ def test_options_that_cannot_be_served(random_judge: Path, options: Any, message
 
 @pytest.mark.parametrize("name", ["large", "./nowhere", "a/b/c", "/no/such/folder", "two words/x"])
 def test_unknown_name_says_what_exists(name: str) -> None:
-    with pytest.raises(ValueError, match=r"no judge .* one of 'tiny', 'tiny-base', nor a folder, nor a hub id"):
+    with pytest.raises(ValueError, match=r"no judge .* one of 'tiny', .*'tiny-policy', nor a folder, nor a hub id"):
         models.locate(name)
 
 
 def test_hub_failure_says_what_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **options: Any) -> str:
-        raise OSError("no connection")
+        raise OSError("no such thing")
 
+    monkeypatch.setattr(places, "_reachable", lambda: True)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    with pytest.raises(ValueError, match=r"'some/judge'.*'tiny'.*\(no connection\)"):
+    with pytest.raises(ValueError, match=r"'some/judge'.*'tiny'.*\(no such thing\)"):
         models.locate("some/judge")
+
+
+def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """huggingface_hub by itself tries for half a minute, at every file."""
+    probes: list[float] = []
+
+    class Session:
+        def head(self, url: str, timeout: float) -> None:
+            probes.append(timeout)
+            raise OSError("name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: Session())
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited to try again"))
+    with pytest.raises(ValueError, match="can't be reached from here, and the checkpoint is not in its local cache"):
+        models.load("some/judge", device="cpu")
+    assert 1 <= len(probes) <= 2 and max(probes) <= 10
+
+
+def test_a_family_is_no_judge_and_its_ids_are_named() -> None:
+    with pytest.raises(ValueError, match="is a family of judges; .*'kaist-ai/prometheus-vision-13b-v1.0'.*'tiny'"):
+        models.load("prometheus-vision")
+
+
+def test_what_a_training_wrote_is_found_by_its_folder(folder: Path) -> None:
+    out = folder.parent / "ft1"
+    out.mkdir()
+    folder.rename(out / "judge")
+    assert models.locate(out) == out / "judge" == models.load(out, device="cpu").path
+    assert models.fits(out)["fits"].all()
+    assert models.locate("tiny-policy").name == "policy"
 
 
 def test_hub_checkpoint_is_checked_before_its_weights_and_holds_no_pickle(
     random_judge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
+    monkeypatch.setattr(places, "_reachable", lambda: True)
 
     def config(name: str, file: str, revision: str | None = None) -> str:
         asked.append((file, revision))

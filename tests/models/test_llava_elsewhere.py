@@ -10,17 +10,19 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
+from conftest import make_rows
 from originals import write_llava15, write_onevision
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, LlavaOnevisionProcessor
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 from transformers.utils import is_torchvision_available
 
-from vjudge import checkpoints
+from vjudge import models
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import question
+from vjudge.records import Item
 
-FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 PUBLISHED = {
     "llava15": FIXTURES / "llava15-original" / "llava-bin-vt",
     "onevision": FIXTURES / "llava-next-original" / "llava-critic-qwen-tiny",
@@ -47,9 +49,12 @@ def processor_of(folder: Path) -> Any:
 
 def asked(processor: Any, text: str, images: list[Image.Image]) -> tuple[str, Any]:
     """A user's turn as an engine prepares it: the conversation by the chat template, then ids and pixels."""
-    content = [{"type": "image"} for _ in images] + [{"type": "text", "text": text}]
-    written = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
-    return written, processor(images=[images], text=[written], return_tensors="pt")
+    content = [{"type": "image", "image": image} for image in images] + [{"type": "text", "text": text}]
+    talk = [{"role": "user", "content": content}]
+    options: dict[str, Any] = {"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}
+    inputs = processor.apply_chat_template(talk, tokenize=True, **options)
+    start = processor.tokenizer.bos_token or ""
+    return processor.apply_chat_template(talk, add_generation_prompt=True).removeprefix(start), inputs
 
 
 def expanded(judge: Judge, text: str, images: list[Image.Image], mode: str | None) -> list[int]:
@@ -74,7 +79,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool],
         if (family, shared) not in made:
             write = write_llava15 if family == "llava15" else write_onevision
             folder = PUBLISHED[family] if shared else write(root / family / "judge")
-            target = checkpoints.convert(folder, root / f"{family}-{shared}")
+            target = models.convert(folder, root / f"{family}-{shared}")
             made[family, shared] = load_judge(folder, device="cpu"), target
         return made[family, shared]
 
@@ -134,6 +139,24 @@ def test_processor_and_model_alone_compute_what_the_original_does(family: str, c
 
 
 @pytest.mark.parametrize("family", ["llava15", "onevision"])
+def test_a_served_prompt_is_the_judges_own_token_for_token(family: str, converted: Any) -> None:
+    """Chat endpoints add no special tokens to what a template writes: it has the beginning-of-text token, once."""
+    judge, target = converted(family, False)
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    image = judge.engine.model.image_token_id  # type: ignore[union-attr]
+    for row in make_rows(3):
+        written = tokenizer.apply_chat_template(
+            judge.template.as_messages().render(Item.from_row(row)).messages(),
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+        served = tokenizer(written, add_special_tokens=False).input_ids
+        prompt = judge.template.render(Item.from_row(row))
+        assert served == judge.engine.encoder.ids(prompt, image_tokens=[1])
+        assert served.count(image) == 1 and served.count(1) == (family == "llava15") == (served[0] == 1)
+
+
+@pytest.mark.parametrize("family", ["llava15", "onevision"])
 def test_the_chat_template_writes_the_originals_conversation(family: str, converted: Any) -> None:
     _, target = converted(family, False)
     processor = processor_of(target)
@@ -146,7 +169,7 @@ def test_the_chat_template_writes_the_originals_conversation(family: str, conver
     if family == "llava15":
         from vjudge.prompts import VICUNA_V1
 
-        assert written == f"{VICUNA_V1.system} USER: <image>\nHi ASSISTANT: Yes.</s>USER: So? ASSISTANT:"
+        assert written == f"<s>{VICUNA_V1.system} USER: <image>\nHi ASSISTANT: Yes.</s>USER: So? ASSISTANT:"
     else:
         assert written == (
             "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<image>\nHi<|im_end|>\n"
@@ -171,7 +194,7 @@ def test_a_hub_checkpoint_is_fetched_and_converted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: str(folder / "config.json"))
     monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: [path.name for path in folder.iterdir()])
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    target = checkpoints.convert("me/prometheus-vision-7b-v1.0", tmp_path / "new", revision="abc")
+    target = models.convert("me/prometheus-vision-7b-v1.0", tmp_path / "new", revision="abc")
     assert fetched == [("me/prometheus-vision-7b-v1.0", "abc")]
     image = Image.new("RGB", (50, 60), "red")
     one, two = (load_judge(path, device="cpu").forward("is it?", [image]) for path in (folder, target))
@@ -182,6 +205,6 @@ def test_what_cannot_be_converted_is_said_before_anything_is_fetched(tmp_path: P
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(FileExistsError, match="is not empty"):
-        checkpoints.convert("me/judge", tmp_path / "full")
+        models.convert("me/judge", tmp_path / "full")
     with pytest.raises(ValueError, match="neither a folder, nor a hub id"):
-        checkpoints.convert(tmp_path / "absent", tmp_path / "new")
+        models.convert(tmp_path / "absent", tmp_path / "new")

@@ -1,0 +1,776 @@
+"""Original LLaVA-1.5 and LLaVA-NeXT/OneVision checkpoints -> a folder in the transformers layout, once.
+
+Two families: LLaVA-1.5 with a Llama decoder (Prometheus-Vision), and LLaVA-NeXT/OneVision with a Qwen2 decoder
+(LLaVA-Critic). transformers must not see such a folder first: it takes `model_type: "llava"` for its own and builds a
+model of default sizes. `converted` writes a checkpoint into the user's cache when it is loaded for the first time;
+`convert` writes it where one wants it, for vLLM, TRL and other engines.
+
+Source: kaistAI/prometheus-vision llava/model/ (builder.py, llava_arch.py, multimodal_encoder/clip_encoder.py);
+LLaVA-VL/LLaVA-NeXT llava/model/ (the same files, multimodal_encoder/siglip_encoder.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import pickle
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from filelock import FileLock
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from tokenizers import AddedToken
+from tokenizers.pre_tokenizers import Metaspace
+from tqdm.auto import tqdm
+from transformers import (
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2Config,
+    SiglipVisionConfig,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
+
+from vjudge.models.places import (
+    HubError,
+    check_original,
+    decoder_of,
+    fetch,
+    fetch_files,
+    is_hub_id,
+    is_original,
+    read_json,
+    settings_fingerprint,
+    weight_files,
+    weights_fingerprint,
+)
+from vjudge.prompts import QWEN_1_5, VICUNA_V1
+
+WRITTEN = 1  # the state of what is written here: raise it whenever another folder would be, and caches are renewed
+RECORD = "conversion.json"  # in a converted folder: what it was made from, and its files' sizes
+SHARD_BYTES = 2 << 30  # of a converted checkpoint's files
+WORTH_A_BAR = 1 << 28  # bytes: what takes longer than a moment
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+TOWER_FILES = ["config.json", "preprocessor_config.json"]
+TEXT_SETTINGS = (
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act"
+    " max_position_embeddings initializer_range rms_norm_eps attention_bias mlp_bias attention_dropout"
+    " use_sliding_window sliding_window max_window_layers bos_token_id eos_token_id pad_token_id"
+).split()
+VOCABULARIES = {  # decoder -> one of these combinations of files is a whole vocabulary
+    "llama": (("tokenizer.model",), ("tokenizer.json",)),
+    "qwen2": (("vocab.json", "merges.txt"), ("tokenizer.json",)),
+}
+VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")
+NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer without a maximum
+
+
+# Converting
+
+
+def convert(source: str | Path, target: str | Path, *, revision: str | None = None) -> Path:
+    """Write an original LLaVA checkpoint as a transformers folder, for other engines.
+
+    `load_judge` does this by itself, into the user's cache. Weights keep their stored precision. The tokenizer,
+    preprocessing, conversation (as a chat template) and generation settings are the original's, with two deliberate
+    changes to the last: see `Original.generation`. The folder loads with transformers' `AutoProcessor` and
+    `AutoModelForImageTextToText`; the processor's own ways stay: a torchvision-based one differs from the original's
+    pixels by 1-2 of 255 levels, OneVision's counts the features of a few image sizes otherwise than the original, and
+    text that spells a control token becomes one there.
+
+    Args:
+        source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or the hub id of
+            such a checkpoint, which is downloaded once, as by `load_judge`.
+        target: a folder that does not exist yet, or is empty.
+        revision: branch, tag or commit of a hub checkpoint.
+
+    Returns:
+        The target folder, complete: it appears only when everything is written.
+
+    Raises:
+        ValueError: the source is no original checkpoint, or one that is damaged, unsupported or would run code; or the
+            disk is too full.
+        FileExistsError: the target holds something.
+
+    >>> convert("tiny-base", "outputs/tiny-base")
+    Traceback (most recent call last):
+    ValueError: no checkpoint 'tiny-base': it is neither a folder, nor a hub id such as 'owner/name'
+    """
+    name, target = str(source), Path(target).expanduser()
+    if target.exists() and any(target.iterdir()):
+        raise FileExistsError(f"{target} is not empty; give another folder")
+
+    def no_others(config: Mapping[str, Any]) -> tuple[str, ...]:
+        if not is_original(config):
+            raise ValueError(f"{name} is not in the original LLaVA layout; there is nothing to convert")
+        return ()
+
+    source = Path(source).expanduser()
+    if not source.exists():
+        if not is_hub_id(name):
+            raise ValueError(f"no checkpoint {name!r}: it is neither a folder, nor a hub id such as 'owner/name'")
+        try:
+            source = fetch(name, revision=revision, extra=no_others)
+        except HubError as error:
+            raise ValueError(
+                f"no checkpoint {name!r}: it is no folder, and the hub did not provide it ({error})"
+            ) from error
+    if not (source / "config.json").is_file():
+        raise ValueError(f"{source} has no config.json; give the folder of an original LLaVA checkpoint")
+    no_others(read_json(source / "config.json"))
+    return _write(Original(source, name=name), target)
+
+
+def converted(original: Original, *, cache: str | Path | None = None) -> Path:
+    """The transformers folder of an original checkpoint in the user's cache, written if it is not there.
+
+    It is named by the content of the checkpoint's files and its tower's. Processes that want the same one wait for
+    the first.
+
+    Args:
+        original: the checkpoint.
+        cache: where such folders are kept; None takes vjudge's in the user's cache (XDG_CACHE_HOME, or ~/.cache).
+
+    Raises:
+        ValueError: see `convert`; or the cache can't be written.
+    """
+    original.tower_weights  # noqa: B018  # fetched now, so that the fingerprints are of all files
+    facts = [weights_fingerprint(*original.origins), settings_fingerprint(*original.origins), str(WRITTEN)]
+    indexes = [folder / name for folder in original.origins for name in INDEXES]
+    facts += [file.read_text(encoding="utf-8") for file in indexes if file.is_file()]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vjudge" / "converted"
+    home = Path(cache or home).expanduser()
+    target = home / hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    if _whole(target):
+        return target
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / f"{target.name}.lock"):
+            if not _whole(target):
+                for rest in (target, *home.glob(f".{target.name}-*")):  # of a process that was killed
+                    shutil.rmtree(rest, ignore_errors=True)
+                if sum(file.stat().st_size for file in weight_files(original.folder)) > WORTH_A_BAR:
+                    print(f"{original.name}: writing it in the transformers layout to {target}, once", file=sys.stderr)
+                _write(original, target)
+    except OSError as error:
+        raise ValueError(
+            f"judge {original.name!r} can't be written to the cache {home} ({error}): set XDG_CACHE_HOME to a folder"
+            " with room, or write it elsewhere with vjudge.models.convert and load that"
+        ) from error
+    return target
+
+
+def _whole(folder: Path) -> bool:
+    """Whether a converted folder holds what was written."""
+    if not (folder / RECORD).is_file():
+        return False
+    sizes = read_json(folder / RECORD)["files"]
+    return all((folder / file).is_file() and (folder / file).stat().st_size == size for file, size in sizes.items())
+
+
+def _write(original: Original, target: Path) -> Path:
+    """Write a checkpoint's folder, which appears when it is complete."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    size = sum(file.stat().st_size for folder in original.origins for file in weight_files(folder))
+    if size > (free := shutil.disk_usage(target.parent).free):
+        raise ValueError(
+            f"judge {original.name!r} takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are"
+            f" free at {target.parent}: make room, or set XDG_CACHE_HOME to a folder on another disk"
+        )
+    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _check_complete(original)
+        _write_settings(original, partial)
+        _write_weights(original, partial)
+        sizes = {file.name: file.stat().st_size for file in sorted(partial.iterdir())}
+        _write_json(partial / RECORD, {"source": original.name, "written": WRITTEN, "files": sizes})
+        partial.chmod(0o755)  # mkdtemp's is for its owner alone
+        if target.exists():
+            target.rmdir()
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _check_complete(original: Original) -> None:
+    """Refuse a checkpoint whose weights do not fit its configuration, before anything is written."""
+    with torch.device("meta"):
+        model = original.model_class(original.config)
+    n_weights = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
+    if (count := len(original.sources())) != n_weights:
+        raise ValueError(
+            f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
+        )
+
+
+def _write_settings(original: Original, folder: Path) -> None:
+    """Write everything but the weights: configuration, tokenizer, preprocessing, conversation, generation settings."""
+    config = original.config
+    config.dtype = getattr(torch, str(original.settings.get("torch_dtype", "float32")))
+    config.save_pretrained(folder)
+    original.tokenizer.save_pretrained(folder)
+    original.image_processor.save_pretrained(folder)
+    _write_json(folder / "generation_config.json", original.generation)
+    processor: dict[str, Any] = {"vision_feature_select_strategy": config.vision_feature_select_strategy}
+    if original.tiled:
+        patches = (config.vision_config.image_size // config.vision_config.patch_size) ** 2
+        processor |= {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": patches}
+        processor |= {"vision_aspect_ratio": config.vision_aspect_ratio, "video_token": "<video>"}
+    else:
+        processor |= {"processor_class": "LlavaProcessor", "patch_size": config.vision_config.patch_size}
+        processor |= {"num_additional_image_tokens": 1}
+    image_token = original.tokenizer.convert_ids_to_tokens(config.image_token_index)
+    _write_json(folder / "processor_config.json", processor | {"image_token": image_token})
+
+
+def _write_weights(original: Original, folder: Path) -> None:
+    """Write files of at most `SHARD_BYTES` (one tensor at least), and their index."""
+    size = sum(file.stat().st_size for file in weight_files(original.folder))
+    files: list[list[str]] = []
+    total = 0
+    with tqdm(total=size, unit="B", unit_scale=True, desc="converting", disable=size < WORTH_A_BAR) as bar:
+        for number, tensors in enumerate(_shards(original), start=1):
+            save_file(tensors, folder / f"part-{number}", metadata={"format": "pt"})
+            files.append(list(tensors))
+            total += (n_bytes := sum(tensor.nbytes for tensor in tensors.values()))
+            bar.update(n_bytes)
+    names = [f"model-{number:05d}-of-{len(files):05d}.safetensors" for number in range(1, len(files) + 1)]
+    names = ["model.safetensors"] if len(files) == 1 else names
+    for number, name in enumerate(names, start=1):
+        (folder / f"part-{number}").rename(folder / name)
+    if len(files) > 1:
+        index = {key: name for name, keys in zip(names, files, strict=True) for key in keys}
+        _write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": index})
+
+
+def _shards(original: Original) -> Iterator[dict[str, torch.Tensor]]:
+    """The weights in files' worth, in the order of the source's files, so that each of those is opened once.
+
+    Embeddings and output weights have `original.rows` rows: zeros stand after the original's vocabulary.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    size = 0
+    for name, (files, key) in sorted(original.sources().items(), key=lambda item: str(item[1][0].files[item[1][1]])):
+        tensor = files.read(key).contiguous()
+        if name in VOCABULARY_WEIGHTS:
+            used = min(original.vocabulary, len(tensor))
+            padded = tensor.new_zeros((original.rows, *tensor.shape[1:]))
+            padded[:used] = tensor[:used]
+            tensor = padded
+        if tensors and size + tensor.nbytes > SHARD_BYTES:
+            yield tensors
+            tensors, size = {}, 0
+        tensors[name] = tensor
+        size += tensor.nbytes
+    yield tensors
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+# An original folder in transformers' terms
+
+
+class Original:
+    """An original checkpoint folder, read as transformers would have it.
+
+    Args:
+        folder: holds config.json, the weights and the tokenizer.
+        name: what the user called it, for messages.
+
+    Raises:
+        ValueError: an original checkpoint of a kind that transformers' classes can't hold, saying which.
+    """
+
+    def __init__(self, folder: Path, *, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.settings = read_json(folder / "config.json")
+        check_original(self.settings, name)
+        self.tiled = decoder_of(self.settings) == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
+
+    @property
+    def model_class(self) -> Any:
+        """transformers' class for it."""
+        return LlavaOnevisionForConditionalGeneration if self.tiled else LlavaForConditionalGeneration
+
+    @property
+    def origins(self) -> tuple[Path, Path]:
+        """The folders that its weights and settings come from: its own, and its tower's."""
+        return self.folder, self.tower_folder
+
+    @cached_property
+    def weights(self) -> Tensors:
+        """The checkpoint's own weight files."""
+        return Tensors(self.folder)
+
+    @cached_property
+    def tower_folder(self) -> Path:
+        """Where the vision tower's files stand: `mm_vision_tower` as a path, next to the checkpoint, or on the hub."""
+        value = str(self.settings["mm_vision_tower"])
+        places = [self.folder.parent / value, self.folder / value]
+        for place in [Path(value).expanduser()] if Path(value).expanduser().is_absolute() else places:
+            if (place / "config.json").is_file():
+                return place
+        return self._fetch_tower(value, TOWER_FILES)
+
+    @cached_property
+    def tower_config(self) -> Any:
+        """The tower's configuration, as much of it as is used.
+
+        Its sizes, heads and activation come from the tower's own folder; the checkpoint does not repeat them.
+        """
+        stored = read_json(self.tower_folder / "config.json")
+        kind = str(stored.get("model_type", "clip")).removesuffix("_vision_model")
+        if kind == "clip":
+            config: Any = CLIPVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
+            layer, layers = self.settings.get("mm_vision_select_layer", -2), config.num_hidden_layers
+            if not -layers - 1 <= layer <= layers:  # of the input and each layer's output
+                raise ValueError(
+                    f"judge {self.name!r} takes image features from layer {layer} (mm_vision_select_layer), and its"
+                    f" vision tower has {layers} layers"
+                )
+            return config
+        if kind != "siglip" or not self.tiled:
+            raise ValueError(f"judge {self.name!r} has a vision tower of type {kind!r}, which is not supported")
+        config = SiglipVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
+        # The original deletes the last layer and the pooling head, then takes the last state that is left.
+        if config.num_hidden_layers < 2:
+            raise ValueError(f"judge {self.name!r} has a SigLIP tower of one layer, which is left out")
+        config.num_hidden_layers -= 1
+        config.vision_use_head = False
+        return config
+
+    @cached_property
+    def tower_weights(self) -> tuple[Tensors, str]:
+        """Where the tower's weights stand, and what their names begin with there.
+
+        LLaVA-1.5 builds its tower from `mm_vision_tower` once everything else is loaded; LLaVA-OneVision builds it
+        first and puts the checkpoint's own weights over it. Where one of the two has none, the other's are taken.
+        """
+        inside = "model.vision_tower.vision_tower."
+        has_own = any(key.startswith(inside) for key in self.weights.files)
+        if has_own and (self.tiled or not self._reach_tower_weights(required=False)):
+            return self.weights, f"{inside}vision_model."
+        self._reach_tower_weights(required=True)
+        tensors = Tensors(self.tower_folder)
+        # transformers 5 saves a tower by itself without the prefix that the hub's files have.
+        return tensors, "vision_model." if any(key.startswith("vision_model.") for key in tensors.files) else ""
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The original's tokenizer, with one more entry that holds an image's place.
+
+        `AutoTokenizer` reads LLaVA-1.5's sentencepiece file otherwise than the original did; the class by name reads
+        it alike.
+        """
+        # The classes by name make an all but empty vocabulary where there are no files.
+        choices = VOCABULARIES["qwen2" if self.tiled else "llama"]
+        if not any(all((self.folder / file).is_file() for file in files) for files in choices):
+            lacks = ", or ".join(" and ".join(files) for files in choices)
+            raise ValueError(f"judge {self.name!r}: {self.folder} lacks {lacks}; copy the checkpoint's own there")
+        family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
+        limit = self.settings.get("tokenizer_model_max_length") or NO_LIMIT
+        tokenizer = family.from_pretrained(self.folder, local_files_only=True, model_max_length=int(limit))
+        rows = self.weights.read("model.embed_tokens.weight").shape[0]
+        # The original's loader adds this entry unless told not to; a checkpoint trained so has a row for it.
+        if self.settings.get("mm_use_im_patch_token", True) and rows > len(tokenizer):
+            tokenizer.add_tokens(["<im_patch>"], special_tokens=True)
+        self._vocabulary = len(tokenizer)
+        if self._vocabulary > rows:
+            warnings.warn(
+                f"judge {self.name!r}: its tokenizer has {self._vocabulary} entries and its weights {rows} rows; the"
+                " rest are zeros (the original drew them at random)",
+                stacklevel=2,
+            )
+        entries = tokenizer.get_vocab()
+        for mark in ("<image>", "<video>") if self.tiled else ("<image>",):
+            mark = mark if mark not in entries else f"{mark[:-1]}_place>"
+            tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False)], special_tokens=True)
+        if not self.tiled:
+            # The original reads the text after an image by itself, which puts sentencepiece's blank before it; so does
+            # this, for whoever reads a prompt in one go.
+            tokenizer.backend_tokenizer.pre_tokenizer = Metaspace(prepend_scheme="always", split=False)
+        place = tokenizer.convert_ids_to_tokens(self._vocabulary)
+        starts = tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
+        tokenizer.chat_template = chat_template(chatml=self.tiled, image_token=place, starts=starts)
+        return tokenizer
+
+    @property
+    def vocabulary(self) -> int:
+        """How many entries the original's vocabulary has; an image's place is the entry after them."""
+        return self._vocabulary if self.tokenizer is not None else 0
+
+    @property
+    def rows(self) -> int:
+        """The rows of the embeddings as written: vocabulary, the image's place, and zeros up to a multiple of 64."""
+        return -(-len(self.tokenizer) // 64) * 64
+
+    @cached_property
+    def grid(self) -> list[list[int]]:
+        """The resolutions that a tiled image may take, each (height, width) as transformers has it."""
+        size = self.tower_config.image_size
+        stored = self.settings.get("image_grid_pinpoints")
+        if isinstance(stored, str) and (corners := re.findall(r"\((\d+)\s*x\s*(\d+)\)", stored)):
+            (left, top), (right, bottom) = (tuple(map(int, corner)) for corner in (corners[0], corners[-1]))
+            if max(right, bottom) > 100:
+                raise ValueError(f"judge {self.name!r}: image_grid_pinpoints goes up to {right} x {bottom} tiles")
+            stored = [[w * size, h * size] for w in range(left, right + 1) for h in range(top, bottom + 1)]
+        try:
+            stored = ast.literal_eval(stored) if isinstance(stored, str) else stored
+            grid = [[int(height), int(width)] for width, height in stored or ()]
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            grid = []
+        if not grid or any(edge < size or edge % size for resolution in grid for edge in resolution):
+            raise ValueError(
+                f"judge {self.name!r}: image_grid_pinpoints in its config.json is no list of resolutions in multiples"
+                f" of its vision tower's {size} pixels"
+            )
+        return grid
+
+    @cached_property
+    def config(self) -> Any:
+        """The whole model's configuration."""
+        layer, strategy = int(self.settings.get("mm_vision_select_layer", -2)), "default"
+        if self.settings.get("mm_vision_select_feature", "patch") == "cls_patch":
+            strategy = "full"
+        if isinstance(self.tower_config, SiglipVisionConfig):
+            layer, strategy = -1, "full"
+        shared: dict[str, Any] = {
+            "vision_config": self.tower_config,
+            "text_config": self._text_config(),
+            "image_token_index": self.vocabulary,
+            "projector_hidden_act": "gelu",
+            "vision_feature_layer": layer,
+            "vision_feature_select_strategy": strategy,
+            "tie_word_embeddings": bool(self.settings.get("tie_word_embeddings", False)),
+            "architectures": [self.model_class.__name__],
+        }
+        if self.tiled:
+            return LlavaOnevisionConfig(
+                **shared,
+                video_token_index=self.vocabulary + 1,
+                image_grid_pinpoints=self.grid,
+                vision_aspect_ratio=self.settings["image_aspect_ratio"],
+            )
+        patches = (self.tower_config.image_size // self.tower_config.patch_size) ** 2
+        return LlavaConfig(**shared, image_seq_length=patches + (strategy == "full"))
+
+    @cached_property
+    def image_processor(self) -> Any:
+        """The original's preprocessing, PIL-based."""
+        has_own = (self.tower_folder / "preprocessor_config.json").is_file()
+        size = self.tower_config.image_size
+        square = {"height": size, "width": size}
+        if isinstance(self.tower_config, SiglipVisionConfig):
+            mean = std = [0.5, 0.5, 0.5]  # fixed in the original, whatever the tower's folder says
+        else:
+            clip = (
+                CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
+                if has_own
+                else CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=square)
+            )
+            if not self.tiled:
+                return clip
+            mean, std = list(clip.image_mean), list(clip.image_std)
+        return LlavaOnevisionImageProcessorPil(
+            size=square, image_mean=mean, image_std=std, image_grid_pinpoints=self.grid
+        )
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """The content of generation_config.json.
+
+        The original's settings, with the entries that are no words suppressed and without its repetition penalty: the
+        original generates from embeddings and so never penalises the prompt, which every engine that starts from ids
+        would.
+        """
+        file = self.folder / "generation_config.json"
+        stored = read_json(file) if file.is_file() else {}
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            if stored.get(name) is None and self.settings.get(name) is not None:
+                stored[name] = self.settings[name]
+        stored.pop("repetition_penalty", None)
+        stored.pop("attn_implementation", None)
+        return {**stored, "suppress_tokens": list(range(self.vocabulary, self.rows))}
+
+    def sources(self) -> dict[str, tuple[Tensors, str]]:
+        """Where every weight of the written model comes from: its name there -> (files, key).
+
+        Source: the names of llava-hf/llava-1.5-7b-hf, which transformers, vLLM and TRL read.
+        """
+        sources: dict[str, tuple[Tensors, str]] = {}
+        for key in self.weights.files:
+            if not key.startswith("model.vision_tower.") and (name := _renamed(key)) is not None:
+                sources[name] = (self.weights, key)
+        tensors, inside = self.tower_weights
+        layers = self.tower_config.num_hidden_layers
+        for key in tensors.files:
+            name = key.removeprefix(inside)
+            layer = re.match(r"encoder\.layers\.(\d+)\.", name)
+            if key.startswith(inside) and not (layer and int(layer[1]) >= layers):
+                if not name.startswith("head.") and not name.endswith("position_ids"):
+                    sources[f"vision_tower.vision_model.{name}"] = (tensors, key)
+        if self.config.tie_word_embeddings:
+            sources.pop("language_model.lm_head.weight", None)
+        return sources
+
+    def _text_config(self) -> Any:
+        stored = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
+        stored["vocab_size"] = self.rows
+        stored["rope_parameters"] = self._rope()
+        stored["tie_word_embeddings"] = bool(self.settings.get("tie_word_embeddings", False))
+        if self.tiled:
+            return Qwen2Config(**stored)
+        stored.setdefault("num_key_value_heads", stored.get("num_attention_heads"))
+        return LlamaConfig(**stored)
+
+    def _rope(self) -> dict[str, Any]:
+        """The rotary settings that the code which wrote the checkpoint knew; it ignored any others.
+
+        Llama: a scaling from transformers 4.31, a theta from 4.33. Qwen2: a theta always, a scaling from 4.45.
+        """
+        version = re.match(r"(\d+)\.(\d+)", str(self.settings.get("transformers_version") or ""))
+        writer = (int(version[1]), int(version[2])) if version else (99, 0)
+        since = {"rope_theta": (0, 0), "rope_scaling": (4, 45)}
+        if not self.tiled:
+            since = {"rope_theta": (4, 33), "rope_scaling": (4, 31)}
+        ignored = [key for key in since if self.settings.get(key) is not None and writer < since[key]]
+        if ignored := [key for key in ignored if self.settings[key] != 10000.0]:
+            warnings.warn(
+                f"judge {self.name!r}: {' and '.join(ignored)} in its config.json had no effect in the transformers"
+                f" {self.settings['transformers_version']} that wrote it, and has none here",
+                stacklevel=2,
+            )
+        effective = {key: self.settings.get(key) for key in since if writer >= since[key]}
+        scaling = dict(effective.get("rope_scaling") or {})
+        kind = scaling.pop("rope_type", None) or scaling.pop("type", None) or "default"
+        scaling.pop("type", None)
+        return {**scaling, "rope_type": kind, "rope_theta": float(effective.get("rope_theta") or 10000.0)}
+
+    def _reach_tower_weights(self, *, required: bool) -> bool:
+        """Whether the tower's folder holds weights, fetching them where it is a hub id."""
+        try:
+            if not weight_files(self.tower_folder):
+                self._fetch_tower(str(self.settings["mm_vision_tower"]), ["model.safetensors"], ["pytorch_model.bin"])
+            return bool(weight_files(self.tower_folder))
+        except ValueError:
+            if required:
+                raise
+            return False
+
+    def _fetch_tower(self, value: str, files: list[str], or_else: list[str] | None = None) -> Path:
+        """Fetch some of a hub tower's files; a pickle only where there are no safetensors."""
+        try:
+            return fetch_files(value, files, or_else=or_else or [])
+        except HubError as error:
+            raise ValueError(
+                f"judge {self.name!r} needs {' or '.join(files)} of its vision tower {value!r}: they are not there, nor"
+                f" beside the checkpoint ({self.folder.parent / value}), and the hub could not provide them"
+                f" ({error}); put the tower's folder there"
+            ) from error
+
+
+def _renamed(key: str) -> str | None:
+    """The name of a weight outside of the tower; None for a buffer that today's classes compute."""
+    if key.endswith("rotary_emb.inv_freq"):
+        return None
+    if projector := re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key):
+        return f"multi_modal_projector.linear_{int(projector[1]) // 2 + 1}.{projector[2]}"
+    if key == "model.image_newline":
+        return "image_newline"
+    return f"language_model.{key}"
+
+
+# Its weight files
+
+
+class Tensors:
+    """The tensors of a folder by name, read one at a time from mapped files; safetensors where there are both kinds.
+
+    Nothing in a file is run. A `.bin` file is a pickle; torch's own restricted unpickler reads it and knows tensors
+    alone.
+
+    Args:
+        folder: holds the weight files, with an index where they are several.
+
+    Raises:
+        ValueError: no weights, an index that names missing or outlying files, or a file that is damaged or would run
+            code.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open: tuple[Path, Mapping[str, torch.Tensor]] | None = None
+        self.files = self._index()
+
+    def read(self, key: str) -> torch.Tensor:
+        """One tensor on the CPU, as stored; its pages are read when they are used."""
+        if (file := self.files.get(key)) is None:
+            raise ValueError(f"{self.folder} lacks {key}; download the checkpoint again")
+        try:
+            tensor = self._map(file)[key]
+        except (KeyError, SafetensorError) as error:
+            raise ValueError(f"{file} lacks {key}, which its index promises; download the checkpoint again") from error
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"{file}: {key} is no tensor but a {type(tensor).__name__}")
+        return tensor
+
+    def _map(self, file: Path) -> Mapping[str, torch.Tensor]:
+        """A file's tensors; one file is open at a time."""
+        if self._open is None or self._open[0] != file:
+            self._open = None
+            self._open = file, _Safetensors(file) if file.suffix == ".safetensors" else unpickle(file)
+        return self._open[1]
+
+    def _index(self) -> dict[str, Path]:
+        """Where each tensor stands."""
+        for name in INDEXES:
+            if not (self.folder / name).is_file():
+                continue
+            index = read_json(self.folder / name).get("weight_map") or {}
+            if not index or not isinstance(index, dict):
+                raise ValueError(f"{self.folder / name} names no weights; download it again")
+            if outside := sorted({str(file) for file in index.values() if Path(str(file)).name != file}):
+                raise ValueError(f"{self.folder / name} names a file outside of its folder: {outside[0]!r}")
+            if absent := sorted({file for file in index.values() if not (self.folder / file).is_file()}):
+                raise ValueError(
+                    f"{self.folder} lacks {len(absent)} weight file(s) that {name} names, such as {absent[0]};"
+                    " download the checkpoint again"
+                )
+            return {key: self.folder / file for key, file in index.items()}
+        if files := weight_files(self.folder):
+            return {key: file for file in files for key in self._map(file)}
+        raise ValueError(f"{self.folder} holds no weights (safetensors or pytorch_model*.bin)")
+
+
+class _Safetensors(Mapping[str, torch.Tensor]):
+    """The tensors of a safetensors file."""
+
+    def __init__(self, file: Path) -> None:
+        try:
+            self._file: Any = safe_open(file, framework="pt")
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{file} can't be read ({error}); download it again") from error
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        return self._file.get_tensor(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.keys())
+
+    def __len__(self) -> int:
+        return len(self._file.keys())
+
+
+def unpickle(file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a `.bin` file, mapped where its format allows.
+
+    Raises:
+        ValueError: it is damaged, or holds more than tensors; nothing in it is run.
+    """
+    try:
+        try:
+            content: dict[str, torch.Tensor] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+            return content
+        except RuntimeError as error:
+            if "mmap" not in str(error):
+                raise
+            # The format before torch 1.6 can't be mapped: the whole file is read.
+            content = torch.load(file, map_location="cpu", weights_only=True)
+            return content
+    except pickle.UnpicklingError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"{file} holds more than tensors: reading it as a pickle could run code, so it was refused and nothing in"
+            f" it was run ({reason}); get the checkpoint from its authors, or as safetensors"
+        ) from error
+    except (RuntimeError, EOFError, OSError) as error:
+        raise ValueError(f"{file} can't be read ({str(error).strip().splitlines()[0]}); download it again") from error
+
+
+# Its conversation
+
+_CONTENT = """\
+{%- if message['content'] is string -%}
+{{ message['content'] }}
+{%- else -%}
+{%- for part in message['content'] -%}
+{%- if part['type'] in ['image', 'image_url'] -%}
+{{ IMAGE }}
+{%- endif -%}
+{%- endfor -%}
+{%- for part in message['content'] -%}
+{%- if part['type'] == 'text' -%}
+{{ part['text'] }}
+{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+"""
+_VICUNA = """\
+{%- if messages[0]['role'] != 'system' -%}
+{{ SYSTEM + ' ' }}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message['role'] == 'user' -%}
+{{ 'USER: ' }}
+{%- elif message['role'] == 'assistant' -%}
+{{ 'ASSISTANT: ' }}
+{%- endif -%}
+CONTENT
+{{- eos_token if message['role'] == 'assistant' else ' ' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ 'ASSISTANT:' }}
+{%- endif -%}
+"""
+_CHATML = """\
+{%- if messages[0]['role'] != 'system' -%}
+{{ '<|im_start|>system\\n' + SYSTEM + '<|im_end|>\\n' }}
+{%- endif -%}
+{%- for message in messages -%}
+{{ '<|im_start|>' + message['role'] + '\\n' }}
+CONTENT
+{{- '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|im_start|>assistant\\n' }}
+{%- endif -%}
+"""
+
+
+def chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
+    """The original's conversation as a chat template in Jinja, for engines that write prompts from messages.
+
+    A turn's images come first, each with a line feed, then its texts; without a system message the original's own
+    stands. The beginning-of-text token is written, because chat endpoints add none to what a template gives.
+
+    Args:
+        chatml: whether the checkpoint speaks ChatML (LLaVA-Critic) rather than Vicuna's format (Prometheus-Vision).
+        image_token: what stands for an image in its vocabulary.
+        starts: whether its prompts begin with the beginning-of-text token.
+
+    Source: llava/conversation.py of each original (conv_vicuna_v1, conv_qwen).
+    """
+    body, system = (_CHATML, QWEN_1_5.system) if chatml else (_VICUNA, VICUNA_V1.system)
+    names = {"IMAGE": f"'{image_token}\\n'", "SYSTEM": f'"{system}"', "CONTENT\n": _CONTENT}
+    for name in ("CONTENT\n", "IMAGE", "SYSTEM"):
+        body = body.replace(name, names[name])
+    return ("{{- bos_token -}}\n" if starts else "") + body
