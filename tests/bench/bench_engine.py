@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from vjudge.engines.pace import LONG
-from vjudge.engines.prefixes import leaves, n_unique
 
 import vjudge as vj
-from vjudge.engines import TorchEngine
+from vjudge.engines import Ask, TorchEngine, Work
+from vjudge.engines.torch import Call
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 
 HARNESS_BATCH = 16
 SINGLE = TEMPLATES["prometheus-vision"]
+FIVE = {n: f" {n}" for n in range(1, 6)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,7 +82,6 @@ class Ways:
         self.seconds = dict.fromkeys("abcd", 0.0)
         self.done = dict.fromkeys("abcd", 0)
         self.spent = {}
-        self.options = {"score_texts": {n: f" {n}" for n in range(1, 6)}, "marker": "[RESULT]"}
 
     def published(self, places):
         start = process_time()
@@ -99,9 +98,8 @@ class Ways:
     def feedback(self, places):
         start = process_time()
         chosen = [self.work[place] for place in places]
-        answers = self.engine.generate(
-            [prompt for prompt, _ in chosen], [images for _, images in chosen], max_new_tokens=self.new, **self.options
-        )
+        ask = Ask("feedback", "[RESULT]", [FIVE] * len(chosen), max_new_tokens=self.new)
+        answers = self.engine.answer([prompt for prompt, _ in chosen], [images for _, images in chosen], ask)
         self.texts["c"] |= {places[each.index]: each.text for batch in answers for each in batch}
         self._took("c", start, len(places))
 
@@ -109,10 +107,11 @@ class Ways:
         start = process_time()
         chosen = [self.work[place] for place in places]
         forced = [prompt.append(SINGLE.forced) for prompt, _ in chosen]
-        answers = [a for batch in self.engine.score(forced, [i for _, i in chosen], **self.options) for a in batch]
+        ask = Ask("score", "[RESULT]", [FIVE] * len(chosen))
+        answers = [a for batch in self.engine.answer(forced, [i for _, i in chosen], ask) for a in batch]
         assert all(answer.score_logprobs for answer in answers)
         self._took("d", start, len(places))
-        self.spent = self.engine.work.as_dict()
+        self.spent = vars(self.engine.work)
 
     def rate(self, way):
         return self.done[way] / self.seconds[way]
@@ -184,11 +183,11 @@ def tell_parts(report, name, engine, work, *, new, rounds):
     places, reason = list(range(len(work))), engine.plain
     try:
         for plain, way in [*ways.items()] * rounds:
-            engine._plain = plain
+            engine.plain = plain
             way.feedback(places)
             way.score(places)
     finally:
-        engine._plain = reason
+        engine.plain = reason
     shared, plain = ways.values()
     for label, way in (("(c) feedback", "c"), ("(d) score", "d")):
         gain = plain.seconds[way] / shared.seconds[way]
@@ -218,26 +217,22 @@ def floor(engine, work, speed):
     """Seconds of a score pass over the unique tokens and the unique images, at the speed of matrix products alone."""
     model = engine.model.model
     prompts = [prompt.append(SINGLE.forced) for prompt, _ in work]
-    scale = engine.encoder.scale("[RESULT]", {n: f" {n}" for n in range(1, 6)})
-    from vjudge.engines.decoding import Decoding
-
-    planned = engine.plan(prompts, [images for _, images in work], Decoding(scale, max_new_tokens=0))
-    jobs = [job for block in planned.blocks for job in block]
-    found = [leaf for block in planned.blocks for leaf in leaves(block)]
+    call = Call(engine, prompts, [images for _, images in work], Ask("score", "[RESULT]", [FIVE] * len(work)), Work())
+    rows = [row for block in call.blocks() for batch in call.batches(block)[0] for row in batch]
+    prefixes = {id(row.prefix): len(row.prefix.ids) for row in rows}
     config, seen = model.config.text_config, model.config.vision_config
-    tokens = sum(n_unique(leaves(block)) for block in planned.blocks)
+    tokens = sum(prefixes.values()) + sum(row.own for row in rows)
     # A query looks at half of its own run on average, and at all before it.
-    runs = {id(prefix): (prefix.start, prefix.end) for leaf in found for prefix in leaf.path}
-    spans = [*runs.values(), *((leaf.start, len(leaf.job.ids)) for leaf in found)]
-    looks = sum((end - start) * (start + end) / 2 for start, end in spans)
+    looks = sum(length**2 / 2 for length in prefixes.values())
+    looks += sum(row.own * (len(row.prefix.ids) + len(row.ids)) / 2 for row in rows)
     attention = 4 * looks * config.num_attention_heads * config.head_dim * config.num_hidden_layers
-    decoder = tokens * linear_work(model.model.language_model) + len(jobs) * linear_work(model.lm_head) + attention
+    decoder = tokens * linear_work(model.model.language_model) + len(rows) * linear_work(model.lm_head) + attention
     patches = (seen.image_size // seen.patch_size) ** 2
     tower = linear_work(model.model.vision_tower) + linear_work(model.model.multi_modal_projector)
     image = patches * (
         tower + 4 * patches * seen.hidden_size * seen.num_hidden_layers + 6 * seen.patch_size**2 * seen.hidden_size
     )
-    return (decoder + planned.features.distinct * image) / speed
+    return (decoder + len({key for row in rows for key in row.keys}) * image) / speed
 
 
 # --- the embedded judge -----------------------------------------------------------------------------------------------
@@ -251,7 +246,7 @@ def tiny():
 def test_tiny_on_the_collections_shape(tiny, report, size):
     work = collection_shape(int(300 * size))
     ways = measured(tiny, work, new=64, rounds=3)
-    tell(report, "tiny, 30 an image", ways, wanted=("8", "1.5", "30"))
+    tell(report, "tiny, 30 an image", ways, wanted=("8", "1.5", "18"))
     tell_parts(report, "tiny, 30 an image", tiny, work[: int(150 * size)], new=64, rounds=2)
 
 
@@ -263,29 +258,6 @@ def test_tiny_on_one_response_an_image(tiny, report, size):
 def test_tiny_on_pairs(tiny, report, size):
     ways = measured(tiny, pairs_shape(2 * int(50 * size)), new=46, rounds=2)
     tell(report, "tiny, pairs in both orders", ways)
-
-
-def test_the_batch_size_that_is_found(tiny, report, size):
-    """A call that measures its batch size against the planned one and against each that it tries, in turns."""
-    n = max(LONG * tiny.max_rows, int(520 * size))
-    work = collection_shape(n)
-    for label, way in (("(c) feedback", "feedback"), ("(d) score", "score")):
-        ways = {batch: Ways(tiny, work, 64) for batch in ("planned", 0.5, 2.0, "found")}
-        for batch, each in ways.items():
-            each.options = {**each.options, **({"batch_size": tiny.max_rows} if batch == "planned" else {})}
-            tiny.batch_found = batch if isinstance(batch, float) else None
-            getattr(each, way)(list(range(n)))
-        found = tiny.work.batch_found
-        took = {batch: sum(each.seconds.values()) for batch, each in ways.items()}
-        ratios = ", ".join(f"{took['planned'] / took[batch]:.2f} ({batch:g})" for batch in (0.5, 2.0))
-        name = f"tiny, {n} rows, {label}"
-        report.add(f"{name}: batch size found, times the planned one", f"{found:g}")
-        report.add(f"{name}: measured / planned batches", f"{took['planned'] / took['found']:.2f}")
-        report.add(f"{name}: the other sizes / planned batches", ratios)
-        if way == "feedback":
-            texts = [each.texts["c"] for each in ways.values()]
-            same = sum(len({text[place] for text in texts}) == 1 for place in range(n))
-            report.add(f"{name}: texts equal whatever the batch size", f"{same} of {n}", "all")
 
 
 def test_sixteen_bits(report, size):
@@ -348,7 +320,7 @@ def middle(tiny):
         device=torch.device("cpu"),
         dtype=torch.float32,
     )
-    return TorchEngine(loaded)
+    return TorchEngine(loaded, threads=1)
 
 
 def test_middle_on_the_collections_shape(middle, report, size):
@@ -358,7 +330,7 @@ def test_middle_on_the_collections_shape(middle, report, size):
     work = [(prompt, [picture]) for prompt, _ in collection_shape(int(30 * size))]
     name = f"{millions:.0f} M parameters, 576 image tokens"
     ways = measured(middle, work, new=60, rounds=1)
-    tell(report, name, ways, wanted=("3", "1.7", ""))
+    tell(report, name, ways, wanted=("6", "1.7", "12"))
     speed = matrix_speed(2048, 768, 2304)
     prefill = ways.seconds["d"] / (floor(middle, work, speed))
     report.add(f"{name}: (d) prefill / (e) its arithmetic", f"{prefill:.2f}", "2")

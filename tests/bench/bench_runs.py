@@ -59,9 +59,9 @@ class Turns:
     def __getattr__(self, name):
         return getattr(self.engine, name)
 
-    def score(self, *rows, **options):
+    def answer(self, *call):
         """What the engine answers, batch by batch."""
-        for answers in self.engine.score(*rows, **options):
+        for answers in self.engine.answer(*call):
             yield answers
             self.given += 0 if self.inside else len(answers)
             while not self.inside and self.turns < self.given // self.every:
@@ -72,7 +72,7 @@ class Turns:
 
 
 def test_cost_grows_linearly(judge, report, size, monkeypatch):
-    """Score passes, which cost least and so show any other cost most; batches of one size, found or not."""
+    """Score passes, which cost least and so show any other cost most; batches of one size."""
     many = int(10_000 * min(1.0, size))
     items = vj.load_collection("scenes", split="test", limit=many)
     few = items.select(range(many // 10))
