@@ -20,6 +20,7 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from vjudge.engines.decoding import STEP, Lanes, Prefix, Row, Writer, generate, 
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, whole
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import ImageFeatures, ProcessedImages
-from vjudge.images import Pictures
+from vjudge.images import Picture, Pictures
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
 
@@ -391,7 +392,8 @@ class Call:
                     raise ValueError(
                         f"the prompt has {prompt.n_images} image place(s) and the item {len(sources)} image(s)"
                     )
-                self._keys[index] = keys = self.source.keys(list(map(pictures, sources)))
+                again = [partial(self._picture, pictures, index, number) for number in range(len(sources))]
+                self._keys[index] = keys = self.source.keys(list(map(pictures, sources)), again)
                 groups.setdefault(keys, []).append((prompt.text, index))
             except (ValueError, OSError) as error:
                 self.failed.append(Answer(index, failure=str(error)))
@@ -412,6 +414,10 @@ class Call:
         for block in blocks:
             self.source.settle(key for index in block for key in self._keys[index])
         return [block for block in blocks if block]
+
+    def _picture(self, pictures: Pictures, index: int, number: int) -> Picture:
+        """A prompt's image again: rows of a data set are read one by one, and none is kept."""
+        return pictures(self.images[index][number])
 
     def batches(self, block: Sequence[int]) -> tuple[list[list[Row]], list[Answer]]:
         """Tokenise a block and cut it into batches; and the prompts that can't be answered."""

@@ -13,20 +13,22 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from vjudge.images import MAX_PIXELS, Picture
+from vjudge.images import MAX_PIXELS, Picture, pad_to_square
 from vjudge.models import VisionLanguageModel
 from vjudge.models.places import input_device, weight_of
 from vjudge.prompts import Control, Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
 Tokens = Sequence[int] | np.ndarray
+Again = Callable[[], Picture]
 
 
 def vision_of(model: Any, image_processor: Any) -> PlainVision | TiledVision:
@@ -68,8 +70,6 @@ class PlainVision:
 
     def check(self, size: Size, mode: str) -> None:
         """Refuse a sliver: the tower's input scales the short side up, and the long side with it."""
-        if mode == "pad":
-            _check_square(size)
         edge = dict(self.processor.size).get("shortest_edge") or 0
         if mode == "crop" and edge * edge * max(size) / min(size) > MAX_PIXELS:
             raise ValueError(
@@ -124,8 +124,6 @@ class TiledVision:
         """Refuse a sliver of which no row or column of features would be left."""
         if mode == "anyres" and min(self._shape(size)[-1]) < 1:
             raise ValueError(f"an image of {size[0]} x {size[1]} pixels is too narrow for tiles; crop it")
-        if mode == "pad":
-            _check_square(size)
 
     def tiles(self, images: Sequence[Image.Image], mode: str) -> list[torch.Tensor]:
         return [self._tiles(image, mode) for image in images]
@@ -211,22 +209,9 @@ def _states(model: Any, tiles: torch.Tensor) -> torch.Tensor:
     return chosen[:, 1:] if config.vision_feature_select_strategy == "default" else chosen
 
 
-def _check_square(size: Size) -> None:
-    """Refuse an image that would be huge once padded to a square."""
-    if max(size) ** 2 > MAX_PIXELS:
-        raise ValueError(
-            f"an image of {size[0]} x {size[1]} pixels padded to a square exceeds {MAX_PIXELS} pixels; shrink it"
-        )
-
-
 def _squared(image: Image.Image, mean: Sequence[float]) -> Image.Image:
-    """An image in the middle of a square of the mean colour."""
-    if image.width == image.height:
-        return image
-    side = max(image.size)
-    square = Image.new("RGB", (side, side), tuple(int(value * 255) for value in mean))
-    square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
-    return square
+    """An image in the middle of a square of the mean colour; a huge one is scaled down on the way."""
+    return pad_to_square(image, tuple(int(value * 255) for value in mean))
 
 
 def _letterboxed(image: Image.Image, size: Size) -> Image.Image:
@@ -268,29 +253,32 @@ class ImageFeatures:
         if mode is not None and mode not in self.vision.modes:
             raise ValueError(f"image_mode {mode!r} is unknown to this judge; use one of {self.vision.modes}")
         self.capacity = limit_bytes // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
-        self._pictures: dict[str, tuple[Picture, str]] = {}  # key -> the image and how it is prepared
+        self._known: dict[str, tuple[Size, str, Again]] = {}  # key -> size, how it is prepared, and the image again
         self._chunks: dict[str, tuple[str, ...]] = {}  # key -> the images that it is encoded with
         self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._broken: dict[str, str] = {}
 
-    def keys(self, pictures: Sequence[Picture]) -> tuple[str, ...]:
+    def keys(self, pictures: Sequence[Picture], again: Sequence[Again] = ()) -> tuple[str, ...]:
         """Names for a prompt's images: equal images that are prepared alike have one.
+
+        Args:
+            again: what gives each picture once more when it is encoded, so that none is kept until then.
 
         Raises:
             ValueError: an image is too narrow to be prepared.
         """
         mode = self.mode or self.vision.default_mode(len(pictures))
         keys = []
-        for picture in pictures:
+        for picture, get in zip(pictures, again or [partial(_same, picture) for picture in pictures], strict=True):
             self.vision.check(picture.size, mode)
             keys.append(picture.key if mode == self.vision.default_mode(1) else f"{mode}:{picture.key}")
-            self._pictures.setdefault(keys[-1], (picture, mode))
+            self._known.setdefault(keys[-1], (picture.size, mode, get))
         return tuple(keys)
 
     def n_tokens(self, key: str) -> int:
         """How many places an image takes."""
-        picture, mode = self._pictures[key]
-        return self.vision.n_tokens(picture.size, mode)
+        size, mode, _ = self._known[key]
+        return self.vision.n_tokens(size, mode)
 
     def settle(self, keys: Iterable[str]) -> None:
         """Fix which images are encoded together, before any is: an image that comes back has the same bits."""
@@ -324,7 +312,7 @@ class ImageFeatures:
 
     def pixels(self, keys: Sequence[str]) -> list[torch.Tensor]:
         """The pixel values of images, each (tiles, 3, side, side), as they are encoded."""
-        return [self.vision.tiles([self._pictures[key][0].open()], self._pictures[key][1])[0] for key in keys]
+        return [self.vision.tiles([self._known[key][2]().open()], self._known[key][1])[0] for key in keys]
 
     def features(self, key: str) -> torch.Tensor:
         """The features of a fetched image, (tokens, hidden)."""
@@ -335,11 +323,11 @@ class ImageFeatures:
         images = {}
         for key in keys:
             try:
-                images[key] = self._pictures[key][0].open()
+                images[key] = self._known[key][2]().open()
             except (ValueError, OSError) as error:  # readable when the run was planned, gone since
                 self._broken[key] = str(error)
-        for mode in dict.fromkeys(self._pictures[key][1] for key in images):
-            names = [key for key in images if self._pictures[key][1] == mode]
+        for mode in dict.fromkeys(self._known[key][1] for key in images):
+            names = [key for key in images if self._known[key][1] == mode]
             sizes = [images[name].size for name in names]
             tiles = self.vision.tiles([images[name] for name in names], mode)
             for name, feature in zip(names, self.vision.features(tiles, sizes, mode), strict=True):
@@ -371,21 +359,22 @@ class ProcessedImages:
             raise ValueError(f"image_mode {mode!r}: this judge {own}")
         self.model, self.encoded = model, 0
         self.pad = model.tokenizer.pad_token_id or 0
-        self._pictures: dict[str, Picture] = {}
+        self._known: dict[str, tuple[Size, Again]] = {}
         self._opened: dict[str, Image.Image] = {}
         self._spelling: dict[tuple[Size, ...], tuple[tuple[Any, ...], ...]] = {}
         added = model.tokenizer.added_tokens_decoder.values()
         self._controls = sorted({str(entry) for entry in added if entry.special})
 
-    def keys(self, pictures: Sequence[Picture]) -> tuple[str, ...]:
-        """Names for a prompt's images.
+    def keys(self, pictures: Sequence[Picture], again: Sequence[Again] = ()) -> tuple[str, ...]:
+        """Names for a prompt's images; arguments as in `ImageFeatures.keys`.
 
         Raises:
             ValueError: the judge reads no images.
         """
         if pictures and self.model.processor is None:
             raise ValueError("this judge reads no images: use a template whose sees_images is False")
-        self._pictures |= {picture.key: picture for picture in pictures}
+        for picture, get in zip(pictures, again or [partial(_same, picture) for picture in pictures], strict=True):
+            self._known.setdefault(picture.key, (picture.size, get))
         return tuple(picture.key for picture in pictures)
 
     def n_tokens(self, key: str) -> int:
@@ -403,10 +392,9 @@ class ProcessedImages:
         """
         if not keys:
             return prompt, None
-        pictures = [self._pictures[key] for key in keys]
-        sizes = tuple(picture.size for picture in pictures)  # what is written depends on the sizes alone
+        sizes = tuple(self._known[key][0] for key in keys)  # what is written depends on the sizes alone
         if sizes not in self._spelling:
-            made = self._process([[picture.open() for picture in pictures]], return_text_replacement_offsets=True)
+            made = self._process([[self._known[key][1]().open() for key in keys]], return_text_replacement_offsets=True)
             texts = [each["replacement"] for each in made["text_replacement_offsets"][0]]
             self._spelling[sizes] = tuple(runs(split(text, self._controls)) for text in texts)
         return prompt.with_images(self._spelling[sizes]), None
@@ -416,7 +404,7 @@ class ProcessedImages:
         self._opened, broken = {}, {}
         for key in dict.fromkeys(keys):
             try:
-                self._opened[key] = self._pictures[key].open()
+                self._opened[key] = self._known[key][1]().open()
             except (ValueError, OSError) as error:
                 broken[key] = str(error)
         return broken
@@ -444,6 +432,10 @@ class ProcessedImages:
         processor = self.model.processor
         text = [processor.image_token * len(row) for row in images]
         return processor(images=list(map(list, images)), text=text, return_tensors="pt", **options)
+
+
+def _same(picture: Picture) -> Picture:
+    return picture
 
 
 def left_padded(ids: Sequence[Tokens], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -350,6 +350,7 @@ class VllmEngine(Engine):
         share = (time.perf_counter() - started) / len(jobs)
         left = iter(outputs)
         answers = [replace(self._answer(job, [next(left) for _ in job.stems], ask), seconds=share) for job in jobs]
+        assert self.work is not None
         self.work.prompt_tokens += sum(answer.n_prompt_tokens for answer in answers)
         self.work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
         self.work.new_tokens += sum(answer.n_new_tokens for answer in answers)
