@@ -114,7 +114,7 @@ class Run:
         """
         contents = self._read()
         if contents.damaged:
-            warnings.warn(f"{self._named(contents)}; they are left out", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self._named(contents)}; left out", RuntimeWarning, stacklevel=2)
         return list(contents.lines.values())
 
     def open(self, manifest: Mapping[str, Any], *, expected: int = 0) -> Run:
@@ -264,7 +264,10 @@ class Run:
             if None in key:
                 raise RunError(f"{path}, line {number}: not a verdict of this kind of run; use another folder")
             if key in contents.lines:
-                raise RunError(f"{path}, line {number}: the verdict {key} stands there twice; use another folder")
+                raise RunError(
+                    f"{path}, line {number}: the verdict {key} stands there twice; remove one of the two lines, or use"
+                    " another folder"
+                )
             contents.lines[key] = verdict
             contents.whole.append(line + b"\n")
         return contents
@@ -279,13 +282,13 @@ class Run:
             os.close(aside)
         replace_file(self.path / VERDICTS, b"".join(contents.whole))
         contents.torn = 0
-        _warn(f"{self._named(contents)}; they were moved to {DAMAGED}, and their verdicts are computed again")
+        _warn(f"{self._named(contents)}; moved to {DAMAGED}, to be computed again")
 
     def _named(self, contents: _Contents) -> str:
         numbers = [str(number) for number in contents.damaged]
         listed = ", ".join(numbers[:10]) + (", ..." if len(numbers) > 10 else "")
         count = f"{len(numbers)} damaged line{'s' * (len(numbers) > 1)}"
-        return f"{self.path / VERDICTS}, line {listed}: {count}, whose checksum does not hold"
+        return f"{self.path / VERDICTS}, line{'s' * (len(numbers) > 1)} {listed}: {count}, whose checksum does not hold"
 
     def _cut(self, size: int) -> None:
         """Drop what stands after the whole lines; where even that fails, the next opening does it."""

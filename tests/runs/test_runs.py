@@ -124,7 +124,7 @@ def test_a_verdict_that_stands_twice_is_refused(tmp_path: Path) -> None:
         run.append([verdict("a")])
     file = tmp_path / "verdicts.jsonl"
     file.write_bytes(file.read_bytes() * 2)
-    with pytest.raises(RunError, match="line 2.*twice"):
+    with pytest.raises(RunError, match="line 2.*twice; remove one of the two lines"):
         Run(tmp_path).open(MANIFEST)
     with pytest.raises(RunError, match="line 1: not a verdict of this kind"):
         Run(tmp_path, keys=("id", "order")).verdicts()

@@ -78,8 +78,9 @@ class ServerEngine(Engine):
             None sends no key.
         concurrency: requests at once; an integer `batch_size` of a call overrides it.
         timeout: seconds for one request, answer included.
-        retries: repetitions at most of a request that met a connection error, a time-out, or HTTP 408, 429 or 5xx.
-            The pause doubles from a second to a minute, and is never shorter than Retry-After.
+        retries: repetitions at most of a request that met a connection error, a time-out, or HTTP 408, 429 or 5xx; one
+            where nothing has answered yet. The pause doubles from a second to a minute, and is never shorter than
+            Retry-After.
         max_wait: the longest Retry-After to obey, in seconds; a longer one ends the call.
         max_answer_bytes: larger answers are refused.
         ca_file: certificates (PEM) to trust instead of the system's.

@@ -237,6 +237,7 @@ class Client:
     def __init__(self, base_url: str, key: Key, bounds: Bounds, usage: Usage, *, connections: int = 1) -> None:
         self.base_url, self.key, self.bounds, self.usage = base_url, key, bounds, usage
         self.stopped: str | None = None
+        self._reached = False  # whether anything at this address ever answered
         self._stop = asyncio.Event()
         self._closed_until = -math.inf  # a Retry-After holds for every request of this key
         trusted: Any = ssl.create_default_context(cafile=bounds.ca_file) if bounds.ca_file else True
@@ -274,21 +275,27 @@ class Client:
         """
         url = self.base_url.removesuffix("/v1") + path if path.startswith("/") else f"{self.base_url}/{path}"
         content = json.dumps(body).encode()
+        repetitions = self.bounds.retries if answers else min(self.bounds.retries, 1)
         for attempt in itertools.count():
             while (wait := self._closed_until - time.monotonic()) > 0 and not self.stopped:
                 await self._pause(wait)
             if self.stopped:
                 raise Unanswered(self.stopped)
             self.usage.requests += answers
+            hint = ""
             try:
                 status, headers, answer = await asyncio.wait_for(self._once(url, content), self.bounds.timeout)
             except (asyncio.TimeoutError, httpx.TimeoutException):
                 reason = "time-out"
             except httpx.TransportError as error:
                 reason = type(error).__name__
+                if isinstance(error, httpx.ConnectError) and not self._reached:  # a wrong address gets no better
+                    repetitions = min(repetitions, 1)
+                    hint = ": nothing answers there; start the server, or correct base_url"
                 if "CERTIFICATE_VERIFY_FAILED" in str(error):
                     self.stop(f"the server's certificate is not trusted ({self.shown(str(error))}); see ca_file")
             else:
+                self._reached = True
                 if status not in RETRIED:
                     return self._read(status, headers, answer, answers)
                 reason = f"HTTP {status}"
@@ -302,8 +309,8 @@ class Client:
                     self._closed_until = max(self._closed_until, time.monotonic() + after)
             if self.stopped:
                 raise Unanswered(self.stopped)
-            if attempt >= (self.bounds.retries if answers else min(self.bounds.retries, 1)):
-                raise Unanswered(f"{reason}, in each of {attempt + 1} attempts")
+            if attempt >= repetitions:
+                raise Unanswered(f"{reason}, in each of {attempt + 1} attempts{hint}")
             self.usage.retries[reason] += answers
             await self._pause(min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0**attempt) * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
