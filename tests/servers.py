@@ -224,13 +224,13 @@ class Tokenizer:
         self, template: Callable[..., str] | None, *, start: str = "<s>", continues: bool = True, trusts: bool = False
     ) -> None:
         self.template, self.start, self.continues, self.trusts = template, start, continues, trusts
-        self.words: list[str] = []
+        self.words: dict[str, int] = {}  # word -> token
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text."""
         words = re.findall(r"<image>|</?s>| ?[^\W\d]+| ?\d|\S|\s", text)
-        self.words += [word for word in dict.fromkeys(words) if word not in self.words]
-        return [self.words.index(word) for word in words for _ in range(4 if word == "<image>" else 1)]
+        tokens = [self.words.setdefault(word, len(self.words)) for word in words]
+        return [token for token, word in zip(tokens, words, strict=True) for _ in range(4 if word == "<image>" else 1)]
 
     def text(self, body: Mapping[str, Any]) -> str:
         """A prompt as the model reads it."""
@@ -251,7 +251,8 @@ class Tokenizer:
     def reply(self, path: str, body: Mapping[str, Any]) -> Reply:
         """The answer of `/tokenize` and `/detokenize`."""
         if path == "/detokenize":
-            return Reply({"prompt": "".join(self.words[id] for id in body["tokens"])})
+            words = list(self.words)
+            return Reply({"prompt": "".join(words[token] for token in body["tokens"])})
         if path != "/tokenize" or ("chat_template" in body and not self.trusts):
             return Reply({"error": {"message": "untrusted chat template"}}, status=400)
         if self.template is None and "messages" in body and "chat_template" not in body:

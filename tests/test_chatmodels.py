@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -64,10 +65,16 @@ def answers(batches: Any) -> list[Any]:
     return sorted((answer for batch in batches for answer in batch), key=lambda answer: answer.index)
 
 
+@functools.cache
+def original(folder: Path) -> tuple[Any, Any]:
+    """transformers' own model and processor of a checkpoint."""
+    model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
+    return model, load_processor(folder, model.config)
+
+
 def by_processor(folder: Path, text: str, images: list[Image.Image]) -> tuple[Any, Any]:
     """The model and its inputs, by the checkpoint's own processor and chat template."""
-    model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
-    processor = load_processor(folder, model.config)
+    model, processor = original(folder)
     content = [*[{"type": "image"}] * len(images), {"type": "text", "text": text}]
     written = processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -27,6 +28,13 @@ def language(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return load_judge(folder, device="cpu", template=TEXTS[request.param]), folder
 
 
+@functools.cache
+def original(folder: Path) -> tuple[Any, Any]:
+    """transformers' own tokenizer and model of a checkpoint."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder), model.eval()
+
+
 def test_a_language_model_judges_as_generate_does_and_is_told_of_images(language: tuple[Judge, Path]) -> None:
     judge, folder = language
     engine: Any = judge.engine
@@ -39,8 +47,7 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(language
     assert "(This instruction comes with 2 images that you cannot see.)\n" in texts[1]
     assert not any("<image>" in text for text in texts)
     frame = judge.grade(rows, max_new_tokens=12, progress=False)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer, model = original(folder)
     silent = list(range(len(tokenizer), model.config.vocab_size)) or None
     for text, raw, n_prompt in zip(texts, frame["raw"], frame["n_prompt_tokens"], strict=True):
         inputs = tokenizer(text, return_tensors="pt")
@@ -63,8 +70,7 @@ def test_the_repetition_penalty_is_that_of_transformers(language: tuple[Judge, P
     rows = make_rows(3)
     penalized = judge.grade(rows, max_new_tokens=12, repetition_penalty=1.3, progress=False)
     assert list(penalized["raw"]) != list(judge.grade(rows, max_new_tokens=12, progress=False)["raw"])
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer, model = original(folder)
     silent = list(range(len(tokenizer), model.config.vocab_size)) or None
     for row, raw in zip(rows, penalized["raw"], strict=True):
         inputs = tokenizer(judge.render(row), return_tensors="pt")

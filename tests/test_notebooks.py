@@ -16,15 +16,15 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 EMBEDDED_JUDGE = FOLDER.parent / "vjudge/assets/tiny/model.safetensors"
 SMALL = {
-    "LIMIT": 30,
-    "N_RESAMPLES": 200,
-    "BATTERY": 10,
-    "SIMULATIONS": 20,
-    "PHOTO_LIMIT": 15,
-    "STEPS": 3,
-    "TEST": 20,
-    "WATCH": 20,
-    "HELD_OUT": 20,
+    "LIMIT": 15,
+    "N_RESAMPLES": 100,
+    "BATTERY": 4,
+    "SIMULATIONS": 4,
+    "PHOTO_LIMIT": 5,
+    "STEPS": 2,
+    "TEST": 6,
+    "WATCH": 6,
+    "HELD_OUT": 10,
     "ROUNDS": 1,
 }
 """Parameters that make a notebook light; those that a notebook has are set."""

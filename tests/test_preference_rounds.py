@@ -105,10 +105,6 @@ def test_each_round_starts_from_the_last_ones_policy_and_draws_anew(whole: Any, 
     assert [row["id"] for row in kept["pairs"]] == first.pairs["id"].tolist() and kept["account"]["questions"] == 6
 
 
-def test_two_rounds_repeat_to_the_bit(whole: Any, call: Any, tmp_path: Path) -> None:
-    same(call(tmp_path / "again"), whole[1])
-
-
 def test_a_finished_call_asks_trains_and_writes_nothing_again(whole: Any, call: Any, monkeypatch: Any) -> None:
     out, made = whole
     before, by = state(out), judge()

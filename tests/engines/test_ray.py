@@ -122,7 +122,7 @@ def judges(cluster: None) -> tuple[Judge, Judge]:
 def scenes() -> Any:
     from vjudge.data import load_collection
 
-    return load_collection("scenes", split="test", limit=60)
+    return load_collection("scenes", split="test", limit=30)
 
 
 def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:
@@ -150,7 +150,7 @@ def test_a_worker_killed_in_mid_run_loses_and_doubles_nothing(
     table = spread.grade(scenes, out=tmp_path / "run", progress=False)
     assert_same(table, alone.grade(scenes, progress=False))
     lines = Run(tmp_path / "run").verdicts()
-    assert len(lines) == 60 and {line["id"] for line in lines} == set(scenes["id"])
+    assert len(lines) == 30 and {line["id"] for line in lines} == set(scenes["id"])
     assert killed and killed[0] not in engine.processes.values() and len(set(engine.processes.values())) == 2
     assert engine.restarts == 1 and "Ray restarted 1 worker(s)" in capsys.readouterr().err
 
@@ -165,7 +165,7 @@ def test_score_mode_and_draws(judges: tuple[Judge, Judge], scenes: Any) -> None:
 
 def test_a_call_that_was_given_up_continues(judges: tuple[Judge, Judge], scenes: Any, tmp_path: Path) -> None:
     spread, alone = judges
-    few = scenes.select(range(40))
+    few = scenes.select(range(20))
     engine: Any = spread.engine
     read, count = engine._read, []
 
@@ -184,7 +184,7 @@ def test_a_call_that_was_given_up_continues(judges: tuple[Judge, Judge], scenes:
     table = spread.grade(few, out=tmp_path / "run", progress=False)
     assert_same(table, alone.grade(few, progress=False))
     after = {line["id"]: line for line in Run(tmp_path / "run").verdicts()}
-    assert len(after) == 40 and all(after[id] == line for id, line in before.items())
+    assert len(after) == 20 and all(after[id] == line for id, line in before.items())
 
 
 def test_a_rows_failure_stays_its_own(judges: tuple[Judge, Judge], scenes: Any) -> None:

@@ -428,7 +428,7 @@ pickle.dump((unbroken, final, reported, kills), open(result, "wb"))
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")
 def test_kill_at_random_moments(random_judge: Path, tmp_path: Path) -> None:
     """Kill a run, again and again until it is through: nothing lost, nothing twice, the same table."""
-    size = int(os.environ.get("VJUDGE_KILL_ROWS", 24))
+    size = int(os.environ.get("VJUDGE_KILL_ROWS", 16))
     arguments = [str(random_judge), str(tmp_path / "run"), str(tmp_path / "result"), str(Path(__file__).parents[1])]
     subprocess.run([sys.executable, "-c", KILLS, *arguments, str(size)], check=True, timeout=100 * size)
     unbroken, final, reported, kills = pd.read_pickle(tmp_path / "result")
