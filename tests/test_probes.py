@@ -247,7 +247,7 @@ def test_the_embedded_judge_sees_and_a_broken_off_probe_continues(items, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "image_blanked", "image_shuffled", "image_swapped", "original",
     ]  # fmt: skip
-    monkeypatch.setattr(type(judge.engine), "generate", lambda *_, **__: pytest.fail("was graded already"))
+    monkeypatch.setattr(type(judge.engine), "answer", lambda *_, **__: pytest.fail("was graded already"))
     pd.testing.assert_frame_equal(probes.blindness(judge, items, out=tmp_path, progress=False), first)
 
 
