@@ -8,6 +8,7 @@ them. An answer without a verdict stays without a score: it is counted, shown an
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -122,7 +123,7 @@ def load_judge(
         raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(map(repr, ENGINES))}")
     if engine == "auto":
         engine = "server" if str(name_or_path).startswith(SERVER) else "torch"
-    if not isinstance(name_or_path, (str, Path)):
+    if not isinstance(name_or_path, (str, os.PathLike)):
         raise TypeError(f"a judge has a name, or a path as text; {name_or_path!r} is neither")
     if not isinstance(template, (str, Template, type(None))) or (
         isinstance(template, str) and template not in TEMPLATES
@@ -483,6 +484,8 @@ class Judge:
         >>> vj.load_judge("tiny", device="cpu").render(item, mode="score")[-19:]
         'ASSISTANT: [RESULT]'
         """
+        if mode not in ("feedback", "score"):
+            raise ValueError(f'mode={mode!r}: use "feedback" or "score"')
         (row,) = rows_of([item])
         pair = "response_a" in row
         return prompt_of(self._pairwise() if pair else self.template, subject_of(row, pair), mode).text

@@ -180,9 +180,9 @@ def test_limit_and_splits(folder: Path) -> None:
     saved.save_to_disk(str(folder / "saved"))
     assert load_collection(folder / "saved", split="a", limit=3)["id"][:] == ["0", "1", "2"]
     for path, split, message in [
-        (folder, None, "has no split None; it has: test, train"),
+        (folder, None, "has several splits, and split= names none; it has: test, train"),
         (folder / "saved", "c", "has no split 'c'; it has: a, b"),
-        (folder / "pictures", None, "it has: none"),
+        (folder / "pictures", None, "holds no .jsonl, .json, .csv, .parquet file"),
     ]:
         with pytest.raises(CollectionError, match=message):
             load_collection(path, split=split)
@@ -299,3 +299,29 @@ def test_a_missing_picture_stays_missing_and_an_empty_list_empty(folder: Path) -
     typed = datasets.Dataset.from_list([row("a"), row("b")]).remove_columns("images")
     typed = typed.add_column("image", [png(), None]).cast_column("image", datasets.Image())
     assert [each["images"] and len(each["images"]) for each in canonical(typed)] == [1, None]
+
+
+def test_a_name_that_leads_nowhere_is_answered(folder: Path) -> None:
+    (folder / "bare").mkdir()
+    for name, message in {
+        str(folder / "gone.csv"): "there is no file .*gone.csv'; a relative path counts from",
+        "Scenes": "no such name; 'scenes' looks like it",
+        str(folder / "bare"): "holds no .jsonl, .json, .csv, .parquet file",
+        None: "by its name or path, and this is a NoneType",
+        (): "this is a tuple; rows in memory need no loading",
+    }.items():
+        with pytest.raises(CollectionError, match=message):
+            load_collection(name)  # type: ignore[arg-type]
+    with pytest.raises(CollectionError, match="limit is '3'; give the number of rows"):
+        load_collection("scenes", limit="3")  # type: ignore[arg-type]
+
+
+def test_a_column_that_stands_twice_in_a_file_is_refused(folder: Path) -> None:
+    (folder / "a.csv").write_text("id,instruction,response,response,note,note\na,What?,A,B,c,d\n", "utf-8")
+    with pytest.raises(CollectionError, match="a.csv' has several columns response; keep one of each"):
+        load_collection(folder / "a.csv")
+
+
+def test_a_decimal_comma_where_semicolons_separate(folder: Path) -> None:
+    (folder / "a.csv").write_text("id;instruction;response;gold\na;What?;A;3,5\nb;What?;A;4\n", "utf-8")
+    assert load_collection(folder / "a.csv")["gold"][:] == [3.5, 4.0]

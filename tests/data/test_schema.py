@@ -261,3 +261,10 @@ def test_errors_show_the_first_three_of_a_kind_and_the_count() -> None:
     message = str(error.value)
     assert len(error.value.problems) == 99 and message.count("response: is missing") == 3
     assert message.count("is off the rubric") == 3 and message.endswith("and 93 more, all in the error's `problems`")
+
+
+def test_a_frame_may_have_its_ids_in_the_index_and_each_column_once() -> None:
+    frame = pd.DataFrame([row("a", gold=3), row("b", gold=4)])
+    assert [each["id"] for each in rows_of(frame.set_index("id"))] == ["a", "b"]
+    with pytest.raises(CollectionError, match="the frame has several columns gold; keep one of each"):
+        rows_of(pd.concat([frame, frame[["gold"]]], axis=1))

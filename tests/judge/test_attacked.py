@@ -86,6 +86,8 @@ def test_rows_of_the_other_kind_are_named(judge: vj.Judge, items: Any) -> None:
     """A pair is not graded and an item not compared: the error says so before any work."""
     pair = {name: cell for name, cell in items[0].items() if name not in ("response", "gold")}
     pair |= {"response_a": "one", "response_b": "two"}
+    with pytest.raises(ValueError, match="mode='foo': use"):
+        judge.render(items[0], mode="foo")
     with pytest.raises(CollectionError, match="`compare` takes them"):
         judge.grade([pair], **QUIET)
     both = vj.load_judge("tiny", template=replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1))

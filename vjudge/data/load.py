@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import difflib
 import hashlib
 import io
 import itertools
@@ -35,6 +36,7 @@ from vjudge.data.schema import (
     Problem,
     Rows,
     canonical_row,
+    check_names,
     features_of,
     id_of,
     plain,
@@ -106,8 +108,13 @@ def load_collection(
     >>> load_collection("scenes", split="test", limit=5).num_rows
     5
     """
-    if limit is not None and limit < 0:
-        raise CollectionError(f"limit is {limit}; give the number of rows, 0 or more, or None for all")
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise CollectionError(f"limit is {limit!r}; give the number of rows, 0 or more, or None for all")
+    if not isinstance(name_or_path, (str, os.PathLike)):
+        raise CollectionError(
+            f"a collection is loaded by its name or path, and this is a {type(name_or_path).__name__}; rows in memory"
+            " need no loading: give them to `grade` as they are, or to vjudge.data.canonical"
+        )
     if name_or_path == "scenes":
         return _typed(scenes.rows(split=split, limit=limit, seed=seed), FEATURES)
     if name_or_path == "photos":
@@ -131,12 +138,18 @@ def load_collection(
     if adapter is not None:
         ids = f"load it by its hub id, {adapter.ids[0]!r}" if adapter.ids else f"get it from {adapter.home}"
         raise CollectionError(f"{adapter.name}: {ids}, or give the path of its file or folder")
-    names = ", ".join(["scenes", "photos", *hub_ids()])
+    if path.suffix.lower() in _SUFFIXES:
+        raise CollectionError(f"there is no file {str(path)!r}; a relative path counts from {str(Path.cwd())!r}")
+    known = ["scenes", "photos", *hub_ids()]
+    near = [name for name in known if name.lower() == str(name_or_path).strip().lower()]
+    near = near or difflib.get_close_matches(str(name_or_path), known, n=1)
+    hint = f"; {near[0]!r} looks like it" if near else ""
+    names = ", ".join(known)
     local = "; ".join(f"{each.name} from {each.home}" for each in ADAPTERS if each.home)
     raise CollectionError(
-        f"unknown collection {str(name_or_path)!r}: no such file or folder here, and no such name. Names: {names}. "
-        f"Files: {', '.join(_SUFFIXES)}, or a folder of datasets.save_to_disk, in the canonical columns or those of a "
-        f"published set (not on the hub: {local}). "
+        f"unknown collection {str(name_or_path)!r}: no such file or folder here, and no such name{hint}"
+        f". Names: {names}. Files: {', '.join(_SUFFIXES)}, or a folder of datasets.save_to_disk, in the canonical"
+        f" columns or those of a published set (not on the hub: {local}). "
         "For another hub data set, pass what datasets.load_dataset returns to vjudge.data.canonical"
     )
 
@@ -194,8 +207,10 @@ def _choose(split: str | None, splits: list[str], path: Path) -> str:
     if split is None and len(splits) == 1:
         return splits[0]
     if split not in splits:
-        listed = ", ".join(splits) or f"none, and no {', '.join(_SUFFIXES)} file"
-        raise CollectionError(f"{str(path)!r} has no split {split!r}; it has: {listed}")
+        if not splits:
+            raise CollectionError(f"{str(path)!r} holds no {', '.join(_SUFFIXES)} file; give a folder that does")
+        what = "has several splits, and split= names none" if split is None else f"has no split {split!r}"
+        raise CollectionError(f"{str(path)!r} {what}; it has: {', '.join(splits)}")
     return split
 
 
@@ -224,18 +239,23 @@ def _csv_rows(path: Path, limit: int | None) -> list[dict[str, Any]]:
         CollectionError: what separates it is not clear, or a row has more cells than there are columns.
     """
     csv.field_size_limit(2**31 - 1)
+    comma = re.compile(r"\s*[-+]?\d+,\d+\s*")  # a decimal one, where semicolons separate
     with path.open(encoding="utf-8-sig", newline="") as file:
         separator = _separator(file.read(2**16), path)
         file.seek(0)
         rows: list[dict[str, Any]] = []
         problems: list[Problem] = []
-        for index, row in enumerate(itertools.islice(csv.DictReader(file, strict=True, delimiter=separator), limit)):
+        table = csv.DictReader(file, strict=True, delimiter=separator)
+        check_names(table.fieldnames or (), repr(str(path)))
+        for index, row in enumerate(itertools.islice(table, limit)):
             cells = {str(name): cell if cell != "" else None for name, cell in row.items() if name is not None}
             if None in row:
                 what = f"has {len(row[None])} more cells than the header has columns"
                 problems.append(Problem(index, cells.get("id"), "row", what, "quote cells that hold the separator"))
-            people = cells.get("human_scores")
-            if separator == ";" and people and re.fullmatch(r"\s*\d+,\d+\s*", people):
+            gold, people = cells.get("gold"), cells.get("human_scores")
+            if separator == ";" and gold and comma.fullmatch(gold):
+                cells["gold"] = gold.replace(",", ".")
+            if separator == ";" and people and comma.fullmatch(people):
                 what = f"{people!r} may be one score or two where semicolons separate the columns"
                 problems.append(Problem(index, cells.get("id"), "human_scores", what, "write 3.5, or [3, 5]"))
             rows.append(cells)

@@ -344,7 +344,11 @@ def rows_in(items: Any) -> Rows:
     if isinstance(items, Mapping) and items and all(isinstance(part, datasets.Dataset) for part in items.values()):
         raise CollectionError(f"this is a DatasetDict; give one split of it: {', '.join(map(str, items))}")
     if hasattr(items, "to_dict") and hasattr(items, "columns"):  # a pandas.DataFrame
-        return Rows(items.to_dict("records"), [str(name) for name in items.columns])
+        if "id" in items.index.names and "id" not in items.columns:
+            items = items.reset_index("id")
+        columns = [str(name) for name in items.columns]
+        check_names(columns, "the frame")
+        return Rows(items.to_dict("records"), columns)
     if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping, Item, Pair)):
         raise CollectionError(
             f"a collection cannot be a {type(items).__name__}; give a datasets.Dataset, a DataFrame, a list of rows or"
@@ -356,6 +360,19 @@ def rows_in(items: Any) -> Rows:
     rows = items if hasattr(items, "__getitem__") and hasattr(items, "__len__") else list(items)
     names = (list(row) if isinstance(row, Mapping) else list(vars(row)) for row in _few(rows) if row is not None)
     return Rows(rows, list(dict.fromkeys(str(name) for name in itertools.chain.from_iterable(names))))
+
+
+def check_names(names: Iterable[str], table: str) -> None:
+    """Refuse a table in which one of our columns stands twice: one of them would win in silence.
+
+    Raises:
+        CollectionError: with the names.
+    """
+    counts = Counter(names)
+    if several := [name for name, count in counts.items() if count > 1 and name in {*CANONICAL, *IMAGE_COLUMNS}]:
+        raise CollectionError(
+            f"{table} has several columns {', '.join(several)}; keep one of each, or rename the others"
+        )
 
 
 def id_of(row: Mapping[str, Any]) -> str | None:
