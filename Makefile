@@ -68,9 +68,10 @@ demo: setup  ## run notebooks 01 and 03 on the embedded judge, print the correla
 	@$(BIN)/python -c 'import pandas as pd; print(pd.read_csv("outputs/correlation.csv").to_string(index=False, float_format="{:.3f}".format))'
 	@echo; echo "Notebooks:"; ls $(DEMO:%=outputs/%.ipynb); echo "Figures:"; ls outputs/figures/*.pdf
 
-# A file's tests stay together, for what they share; one torch thread a worker.
-test: setup  ## run the tests, two files at a time
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Each of two workers goes through one half of the files in order, so that files keep what they share, and who is done
+# first takes from the other's end; one torch thread a worker.
+test: setup  ## run the tests on two cores
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: setup  ## ruff, its formatter, and notebooks free of volatile metadata
 	@$(BIN)/ruff check .

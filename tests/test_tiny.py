@@ -13,7 +13,7 @@ from safetensors import safe_open
 import vjudge as vj
 from vjudge import probes, scenes
 
-N = 600
+N = 300
 
 
 @pytest.fixture(scope="module")
