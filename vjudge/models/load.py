@@ -296,6 +296,7 @@ def _with_weights(shape: VisionLanguageModel, placed: Placement, *, attention: s
     _check_attention(model.config, name, attention)
     if "device_map" not in placed.options:
         model.to(placed.device)
+    _unpack_odd_layers(model)
     model.generation_config = _endings(model.generation_config)
     return replace(
         shape,
@@ -477,6 +478,13 @@ def _without_videos(kind: Any) -> Any:
 
 
 # Judges stored as adapters on a base
+
+
+def _unpack_odd_layers(model: Any) -> None:
+    """Let 4-bit layers of sizes that bitsandbytes' packed kernel for CPUs does not take compute unpacked."""
+    for layer in model.modules():
+        if type(layer).__name__ == "Linear4bit" and (layer.out_features % 32 or layer.in_features % 64):
+            layer.support_avx512bf16_for_cpu = False
 
 
 def base_of(name_or_path: str | Path) -> str | None:
