@@ -49,6 +49,7 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 
 from vjudge.models.places import (
     HubError,
+    check_counts,
     check_original,
     decoder_of,
     fetch,
@@ -338,6 +339,7 @@ class Original:
         Its sizes, heads and activation come from the tower's own folder; the checkpoint does not repeat them.
         """
         stored = read_json(self.tower_folder / "config.json")
+        check_counts(stored, self.name)
         kind = str(stored.get("model_type", "clip")).removesuffix("_vision_model")
         if kind == "clip":
             config: Any = CLIPVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)

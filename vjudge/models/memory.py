@@ -56,6 +56,8 @@ FEATURES_KEPT = 1 << 29  # bytes of image features that the engine keeps
 CONTEXT = GIB // 2  # allowance on a GPU for what the driver and the libraries take
 FRAGMENTS = 0.05  # allowance, of the weights
 FULLY = 0.5  # the share of weights below which a quantised model is said to be one in part only
+UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StrictDataclassError)
+"""What libraries raise on settings of the wrong kind."""
 CGROUP = Path("/sys/fs/cgroup")
 SERVER = 'load_judge("openai:MODEL", base_url="http://HOST:PORT/v1")'
 
@@ -272,7 +274,7 @@ def _count(config: str, quantization: str | None) -> _Count:
     try:
         with torch.device("meta"):
             model = kind.from_config(made)
-    except (AttributeError, ImportError, KeyError, RuntimeError, TypeError) as error:  # a class that asks for more
+    except (*UNSOUND, ImportError, RuntimeError) as error:  # a class that asks for more
         raise ValueError(f"a model of type {made.model_type!r} can't be built without its weights: {error}") from error
     plain = quantized = stored = widest = 0
     seen: set[int] = set()  # tied weights are one
@@ -429,6 +431,11 @@ def fits(
     if config is None:
         locate(name_or_path, revision=revision)  # says why there is no such judge
         raise ValueError(f"the memory of judge {str(name_or_path)!r} can't be computed from its config.json")
+    try:
+        ways = options(config, machine or Machine.here(), batch=batch, length=length)
+    except UNSOUND as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the memory of judge {str(name_or_path)!r} can't be computed ({reason})") from error
     rows = [
         {
             "setting": option.setting,
@@ -439,7 +446,7 @@ def fits(
             "fits": option.fits,
             "note": option.note,
         }
-        for option in options(config, machine or Machine.here(), batch=batch, length=length)
+        for option in ways
     ]
     server = {"setting": "a server", "argument": SERVER, "need_gib": 0.0, "weights_gib": 0.0, "fits": True}
     return pd.DataFrame([*rows, {**server, "free_gib": float("nan"), "note": "needs nothing here"}])
@@ -494,8 +501,8 @@ def check(
     kind, dtype = placed.device.type, str(placed.dtype).removeprefix("torch.")
     try:
         taken = need(config, dtype=dtype, quantization=placed.quantization, device=kind)
-    except ValueError:
-        return  # an architecture that this transformers does not know: loading says so
+    except UNSOUND:
+        return  # an architecture that this transformers does not know, or damaged settings: loading says so
     single = kind == "cuda" and mapped is None
     number = placed.device.index or 0
     here = machine or Machine.here(look_at=None if mapped is not None else [number] if single else [])
@@ -554,7 +561,7 @@ def configuration(name_or_path: str | Path, *, revision: str | None = None) -> A
             tower = tower or Original(folder, name=name).tower_config.to_dict()
             return assemble({**text, "model_type": decoder_of(settings)}, tower)
         return None if "quantization_config" in settings else AutoConfig.for_model(**settings)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StrictDataclassError):
+    except (OSError, *UNSOUND):
         return None  # loading says what is wrong with it, where anything is
 
 

@@ -102,9 +102,7 @@ def architecture_of(config: Mapping[str, Any], name: str, *, trust_remote_code: 
     Raises:
         ValueError: an architecture that can't be loaded right, or not without running the checkpoint's code.
     """
-    for key, count in _counts(config):
-        if count > MOST_PARTS:
-            raise ValueError(f"judge {name!r}: its config.json says {key} = {count:,}, and {MOST_PARTS:,} is the most")
+    check_counts(config, name)
     if is_original(config):
         check_original(config, name)
         return Architecture("original")
@@ -134,12 +132,13 @@ def architecture_of(config: Mapping[str, Any], name: str, *, trust_remote_code: 
 
 def is_original(config: Mapping[str, Any]) -> bool:
     """Whether a config.json is of the original LLaVA code rather than of transformers."""
-    return "mm_vision_tower" in config or any(name in DECODERS for name in config.get("architectures") or ())
+    classes = config.get("architectures")
+    return "mm_vision_tower" in config or (isinstance(classes, list) and any(name in DECODERS for name in classes))
 
 
 def decoder_of(config: Mapping[str, Any]) -> str | None:
     """The decoder of an original checkpoint, by its class, else by its model_type."""
-    if classes := config.get("architectures"):
+    if isinstance(classes := config.get("architectures"), list) and classes:
         return next((DECODERS[name] for name in classes if name in DECODERS), None)
     return {"llava": "llama", "llava_llama": "llama", "llava_qwen": "qwen2"}.get(str(config.get("model_type")))
 
@@ -176,12 +175,23 @@ def check_original(config: Mapping[str, Any], name: str) -> None:
         )
 
 
+def check_counts(config: Mapping[str, Any], name: str) -> None:
+    """Refuse a configuration of more layers than can be built in a moment.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    for key, count in _counts(config):
+        if count > MOST_PARTS:
+            raise ValueError(f"judge {name!r}: its config.json says {key} = {count:,}, and {MOST_PARTS:,} is the most")
+
+
 def _counts(config: Any) -> Iterator[tuple[str, int]]:
     """What a configuration counts of layers, blocks and experts, at any depth."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _counts(value)
-        elif re.search(r"layer|depth|block|expert", str(key)) and not re.search(r"size|dim|id|token|layers?_type", key):
+        elif re.search(r"(layers?|depths?|blocks|experts)$", str(key)):
             for count in value if isinstance(value, list) else [value]:
                 if isinstance(count, int):
                     yield key, count

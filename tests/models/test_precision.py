@@ -1,0 +1,183 @@
+"""Low precision on a CPU: 4-bit and 8-bit weights by bitsandbytes, bfloat16 and float16, and the adapters on a base."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from originals import write_llava15, write_onevision
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import vjudge as vj
+from vjudge import models
+from vjudge.judge import Judge, load_judge
+
+PICTURE = Image.linear_gradient("L").convert("RGB").resize((101, 70))
+
+
+@pytest.fixture(scope="module")
+def items() -> Any:
+    return vj.load_collection("scenes", split="test", limit=24)
+
+
+@pytest.fixture(scope="module")
+def exact(items: Any) -> Any:
+    return load_judge("tiny", device="cpu").grade(items, progress=False)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("originals")
+    return {"llava": write_llava15(root / "llava"), "onevision": write_onevision(root / "onevision")}
+
+
+def linear_kinds(judge: Judge) -> dict[str, set[str]]:
+    """Part of the model -> the classes of its linear layers."""
+    kinds: dict[str, set[str]] = {}
+    for name, module in judge.engine.model.model.named_modules():  # type: ignore[attr-defined]
+        if "Linear" in type(module).__name__:
+            part = next(part for part in ("vision_tower", "projector", "language_model", "lm_head") if part in name)
+            kinds.setdefault(part, set()).add(type(module).__name__)
+    return kinds
+
+
+@pytest.mark.parametrize(("kind", "layer"), [("4bit", "Linear4bit"), ("8bit", "Linear8bitLt")])
+def test_the_embedded_judge_is_graded_quantised_on_a_cpu(kind: str, layer: str, items: Any, exact: Any) -> None:
+    """The old code refused: "needs a CUDA GPU"."""
+    pytest.importorskip("bitsandbytes")
+    judge = load_judge("tiny", device="cpu", quantization=kind)
+    assert linear_kinds(judge) == {
+        "vision_tower": {"Linear"}, "projector": {layer}, "language_model": {layer}, "lm_head": {"Linear"}
+    }  # fmt: skip
+    graded = judge.grade(items, progress=False)
+    assert graded["failure"].isna().mean() > 0.9
+    assert (graded["score"] == exact["score"]).mean() > 0.8
+    assert (graded["expected_score"] != exact["expected_score"]).any()
+    identity = judge.engine.identity()
+    assert identity["quantization"] == kind and identity["versions"]["bitsandbytes"]
+
+
+@pytest.mark.parametrize("kind", ["4bit", "8bit"])
+@pytest.mark.parametrize("family", ["llava", "onevision"])
+def test_originals_load_quantised_on_a_cpu(family: str, kind: str, folders: dict[str, Path]) -> None:
+    pytest.importorskip("bitsandbytes")
+    whole = load_judge(folders[family], device="cpu").forward("is it?", [PICTURE])
+    found = load_judge(folders[family], device="cpu", quantization=kind).forward("is it?", [PICTURE])
+    assert torch.equal(found.input_ids, whole.input_ids) and torch.equal(found.pixel_values, whole.pixel_values)
+    difference = (found.logits - whole.logits).abs().max()  # type: ignore[operator]
+    assert 0 < difference < 0.5 * whole.logits.abs().max()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_embedded_judge_in_half_precision(dtype: str, items: Any, exact: Any) -> None:
+    judge = load_judge("tiny", device="cpu", dtype=dtype)
+    assert {weight.dtype for weight in judge.engine.model.model.parameters()} == {getattr(torch, dtype)}  # type: ignore[attr-defined]
+    graded = judge.grade(items, progress=False)
+    assert (graded["score"] == exact["score"]).mean() > 0.8
+    assert judge.engine.identity()["dtype"] == dtype
+    forced = judge.grade(items, mode="score", progress=False)
+    assert forced["expected_score"].between(1, 5).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("family", ["llava", "onevision"])
+def test_originals_in_half_precision(family: str, dtype: str, folders: dict[str, Path]) -> None:
+    whole = load_judge(folders[family], device="cpu").forward("is it?", [PICTURE])
+    judge = load_judge(folders[family], device="cpu", dtype=dtype)
+    found = judge.forward("is it?", [PICTURE])
+    assert (found.logits.float() - whole.logits).abs().max() < 0.2 * whole.logits.abs().max()  # type: ignore[union-attr]
+    assert len(judge.complete("is it?", [PICTURE], max_new_tokens=4)) <= 4
+
+
+# Adapters
+
+
+@pytest.fixture(scope="module")
+def adapters(random_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of adapters on the random judge, with weights that change its answers."""
+    peft = pytest.importorskip("peft")
+    folder = tmp_path_factory.mktemp("adapters") / "adapters"
+    model = models.load(random_judge, device="cpu").model
+    settings = peft.LoraConfig(r=2, lora_alpha=4, target_modules=r".*language_model\..*\.(q_proj|v_proj)")
+    torch.manual_seed(0)
+    wrapped = peft.get_peft_model(model, settings)
+    for name, weight in wrapped.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    wrapped.save_pretrained(folder)
+    settings_file = folder / "adapter_config.json"
+    content = json.loads(settings_file.read_text()) | {"base_model_name_or_path": str(random_judge)}
+    settings_file.write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture
+def copied(adapters: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(adapters, tmp_path / "adapters"))
+
+
+def change(folder: Path, **settings: Any) -> None:
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+
+
+def test_adapters_load_with_their_base(adapters: Path, random_judge: Path) -> None:
+    ids = torch.arange(5, 45)[None]
+    logits = [models.load(path, device="cpu").model(input_ids=ids).logits for path in (random_judge, adapters)]
+    assert (logits[0] - logits[1]).abs().max() > 0.01
+    loaded = models.load(adapters, device="cpu")
+    assert (loaded.path, loaded.folder, loaded.others) == (adapters, random_judge, (random_judge,))
+
+
+def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
+    """The old code loaded the base with a warning of peft's alone."""
+    file = copied / "adapter_model.safetensors"
+    weights = load_file(file)
+    key = sorted(weights)[0]
+    save_file({name: tensor for name, tensor in weights.items() if name != key}, file)
+    with pytest.raises(ValueError, match=r"do not fit .* \(1 missing, such as base_model"):
+        models.load(copied, device="cpu")
+    save_file({name.replace("language_model", "decoder"): tensor for name, tensor in weights.items()}, file)
+    with pytest.raises(ValueError, match=r"do not fit .*missing.*unexpected, such as .*decoder"):
+        models.load(copied, device="cpu")
+    save_file({name: tensor[:1].clone() for name, tensor in weights.items()}, file)
+    with pytest.raises(ValueError, match="the adapters can't be read from"):
+        models.load(copied, device="cpu")
+    file.write_bytes(b"\xff" * 100)
+    with pytest.raises(ValueError, match="adapter_model.safetensors is damaged"):
+        models.load(copied, device="cpu")
+
+
+def test_settings_of_adapters_are_a_part_of_the_fingerprint(copied: Path, adapters: Path) -> None:
+    assert models.settings_fingerprint(copied) == models.settings_fingerprint(adapters)
+    change(copied, lora_alpha=64)
+    assert models.settings_fingerprint(copied) != models.settings_fingerprint(adapters)
+    assert models.weights_fingerprint(copied) == models.weights_fingerprint(adapters)
+
+
+def test_adapters_as_a_pickle_are_refused(copied: Path) -> None:
+    weights = load_file(copied / "adapter_model.safetensors")
+    (copied / "adapter_model.safetensors").unlink()
+    torch.save(weights, copied / "adapter_model.bin")
+    with pytest.raises(ValueError, match="has no adapter_model.safetensors"):
+        models.load(copied, device="cpu")
+
+
+def test_hostile_adapters_end_in_an_error(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old code recursed without an end, and matched without an end."""
+    change(copied, target_modules=r"(([a-z]|.)*)*\d\dx")
+    monkeypatch.setattr(sys.modules["vjudge.models.load"], "PATTERN_SECONDS", 1.0)
+    with pytest.raises(ValueError, match="is still being matched after 1 seconds"):
+        models.load(copied, device="cpu")
+    change(copied, target_modules="(")
+    with pytest.raises(ValueError, match="is no regular expression"):
+        models.load(copied, device="cpu")
+    change(copied, base_model_name_or_path=str(copied))
+    with pytest.raises(ValueError, match="is a folder of adapters itself"):
+        models.load(copied, device="cpu")
