@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from originals import write_llava15, write_onevision
-from PIL import Image
+from originals import write_llava15
 from safetensors.torch import load_file, save_file
 
 import vjudge as vj
 from vjudge import models
 from vjudge.judge import Judge, load_judge
 
-PICTURE = Image.linear_gradient("L").convert("RGB").resize((101, 70))
+ORIGINALS = Path(__file__).parents[3] / "shared" / "fixtures"
+CHECKPOINTS = ("llava15-original/llava-st-vt", "llava-next-original/llava-critic-qwen-tiny")
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,6 @@ def items() -> Any:
 @pytest.fixture(scope="module")
 def exact(items: Any) -> Any:
     return load_judge("tiny", device="cpu").grade(items, progress=False)
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("originals")
-    return {"llava": write_llava15(root / "llava"), "onevision": write_onevision(root / "onevision")}
 
 
 def linear_kinds(judge: Judge) -> dict[str, set[str]]:
@@ -63,17 +57,6 @@ def test_the_embedded_judge_is_graded_quantised_on_a_cpu(kind: str, layer: str, 
     assert identity["quantization"] == kind and identity["versions"]["bitsandbytes"]
 
 
-@pytest.mark.parametrize("kind", ["4bit", "8bit"])
-@pytest.mark.parametrize("family", ["llava", "onevision"])
-def test_originals_load_quantised_on_a_cpu(family: str, kind: str, folders: dict[str, Path]) -> None:
-    pytest.importorskip("bitsandbytes")
-    whole = load_judge(folders[family], device="cpu").forward("is it?", [PICTURE])
-    found = load_judge(folders[family], device="cpu", quantization=kind).forward("is it?", [PICTURE])
-    assert torch.equal(found.input_ids, whole.input_ids) and torch.equal(found.pixel_values, whole.pixel_values)
-    difference = (found.logits - whole.logits).abs().max()  # type: ignore[operator]
-    assert 0 < difference < 0.5 * whole.logits.abs().max()  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_embedded_judge_in_half_precision(dtype: str, items: Any, exact: Any) -> None:
     judge = load_judge("tiny", device="cpu", dtype=dtype)
@@ -85,14 +68,40 @@ def test_the_embedded_judge_in_half_precision(dtype: str, items: Any, exact: Any
     assert forced["expected_score"].between(1, 5).all()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("family", ["llava", "onevision"])
-def test_originals_in_half_precision(family: str, dtype: str, folders: dict[str, Path]) -> None:
-    whole = load_judge(folders[family], device="cpu").forward("is it?", [PICTURE])
-    judge = load_judge(folders[family], device="cpu", dtype=dtype)
-    found = judge.forward("is it?", [PICTURE])
-    assert (found.logits.float() - whole.logits).abs().max() < 0.2 * whole.logits.abs().max()  # type: ignore[union-attr]
-    assert len(judge.complete("is it?", [PICTURE], max_new_tokens=4)) <= 4
+@pytest.mark.parametrize(
+    "way",
+    [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "bfloat16"}, {"dtype": "float16"}],
+    ids=lambda way: next(iter(way.values())),
+)
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_original_checkpoints_answer_in_few_bits(name: str, way: dict[str, Any], items: Any) -> None:
+    """The original code's small checkpoints have layers of odd sizes, which bitsandbytes' packed kernels don't take."""
+    folder = ORIGINALS / name
+    if not folder.is_dir():
+        pytest.skip("the original code's checkpoints are not beside this checkout")
+    judge = load_judge(folder, device="cpu", **way)
+    identity = judge.engine.identity()
+    assert identity["quantization"] == way.get("quantization")
+    assert identity["dtype"] == way.get("dtype", "float32")
+    row = dict(items[0]) | {"images": [folder.parent / "images" / "square.png"]}
+    logits = judge.forward("What is it?", row["images"]).logits
+    assert logits is not None and bool(logits.isfinite().all())
+    assert judge.grade([row], max_new_tokens=3, progress=False)["failure"].notna().all()  # random weights: no verdict
+
+
+@torch.no_grad()
+def test_four_bits_compute_what_the_stored_values_say(tmp_path: Path) -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    folder = write_llava15(tmp_path / "llava")
+    few, whole = (models.load(folder, device="cpu", quantization=kind).model for kind in ("4bit", None))
+    modules = dict(whole.named_modules())
+    layers = {name: layer for name, layer in few.named_modules() if type(layer).__name__ == "Linear4bit"}
+    for name, layer in layers.items():
+        values = bitsandbytes.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+        modules[name].weight.data = values.float()
+    ids = torch.arange(5, 60)[None]
+    torch.testing.assert_close(few(input_ids=ids).logits, whole(input_ids=ids).logits, atol=1e-4, rtol=1e-4)
+    assert len(layers) == 3 * 7 + 2
 
 
 # Adapters

@@ -246,7 +246,7 @@ def outline(
     if config.is_encoder_decoder:
         raise ValueError(f"judge {name!r} is an encoder-decoder ({config.model_type}); supported is {SUPPORTED}")
     processor = image_processor = None
-    generation = transformers.GenerationConfig()
+    generation: dict[str, Any] = {}
     with _reading(name, folder, what="its tokenizer, preprocessing or generation settings"):
         if architecture.kind == "chat":
             processor = load_processor(folder, config, trust_remote_code=architecture.remote)
@@ -256,7 +256,7 @@ def outline(
             if (own := architecture.image_processor) is not None:
                 image_processor = own.from_pretrained(folder, local_files_only=True)
         if (folder / "generation_config.json").is_file():
-            generation = transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
+            generation = read_json(folder / "generation_config.json")
     shape = VisionLanguageModel(
         name=name,
         path=path,
@@ -297,7 +297,7 @@ def _with_weights(shape: VisionLanguageModel, placed: Placement, *, attention: s
     if "device_map" not in placed.options:
         model.to(placed.device)
     _unpack_odd_layers(model)
-    model.generation_config = _endings(model.generation_config)
+    model.generation_config = _endings(model.generation_config.to_dict())
     return replace(
         shape,
         model=model.eval(),
@@ -307,10 +307,9 @@ def _with_weights(shape: VisionLanguageModel, placed: Placement, *, attention: s
     )
 
 
-def _endings(generation: Any) -> Any:
+def _endings(generation: dict[str, Any]) -> Any:
     """Of the generation settings what ends an answer and what is no word: how to draw is the engine's to say."""
-    stored = generation.to_dict()
-    tokens = {key: value for key, value in stored.items() if key.endswith("_token_id") or key == "suppress_tokens"}
+    tokens = {key: value for key, value in generation.items() if key.endswith("_token_id") or key == "suppress_tokens"}
     return transformers.GenerationConfig(**tokens)
 
 
