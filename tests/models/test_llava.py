@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from conftest import make_rows
 from originals import PATCH, SIDE, TEXT, VISION, write_llava15, write_onevision
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import load_file
 from transformers import (
     CLIPVisionConfig,
     CLIPVisionModel,
@@ -696,3 +699,64 @@ def test_converted_files_are_bounded(llava15: Path, tmp_path: Path, monkeypatch:
             assert all(index[key] == file.name for key in opened.keys())
             assert len(opened.keys()) == 1 or sum(opened.get_tensor(key).nbytes for key in opened.keys()) <= 60_000
     load_judge(target, device="cpu")
+
+
+# Converted once, into the user's cache
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of converted checkpoints in a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vjudge" / "converted"
+
+
+def test_an_original_is_converted_once_and_named_in_the_fingerprint(
+    llava15: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = models.load(llava15, device="cpu")
+    (target,) = [path for path in kept.iterdir() if path.is_dir()]
+    assert (first.path, first.folder, first.others) == (llava15, target, (llava15.parent / "tower-clip",))
+    identity = load_judge(llava15, device="cpu").engine.identity()
+    assert identity["weights"] == models.weights_fingerprint(llava15, llava15.parent / "tower-clip")
+    assert json.loads((target / "conversion.json").read_text())["source"] == str(llava15)
+    stored_kinds = {tensor.dtype for tensor in load_file(target / "model.safetensors").values()}
+    assert stored_kinds == {torch.float16, torch.float32}  # as stored: the tower's folder is in float32
+    monkeypatch.setattr(llava, "_write", lambda *_: pytest.fail("converted again"))
+    models.load(llava15, device="cpu")
+
+
+def test_a_damaged_copy_in_the_cache_is_written_anew(llava15: Path, kept: Path) -> None:
+    expected = models.load(llava15, device="cpu").model.lm_head.weight
+    (target,) = [path for path in kept.iterdir() if path.is_dir()]
+    file = target / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    (kept / f".{target.name}-killed").mkdir()  # what a process that was killed left
+    assert torch.equal(models.load(llava15, device="cpu").model.lm_head.weight, expected)
+    assert [path.name for path in kept.iterdir() if path.is_dir()] == [target.name]
+
+
+def test_two_processes_that_convert_at_once_end_well(llava15: Path, kept: Path) -> None:
+    code = "import sys; from vjudge import models; print(models.load(sys.argv[1], device='cpu').folder)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(models.__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    options: dict[str, Any] = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    work = [subprocess.Popen([sys.executable, "-c", code, str(llava15)], **options) for _ in range(2)]
+    ends = [(process.communicate(timeout=300), process.returncode) for process in work]
+    assert [end for _, end in ends] == [0, 0], ends
+    assert len({out for (out, _), _ in ends}) == 1
+    assert [path.suffix for path in sorted(kept.iterdir())] == ["", ".lock"]
+
+
+def test_a_full_disk_and_a_cache_that_cannot_be_written_are_said(
+    llava15: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    with pytest.raises(ValueError, match="can't be written to the cache .*set XDG_CACHE_HOME .*or write it elsewhere"):
+        models.load(llava15, device="cpu")
+    kept.unlink()
+    room = shutil.disk_usage(llava15)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
+    with pytest.raises(ValueError, match="takes 0.0 GB in the transformers layout, and 0.0 GB are free at .*make room"):
+        models.load(llava15, device="cpu")
+    assert not [path for path in kept.iterdir() if path.is_dir()]

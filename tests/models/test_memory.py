@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -299,6 +301,12 @@ def test_on_a_gpu_the_asked_setting_is_compared(monkeypatch: pytest.MonkeyPatch)
         memory.check(
             name, models.Placement(torch.device("cuda", 0), torch.float16, None, None, "sdpa", {}), machine=machine
         )
+
+
+@pytest.mark.parametrize("room", ["llava", "load", "memory", "places"])
+def test_the_examples_run(room: str) -> None:
+    module = importlib.import_module(f"vjudge.models.{room}")
+    assert doctest.testmod(module).failed == 0
 
 
 # What is published of it

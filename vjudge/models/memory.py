@@ -423,7 +423,7 @@ def fits(
 
     >>> table = fits("kaist-ai/prometheus-vision-13b-v1.0", machine=COLAB[0])
     >>> table.loc[table["fits"], ["argument", "need_gib"]].head(1).values.tolist()
-    [['quantization="4bit"', 12.2]]
+    [['quantization="4bit"', 11.0]]
     """
     import pandas as pd
 
