@@ -314,6 +314,7 @@ def middle(tiny):
     loaded = VisionLanguageModel(
         name="middle",
         path=tiny.model.path,
+        folder=tiny.model.folder,
         model=model,
         tokenizer=tokenizer,
         image_processor=processor,
