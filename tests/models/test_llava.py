@@ -719,7 +719,7 @@ def test_an_original_is_converted_once_and_named_in_the_fingerprint(
     assert (first.path, first.folder, first.others) == (llava15, target, (llava15.parent / "tower-clip",))
     identity = load_judge(llava15, device="cpu").engine.identity()
     assert identity["weights"] == models.weights_fingerprint(llava15, llava15.parent / "tower-clip")
-    assert json.loads((target / "conversion.json").read_text())["source"] == str(llava15)
+    assert json.loads((target / ".conversion").read_text())["source"] == str(llava15)
     stored_kinds = {tensor.dtype for tensor in load_file(target / "model.safetensors").values()}
     assert stored_kinds == {torch.float16, torch.float32}  # as stored: the tower's folder is in float32
     monkeypatch.setattr(llava, "_write", lambda *_: pytest.fail("converted again"))

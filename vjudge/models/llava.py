@@ -64,7 +64,7 @@ from vjudge.models.places import (
 from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
 WRITTEN = 1  # the state of what is written here: raise it whenever another folder would be, and caches are renewed
-RECORD = "conversion.json"  # in a converted folder: what it was made from, and its files' sizes
+RECORD = ".conversion"  # in a converted folder: what it was made from, and its files' sizes
 SHARD_BYTES = 2 << 30  # of a converted checkpoint's files
 WORTH_A_BAR = 1 << 28  # bytes: what takes longer than a moment
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")

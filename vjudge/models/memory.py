@@ -174,17 +174,17 @@ def batch_budget(model: Any) -> int:
     """
     if model.device.type != "cuda":
         return 2 << 30
-    held: dict[torch.device, int] = {}
+    own: dict[torch.device, int] = {}
     share: dict[torch.device, int] = {}
     for tensor in (*model.model.parameters(), *model.model.buffers()):
         device = tensor.device
         if device.type == "cuda":
-            held[device] = held.get(device, 0) + tensor.nbytes
+            own[device] = own.get(device, 0) + tensor.nbytes
         else:  # it waits elsewhere; the layer computes on the first GPU and keeps its keys and values there
             device = model.device
         share[device] = share.get(device, 0) + tensor.nbytes
     rooms = [
-        (0.8 * torch.cuda.get_device_properties(device).total_memory - held.get(device, 0))
+        (0.8 * torch.cuda.get_device_properties(device).total_memory - own.get(device, 0))
         * (sum(share.values()) / max(1, weights))
         for device, weights in share.items()
     ]
@@ -269,20 +269,20 @@ class _Count:
 def _count(config: str, quantization: str | None) -> _Count:
     """Count a model's weights, each once, by how they are stored."""
     settings = json.loads(config)
-    made = AutoConfig.for_model(**settings)
-    kind = AutoModelForImageTextToText if type(made) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING else AutoModelForCausalLM
+    whole = AutoConfig.for_model(**settings)
+    kind = AutoModelForImageTextToText if type(whole) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING else AutoModelForCausalLM
     try:
         with torch.device("meta"):
-            model = kind.from_config(made)
+            model = kind.from_config(whole)
     except (*UNSOUND, ImportError, RuntimeError) as error:  # a class that asks for more
-        raise ValueError(f"a model of type {made.model_type!r} can't be built without its weights: {error}") from error
+        raise ValueError(f"a model of type {whole.model_type!r} can't be built without its weights: {error}") from error
     plain = quantized = stored = widest = 0
-    seen: set[int] = set()  # tied weights are one
+    ids: set[int] = set()  # tied weights are one
     for name, module in model.named_modules():
         for key, weight in module.named_parameters(recurse=False):
-            if id(weight) in seen:
+            if id(weight) in ids:
                 continue
-            seen.add(id(weight))
+            ids.add(id(weight))
             count = weight.numel()
             linear = type(module) is torch.nn.Linear and key == "weight"
             if quantization is None or not linear or not should_convert_module(name, list(UNQUANTIZED)):
@@ -466,9 +466,9 @@ def options(config: Any, machine: Machine, *, batch: int = 1, length: int | None
         Option(f"{half} on {on}", f'dtype="{half}"', of(half, device), free),
     ]
     for kind in ("8bit", "4bit") if device != "mps" else ():
-        taken = of("float32" if device == "cpu" else half, device, kind)
-        note = "" if taken.quantized > FULLY else f"only {taken.quantized:.0%} of its weights can be quantised"
-        ways.append(Option(f"{kind[0]}-bit on {on}", f'quantization="{kind}"', taken, free, note))
+        cost = of("float32" if device == "cpu" else half, device, kind)
+        note = "" if cost.quantized > FULLY else f"only {cost.quantized:.0%} of its weights can be quantised"
+        ways.append(Option(f"{kind[0]}-bit on {on}", f'quantization="{kind}"', cost, free, note))
     if device == "cuda":
         pooled, spread = of(half, device), 'device_map="auto"'
         if (count := len(machine.gpus)) > 1:
@@ -500,7 +500,7 @@ def check(
         return
     kind, dtype = placed.device.type, str(placed.dtype).removeprefix("torch.")
     try:
-        taken = need(config, dtype=dtype, quantization=placed.quantization, device=kind)
+        cost = need(config, dtype=dtype, quantization=placed.quantization, device=kind)
     except UNSOUND:
         return  # an architecture that this transformers does not know, or damaged settings: loading says so
     single = kind == "cuda" and mapped is None
@@ -513,27 +513,27 @@ def check(
     else:
         free, where = (here.mps or 0, "mps") if kind == "mps" else (here.ram, "the CPU")
     name = str(name_or_path)
-    if taken.total > free:
-        raise MemoryShortage(_refusal(name, config, taken, placed, free, where, machine or Machine.here()))
-    if single and "device_map" not in placed.options and taken.weights > here.ram:
+    if cost.total > free:
+        raise MemoryShortage(_refusal(name, config, cost, placed, free, where, machine or Machine.here()))
+    if single and "device_map" not in placed.options and cost.weights > here.ram:
         raise MemoryShortage(
             f"judge {name!r} fits on {where}, but without accelerate its weights go by way of main memory:"
-            f" {_gib(taken.weights)}, and {_gib(here.ram)} are free; pip install 'vjudge[gpu]'"
+            f" {_gib(cost.weights)}, and {_gib(here.ram)} are free; pip install 'vjudge[gpu]'"
         )
 
 
-def _refusal(name: str, config: Any, taken: Need, placed: Placement, free: int, where: str, machine: Machine) -> str:
+def _refusal(name: str, config: Any, cost: Need, placed: Placement, free: int, where: str, machine: Machine) -> str:
     setting = f"{placed.quantization[0]}-bit" if placed.quantization else str(placed.dtype).removeprefix("torch.")
-    parts = {"weights": taken.weights, "keys and values": taken.cache, "activations": taken.activations}
-    sizes = ", ".join(f"{part} {_gib(size)}" for part, size in {**parts, "allowance": taken.allowance}.items())
+    parts = {"weights": cost.weights, "keys and values": cost.cache, "activations": cost.activations}
+    sizes = ", ".join(f"{part} {_gib(size)}" for part, size in {**parts, "allowance": cost.allowance}.items())
     ways = [
         f"{option.argument} ({option.setting}: {_gib(option.need.total)} of {_gib(option.free)})"
         for option in options(config, machine)
         if option.fits
     ]
     return (
-        f"judge {name!r} does not fit: in {setting} it needs {_gib(taken.total)} ({sizes}; computed, for one row of"
-        f" {taken.tokens:,} tokens), and {_gib(free)} are free on {where}. What fits:"
+        f"judge {name!r} does not fit: in {setting} it needs {_gib(cost.total)} ({sizes}; computed, for one row of"
+        f" {cost.tokens:,} tokens), and {_gib(free)} are free on {where}. What fits:"
         f" {'; or '.join([*ways, f'a server, {SERVER}'])}. check_memory=False loads it all the same"
     )
 

@@ -102,7 +102,7 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     """Train a policy on pairs; what `out` holds already is not trained again.
 
     Args:
-        policy: the folder of a transformers checkpoint (an original LLaVA one: `vjudge.models.convert` first).
+        policy: the folder of a checkpoint; an original LLaVA one is trained as what it was converted to.
         pairs: from `make_pairs`, or rows with instruction, images, chosen and rejected.
         out: gets the trained policy as a checkpoint of the same kind, and `dpo.json`. An interrupted round goes on from
             its last checkpoint, where `checkpoint_every` made one, else from its start; either ends in the same policy
