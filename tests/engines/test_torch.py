@@ -228,6 +228,19 @@ def test_a_scale_of_ten_is_read_in_two_steps_and_its_shares_add_up(random_engine
         assert math.exp(answer.score_logprobs[1]) == pytest.approx(left, abs=1e-6)
 
 
+def test_a_row_of_many_steps_fails_once(random_engine: TorchEngine, rows: Any, tmp_path: Path) -> None:
+    """A scale of ten is read by two passes, here in two batches: a picture that went away is said once a row."""
+    ten = {n: f" {n}" for n in range(1, 11)}
+    picture = tmp_path / "gone.png"
+    rows[0]["images"][0].save(picture)
+    shown = [[Pictures(keep_bytes=0)(picture)] for _ in range(3)]
+    picture.unlink()
+    prompts = [TEMPLATE.render(Item.from_row(row)).append(TEMPLATE.forced) for row in rows[:3]]
+    work = random_engine.answer(prompts, shown, ask("score", scale=ten, batch_size=1))
+    failures = [(answer.index, "gone.png" in answer.failure) for batch in work for answer in batch]
+    assert sorted(failures) == [(0, True), (1, True), (2, True)]
+
+
 def test_a_scale_of_ten_does_not_keep_feedback_from_being_written(taught_engine: TorchEngine, rows: Any) -> None:
     """One token can't carry it: the distribution is missing, for these rows alone."""
     prompts = [TEMPLATE.render(Item.from_row(row)) for row in rows[:4]]

@@ -236,11 +236,12 @@ class TorchEngine(Engine):
             },
         }
 
-    def images_of_a_call(self) -> ImageFeatures | ProcessedImages:
-        """The images of a call, by the LLaVA families' own vision or by a chat model's processor."""
+    def images_of_a_call(self, mode: str | None = None) -> ImageFeatures | ProcessedImages:
+        """The images of a call: by the LLaVA families' vision, or a chat model's processor. No mode is the engine's."""
+        mode = mode or self.image_mode
         if self.model.sees_images and self.model.processor is None:
-            return ImageFeatures(self.model, self.image_cache_bytes, self.image_mode)
-        return ProcessedImages(self.model, self.image_mode)
+            return ImageFeatures(self.model, self.image_cache_bytes, mode)
+        return ProcessedImages(self.model, mode)
 
     def _threads(self) -> int | None:
         """How many threads torch is to use; None where that is not ours to say."""
@@ -304,7 +305,7 @@ class TorchEngine(Engine):
 
     def _alone(self, prompt: Prompt, images: Sequence[Any], mode: str | None) -> tuple[Any, Row, dict[str, Any]]:
         """The inputs of one prompt."""
-        source = self.images_of_a_call() if mode is None else _with_mode(self, mode)
+        source = self.images_of_a_call(mode)
         call = Call(self, [prompt], [images], Ask(), Work(), source=source, answered=False)
         call.blocks()
         batches, failures = ([], call.failed) if call.failed else call.batches([0])
@@ -529,12 +530,12 @@ class Call:
             row.seconds += share
             reasons = [broken[key] for key in row.keys if key in broken]
             if reasons:
-                answers.append(Answer(row.index, n_prompt_tokens=len(row.ids), failure="; ".join(reasons)))
-            elif not self.ask.scores:
+                row.failure = "; ".join(reasons)
+            if not self.ask.scores:
                 answers.append(row.answer(self.encoder))
             elif (whole := self._scores(row)) is not None:
                 answers.append(whole)
-        return list({answer.index: answer for answer in answers}.values())
+        return answers
 
     def _scores(self, row: Row) -> Answer | None:
         """The answer of a score pass, once all stems of its scale are there."""
@@ -645,10 +646,6 @@ class Call:
         self.work.new_tokens += sum(len(row.tokens) for row in writer.rows)
         kind = "prompt_seconds" if self.ask.scores else "answer_seconds"
         setattr(self.work, kind, getattr(self.work, kind) + time.perf_counter() - started)
-
-
-def _with_mode(engine: TorchEngine, mode: str) -> ImageFeatures | ProcessedImages:
-    return TorchEngine(engine.model, image_mode=mode).images_of_a_call()
 
 
 def keep_company(prefixes: Sequence[Prefix], most: int) -> None:

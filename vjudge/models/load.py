@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 import pickle
 import re
@@ -96,13 +95,6 @@ class VisionLanguageModel:
     def sees_images(self) -> bool:
         """Whether it reads images."""
         return self.image_processor is not None
-
-    @property
-    def shares(self) -> bool:
-        """Whether rows can share work: it computes from embeddings and positions that are given to it."""
-        parameters = inspect.signature(self.model.forward).parameters
-        needed = {"inputs_embeds", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
-        return self.processor is None and needed <= parameters.keys() and not getattr(self.model, "_is_stateful", False)
 
     @property
     def attention(self) -> str:
