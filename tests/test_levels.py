@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vjudge.metrics import average_correlations, correlate_groups, correlate_levels
-from vjudge.resampling.design import BLOCK_BYTES
+from vjudge.metrics._bootstrap import BLOCK_BYTES
 
 
 def data(systems=6, items=30, seed=0):

@@ -58,7 +58,6 @@ _MODULES = (
     "prompts",
     "published",
     "records",
-    "resampling",
     "review",
     "runs",
     "scenes",
@@ -67,7 +66,7 @@ _MODULES = (
     "training",
     "widgets",
 )
-_INNER = {"calls", "judge", "resampling", "table"}  # importable, and of no use to a notebook
+_INNER = {"calls", "judge", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection

@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 from scipy import stats
 
-from vjudge.resampling import Design, Table, correlations, estimate, inflation
+from vjudge.metrics._bootstrap import Design, Table, correlations, estimate, inflation
 
 RESAMPLES = 10_000
 

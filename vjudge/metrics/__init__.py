@@ -19,7 +19,7 @@ columns.py      scores and groups as they come in, checked
 ratings.py      tables of ratings as they come in, checked
 choices.py      verdicts on pairs as they come in, checked
 
-To add a statistic, write it as a function of weights (how often each cell of the sample occurs, `vjudge.resampling`)
+To add a statistic, write it as a function of weights (how often each cell of the sample occurs, `metrics._bootstrap`)
 and hand it to `estimates.tabulate`, which gives it the interval, the counts and the warnings that all others have.
 `pairwise.reward` is a short example.
 """

@@ -12,10 +12,10 @@ import pandas as pd
 from scipy import stats
 from tqdm.auto import tqdm
 
-from vjudge import resampling
+from vjudge.metrics import _bootstrap
+from vjudge.metrics._bootstrap import PATIENCE, STATISTICS, Design, Table, correlations
 from vjudge.metrics.columns import group_codes, listed_twice, same_index, scores
 from vjudge.metrics.estimates import check_options
-from vjudge.resampling import PATIENCE, STATISTICS, Design, Table, correlations
 
 COLUMNS = (
     "estimate_a",
@@ -80,7 +80,7 @@ def compare_judges(
     good in 4 % to 6 %, and the interval of the difference, on the wide side in so small a sample, left out the true one
     in 2 % to 4 %: figures/validity_comparison.csv, by `python -m vjudge.simulate --only comparison`.
 
-    Source: `vjudge.resampling.intervals` ("t") and `vjudge.resampling.swaps`; Williams, JRSS B 21 (1959), 396-399;
+    Source: `metrics._bootstrap.intervals` ("t") and `metrics._bootstrap.swaps`; Williams, JRSS B 21 (1959), 396-399;
     Steiger, Psychological Bulletin 87 (1980), 245-251; Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
 
     >>> from vjudge.metrics import compare_judges
@@ -269,8 +269,8 @@ def _pair(
     if design.n_units < 2:
         warnings.warn(f"{pair}: interval and p are undefined: all items belong to one group", stacklevel=3)
     elif n_resamples:
-        drawn = resampling.replicates(as_scored.difference, design, n_resamples=n_resamples, seed=seed)
-        bounds, undefined = resampling.intervals(
+        drawn = _bootstrap.replicates(as_scored.difference, design, n_resamples=n_resamples, seed=seed)
+        bounds, undefined = _bootstrap.intervals(
             drawn, estimates[0] - estimates[1], n_units=design.n_units, confidence=confidence, method="t"
         )
         p = _permutation(design, gold[first], a, b, first, n_resamples=n_resamples, seed=seed)
@@ -311,9 +311,9 @@ def _permutation(
         own, other = common(a)[first], common(b)[first]
         both = np.concatenate([gold, gold])
         sides = _Sides(both, np.concatenate([own, other]), np.concatenate([other, own]), statistics)
-        permuted = resampling.swaps(sides.difference, design, n_resamples=n_resamples, seed=seed)
+        permuted = _bootstrap.swaps(sides.difference, design, n_resamples=n_resamples, seed=seed)
         stands = np.concatenate([design.counts, np.zeros_like(design.counts)])[:, None]
-        found.append(resampling.p_value(permuted, sides.difference(stands)[:, 0]))
+        found.append(_bootstrap.p_value(permuted, sides.difference(stands)[:, 0]))
     return np.concatenate(found)
 
 

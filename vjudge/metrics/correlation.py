@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge import resampling
+from vjudge.metrics import _bootstrap
 from vjudge.metrics.columns import group_codes, same_index, scores
 from vjudge.metrics.estimates import check_options
 
@@ -32,7 +32,7 @@ def correlate(
         groups: the unit of resampling of each item, for example its image; items of one image are not independent, and
             drawing whole images keeps the interval honest about that. None resamples items.
         raters: the rater of each pair, where a pair is one rating: images and raters are drawn independently, so that
-            the interval covers other raters too, on the wide side (`vjudge.resampling.Design`). Needs groups.
+            the interval covers other raters too, on the wide side (`metrics._bootstrap.Design`). Needs groups.
         scale: lowest and highest possible score; a score outside is refused. None accepts any.
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: bootstrap replicates; 0 leaves the intervals NaN.
@@ -55,7 +55,7 @@ def correlate(
     96.5 %: figures/validity_correlation_coverage.csv, by `python -m vjudge.simulate --only coverage`. Where half of
     all scores are at the top of a 5-point scale, Pearson's covered about 93 % at n = 50.
 
-    Source: `vjudge.resampling.intervals`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
+    Source: `_bootstrap.intervals`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
     >>> from vjudge.metrics import correlate
     >>> judge, gold = [1, 2, 2, 4, 5, 5], [1, 2, 3, 4, 4, 5]
@@ -75,23 +75,23 @@ def correlate(
     n = int(used.sum())
     table = pd.DataFrame(
         {"estimate": np.nan, "low": np.nan, "high": np.nan, "n": n, "missing": len(a) - n},
-        index=pd.Index(resampling.STATISTICS, name="statistic"),
+        index=pd.Index(_bootstrap.STATISTICS, name="statistic"),
     )
     undefined = np.full(len(table), np.nan)
     why = _undefined(a[used], b[used])
     if why:
         warnings.warn(f"correlation is undefined: {why}", stacklevel=2)
     else:
-        pairs = resampling.Table.of(a[used], b[used])
-        design = resampling.Design(pairs.cell, codes, rated)
-        found = resampling.estimate(
-            lambda weights: resampling.correlations(pairs, weights),
+        pairs = _bootstrap.Table.of(a[used], b[used])
+        design = _bootstrap.Design(pairs.cell, codes, rated)
+        found = _bootstrap.estimate(
+            lambda weights: _bootstrap.correlations(pairs, weights),
             design,
             confidence=confidence,
             n_resamples=n_resamples if design.n_units > 1 else 0,
             seed=seed,
             method="fisher",
-            inflation=resampling.inflation(n),
+            inflation=_bootstrap.inflation(n),
         )
         undefined, bounds = found.undefined, np.stack([found.low, found.high], axis=1)
         table["estimate"], table[["low", "high"]] = found.value, bounds
@@ -122,7 +122,7 @@ def correlate(
         "n_raters": n_raters,
         "missing_x": int(np.isnan(a).sum()),
         "missing_y": int(np.isnan(b).sum()),
-        "undefined_resamples": dict(zip(resampling.STATISTICS, undefined.tolist(), strict=True)),
+        "undefined_resamples": dict(zip(_bootstrap.STATISTICS, undefined.tolist(), strict=True)),
     }
     return table
 

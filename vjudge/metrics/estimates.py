@@ -12,9 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from vjudge.metrics._bootstrap import Design, Statistic, intervals, jackknife, replicates, values
 from vjudge.metrics.columns import group_codes
-from vjudge.resampling import Design, intervals, jackknife, replicates
-from vjudge.resampling.bootstrap import Statistic, values
 
 Labels: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
 Scores: TypeAlias = Sequence[float] | np.ndarray | pd.Series
@@ -64,10 +63,10 @@ def tabulate(
         names: of the rows; tuples make a MultiIndex.
         design: what is drawn.
         n, missing: what each row is made of and what it leaves out; one number for all rows or one for each.
-        confidence, n_resamples, seed: see `vjudge.resampling.estimate`.
-        method: one for all rows or one for each: see `vjudge.resampling.intervals`; or "logit" for shares, Student's
+        confidence, n_resamples, seed: see `metrics._bootstrap.estimate`.
+        method: one for all rows or one for each: see `metrics._bootstrap.intervals`; or "logit" for shares, Student's
             on the logit scale.
-        width: see `vjudge.resampling.replicates`.
+        width: see `metrics._bootstrap.replicates`.
         unit: the word for a row of the sample, in captions.
         index: name or names of the index.
         why: what a NaN means, for its warning.

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from tqdm.auto import tqdm
 
-from vjudge import resampling
+from vjudge.metrics import _bootstrap
+from vjudge.metrics._bootstrap import STATISTICS, Table, block_of
 from vjudge.metrics.columns import group_codes, same_index, scores
 from vjudge.metrics.correlation import correlate
 from vjudge.metrics.estimates import Labels, Scores, check_options, design_of, tabulate
-from vjudge.resampling import STATISTICS, Table, block_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -66,7 +66,7 @@ class Grouped:
             empty = np.empty(0, dtype=np.int64)
             table = Table(self.pooled.x[pairs], self.pooled.y[pairs], np.bincount(self.cell)[rows], empty)
             w = weights[rows]
-            found[group] = resampling.correlations(table, w)
+            found[group] = _bootstrap.correlations(table, w)
             found[group][:, w.sum(axis=0) < 3] = np.nan
         return found
 
@@ -77,7 +77,7 @@ class Grouped:
 
     def all(self, weights: NDArray[np.number]) -> Floats:
         """Correlations over all items; shape (3, replicates)."""
-        return resampling.correlations(self.pooled, self.collect @ weights)
+        return _bootstrap.correlations(self.pooled, self.collect @ weights)
 
     def of_means(self, weights: NDArray[np.number]) -> Floats:
         """Correlations over the groups' mean scores; a group counts as often as it was drawn."""
@@ -215,7 +215,7 @@ def correlate_groups(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # told once, below
         present = range(int(codes.max(initial=-1)) + 1)
-        for code in tqdm(present, desc="groups", delay=resampling.PATIENCE, leave=False):
+        for code in tqdm(present, desc="groups", delay=_bootstrap.PATIENCE, leave=False):
             inside = codes == code
             name = labels[int(np.flatnonzero(inside)[0])]
             options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)

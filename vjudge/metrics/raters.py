@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from vjudge import resampling
+from vjudge.metrics import _bootstrap
+from vjudge.metrics._bootstrap import Table
 from vjudge.metrics.columns import same_index, scores
 from vjudge.metrics.estimates import Labels, Scores, design_of, tabulate
 from vjudge.metrics.ratings import Patterns, read_ratings
-from vjudge.resampling import Table
 
 Floats = np.ndarray
 
@@ -160,12 +160,12 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 def _kappas(patterns: Patterns, pairs: list[tuple[int, int]], weights: Floats) -> Floats:
     """Cohen's and quadratic kappa, mean over pairs of raters; shape (2, replicates)."""
-    wanted = [resampling.AGREEMENTS.index(name) for name in ("cohen_kappa", "quadratic_kappa")]
+    wanted = [_bootstrap.AGREEMENTS.index(name) for name in ("cohen_kappa", "quadratic_kappa")]
     total = np.zeros((2, weights.shape[1]))
     for first, second in pairs:
         both = ~np.isnan(patterns.values[:, [first, second]]).any(axis=1)
         x, y = patterns.values[both][:, [first, second]].T
-        total += resampling.agreements(Table(x, y, np.empty(0, int), np.empty(0, int)), weights[both])[wanted]
+        total += _bootstrap.agreements(Table(x, y, np.empty(0, int), np.empty(0, int)), weights[both])[wanted]
     return total / len(pairs) if pairs else np.full_like(total, np.nan)
 
 
@@ -285,12 +285,12 @@ def human_ceiling(
     def each(weights: Floats) -> Floats:
         empty = np.full((3, weights.shape[1]), np.nan)
         return np.stack(
-            [resampling.correlations(t, c @ weights) if len(t.counts) else empty for t, c in pairings] or [empty]
+            [_bootstrap.correlations(t, c @ weights) if len(t.counts) else empty for t, c in pairings] or [empty]
         )
 
     result = tabulate(
         lambda weights: each(weights).mean(axis=0),
-        resampling.STATISTICS,
+        _bootstrap.STATISTICS,
         design_of(patterns.cell, groups, used),
         n=int(used.sum()),
         missing=int((~used).sum()),
@@ -304,7 +304,7 @@ def human_ceiling(
         own_values = each(np.bincount(patterns.cell)[:, None])[:, :, 0] if used.any() else np.full((1, 3), np.nan)
     names = list(ratings.columns) if isinstance(ratings, pd.DataFrame) else list(range(table.shape[1]))
     result.attrs["raters"] = {
-        name: dict(zip(resampling.STATISTICS, row.tolist(), strict=True))
+        name: dict(zip(_bootstrap.STATISTICS, row.tolist(), strict=True))
         for name, row in zip(names, own_values, strict=False)
     }
     return result
@@ -365,7 +365,7 @@ def noise_corrected(
     )
 
     def statistic(weights: Floats) -> Floats:
-        observed = resampling.correlations(pairs, collect @ weights)[0]
+        observed = _bootstrap.correlations(pairs, collect @ weights)[0]
         reliability = _two_way(humans, weights)[2] if raters == "same" else _one_way(humans, weights)[1]
         ceiling = np.sqrt(np.where(reliability > 0, reliability, np.nan))
         return np.stack([observed, reliability, ceiling, observed / ceiling])

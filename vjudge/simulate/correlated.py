@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from vjudge.resampling import Table, correlations
-from vjudge.resampling.design import Floats, Integers
+from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations
 
 CUTS = (-1.2, -0.4, 0.4, 1.2)
 

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from vjudge import resampling
-from vjudge.resampling import (
+from vjudge.metrics import _bootstrap
+from vjudge.metrics._bootstrap import (
     AGREEMENTS,
     Design,
     Table,
     agreements,
     correlations,
-    design,
     estimate,
     intervals,
     jackknife,
@@ -120,7 +119,7 @@ def test_replicates_depend_on_the_seed_and_not_on_the_block(monkeypatch):
             table = Table.of(*values)
             whole = bootstrap(table, groups=groups, n_resamples=300, seed=4)
             with monkeypatch.context() as patch:
-                patch.setattr(design, "BLOCK_BYTES", 8 * len(table.x) * 7)
+                patch.setattr(_bootstrap, "BLOCK_BYTES", 8 * len(table.x) * 7)
                 np.testing.assert_allclose(bootstrap(table, groups=groups, n_resamples=300, seed=4), whole, atol=1e-12)
             assert not np.allclose(bootstrap(table, groups=groups, n_resamples=300, seed=5), whole, equal_nan=True)
 
@@ -138,7 +137,7 @@ def test_intervals_cover_the_truth(per_group):
 
 
 def test_jackknife_blocks_leave_every_item_out_once(monkeypatch):
-    monkeypatch.setattr(design, "JACKKNIFE_UNITS", 10)
+    monkeypatch.setattr(_bootstrap, "JACKKNIFE_UNITS", 10)
     table = Table.of(*judged(np.random.default_rng(2), 57, ordinal=False))
     [(units, copies)] = Design(table.cell).left_out()
     assert units.shape == (57, 10) and copies.tolist() == [1] * 10
@@ -201,7 +200,7 @@ def test_crossed_replicates_depend_on_the_seed_and_not_on_the_block(monkeypatch,
     image, rater = np.repeat(np.arange(20), 3), np.tile(np.arange(3), 20)
     sample = Design.rows(60, groups=image, raters=rater if crossed else None)
     whole = replicates(mean_of(x), sample, n_resamples=50, seed=1)
-    monkeypatch.setattr(design, "BLOCK_BYTES", 8 * 60 * 7)
+    monkeypatch.setattr(_bootstrap, "BLOCK_BYTES", 8 * 60 * 7)
     np.testing.assert_allclose(replicates(mean_of(x), sample, n_resamples=50, seed=1), whole, atol=1e-12)
 
 
@@ -267,7 +266,7 @@ def test_swaps_keep_every_row_and_whole_groups(groups, monkeypatch):
     assert np.abs(swapped.mean(axis=1) / sample.counts - 0.5).max() < 0.12
     if groups is not None:  # which groups are swapped makes eight patterns
         assert len(np.unique(swapped, axis=1).T) == 8
-    monkeypatch.setattr(design, "BLOCK_BYTES", 8 * 14)
+    monkeypatch.setattr(_bootstrap, "BLOCK_BYTES", 8 * 14)
     assert (swaps(lambda w: w, sample, n_resamples=200, seed=0) == weights).all()
 
 
@@ -288,7 +287,7 @@ def test_memory_is_bounded(kind):
     replicates(mean_of(x), Design.rows(n, groups=groups, raters=raters), n_resamples=80, seed=0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 8 * design.BLOCK_BYTES, (
+    assert peak < 8 * _bootstrap.BLOCK_BYTES, (
         f"{peak / 2**20:.0f} MB, all draws at once {80 * n * 8 / 2**20:.0f} MB an array"
     )
 
@@ -307,7 +306,7 @@ def test_jackknife_and_wide_statistics_are_bounded_too(width):
     replicates(statistic, Design.rows(n), n_resamples=60, seed=0, width=width)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 8 * design.BLOCK_BYTES, f"{peak / 2**20:.0f} MB"
+    assert peak < 8 * _bootstrap.BLOCK_BYTES, f"{peak / 2**20:.0f} MB"
 
 
 def test_a_bar_shows_only_when_it_takes_long(capfd, monkeypatch):
@@ -315,9 +314,9 @@ def test_a_bar_shows_only_when_it_takes_long(capfd, monkeypatch):
         time.sleep(0.05)
         return weights.sum(axis=0)
 
-    monkeypatch.setattr(design, "BLOCK_BYTES", 8 * 10)
+    monkeypatch.setattr(_bootstrap, "BLOCK_BYTES", 8 * 10)
     replicates(slowly, Design.rows(10), n_resamples=5, seed=0)
     assert capfd.readouterr().err == ""
-    monkeypatch.setattr(resampling.bootstrap, "PATIENCE", 0.1)
+    monkeypatch.setattr(_bootstrap, "PATIENCE", 0.1)
     replicates(slowly, Design.rows(10), n_resamples=8, seed=0)
     assert "resamples" in capfd.readouterr().err
