@@ -22,6 +22,7 @@ from vjudge import prompts
 from vjudge.calls import JudgeCall, check_ask, prompt_of, seed_of, subject_of
 from vjudge.data import rows_of
 from vjudge.engines.engine import Ask, Engine
+from vjudge.names import public
 from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template, families
 from vjudge.prompts.families import Family
 from vjudge.prompts.parse import FORMATS
@@ -55,6 +56,7 @@ __all__ = [
     "seed_of",
     "singles_of",
 ]
+__dir__ = public(__name__)
 
 MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (llava/eval/model_vqa.py upstream)
 SERVER = "openai:"  # how the name of a judge behind a server begins

@@ -35,6 +35,7 @@ from vjudge.builder.prompts import STAGES
 from vjudge.builder.result import Build
 from vjudge.builder.scripted import PLANTED, ScriptedServer
 from vjudge.builder.seeds import Seed, embedded, load_seeds
+from vjudge.names import public
 
 __all__ = [
     "KINDS",
@@ -54,3 +55,5 @@ __all__ = [
     "load_seeds",
     "published_row",
 ]
+
+__dir__ = public(__name__)

@@ -28,6 +28,7 @@ from vjudge.data.summary import (
     rubric_overlap,
 )
 from vjudge.data.validation import check_pictures, fingerprint, truth, validate
+from vjudge.names import public
 
 __all__ = [
     "CANDIDATE_FEATURES",
@@ -54,3 +55,5 @@ __all__ = [
     "validate",
     "with_responses",
 ]
+
+__dir__ = public(__name__)

@@ -15,8 +15,9 @@ A name brings its module when it is first used, so that the server engine needs 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vjudge.names import lazy, public
 
 if TYPE_CHECKING:
     from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
@@ -55,13 +56,4 @@ __all__ = [
     "Work",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Bring a public name on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'vjudge.engines' has no attribute {name!r}")
-    return getattr(import_module(f"vjudge.engines.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)

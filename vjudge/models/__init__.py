@@ -36,6 +36,7 @@ from vjudge.models.places import (
     weight_of,
     weights_fingerprint,
 )
+from vjudge.names import public
 
 __all__ = [
     "COLAB",
@@ -66,3 +67,5 @@ __all__ = [
     "weight_of",
     "weights_fingerprint",
 ]
+
+__dir__ = public(__name__)

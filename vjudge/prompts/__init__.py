@@ -10,6 +10,7 @@ families.py   judges known by name: wording, decoding, paper; register your own
 
 from __future__ import annotations
 
+from vjudge.names import public
 from vjudge.prompts import families as families
 from vjudge.prompts import parse as parse
 from vjudge.prompts.template import (
@@ -51,3 +52,5 @@ __all__ = [
     "split",
     "target",
 ]
+
+__dir__ = public(__name__)

@@ -8,6 +8,7 @@ export.py     what votes become: human scores, preferences, tables, files
 rehearsal.py  votes of simulated annotators, to try it out
 """
 
+from vjudge.names import public
 from vjudge.review.cases import ORDERS, Case, Progress, Side
 from vjudge.review.export import collection, error_tags, export, preference, preferences
 from vjudge.review.journal import ReviewError
@@ -35,3 +36,5 @@ __all__ = [
     "preferences",
     "rehearse",
 ]
+
+__dir__ = public(__name__)

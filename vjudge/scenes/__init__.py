@@ -4,8 +4,11 @@ Nothing is downloaded: a seed makes the collection. `world` samples and draws pi
 `collection` makes rows of them.
 """
 
+from vjudge.names import public
 from vjudge.scenes.collection import rows
 from vjudge.scenes.language import ASPECT_OF, ASPECTS
 from vjudge.scenes.world import SPLITS, draw, sample
 
 __all__ = ["ASPECTS", "ASPECT_OF", "SPLITS", "draw", "rows", "sample"]
+
+__dir__ = public(__name__)

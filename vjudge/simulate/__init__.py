@@ -13,8 +13,11 @@ correlated.py   scores of known correlation
 coverage.py     what the intervals of correlations and the tests between judges make of them
 """
 
+from vjudge.names import public
 from vjudge.simulate.collections import collection
 from vjudge.simulate.judges import Planted, SimulatedJudge, Truth, View, views
 from vjudge.simulate.labelling import labelling
 
 __all__ = ["Planted", "SimulatedJudge", "Truth", "View", "collection", "labelling", "views"]
+
+__dir__ = public(__name__)

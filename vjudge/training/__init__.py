@@ -26,8 +26,9 @@ A name brings its module when it is first used. Needs `pip install 'vjudge[train
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vjudge.names import lazy, public
 
 if TYPE_CHECKING:
     from vjudge.training.ablations import ABLATIONS, ablate
@@ -72,13 +73,4 @@ _HOMES = {
     "training_cost": "cost",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Bring a public name on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'vjudge.training' has no attribute {name!r}")
-    return getattr(import_module(f"vjudge.training.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)
