@@ -21,7 +21,7 @@ as stored and as RGB, each with four bytes a pixel at most, as Pillow keeps them
 from __future__ import annotations
 
 import base64
-import binascii
+import copy
 import functools
 import hashlib
 import io
@@ -29,7 +29,7 @@ import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -74,64 +74,28 @@ def open_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
     Raises:
         ImageError: missing, broken, too large, of an unknown kind, or with values of unknown scale.
+
+    >>> open_image(np.zeros((2, 3), bool)).size
+    (3, 2)
     """
-    return source.open() if isinstance(source, Picture) else _opened(source, None, max_pixels)
-
-
-def check_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Check an image's header and checksums without decoding its pixels; cheap, but blind to a cut JPEG.
-
-    Args:
-        source, max_pixels: as for `open_image`.
-
-    Returns:
-        (width, height) in pixels, as stored in the file.
-
-    Raises:
-        ImageError: as `open_image`, as far as the header tells.
-    """
-    try:
-        with _open(source, max_pixels) as image:
-            size = image.size
-            if not isinstance(source, (Image.Image, np.ndarray)):
-                image.verify()
-            return size
-    except ImageError:
-        raise
-    except Exception as error:
-        raise ImageError(f"{_name(source)} is damaged ({_reason(error)}); replace the file") from error
-
-
-def image_size(source: Any) -> tuple[int, int]:
-    """The size that `open_image` would give, without decoding a file's pixels.
-
-    Args:
-        source: as for `open_image`.
-
-    Returns:
-        (width, height) in pixels, turned as the EXIF tag says.
-
-    Raises:
-        ImageError: as `open_image`, as far as header and checksums tell.
-    """
-    return picture(source).size
+    return source.open() if isinstance(source, Picture) else _decode(source, _content(source), max_pixels)
 
 
 class Picture:
     """One image of a call: known by its content, and opened when it is needed.
 
     Args:
-        source: what `open_image` opens. A file is read once, here; its header and checksums are checked.
+        source: what `open_image` opens. A file is read once, here; its header and checksums are checked, its pixels are
+            not decoded.
 
     Attributes:
         source: as given.
-        key: equal for equal files; for a source without a file, for equal pixels, which are then decoded for it.
+        key: equal for equal files; for a source without a file, for equal pixels.
         size: (width, height) in pixels, as `open_image` gives it.
 
     Raises:
-        ImageError: as `check_image`.
+        ImageError: as `open_image`, as far as header and checksums tell.
 
-    >>> import io
     >>> file = io.BytesIO()
     >>> Image.new("RGB", (4, 3), "red").save(file, "PNG")
     >>> red = Picture(file.getvalue())
@@ -140,17 +104,15 @@ class Picture:
     """
 
     def __init__(self, source: Any) -> None:
-        self.source, self._content = source, _Content(source)
-
-    @property
-    def key(self) -> str:
-        if self._content.key is None:
-            self._content.key = f"pixels:{fingerprint(open_image(self.source))}"
-        return self._content.key
-
-    @property
-    def size(self) -> tuple[int, int]:
-        return self._content.size
+        self.source = source
+        self._data: bytes | None = None  # of a file on disk, while they are held
+        content = _content(source)
+        if isinstance(content, bytes):
+            self.size, self.key = _checked_size(source, content), _digest(content)
+            self._data = None if _path(source) is None else content
+        else:
+            image = _decode(source, content, MAX_PIXELS)
+            self.size, self.key = image.size, f"pixels:{fingerprint(image)}"
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it.
@@ -158,12 +120,12 @@ class Picture:
         Raises:
             ImageError: as `open_image`; also a file that has changed since it was first read.
         """
-        data = self._content.data
-        if data is None and _path(self.source) is not None:
-            data = _file_bytes(self.source)
-            if data is None or _digest(data) != self.key:
+        content: bytes | Image.Image | None = self._data
+        if content is None:
+            content = _content(self.source)
+            if isinstance(content, bytes) and _digest(content) != self.key:
                 raise ImageError(f"{_name(self.source)} has changed since it was first read; start again")
-        return _opened(self.source, data, MAX_PIXELS)
+        return _decode(self.source, content, MAX_PIXELS)
 
 
 class Pictures:
@@ -179,7 +141,7 @@ class Pictures:
 
     def __init__(self, *, keep_bytes: int = 2**28) -> None:
         self._room = keep_bytes
-        self._contents: dict[Any, _Content | ImageError] = {}
+        self._looked: dict[Any, Picture | ImageError] = {}
         self._objects: dict[int, weakref.ref[Any]] = {}
 
     def __call__(self, source: Any) -> Picture:
@@ -187,21 +149,21 @@ class Pictures:
         if isinstance(source, Picture):
             return source
         name = self._identity(source)
-        content = self._contents.get(name)
-        if content is None:
+        if (looked := self._looked.get(name)) is None:
             try:
-                content = _Content(source)
+                looked = Picture(source)
             except ImageError as error:
-                content = error
+                looked = error
             else:
-                if content.data is not None and len(content.data) > self._room:
-                    content.data = None
-                self._room -= len(content.data or b"")
-            self._contents[name] = content
-        if isinstance(content, ImageError):
-            raise ImageError(str(content))
-        picture = Picture.__new__(Picture)
-        picture.source, picture._content = source, content
+                if len(looked._data or b"") > self._room:
+                    looked._data = None
+                self._room -= len(looked._data or b"")
+                looked.source = None
+            self._looked[name] = looked
+        if isinstance(looked, ImageError):
+            raise ImageError(str(looked))
+        picture = copy.copy(looked)
+        picture.source = source
         return picture
 
     def _identity(self, source: Any) -> Any:
@@ -215,7 +177,7 @@ class Pictures:
             # An address is given to another object once its own is gone.
             if (reference := self._objects.get(id(inner))) is None or reference() is not inner:
                 self._objects[id(inner)] = weakref.ref(inner)
-                self._contents.pop(id(inner), None)
+                self._looked.pop(id(inner), None)
             return id(inner)
         return type(inner)
 
@@ -223,27 +185,6 @@ class Pictures:
 def picture(source: Any) -> Picture:
     """The `Picture` of any source that `open_image` opens; a picture is itself."""
     return source if isinstance(source, Picture) else Picture(source)
-
-
-class _Content:
-    """What is known of a source: size and key, and the bytes of a file that was read for it."""
-
-    def __init__(self, source: Any) -> None:
-        self.key: str | None = None
-        self.data: bytes | None = None
-        data = _file_bytes(source)
-        try:
-            with _open(source, MAX_PIXELS, data) as image:
-                self.size = image.size if data is None else _turned_size(image, data)
-            if data is not None:
-                with _open(source, MAX_PIXELS, data) as image:
-                    image.verify()
-                self.key = _digest(data)
-                self.data = None if _path(source) is None else data
-        except ImageError:
-            raise
-        except Exception as error:  # decoders of hostile files raise nearly anything
-            raise ImageError(f"{_name(source)} is damaged ({_reason(error)}); replace the file") from error
 
 
 def pad_to_square(image: Image.Image, colour: tuple[int, ...], *, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -311,38 +252,84 @@ def image_bytes(uri: str) -> bytes:
     """The file inside a base64 `data:` URI.
 
     Raises:
-        ImageError: not base64.
+        ImageError: not base64, or too large.
     """
     header, comma, payload = uri.partition(",")
+    _check_length(uri, len(payload) * 3 // 4)
     try:
         if not comma or not header.endswith(";base64"):
-            raise binascii.Error("no ;base64 part")
-        _check_length(uri, len(payload) * 3 // 4)
+            raise ValueError("no ;base64 part")
         return base64.b64decode(payload, validate=True)
-    except ImageError:
-        raise
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise ImageError(f"{_name(uri)} is not a base64 data URI ({error}); encode the file with base64") from error
 
 
-def _opened(source: Any, data: bytes | None, max_pixels: int) -> Image.Image:
-    """An image decoded, turned and in RGB; from the bytes of its file, where they have been read."""
+def _content(source: Any) -> bytes | Image.Image:
+    """The bytes of the file behind a source, or the image that it is."""
+    inner = _inner(source)
+    if isinstance(inner, Image.Image):
+        return inner
+    if isinstance(inner, np.ndarray):
+        return Image.fromarray(_eight_bits(inner))
+    if isinstance(inner, (bytes, bytearray, memoryview)):
+        _check_length(source, len(inner))
+        return bytes(inner)
+    if isinstance(inner, str) and inner.startswith("data:"):
+        return image_bytes(inner)
+    if isinstance(inner, str) and "://" in inner:
+        raise ImageError(f"{_name(inner)} is a URL; download it and give the local path")
+    if isinstance(inner, (str, os.PathLike)):
+        try:
+            if Path(inner).is_file():
+                with open(inner, "rb") as file:
+                    _check_length(source, os.fstat(file.fileno()).st_size)
+                    return file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ImageError(f"{_name(source)} cannot be read ({error.strerror}); correct the path") from error
+        except ValueError as error:
+            if isinstance(error, ImageError):
+                raise  # else a name that no file can have
+        raise ImageError(f"{_name(source)} does not exist or is not a file; correct the path")
+    if isinstance(source, Mapping) and inner is None:
+        raise ImageError("the image holds neither bytes nor a path; give one of them")
+    raise ImageError(f"an image cannot be a {type(inner).__name__}; give a path, bytes, a data URI or a PIL image")
+
+
+@contextmanager
+def _damage(source: Any, what: str) -> Iterator[None]:
+    """Decoders of hostile files raise nearly anything; a reader learns which image it was."""
     try:
-        with _open(source, max_pixels, data) as image:
+        yield
+    except ImageError:
+        raise
+    except Exception as error:
+        raise ImageError(f"{_name(source)} {what} ({_reason(error)}); replace the file") from error
+
+
+def _decode(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image.Image:
+    """An image decoded, turned and in RGB."""
+    with _damage(source, "cannot be decoded"):
+        with _open(source, content, max_pixels) as image:
             image.load()
             turn = image.getexif().get(_ORIENTATION, 1)
             rgb = _to_rgb(image)
         del image  # one copy fewer while a picture is turned
         return rgb.transpose(_TURNS[turn - 2]) if isinstance(turn, int) and 2 <= turn <= 8 else rgb
-    except ImageError:
-        raise
-    except Exception as error:  # decoders of hostile files raise nearly anything
-        raise ImageError(f"{_name(source)} cannot be decoded ({_reason(error)}); replace the file") from error
 
 
-def _open(source: Any, max_pixels: int, data: bytes | None = None) -> AbstractContextManager[Image.Image]:
-    """The image behind any kind of source, not yet decoded, after the size check; a caller's own stays open."""
-    image = _lazy(source) if data is None else _decode(io.BytesIO(data), source)
+def _checked_size(source: Any, data: bytes) -> tuple[int, int]:
+    """The size of a file's image once it is turned, from a header and checksums that hold."""
+    with _damage(source, "is damaged"):
+        with _open(source, data, MAX_PIXELS) as image:
+            size = _turned_size(image, data)
+        with _open(source, data, MAX_PIXELS) as image:
+            image.verify()
+        return size
+
+
+def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> AbstractContextManager[Image.Image]:
+    """The image, not yet decoded, after the size check; a caller's own stays open."""
+    image = _identify(source, content) if isinstance(content, bytes) else content
     if image.width * image.height > max_pixels:
         raise ImageError(
             f"{_name(source)} has {image.width} x {image.height} pixels, more than the limit of {max_pixels:,}; "
@@ -350,56 +337,22 @@ def _open(source: Any, max_pixels: int, data: bytes | None = None) -> AbstractCo
         )
     if not (image.width and image.height):
         raise ImageError(f"{_name(source)} has no pixels; replace it")
-    return nullcontext(image) if image is source else image
+    return image if isinstance(content, bytes) else nullcontext(image)
 
 
-def _lazy(source: Any) -> Image.Image:
-    if isinstance(source, Image.Image):
-        return source
-    if isinstance(source, np.ndarray):
-        return Image.fromarray(_eight_bits(source))
-    if isinstance(source, Mapping):
-        inner = _inner(source)
-        if inner is None:
-            raise ImageError("the image holds neither bytes nor a path; give one of them")
-        return _lazy(inner)
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        _check_length(source, len(source))
-        return _decode(io.BytesIO(bytes(source)), source)
-    if isinstance(source, str) and source.startswith("data:"):
-        return _decode(io.BytesIO(image_bytes(source)), source)
-    if isinstance(source, str) and "://" in source:
-        raise ImageError(f"{_name(source)} is a URL; download it and give the local path")
-    if isinstance(source, (str, os.PathLike)):
-        path = _file(source)
-        _check_length(source, path.stat().st_size)
-        return _decode(path, source)
-    raise ImageError(f"an image cannot be a {type(source).__name__}; give a path, bytes, a data URI or a PIL image")
-
-
-def _file(source: str | os.PathLike[str]) -> Path:
-    """A path at which a file stands."""
+def _identify(source: Any, data: bytes) -> Image.Image:
     try:
-        if Path(source).is_file():
-            return Path(source)
-    except (OSError, ValueError):  # a name that no file can have
-        pass
-    raise ImageError(f"{_name(source)} does not exist or is not a file; correct the path")
-
-
-def _check_length(source: Any, length: int) -> None:
-    if length > MAX_BYTES:
-        raise ImageError(f"{_name(source)} has {length:,} bytes, more than the limit of {MAX_BYTES:,}; shrink it")
-
-
-def _decode(file: Any, source: Any) -> Image.Image:
-    try:
-        return Image.open(file, formats=_formats())
+        return Image.open(io.BytesIO(data), formats=_formats())
     except UnidentifiedImageError as error:
         kinds = ", ".join(_FORMATS)
         raise ImageError(f"{_name(source)} is not an image of a known format ({kinds}); convert it") from error
     except Image.DecompressionBombError as error:
         raise ImageError(f"{_name(source)} is too large to open safely ({_reason(error)}); shrink it") from error
+
+
+def _check_length(source: Any, length: int) -> None:
+    if length > MAX_BYTES:
+        raise ImageError(f"{_name(source)} has {length:,} bytes, more than the limit of {MAX_BYTES:,}; shrink it")
 
 
 @functools.cache
@@ -498,30 +451,6 @@ def _path(source: Any) -> str | None:
     if isinstance(inner, str) and inner.startswith("data:"):
         return None
     return os.fspath(inner) if isinstance(inner, (str, os.PathLike)) else None
-
-
-def _file_bytes(source: Any) -> bytes | None:
-    """The bytes of the file behind a source; None for a source without one.
-
-    Raises:
-        ImageError: there is none at the path, or it is too large.
-    """
-    inner = _inner(source)
-    if isinstance(inner, (bytes, bytearray, memoryview)):
-        _check_length(source, len(inner))
-        return bytes(inner)
-    if isinstance(inner, str) and inner.startswith("data:"):
-        return image_bytes(inner)
-    if not isinstance(inner, (str, os.PathLike)):
-        return None
-    if isinstance(inner, str) and "://" in inner:
-        return None  # `_lazy` says what is wrong with it
-    try:
-        with _file(inner).open("rb") as file:
-            _check_length(source, os.fstat(file.fileno()).st_size)
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ImageError(f"{_name(source)} cannot be read ({error.strerror}); correct the path") from error
 
 
 def _digest(data: bytes) -> str:

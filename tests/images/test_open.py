@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vjudge.images import ImageError, check_image, data_uri, fingerprint, open_image, thumbnail
+from vjudge.images import ImageError, Picture, data_uri, fingerprint, open_image, thumbnail
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -51,7 +51,7 @@ def test_every_kind_of_source_gives_the_same_picture(tmp_path: Path) -> None:
         Image.open(path),
     ]
     assert {fingerprint(open_image(source)) for source in sources} == {fingerprint(image)}
-    assert {check_image(source) for source in sources} == {(2, 1)}
+    assert {Picture(source).size for source in sources} == {(2, 1)}
 
 
 def test_the_result_is_independent_of_its_source(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_the_result_is_independent_of_its_source(tmp_path: Path) -> None:
     assert pixels(opened) == [RED, BLUE]
     (tmp_path / "two.png").write_bytes(encode(two_pixels()))
     own = Image.open(tmp_path / "two.png")
-    check_image(own)
+    Picture(own)
     open_image(own)
     assert own.getpixel((1, 0)) == BLUE
 
@@ -149,18 +149,18 @@ def test_the_pixel_limit_holds_before_decoding() -> None:
     header = bytearray(encode(Image.new("RGB", (1, 1))))
     header[16:24] = (12_000).to_bytes(4, "big") + (6_000).to_bytes(4, "big")
     header[29:33] = zlib.crc32(header[12:29]).to_bytes(4, "big")
-    for check in (open_image, check_image):
+    for look in (open_image, Picture):
         with pytest.raises(ImageError, match="12000 x 6000 pixels, more than the limit of 67,108,864"):
-            check(bytes(header))
-        with pytest.raises(ImageError, match="limit of 1"):
-            check(two_pixels(), max_pixels=1)
+            look(bytes(header))
+    with pytest.raises(ImageError, match="limit of 1"):
+        open_image(two_pixels(), max_pixels=1)
 
 
-def test_check_sees_a_broken_checksum_without_decoding() -> None:
+def test_a_look_sees_a_broken_checksum_without_decoding() -> None:
     raw = bytearray(encode(Image.effect_noise((32, 32), 50)))
     raw[60] ^= 255
     with pytest.raises(ImageError, match="damaged"):
-        check_image(bytes(raw))
+        Picture(bytes(raw))
 
 
 def test_thumbnail_and_data_uri() -> None:

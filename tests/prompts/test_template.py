@@ -190,7 +190,10 @@ def test_a_chat_template_that_does_not_serve_is_refused(jinja: str | None, messa
     [
         ("{% for i in range(10**9) %}x{% endfor %}", "OverflowError"),  # the sandbox's own bound, on one loop
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "stopped|does not end"),
-        ("{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", "[Mm]emory"),
+        (
+            "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+            "[Mm]emory",
+        ),
         ("{{ 'a' * 10**10 }}", "[Mm]emory"),
         ("{{ 'a' | center(10**10) }}", "[Mm]emory"),
         ("{{ 7 ** (10 ** 9) }}", "stopped|does not end|[Mm]emory"),

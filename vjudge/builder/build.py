@@ -19,7 +19,7 @@ from vjudge.builder.seeds import Seed, fingerprint, load_seeds
 from vjudge.data import CollectionError, Problem
 from vjudge.engines import Engine
 from vjudge.engines.engine import say
-from vjudge.images import ImageError, check_image, open_image
+from vjudge.images import ImageError, open_image
 from vjudge.images import fingerprint as image_fingerprint
 from vjudge.prompts import MESSAGES, Conversation
 from vjudge.runs import Run
@@ -128,7 +128,6 @@ def _pictures(images: Mapping[str, Any] | Iterable[str | Path]) -> tuple[dict[st
         if not _NAME.fullmatch(name):
             problems.append(Problem(index, name, "name", "has other characters than A-z, 0-9, _ . -", "rename it"))
         try:
-            check_image(source)
             prints[name] = image_fingerprint(open_image(source))
         except ImageError as error:
             what, _, remedy = str(error).rpartition("; ")

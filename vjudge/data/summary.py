@@ -23,7 +23,7 @@ from scipy import sparse, stats
 
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, plain
-from vjudge.images import ImageError, check_image, image_bytes, open_image
+from vjudge.images import ImageError, Picture, image_bytes, open_image
 from vjudge.images import fingerprint as image_fingerprint
 from vjudge.records import as_score, is_missing
 
@@ -320,7 +320,7 @@ def _header(picture: Any) -> dict[str, Any]:
         source = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
     made: dict[str, Any] = {"width": pd.NA, "height": pd.NA, "mode": None, "format": None, "kilobytes": np.nan}
     try:
-        made["width"], made["height"] = check_image(picture)
+        made["width"], made["height"] = Picture(picture).size
     except ImageError as error:
         return made | {"fault": str(error)}
     if isinstance(source, Image.Image):

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from vjudge.data import canonical, rows_of
-from vjudge.images import check_image, open_image
+from vjudge.images import open_image, picture
 
 GREY = (128, 128, 128)
 
@@ -37,7 +37,7 @@ def blanked(items: datasets.Dataset, *, colour: tuple[int, int, int] = GREY) -> 
     plain: dict[tuple[int, int], bytes] = {}
 
     def blank(image: Any) -> bytes:
-        size = check_image(image)
+        size = picture(image).size
         if size not in plain:
             plain[size] = _png(Image.new("RGB", size, colour))
         return plain[size]

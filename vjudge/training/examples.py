@@ -11,7 +11,7 @@ import torch.utils.data
 
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import vision_of
-from vjudge.images import image_size
+from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Template
 from vjudge.training.targets import prompt_and_target
@@ -116,7 +116,7 @@ class Coder:
         assert self.vision is not None
         if not self.model.tiled:
             return self.vision.n_tokens((1, 1), mode)
-        size = image_size(source)
+        size = picture(source).size
         self.vision.check(size, mode)
         return self.vision.n_tokens(size, mode)
 
