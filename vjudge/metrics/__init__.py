@@ -14,18 +14,16 @@ tournament.py   Bradley-Terry and Elo
 overlap.py      judges to beat: ROUGE-L, BLEU, chrF, length
 inference.py    prediction-powered means; how many human labels a width needs
 stratified.py   correlation from labels chosen by the judge's score, and which items to label next
-estimates.py    statistics of weights as rows of a frame
-columns.py      scores and groups as they come in, checked
 ratings.py      tables of ratings as they come in, checked
-choices.py      verdicts on pairs as they come in, checked
+_tables.py      columns as they come in, checked; statistics of weights as rows of a frame
 
 To add a statistic, write it as a function of weights (how often each cell of the sample occurs, `metrics._bootstrap`)
-and hand it to `estimates.tabulate`, which gives it the interval, the counts and the warnings that all others have.
+and hand it to `_tables.tabulate`, which gives it the interval, the counts and the warnings that all others have.
 `pairwise.reward` is a short example.
 """
 
+from vjudge.metrics._tables import FIVE_POINT
 from vjudge.metrics.calibration import calibrate, calibration_errors, reliability
-from vjudge.metrics.choices import FIVE_POINT
 from vjudge.metrics.comparison import compare_judges, who_beats_whom
 from vjudge.metrics.correlation import correlate
 from vjudge.metrics.fourway import feedback_preference

@@ -14,8 +14,7 @@ from tqdm.auto import tqdm
 
 from vjudge.metrics import _bootstrap
 from vjudge.metrics._bootstrap import PATIENCE, STATISTICS, Design, Table, correlations
-from vjudge.metrics.columns import group_codes, listed_twice, same_index, scores
-from vjudge.metrics.estimates import check_options
+from vjudge.metrics._tables import check_options, group_codes, listed_twice, same_index, scores
 
 COLUMNS = (
     "estimate_a",

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics import _bootstrap
-from vjudge.metrics.columns import group_codes, same_index, scores
-from vjudge.metrics.estimates import check_options
+from vjudge.metrics._tables import check_options, group_codes, same_index, scores
 
 
 def correlate(

@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.choices import read_verdicts
-from vjudge.metrics.columns import same_index
-from vjudge.metrics.estimates import Labels, shares
+from vjudge.metrics._tables import Labels, read_verdicts, same_index, shares
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vjudge.metrics._bootstrap import Design
-from vjudge.metrics.columns import group_codes, same_index, scores
-from vjudge.metrics.estimates import Labels, Scores, check_options, tabulate
+from vjudge.metrics._tables import Labels, Scores, check_options, group_codes, same_index, scores, tabulate
 
 Floats = NDArray[np.float64]
 

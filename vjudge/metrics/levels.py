@@ -21,9 +21,8 @@ from tqdm.auto import tqdm
 
 from vjudge.metrics import _bootstrap
 from vjudge.metrics._bootstrap import STATISTICS, Table, block_of
-from vjudge.metrics.columns import group_codes, same_index, scores
+from vjudge.metrics._tables import Labels, Scores, check_options, design_of, group_codes, same_index, scores, tabulate
 from vjudge.metrics.correlation import correlate
-from vjudge.metrics.estimates import Labels, Scores, check_options, design_of, tabulate
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

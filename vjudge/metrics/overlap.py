@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data.summary import rouge_l as _rouge_l
-from vjudge.metrics.columns import listed, same_index
+from vjudge.metrics._tables import listed, same_index
 
 Texts: TypeAlias = Sequence[str | None] | np.ndarray | pd.Series
 

@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.metrics.choices import read_verdicts
-from vjudge.metrics.columns import group_codes, same_index, scores
-from vjudge.metrics.estimates import Labels, design_of, shares, tabulate
+from vjudge.metrics._tables import Labels, design_of, group_codes, read_verdicts, same_index, scores, shares, tabulate
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,7 @@ from scipy import sparse
 
 from vjudge.metrics import _bootstrap
 from vjudge.metrics._bootstrap import Table
-from vjudge.metrics.columns import same_index, scores
-from vjudge.metrics.estimates import Labels, Scores, design_of, tabulate
+from vjudge.metrics._tables import Labels, Scores, design_of, same_index, scores, tabulate
 from vjudge.metrics.ratings import Patterns, read_ratings
 
 Floats = np.ndarray

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.metrics.columns import check_scale, listed_twice, scores
+from vjudge.metrics._tables import check_scale, listed_twice, scores
 
 Floats = NDArray[np.float64]
 

@@ -17,9 +17,8 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics._bootstrap import STATISTICS, Table, correlations
-from vjudge.metrics.columns import same_index
-from vjudge.metrics.columns import scores as read_scores
-from vjudge.metrics.estimates import check_options
+from vjudge.metrics._tables import check_options, same_index
+from vjudge.metrics._tables import scores as read_scores
 
 MOST_STRATA = 10
 FIRST_LABELS = 4  # of every stratum, before any gets more

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.choices import Verdicts, read_verdicts
-from vjudge.metrics.columns import same_index, scores
-from vjudge.metrics.estimates import Labels, design_of, tabulate
+from vjudge.metrics._tables import Labels, Verdicts, design_of, read_verdicts, same_index, scores, tabulate
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

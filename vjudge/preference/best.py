@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.metrics.estimates import design_of, tabulate
+from vjudge.metrics._tables import design_of, tabulate
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import CollectionError, rows_of, with_responses
-from vjudge.metrics.estimates import design_of, tabulate
+from vjudge.metrics._tables import design_of, tabulate
 from vjudge.preference.policy import Policy
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.estimates import design_of, tabulate
+from vjudge.metrics._tables import design_of, tabulate
 
 PLEASING = (
     r"\bas requested\b",

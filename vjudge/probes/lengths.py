@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special
 
 from vjudge.data import rows_of
-from vjudge.metrics.estimates import check_options
+from vjudge.metrics._tables import check_options
 from vjudge.probes.contrasts import Contrast, agreement, change
 from vjudge.probes.estimates import Estimate, coefficient, equal, log_odds, rank_correlation
 from vjudge.probes.outcome import Unmet, row, table

@@ -13,7 +13,7 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data import rows_of
-from vjudge.metrics.estimates import check_options
+from vjudge.metrics._tables import check_options
 from vjudge.probes.estimates import Estimate, mean, share
 from vjudge.probes.outcome import Unmet, row, table
 from vjudge.probes.trials import groups_of

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.columns import scores
-from vjudge.metrics.estimates import check_options
+from vjudge.metrics._tables import check_options, scores
 from vjudge.probes.contrasts import Contrast, agreement, change
 from vjudge.probes.estimates import mean, share
 from vjudge.probes.outcome import Unmet, row, table

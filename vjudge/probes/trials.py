@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import canonical
-from vjudge.metrics.columns import scores
-from vjudge.metrics.estimates import check_options
+from vjudge.metrics._tables import check_options, scores
 from vjudge.probes.catalogue import PERTURBATIONS, perturb
 from vjudge.probes.estimates import NAN
 from vjudge.probes.outcome import Unmet
