@@ -11,6 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from safetensors import safe_open  # noqa: E402
+
 from vjudge import models, preference  # noqa: E402
 from vjudge.preference import truth  # noqa: E402
 from vjudge.preference.batches import PairBatches  # noqa: E402
@@ -78,6 +80,9 @@ def test_a_round_prefers_what_was_chosen_and_repeats_to_the_bit(trained: Any, pa
     assert preference.log_of(again)["loss"].tolist() == log["loss"].tolist()
     assert models.weights_fingerprint(tmp_path / "again") == models.weights_fingerprint(out)
     assert models.weights_fingerprint(out) != models.weights_fingerprint(TINY)
+    with safe_open(out / "model.safetensors", framework="pt") as file:  # the names that vLLM reads
+        towers = [name for name in file.keys() if "vision_tower." in name]
+    assert towers and all("vision_tower.vision_model." in name for name in towers)
     (answer,) = preference.load_policy(out).respond(pairs[:1], max_new_tokens=3, progress=False)["response"]
     assert isinstance(answer, str)
 

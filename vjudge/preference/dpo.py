@@ -28,6 +28,7 @@ from vjudge.preference.batches import PairBatches
 from vjudge.preference.formats import checked
 from vjudge.preference.policy import load_policy
 from vjudge.runs import plain, replace_file
+from vjudge.training.adapters import tower_names
 
 RECORD = "dpo.json"
 CHECKPOINTS = "checkpoints"
@@ -297,7 +298,7 @@ def _save(trained: Any, source: Path, folder: Path) -> None:
         kept = file.suffix in SETTINGS and not file.name.endswith(".index.json") and file.name != RECORD
         if file.is_file() and kept:
             shutil.copy(file, folder / file.name)
-    trained.save_pretrained(folder)
+    trained.save_pretrained(folder, state_dict=tower_names(trained.state_dict()))
 
 
 def _identity(policy: Path, rows: Sequence[Mapping[str, Any]], settings: DpoSettings) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from vjudge.models import VisionLanguageModel
+from vjudge.models.llava import Tensors
 from vjudge.prompts import TEMPLATES, Template, families
 from vjudge.training.network import part_of
 
@@ -75,6 +76,8 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
     if judge.quantization:
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     projector = judge.sees_images and "projector" not in freeze
+    if judge.quantization and projector:
+        _restore_projector(judge)
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -84,6 +87,21 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
         task_type="CAUSAL_LM",
     )
     return peft.get_peft_model(model, config)
+
+
+def _restore_projector(judge: VisionLanguageModel) -> None:
+    """Put the projector's stored weights in the place of the quantised ones, which can't train.
+
+    Source: haotian-liu/LLaVA llava/train/train.py, which leaves mm_projector out of what it quantises.
+    """
+    projector, stored = judge.model.model.multi_modal_projector, Tensors(judge.folder)
+    for name, layer in list(projector.named_children()):
+        if isinstance(layer, nn.Linear):
+            whole = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+            whole.load_state_dict(
+                {part: stored.read(f"multi_modal_projector.{name}.{part}") for part in whole.state_dict()}
+            )
+            setattr(projector, name, whole.to(layer.weight.device))
 
 
 def decoder_layers(model: Any) -> str:

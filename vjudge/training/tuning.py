@@ -81,7 +81,7 @@ def fine_tune(
         template: the wording to train; None takes the base's own, as `load_judge` does.
         validation: rows to grade with the judge while it trains, held out from `items`; they are compared for leakage.
         lora: adapters on the decoder: True, a mapping such as {"rank": 16}, or a `Lora`. None trains in full.
-        quantization: "4bit" or "8bit" for the base under adapters (QLoRA); needs CUDA and bitsandbytes.
+        quantization: "4bit" or "8bit" for the base under adapters (QLoRA), the projector whole; needs bitsandbytes.
         merge: whether adapters go into the stored weights. None does so, unless the base is quantised.
         shape: of the answer, "feedback" as published; see `targets.SHAPES`.
         allow: what not to refuse the collection for: "length", "scores", "leakage".
@@ -207,11 +207,6 @@ def _placed(device: str, precision: str, quantization: str | None, lora: Lora | 
     kind = str(choose_dtype(precision, chosen)).removeprefix("torch.")
     if quantization is not None and lora is None:
         raise ValueError(f"quantization={quantization!r} keeps the base's weights as they are: add lora=True")
-    if quantization is not None and chosen.type != "cuda":
-        raise ValueError(
-            f"quantization={quantization!r} (QLoRA) needs a CUDA GPU and bitsandbytes, and this is {chosen.type}: leave"
-            " quantization out to train adapters on the whole weights, or run it on a GPU (Colab's T4 is enough for 7B)"
-        )
     if kind == "float16" and chosen.type == "cpu":
         raise ValueError("precision='float16' is for GPUs: use float32 or bfloat16 on a CPU")
     return place, kind
@@ -363,6 +358,7 @@ def _save(
 
         aside = folder.with_name("adapters")
         parts.save(model, adapters, aside, template=wording, merge=False, card=written)
-        model = load_judge(base, device="cpu", dtype="bfloat16", template=wording).engine.model  # type: ignore[attr-defined]
+        kind = parts.stored_dtype(model.folder) or torch.bfloat16
+        model = load_judge(base, device="cpu", dtype=str(kind), template=wording).engine.model  # type: ignore[attr-defined]
         adapters = peft.PeftModel.from_pretrained(model.model, aside, local_files_only=True)
     parts.save(model, adapters, folder, template=wording, merge=merge, card=written, weights=weights)
