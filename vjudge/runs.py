@@ -2,9 +2,9 @@
 
 A run is a folder with two files. `manifest.json` says what was run: judge, weights, prompts, decoding, versions, seed,
 collection. `verdicts.jsonl` holds one verdict a line, with a checksum, and only ever grows. A process killed at any
-moment leaves whole lines and at most one torn one, which the next opening cuts off and mentions; a verdict that
-`append` returned for is on the disk. A line whose checksum does not hold is named, moved to `damaged.jsonl` and
-computed again. A lock keeps two processes from writing at once (not on Windows, where the system offers no such lock).
+moment leaves whole lines and at most one torn one; a verdict that `append` returned for is on the disk. A line that is
+torn, or whose checksum does not hold, is named by the next opening, moved to `damaged.jsonl` and computed again. A lock
+keeps two processes from writing at once (not on Windows, where the system offers no such lock).
 
 A run that somebody else made is read with care: its files are opened only where they are plain files, so that a link in
 the folder leads nowhere.
@@ -12,7 +12,9 @@ the folder leads nowhere.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -23,37 +25,21 @@ import sys
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 MANIFEST, VERDICTS, DAMAGED, LOCK = "manifest.json", "verdicts.jsonl", "damaged.jsonl", "run.lock"
-FORMAT = 2  # 1 had no checksums
+FORMAT = 2  # of the lines: each ends in a checksum
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows has no quotas
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 BYTES_PER_VERDICT = 4096  # a generous guess, to refuse a run that the disk can't hold
 
 _ABSENT = object()
-_CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\Z')
+_CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n\Z')
 
 
 class RunError(RuntimeError):
     """A run's folder can't be used as asked; the message says why and what to do."""
-
-
-@dataclass
-class _Contents:
-    """What a record's file holds."""
-
-    lines: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)  # key -> verdict
-    whole: list[bytes] = field(default_factory=list)  # their lines, line feeds included
-    damaged: dict[int, bytes] = field(default_factory=dict)  # number of the line, from 1 -> the line
-    torn: int = 0  # bytes after the last line
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.whole))
 
 
 class Run:
@@ -62,6 +48,9 @@ class Run:
     Args:
         path: the folder; made by `open` where it does not exist.
         keys: the columns that tell one verdict from another.
+
+    Raises:
+        RunError: the path is none.
 
     With `open`, one process at a time holds the folder:
 
@@ -77,6 +66,8 @@ class Run:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keys: tuple[str, ...] = ("id", "sample")) -> None:
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+            raise RunError(f"a run is kept in a folder, and {path!r} names none: give a folder's path as out=")
         self.path, self.keys = Path(path), keys
         self.done: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._file = -1
@@ -90,32 +81,25 @@ class Run:
         Raises:
             RunError: the folder holds no run, or its manifest can't be read.
         """
+        path = self.path / MANIFEST
         try:
-            manifest = json.loads(_read_bytes(self.path / MANIFEST).decode("utf-8", "surrogatepass"))
+            manifest = json.loads(_read_bytes(path).decode("utf-8", "surrogatepass"))
         except FileNotFoundError:
             raise RunError(f"{self.path} holds no run: it has no {MANIFEST}") from None
         except (ValueError, OSError, RecursionError) as error:
-            raise RunError(
-                f"{self.path / MANIFEST} can't be read ({error}); restore it or use another folder"
-            ) from error
-        if isinstance(manifest, dict) and manifest.get("format") == 1:
-            raise RunError(
-                f"{self.path} holds a run of an earlier vjudge, whose lines have no checksums: its {VERDICTS} is plain"
-                " JSON lines to read, and can't be continued; use another folder"
-            )
+            raise RunError(f"{path} can't be read ({error}); restore it or use another folder") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise RunError(f"{self.path / MANIFEST} is not a run of this vjudge (format {FORMAT}); use another folder")
+            raise RunError(f"{path} is not a run of this vjudge (format {FORMAT}); use another folder")
         return manifest
 
     def verdicts(self) -> list[dict[str, Any]]:
         """All whole verdicts in the order they were written; NaN is None. Nothing on the disk is changed.
 
-        A torn last line is left out; damaged ones are, with a warning.
+        Lines that are torn or damaged are left out, with a warning.
         """
-        contents = self._read()
-        if contents.damaged:
-            warnings.warn(f"{self._named(contents)}; left out", RuntimeWarning, stacklevel=2)
-        return list(contents.lines.values())
+        verdicts, _, damaged = self._read()
+        self._warn(damaged, "left out")
+        return list(verdicts.values())
 
     def open(self, manifest: Mapping[str, Any], *, expected: int = 0) -> Run:
         """Start the run, or continue the one that the folder holds.
@@ -134,7 +118,7 @@ class Run:
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._check_folder()
+            self._holds(call)  # before anything is put into a folder of something else
             self._lock = _lock(self.path / LOCK)
             self._start(call, expected)
         except OSError as error:
@@ -155,18 +139,17 @@ class Run:
             ValueError: a verdict is there already.
         """
         fresh: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for verdict in verdicts:
-            line = plain(verdict)
-            key = tuple(line[name] for name in self.keys)
+        for verdict in map(plain, verdicts):
+            key = tuple(verdict[name] for name in self.keys)
             if key in self.done or key in fresh:
                 raise ValueError(f"the verdict {key} is in {self.path} already")
-            fresh[key] = line
+            fresh[key] = verdict
         encoded = b"".join(map(_line, fresh.values()))
         try:
             write_all(self._file, encoded)
             os.fsync(self._file)
         except OSError as error:
-            self._cut(self._size)
+            self._cut()
             full = "the disk is full" if error.errno in FULL else str(error)
             raise RunError(
                 f"{self.path / VERDICTS}: {full}; {len(self.done)} verdicts are saved: make room and repeat the call to"
@@ -185,41 +168,34 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _check_folder(self) -> None:
-        """Refuse a folder that holds anything but a run or a start of one."""
-        entries = sorted(entry.name for entry in self.path.iterdir())
-        if MANIFEST not in entries and (others := [name for name in entries if name not in (LOCK, f"{MANIFEST}.new")]):
+    def _holds(self, call: dict[str, Any]) -> bool:
+        """Whether the folder holds the run already; anything else in it is refused."""
+        if os.path.lexists(self.path / MANIFEST):
+            if differences := _differences(self.manifest, call):
+                raise RunError(
+                    f"{self.path} holds a run that differs from this call in {'; '.join(differences)}."
+                    " Repeat the first call to continue it, or use another folder"
+                )
+            return True
+        if others := sorted({entry.name for entry in self.path.iterdir()} - {LOCK, f"{MANIFEST}.new"}):
             listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
             raise RunError(f"{self.path} holds other files and no run ({listed}); use a new or empty folder")
-
-    def _check_manifest(self, call: dict[str, Any]) -> None:
-        if differences := _differences(self.manifest, call):
-            raise RunError(
-                f"{self.path} holds a run that differs from this call in {'; '.join(differences)}."
-                " Repeat the first call to continue it, or use another folder"
-            )
+        return False
 
     def _complete(self, call: dict[str, Any], expected: int) -> bool:
         """Whether the folder holds all of the call's verdicts; `done` has them then."""
-        if not (self.path / MANIFEST).exists():
+        if not self.path.is_dir() or not self._holds(call):
             return False
-        self._check_manifest(call)
-        contents = self._read()
-        self.done = contents.lines
-        return not contents.damaged and len(contents.lines) >= max(1, expected)
+        self.done, _, damaged = self._read()
+        return not damaged and len(self.done) >= max(1, expected)
 
     def _start(self, call: dict[str, Any], expected: int) -> None:
-        exists = os.path.lexists(self.path / MANIFEST)
-        if exists:
-            self._check_manifest(call)
-        contents = self._read()
-        needed = BYTES_PER_VERDICT * max(0, expected - len(contents.lines))
-        free = shutil.disk_usage(self.path).free
+        exists = self._holds(call)
+        self.done, whole, damaged = self._read()
+        needed, free = BYTES_PER_VERDICT * max(0, expected - len(self.done)), shutil.disk_usage(self.path).free
         if needed > free:
             raise RunError(
                 f"{self.path}: the disk has {free / 1e6:.1f} MB free, and {expected} verdicts may take"
@@ -228,75 +204,47 @@ class Run:
         # The manifest first: a kill between the two leaves a run without verdicts, not verdicts without a run.
         if not exists:
             replace_file(self.path / MANIFEST, json.dumps(call, indent=2, ensure_ascii=False) + "\n")
-        if contents.damaged:
-            self._set_aside(contents)
-        self._file = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        self.done, self._size = contents.lines, contents.size
-        if contents.torn:
-            self._cut(self._size)
-            _warn(
-                f"{self.path / VERDICTS}: the last line was cut short when its run was stopped; {contents.torn} bytes"
-                " of an unfinished verdict were removed, and it is computed again"
-            )
+        if damaged:  # a kill in between leaves them in both places
+            aside = _open(self.path / DAMAGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            _write_and_close(aside, b"".join(line + b"\n" for line in damaged.values()))
+            replace_file(self.path / VERDICTS, whole)
+            self._warn(damaged, f"moved to {DAMAGED}, to be computed again")
+        self._file, self._size = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND), len(whole)
 
-    def _read(self) -> _Contents:
-        """What the record's file holds.
+    def _read(self) -> tuple[dict[tuple[Any, ...], dict[str, Any]], bytes, dict[int, bytes]]:
+        """The verdicts by key, their lines as they stand in the file, and the damaged lines by number, from 1.
 
         Raises:
             RunError: a verdict stands twice, or a line lacks what names it: not the work of a killed process.
         """
-        path = self.path / VERDICTS
-        contents = _Contents()
-        try:
-            data = _read_bytes(path)
-        except FileNotFoundError:
-            return contents
-        *lines, end = data.split(b"\n")
-        while lines and not lines[-1].strip(b"\0"):  # blocks that the file system never filled, after a power cut
-            end = lines.pop() + b"\n" + end
-        contents.torn = len(end)
+        path, verdicts, damaged = self.path / VERDICTS, {}, {}
+        lines = io.BytesIO(_read_bytes(path)).readlines() if os.path.lexists(path) else []
         for number, line in enumerate(lines, start=1):
             verdict = _verdict_of(line)
             if verdict is None:
-                contents.damaged[number] = line
+                damaged[number] = line.rstrip(b"\n")
                 continue
             key = tuple(verdict.get(name) for name in self.keys)
             if None in key:
                 raise RunError(f"{path}, line {number}: not a verdict of this kind of run; use another folder")
-            if key in contents.lines:
-                raise RunError(
-                    f"{path}, line {number}: the verdict {key} stands there twice; remove one of the two lines, or use"
-                    " another folder"
-                )
-            contents.lines[key] = verdict
-            contents.whole.append(line + b"\n")
-        return contents
+            if key in verdicts:
+                what = f"the verdict {key} stands there twice; remove one of the two lines, or use another folder"
+                raise RunError(f"{path}, line {number}: {what}")
+            verdicts[key] = verdict
+        return verdicts, b"".join(line for number, line in enumerate(lines, start=1) if number not in damaged), damaged
 
-    def _set_aside(self, contents: _Contents) -> None:
-        """Move damaged lines out of the record; a kill in between leaves them in both places."""
-        aside = _open(self.path / DAMAGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            write_all(aside, b"".join(line + b"\n" for line in contents.damaged.values()))
-            os.fsync(aside)
-        finally:
-            os.close(aside)
-        replace_file(self.path / VERDICTS, b"".join(contents.whole))
-        contents.torn = 0
-        _warn(f"{self._named(contents)}; moved to {DAMAGED}, to be computed again")
+    def _warn(self, damaged: dict[int, bytes], outcome: str) -> None:
+        """Name the damaged lines, if there are any."""
+        if numbers := list(map(str, damaged)):
+            listed, s = ", ".join(numbers[:10]) + (", ..." if len(numbers) > 10 else ""), "s" * (len(numbers) > 1)
+            what = f"{len(numbers)} damaged line{s}: cut short when the run was stopped, or changed since"
+            warnings.warn(f"{self.path / VERDICTS}, line{s} {listed}: {what}; {outcome}", RuntimeWarning, stacklevel=3)
 
-    def _named(self, contents: _Contents) -> str:
-        numbers = [str(number) for number in contents.damaged]
-        listed = ", ".join(numbers[:10]) + (", ..." if len(numbers) > 10 else "")
-        count = f"{len(numbers)} damaged line{'s' * (len(numbers) > 1)}"
-        return f"{self.path / VERDICTS}, line{'s' * (len(numbers) > 1)} {listed}: {count}, whose checksum does not hold"
-
-    def _cut(self, size: int) -> None:
+    def _cut(self) -> None:
         """Drop what stands after the whole lines; where even that fails, the next opening does it."""
-        try:
-            os.ftruncate(self._file, size)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, self._size)
             os.fsync(self._file)
-        except OSError:
-            pass
 
 
 def _line(verdict: Mapping[str, Any]) -> bytes:
@@ -306,7 +254,7 @@ def _line(verdict: Mapping[str, Any]) -> bytes:
 
 
 def _verdict_of(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None where its checksum does not hold."""
+    """What a whole line says; None where it is torn or its checksum does not hold."""
     end = _CHECKSUM.search(line)
     if end is None or zlib.crc32(text := line[: end.start()] + b"}") != int(end[1], 16):
         return None
@@ -355,24 +303,25 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def _write_and_close(descriptor: int, data: bytes) -> None:
+    """Write all of the data, wait until the disk has it, and let go of the file."""
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def replace_file(path: Path, content: str | bytes) -> None:
     """Put a file in place whole or not at all, also over a power cut; a link is replaced, never followed."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
     descriptor = _open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _write_and_close(descriptor, data)
     os.replace(temporary, path)
     if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _write_and_close(os.open(path.parent, os.O_RDONLY), b"")
 
 
 def _open(path: Path, flags: int) -> int:
@@ -399,10 +348,6 @@ def _read_bytes(path: Path) -> bytes:
     """All of a plain file."""
     with open(_open(path, os.O_RDONLY), "rb") as file:
         return file.read()
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
 def _lock(path: Path) -> int:
