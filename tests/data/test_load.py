@@ -230,9 +230,12 @@ def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
     ]
     assert "row 0 (id None), gold: 'four' is not a number; give numbers" in str(error.value)
     (folder / "cut.jsonl").write_text('{"id": 1}\n{"id": \n[\n', "utf-8")
-    with pytest.raises(CollectionError, match="2 lines of .*cut.jsonl"):
+    with pytest.raises(
+        CollectionError,
+        match=r"3 of 3 rows of .*cut.jsonl. cannot be used:(.|\n)*row 1 .*is not JSON(.|\n)*row 2 .*is not JSON",
+    ):
         load_collection(folder / "cut.jsonl")
-    for name, content in [("a.json", b"[1,"), ("b.csv", b"\xff\xfe"), ("c.parquet", b"PAR"), ("d.txt", b"x")]:
+    for name, content in [("a.json", b"[1,"), ("c.parquet", b"PAR"), ("d.txt", b"x")]:
         (folder / name).write_bytes(content)
         with pytest.raises(CollectionError, match=name):
             load_collection(folder / name)
@@ -309,11 +312,27 @@ def test_a_name_that_leads_nowhere_is_answered(folder: Path) -> None:
         str(folder / "bare"): "holds no .jsonl, .json, .csv, .parquet file",
         None: "by its name or path, and this is a NoneType",
         (): "this is a tuple; rows in memory need no loading",
+        " ": "by its name or path, and this is a blank text",
     }.items():
         with pytest.raises(CollectionError, match=message):
             load_collection(name)  # type: ignore[arg-type]
     with pytest.raises(CollectionError, match="limit is '3'; give the number of rows"):
         load_collection("scenes", limit="3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
+def test_a_text_in_another_encoding_is_named_or_read(folder: Path, name: str) -> None:
+    text = "id,instruction,response\na,Größe?,Grün\n"
+    if name != "a.csv":
+        text = json.dumps(row(instruction="Größe?", response="Grün"), ensure_ascii=False)
+    (folder / name).write_text(f"[{text}]" if name == "a.json" else text, "cp1252")
+    with pytest.raises(CollectionError, match='not in UTF-8 .the byte 0xf6 .* Windows-1252.* encoding="cp1252"'):
+        load_collection(folder / name)
+    (folder / name).write_text(text, "utf-8-sig")
+    assert load_collection(folder / name)["response"][:] == ["Grün"]
+    (folder / name).write_text(text, "utf-16")
+    with pytest.warns(UserWarning, match="is read as UTF-16, which its first bytes say it is"):
+        assert load_collection(folder / name)["response"][:] == ["Grün"]
 
 
 def test_a_column_that_stands_twice_in_a_file_is_refused(folder: Path) -> None:

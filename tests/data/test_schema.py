@@ -123,7 +123,9 @@ def test_two_columns_that_name_different_pictures_are_both_named(picture: Path) 
     same = [("a.png", "a.png"), ({"bytes": png(), "path": "red.png"}, "x/red.png"), (None, "a.png"), ("", "a.png")]
     for one, other in same:
         assert len(rows_of([row(image=one, image_path=other)])[0]["images"]) == 1
-    with pytest.raises(CollectionError, match="img: a picture cannot be a set; give a path"):
+    with pytest.raises(CollectionError, match="images: a picture cannot be of type int; give a path"):
+        rows_of([row(images=[5])])[0]
+    with pytest.raises(CollectionError, match="img: a picture cannot be of type set; give a path"):
         rows_of([row(img={1})])[0]
 
 

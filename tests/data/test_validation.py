@@ -81,7 +81,7 @@ def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:
         (20, "row"),
     ]
     message = str(error.value)
-    assert message.startswith("18 of 21 rows are bad, with 21 problems:\n")
+    assert message.startswith("18 of 21 rows cannot be used, for 21 reasons:\n")
     for line in (
         "row 1 (id 'a'), id: is the same as row 0's; give every row its own id",
         "does not exist or is not a file; correct the path",
@@ -145,7 +145,7 @@ def test_each_image_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("vjudge.images._Content", lambda source: looks.append(source) or content(source))
     rows = [row(str(n), images=[str(tmp_path / "red.png"), png("blue"), str(tmp_path / "gone.png")]) for n in range(9)]
     pictures = Pictures()
-    with pytest.raises(CollectionError, match="9 of 9 rows are bad"):
+    with pytest.raises(CollectionError, match="9 of 9 rows cannot be used:"):
         validate(rows, pictures=pictures)
     fingerprint(rows, pictures=pictures)
     assert len(looks) == 3

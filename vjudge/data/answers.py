@@ -38,20 +38,18 @@ def with_responses(
     """
     rows = [dict(row) for row in rows_of(questions)]
     if isinstance(responses, Mapping):
-        given = {str(id): response for id, response in responses.items()}
-        unknown = sorted(set(given) - {str(row["id"]) for row in rows})
-        if unknown:
-            raise CollectionError(f"{len(unknown)} responses are to no question of the collection: {unknown[:20]}")
-        answers = [given.get(str(row["id"])) for row in rows]
+        by_id = {str(id): response for id, response in responses.items()}
+        if strangers := sorted(set(by_id) - {str(row["id"]) for row in rows}):
+            raise CollectionError(f"{len(strangers)} responses are to no question of the collection: {strangers[:20]}")
+        answers = [by_id.get(str(row["id"])) for row in rows]
     elif isinstance(responses, str) or len(responses) != len(rows):
         count = "one text" if isinstance(responses, str) else f"{len(responses)} responses"
         raise CollectionError(f"there are {count} for {len(rows)} questions; give one for each, or a mapping by id")
     else:
         answers = list(responses)
+    remedy = "have the policy answer, or leave the row out"
     problems = [
-        Problem(
-            index, str(row["id"]), "response", "is missing or blank", "have the policy answer, or leave the row out"
-        )
+        Problem(index, str(row["id"]), "response", "is missing or blank", remedy)
         for index, (row, answer) in enumerate(zip(rows, answers, strict=True))
         if not isinstance(answer, str) or not answer.strip()
     ]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ PINNED: dict[str, str] = {}
 `data.PINNED |= json.loads(Path("revisions.json").read_text())`. It is read whenever a set is loaded."""
 
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.part", ".7z")
-_WAY_OUT = "connect to the network, or fetch it elsewhere and give load_collection the file or folder"
 
 
 def fetch(
@@ -45,7 +45,7 @@ def fetch(
     """
     revision = revision or _pinned(name)
     commit = _commit(name, adapter, revision)
-    wanted = commit or revision
+    at = commit or revision
     part = None
     if adapter.parts:
         part = split or adapter.parts[0]
@@ -55,33 +55,23 @@ def fetch(
     if adapter.reads_folder is not None:
         if split not in (None, adapter.split):
             raise CollectionError(f"{name!r} has no split {split!r}; it is one set: leave split= out")
-        folder = _snapshot(name, adapter, wanted)
+        with _asking(name, adapter):
+            folder = _snapshot(name, at)
         rows: Any = adapter.reads_folder(folder)[:limit]
     else:
-        rows = _table(name, adapter, part, adapter.split if part else split or adapter.split, wanted, limit)
+        with _asking(name, adapter):
+            rows = _table(name, part, adapter.split if part else split or adapter.split, at, limit)
     columns = rows.column_names if isinstance(rows, datasets.Dataset) else list(rows[0] if rows else ())
-    if columns:
-        check_columns(f"{name!r} at {wanted or 'its newest commit'}", adapter, columns)
-    if adapter.images_apart and isinstance(rows, datasets.Dataset) and _holds_paths(rows):
-        folder = _fetch_images(name, rows, wanted)
+    if columns and (missing := [column for column in adapter.columns if column not in columns]):
+        raise CollectionError(
+            f"{name!r} at {at or 'its newest commit'} does not have {adapter.name}'s columns: {', '.join(missing)}"
+            f" missing (expected: {', '.join(adapter.columns)}; found: {', '.join(columns)}); its schema has changed:"
+            " pass the revision= of a commit that has them, or rename them and give the rows to vjudge.data.canonical"
+        )
+    if adapter.images_apart and not isinstance(rows.features.get("image"), datasets.Image):
+        folder = _fetch_images(name, {path for path in rows["image"] if isinstance(plain(path), str)}, at)
     facts = {"source": name, "split": part or split or adapter.split, "revision": revision, "commit": commit}
     return rows, folder, part, facts
-
-
-def check_columns(what: str, adapter: Adapter, columns: Iterable[str]) -> None:
-    """Refuse a table whose columns are not those that its data set is known to have.
-
-    Raises:
-        CollectionError: with the columns expected, found and missing.
-    """
-    found = list(columns)
-    missing = [name for name in adapter.columns if name not in found]
-    if missing:
-        raise CollectionError(
-            f"{what} does not have {adapter.name}'s columns: {', '.join(missing)} missing (expected:"
-            f" {', '.join(adapter.columns)}; found: {', '.join(found)}); its schema has changed: pass the revision= of"
-            " a commit that has them, or rename them and give the rows to vjudge.data.canonical"
-        )
 
 
 def record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:
@@ -126,104 +116,89 @@ def _commit(name: str, adapter: Adapter, revision: str | None) -> str | None:
     import huggingface_hub
 
     try:
-        commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
+        with _asking(name, adapter):
+            commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
         return None if commit is None else str(commit)
-    except Exception as error:  # the hub's client raises many kinds
-        if refusal := _refusal(name, adapter, error):
-            raise refusal from error
+    except _OutOfReach as error:
         warnings.warn(
-            f"the hub could not be asked for the commit of {name!r} ({type(error).__name__}): if a copy is here it is"
-            " used, and its commit is not recorded",
+            f"the hub could not be asked for the commit of {name!r} ({type(error.__cause__).__name__}): if a copy is"
+            " here it is used, and its commit is not recorded",
             stacklevel=4,
         )
         return None
 
 
-def _refusal(name: str, adapter: Adapter, error: Exception) -> CollectionError | None:
-    """The error of a set that the hub has not, or does not give to this user; None for any other failure."""
-    kind, said = type(error).__name__, _first_line(error)
-    if kind == "GatedRepoError" or "gated" in said.lower():
-        return CollectionError(
-            f"{name!r} is gated: accept its terms at https://huggingface.co/datasets/{name}, then log in here"
-            f" (huggingface-cli login, or HF_TOKEN) ({said})"
-        )
-    if kind == "RevisionNotFoundError":
-        return CollectionError(f"{name!r} has no such revision ({said}); give a branch, a tag or a commit that it has")
-    if kind in ("RepositoryNotFoundError", "DatasetNotFoundError"):
-        gate = ", or accept its terms and log in: it is gated" if adapter.gated else ", or log in if it is private"
-        return CollectionError(f"the hub has no data set {name!r} that you may see ({said}); correct the name{gate}")
-    return None
+class _OutOfReach(CollectionError):
+    """The hub gave no answer."""
 
 
-def _table(
-    name: str, adapter: Adapter, part: str | None, split: str, revision: str | None, limit: int | None
-) -> datasets.Dataset:
-    """The table, or its first rows: these are streamed, so that a few rows of a large set cost a few rows."""
+@contextmanager
+def _asking(name: str, adapter: Adapter) -> Iterator[None]:
+    """Say of a question to the hub, whose client raises many kinds of errors, why it failed.
+
+    Raises:
+        CollectionError: the hub has no such set, or does not give it to this user.
+    """
     try:
-        if limit is None:
-            return datasets.load_dataset(name, *([part] if part else []), split=split, revision=revision)
-        asked: dict[str, Any] = {"split": split, "revision": revision, "streaming": True}
-        stream = datasets.load_dataset(name, *([part] if part else []), **asked)
-        features = stream.features
-        for column, kind in (features or {}).items():
-            if isinstance(kind, datasets.Image):
-                stream = stream.cast_column(column, datasets.Image(decode=False))
-        rows = datasets.Dataset.from_list(list(stream.take(max(limit, 1))), features=features)
-        return rows.select(range(min(limit, len(rows))))
-    except Exception as error:  # the hub's client raises many kinds
-        if refusal := _refusal(name, adapter, error):
-            raise refusal from error
-        raise _out_of_reach(name, error) from error
+        yield
+    except Exception as error:
+        kind = type(error).__name__
+        reason = (str(error).strip().splitlines() or [kind])[0]
+        if kind == "GatedRepoError" or "gated" in reason.lower():
+            message = (
+                f"{name!r} is gated: accept its terms at https://huggingface.co/datasets/{name}, then log in here"
+                f" (huggingface-cli login, or HF_TOKEN) ({reason})"
+            )
+        elif kind == "RevisionNotFoundError":
+            message = f"{name!r} has no such revision ({reason}); give a branch, a tag or a commit that it has"
+        elif kind in ("RepositoryNotFoundError", "DatasetNotFoundError"):
+            gate = "or accept its terms and log in: it is gated" if adapter.gated else "or log in if it is private"
+            message = f"the hub has no data set {name!r} that you may see ({reason}); correct the name, {gate}"
+        else:
+            raise _OutOfReach(
+                f"{name!r} could not be loaded from the hub ({kind}: {reason}); connect to the network, or fetch it"
+                " elsewhere and give load_collection the file or folder"
+            ) from error
+        raise CollectionError(message) from error
 
 
-def _snapshot(name: str, adapter: Adapter, revision: str | None, files: Any = None) -> Path:
+def _table(name: str, part: str | None, split: str, revision: str | None, limit: int | None) -> datasets.Dataset:
+    """The table, or its first rows: these are streamed, so that a few rows of a large set cost a few rows."""
+    names = [name, part] if part else [name]
+    if limit is None:
+        return datasets.load_dataset(*names, split=split, revision=revision)
+    stream = datasets.load_dataset(*names, split=split, revision=revision, streaming=True)
+    features = stream.features
+    for column, kind in (features or {}).items():
+        if isinstance(kind, datasets.Image):
+            stream = stream.cast_column(column, datasets.Image(decode=False))
+    rows = datasets.Dataset.from_list(list(stream.take(max(limit, 1))), features=features)
+    return rows.select(range(min(limit, len(rows))))
+
+
+def _snapshot(name: str, revision: str | None, files: list[str] | None = None) -> Path:
     import huggingface_hub
 
-    try:
-        return Path(
-            huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=files)
-        )
-    except Exception as error:  # as above
-        if refusal := _refusal(name, adapter, error):
-            raise refusal from error
-        raise _out_of_reach(name, error) from error
+    return Path(huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=files))
 
 
-def _out_of_reach(name: str, error: Exception) -> CollectionError:
-    return CollectionError(
-        f"{name!r} could not be loaded from the hub ({type(error).__name__}: {_first_line(error)}); {_WAY_OUT}"
-    )
-
-
-def _holds_paths(rows: datasets.Dataset) -> bool:
-    return "image" in rows.features and not isinstance(rows.features["image"], datasets.Image)
-
-
-def _fetch_images(name: str, rows: datasets.Dataset, revision: str | None) -> Path | None:
+def _fetch_images(name: str, paths: set[str], revision: str | None) -> Path | None:
     """The folder with the images that a table names, if the hub keeps them as files; says what to do if it does not."""
     import huggingface_hub
 
-    paths = sorted({path for path in rows["image"] if isinstance(plain(path), str)})
     try:
-        there = huggingface_hub.list_repo_files(name, repo_type="dataset", revision=revision)
-    except Exception as error:  # as above
-        there = []
-        reason = f"the list of its files could not be had ({type(error).__name__})"
+        files = huggingface_hub.list_repo_files(name, repo_type="dataset", revision=revision)
+    except Exception as error:  # as in `_asking`
+        files, reason = [], f"the list of its files could not be had ({type(error).__name__})"
     else:
-        archives = [file for file in there if file.lower().endswith(_ARCHIVES)]
+        archives = [file for file in files if file.lower().endswith(_ARCHIVES)]
         reason = f"its images stand in {', '.join(archives)}" if archives else "its images are not among its files"
-    if paths and set(paths) <= set(there):
-        return Path(
-            huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=paths)
-        )
+    if paths and paths <= set(files):
+        return _snapshot(name, revision, sorted(paths))
     if paths:
         warnings.warn(
-            f"{name!r} names {len(paths)} images by path, such as {paths[0]!r}, and {reason}: unpack them beside the"
+            f"{name!r} names {len(paths)} images by path, such as {min(paths)!r}, and {reason}: unpack them beside the"
             " data file and give load_collection that file or folder",
             stacklevel=4,
         )
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -9,11 +9,9 @@ a number. Further columns stay as they are.
 from __future__ import annotations
 
 import ast
-import contextlib
 import difflib
 import functools
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -32,79 +30,40 @@ from vjudge.images import Picture
 from vjudge.records import IMAGE_COLUMNS, NAN, Item, Pair, as_score, brief, is_missing
 
 _TEXT, _FLOAT = datasets.Value("string"), datasets.Value("float64")
-_QUESTION = {
-    "id": _TEXT,
-    "images": datasets.Sequence(datasets.Image()),
-    "instruction": _TEXT,
-}
-_RUBRIC = {
-    "reference_answer": _TEXT,
-    "criteria": _TEXT,
-    "descriptions": datasets.Sequence(_TEXT),
-}
-FEATURES = datasets.Features(
-    {
-        **_QUESTION,
-        "response": _TEXT,
-        **_RUBRIC,
-        "gold": _FLOAT,
-        "feedback": _TEXT,
-        "human_scores": datasets.Sequence(_FLOAT),
-        "group": _TEXT,
-    }
-)
+_TEXTS, _FLOATS = datasets.Sequence(_TEXT), datasets.Sequence(_FLOAT)
+_QUESTION = {"id": _TEXT, "images": datasets.Sequence(datasets.Image()), "instruction": _TEXT}
+_RUBRIC = {"reference_answer": _TEXT, "criteria": _TEXT, "descriptions": _TEXTS}
+_SCORES = {"gold": _FLOAT, "feedback": _TEXT, "human_scores": _FLOATS}
+
+FEATURES = datasets.Features({**_QUESTION, "response": _TEXT, **_RUBRIC, **_SCORES, "group": _TEXT})
 """The canonical columns of items with their types. An image decodes when its row is read."""
 PAIR_FEATURES = datasets.Features(
-    {
-        **_QUESTION,
-        "response_a": _TEXT,
-        "response_b": _TEXT,
-        **_RUBRIC,
-        "preference": _TEXT,
-        "feedback": _TEXT,
-        "group": _TEXT,
-    }
+    {**_QUESTION, "response_a": _TEXT, "response_b": _TEXT, **_RUBRIC}
+    | {"preference": _TEXT, "feedback": _TEXT, "group": _TEXT}
 )
 """Those of pairs; `preference` is "a", "b", "tie" or None."""
-CANDIDATE_FEATURES = datasets.Features(
-    {
-        **_QUESTION,
-        "responses": datasets.Sequence(_TEXT),
-        **_RUBRIC,
-        "ranks": datasets.Sequence(_FLOAT),
-        "group": _TEXT,
-    }
-)
+CANDIDATE_FEATURES = datasets.Features({**_QUESTION, "responses": _TEXTS, **_RUBRIC, "ranks": _FLOATS, "group": _TEXT})
 """Those of candidates; `ranks` has the true rank of each response, 1 for the best, equals alike; empty if unknown."""
 
 CANONICAL = frozenset({*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES})
 NEAR = {
-    "response": (
-        "answer",
-        "output",
-        "text",
-        "completion",
-        "generation",
-        "prediction",
-        "model_output",
-        "caption",
-        "reply",
-    ),
-    "instruction": ("prompt", "question", "query", "input", "task"),
-    "response_a": ("answer_a", "output_a", "response_1", "answer1", "output1", "chosen"),
-    "response_b": ("answer_b", "output_b", "response_2", "answer2", "output2", "rejected"),
-    "responses": ("answers", "outputs", "candidates", "completions"),
-    "criteria": ("criterion", "rubric", "rubric_criteria", "aspect"),
-    "descriptions": ("levels", "rubric", "rubrics", "score_descriptions"),
-    "gold": ("score", "rating", "label", "human_score", "ground_truth", "grade", "mos"),
-    "human_scores": ("ratings", "scores", "labels", "human_ratings", "annotations"),
-    "images": ("image_url", "url", "photo", "photos", "file", "path", "file_name", "filename", "picture_file"),
-    "id": ("index", "item_id", "sample_id", "uid", "key", "name"),
+    "response": "answer output text completion generation prediction model_output caption reply",
+    "instruction": "prompt question query input task",
+    "response_a": "answer_a output_a response_1 answer1 output1 chosen",
+    "response_b": "answer_b output_b response_2 answer2 output2 rejected",
+    "responses": "answers outputs candidates completions",
+    "criteria": "criterion rubric rubric_criteria aspect",
+    "descriptions": "levels rubric rubrics score_descriptions",
+    "gold": "score rating label human_score ground_truth grade mos",
+    "human_scores": "ratings scores labels human_ratings annotations",
+    "images": "image_url url photo photos file path file_name filename picture_file",
+    "id": "index item_id sample_id uid key name",
 }
 """Names that other tables give to a canonical column: suggested where it is missing, never taken for it."""
 _DEEPEST, _MOST_DIGITS = 32, 4_300  # of lists within lists; the digits that Python reads and writes
 _LINES, _ALIKE = 20, 3  # of an error's message; those of one kind
-_SEPARATOR = re.compile(r"\s*,\s*|\s+")
+
+Fault = tuple[str, str, str]  # field, what is wrong, remedy
 
 
 @dataclass(frozen=True)
@@ -143,17 +102,25 @@ class CollectionError(ValueError):
         rest = [f"  and {more} more, all in the error's `problems`"] if more else []
         super().__init__("\n".join([message, *lines, *rest]))
 
+    @classmethod
+    def of_rows(cls, problems: Sequence[Problem], n_rows: int, source: str = "") -> CollectionError:
+        """The error of bad rows among so many, with their number."""
+        n_bad = len({problem.index for problem in problems})
+        reasons = f", for {len(problems)} reasons" if len(problems) > n_bad else ""
+        return cls(f"{n_bad} of {n_rows} rows{source} cannot be used{reasons}:", problems)
+
 
 class BadRow(Exception):
     """A row that cannot be read.
 
     Args:
         faults: (field, what is wrong, remedy), all of them.
+        id: the row's, where it is known.
     """
 
-    def __init__(self, *faults: tuple[str, str, str]) -> None:
+    def __init__(self, *faults: Fault, id: str | None = None) -> None:
         super().__init__(*faults)
-        self.faults = faults
+        self.faults, self.id = faults, id
 
 
 def features_of(row: Mapping[str, Any]) -> datasets.Features:
@@ -179,7 +146,7 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
     'add it'
     """
     names = {re.sub(r"\W+", "_", str(column)).strip("_").lower(): str(column) for column in columns}
-    likely = [names[name] for name in (field, *NEAR.get(field, ())) if name in names]
+    likely = [names[name] for name in (field, *NEAR.get(field, "").split()) if name in names]
     likely += [names[name] for name in difflib.get_close_matches(field, names, cutoff=0.8)]
     likely = [name for name in likely if name not in CANONICAL]
     return f"`{likely[0]}` looks like it: rename it" if likely else "add it"
@@ -213,7 +180,7 @@ def ratings(cell: Any) -> list[float]:
         if ";" in text or "|" in text:
             parts = [part.strip().replace(",", ".") for part in re.split("[;|]", text)]
         else:
-            parts = _SEPARATOR.split(text.rstrip(","))
+            parts = re.split(r"\s*,\s*|\s+", text.rstrip(","))
         absent = ("none", "null", "nan", "na", "n/a")
         return [NAN if part.lower() in absent else as_score(part.strip("'\"")) for part in parts]
     if isinstance(cell, Iterable) and not isinstance(cell, (Mapping, bytes)):
@@ -223,7 +190,7 @@ def ratings(cell: Any) -> list[float]:
 
 def canonical_row(
     row: Any, *, folder: Path | None = None, roots: Sequence[str] = (".",)
-) -> tuple[dict[str, Any], list[tuple[str, str, str]]]:
+) -> tuple[dict[str, Any], list[Fault]]:
     """Bring one row into canonical form.
 
     Args:
@@ -238,33 +205,27 @@ def canonical_row(
     >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
     {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
     """
-    if not isinstance(row, Mapping):
-        if not isinstance(row, (Item, Pair)):
-            return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
+    if isinstance(row, (Item, Pair)):
         row = _row_of(row)
-    faults = []
-    for name, cell in row.items():
-        if what := _unwritable(cell):
-            faults.append((str(name), what, "repair it"))
-    bad = {field for field, *_ in faults}
+    if not isinstance(row, Mapping):
+        return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
+    faults = [(str(name), what, "repair it") for name, cell in row.items() if (what := _unwritable(cell))]
+    unreadable = {field for field, *_ in faults}
     names = _picture_columns(tuple(row))
     cells = {name: cell for name, cell in row.items() if name not in names}
-    kind = features_of(cells)
-    for name in ("descriptions", "responses"):
-        if name in cells:
-            cells[name] = _items_of(cells[name])
-    for name, read in (("human_scores", ratings), ("ranks", ratings), ("gold", as_score)):
-        if name in cells and name in kind and name not in bad:
-            try:
-                cells[name] = read(cells[name])
-            except (ValueError, TypeError) as error:
-                faults.append((name, str(error), "give numbers, or None where unknown"))
+    for name in {"descriptions", "responses"} & set(cells):
+        cells[name] = _items_of(cells[name])
+    for name in sorted(({"human_scores", "ranks", "gold"} & set(cells) & set(features_of(cells))) - unreadable):
+        try:
+            cells[name] = as_score(cells[name]) if name == "gold" else ratings(cells[name])
+        except (ValueError, TypeError) as error:
+            faults.append((name, str(error), "give numbers, or None where unknown"))
     if names:
         try:
             pictures = _pictures(row, names)
         except BadRow as error:
             return cells | {"images": None}, [*faults, *error.faults]
-        group = _group(pictures or ())
+        group = group_of(pictures or ())
         if folder is not None and pictures:
             pictures = [_beside(picture, folder, roots) for picture in pictures]
         cells["images"] = pictures
@@ -274,61 +235,49 @@ def canonical_row(
 
 
 class Rows(Sequence[Mapping[str, Any]]):
-    """Canonical rows of something in memory or on disk, read when they are asked for.
+    """Canonical rows; those of a `datasets.Dataset` are read when they are asked for, with their images undecoded.
 
     Args:
-        source: a `datasets.Dataset`, whose rows are read one by one with their images undecoded, or any sequence.
+        source: a `datasets.Dataset`, or rows.
         columns: the names that the source gave, for messages.
 
     Raises:
         CollectionError: when a row is read that cannot be canonical.
     """
 
-    def __init__(self, source: Any, columns: Sequence[str] = ()) -> None:
+    def __init__(self, source: Any, columns: Iterable[str]) -> None:
         self._dataset = _undecoded(source) if isinstance(source, datasets.Dataset) else None
-        self._source = source
-        self._read: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] | None = None
-        if isinstance(source, (list, tuple)):  # it stands in memory anyway
-            self._read = [canonical_row(row) for row in source]
-        self.columns = tuple(columns)
+        self._rows = [] if self._dataset is not None else [canonical_row(row) for row in source]
+        self.columns = tuple(dict.fromkeys(map(str, columns)))
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self._rows) if self._dataset is None else len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[place] for place in range(len(self))[index]]
         place = range(len(self))[index]
-        return self._sound(place, *self.read(place))
+        if self._dataset is None:
+            return self._sound(place, *self._rows[place])
+        return self._sound(place, *canonical_row(self._dataset[place].to_pylist()[0]))
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        for index, (row, faults) in enumerate(self.reads()):
-            yield self._sound(index, row, faults)
+        return (self._sound(place, row, faults) for place, (row, faults) in enumerate(self.reads()))
 
-    def read(self, index: int) -> tuple[dict[str, Any], list[tuple[str, str, str]]]:
-        """A row and its faults, as `canonical_row` gives them."""
-        if self._read is not None:
-            return self._read[index]
-        if self._dataset is not None:
-            return canonical_row(self._dataset[index].to_pylist()[0])
-        return canonical_row(self._source[index])
+    def reads(self) -> Iterator[tuple[dict[str, Any], list[Fault]]]:
+        """Every row and its faults, as `canonical_row` gives them."""
+        if self._dataset is None:
+            yield from self._rows
+        else:
+            for batch in self._dataset.iter(batch_size=32):
+                yield from map(canonical_row, batch.to_pylist())
 
-    def reads(self) -> Iterator[tuple[dict[str, Any], list[tuple[str, str, str]]]]:
-        """Every row and its faults."""
-        if self._dataset is None or self._dataset._indices is not None:
-            yield from map(self.read, range(len(self)))
-            return
-        for batch in self._dataset.iter(batch_size=256):  # slices of the table: nothing is copied
-            for place in range(len(batch)):
-                yield canonical_row(batch.slice(place, 1).to_pylist()[0])
-
-    def _sound(self, index: int, row: dict[str, Any], faults: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
-        if not faults:
-            return row
-        reads = [(index, (row, faults))] if self._read is None else enumerate(self._read)
-        problems = [Problem(place, id_of(bad), *fault) for place, (bad, wrong) in reads for fault in wrong]
-        n_bad = len({problem.index for problem in problems})
-        raise CollectionError(f"{n_bad} of {len(self)} rows cannot be read:", problems)
+    def _sound(self, place: int, row: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
+        if faults:  # of rows in memory all that cannot be read are named at once
+            reads = enumerate(self._rows) if self._dataset is None else [(place, (row, faults))]
+            problems = [Problem(number, id_of(bad), *fault) for number, (bad, wrong) in reads for fault in wrong]
+            raise CollectionError.of_rows(problems, len(self))
+        return row
 
 
 def rows_in(items: Any) -> Rows:
@@ -341,25 +290,31 @@ def rows_in(items: Any) -> Rows:
         return items
     if isinstance(items, datasets.Dataset):
         return Rows(items, items.column_names)
-    if isinstance(items, Mapping) and items and all(isinstance(part, datasets.Dataset) for part in items.values()):
+    if isinstance(items, datasets.DatasetDict):
         raise CollectionError(f"this is a DatasetDict; give one split of it: {', '.join(map(str, items))}")
     if hasattr(items, "to_dict") and hasattr(items, "columns"):  # a pandas.DataFrame
-        if "id" in items.index.names and "id" not in items.columns:
-            items = items.reset_index("id")
-        columns = [str(name) for name in items.columns]
-        check_names(columns, "the frame")
-        return Rows(items.to_dict("records"), columns)
+        return Rows(frame_rows(items), items.columns)
     if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping, Item, Pair)):
         raise CollectionError(
             f"a collection cannot be a {type(items).__name__}; give a datasets.Dataset, a DataFrame, a list of rows or"
             " Items, or a file's path"
         )
-    if hasattr(items, "tolist"):  # an array or a pandas.Series of rows
-        items = items.tolist()
-    # A sequence of somebody's own may read a row when it is asked for: it stays one.
-    rows = items if hasattr(items, "__getitem__") and hasattr(items, "__len__") else list(items)
-    names = (list(row) if isinstance(row, Mapping) else list(vars(row)) for row in _few(rows) if row is not None)
-    return Rows(rows, list(dict.fromkeys(str(name) for name in itertools.chain.from_iterable(names))))
+    rows = list(items)
+    named = (row if isinstance(row, Mapping) else vars(row) for row in rows if isinstance(row, (Mapping, Item, Pair)))
+    return Rows(rows, (name for row in named for name in row))
+
+
+def frame_rows(frame: Any) -> list[dict[str, Any]]:
+    """The rows of a `pandas.DataFrame`, whose ids may stand in its index.
+
+    Raises:
+        CollectionError: one of our columns stands twice.
+    """
+    if "id" in frame.index.names and "id" not in frame.columns:
+        frame = frame.reset_index("id")
+    check_names(map(str, frame.columns), "the frame")
+    rows: list[dict[str, Any]] = frame.to_dict("records")
+    return rows
 
 
 def check_names(names: Iterable[str], table: str) -> None:
@@ -387,13 +342,6 @@ def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
     if len(typed) == 1 and not _picture_columns(tuple(dataset.column_names)):
         dataset = dataset.rename_column(typed[0], "image")
     return dataset.with_format("arrow")
-
-
-def _few(rows: Sequence[Any]) -> Iterator[Any]:
-    """The rows that column names are taken from: all of a list, the first of what is read from elsewhere."""
-    kinds = (Mapping, Item, Pair)
-    some = rows if isinstance(rows, (list, tuple)) else [rows[0]] if len(rows) else []
-    return (row for row in some if isinstance(row, kinds))
 
 
 def _row_of(item: Item | Pair) -> dict[str, Any]:
@@ -445,20 +393,13 @@ def _sources(cell: Any) -> list[Any] | None:
     """
     if isinstance(cell, str):
         cell = _items_of(cell.strip())
-    if isinstance(cell, np.ndarray) and cell.dtype != object and cell.dtype.kind not in "US":
-        return list(cell) if cell.ndim == 4 else [cell]
-    if isinstance(cell, (np.ndarray, tuple)):
+    if isinstance(cell, tuple) or (isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS"):
         cell = list(cell)
     if isinstance(cell, list):
-        numbers = cell
-        while isinstance(numbers, list) and numbers:
-            numbers = numbers[0]
-        if isinstance(numbers, (int, float)) and not isinstance(numbers, bool):  # Arrow's form of an array
-            with contextlib.suppress(ValueError, OverflowError):  # a list of different things
-                array = np.asarray(cell)
-                if array.dtype.kind in "if":
-                    bytelike = array.dtype.kind == "i" and array.min() >= 0 and array.max() < 256
-                    return _sources(array.astype(np.uint8) if bytelike else array)
+        cell = _array(cell)
+    if isinstance(cell, np.ndarray):
+        return list(cell) if cell.ndim == 4 else [cell]
+    if isinstance(cell, list):
         return [picture for part in cell for picture in ([part] if is_missing(part) else _sources(part) or [part])]
     if is_missing(cell) or (isinstance(cell, str) and not cell):
         return None
@@ -466,7 +407,24 @@ def _sources(cell: Any) -> list[Any] | None:
         return None
     if isinstance(cell, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image, Mapping, Picture)):
         return [cell]
-    raise ValueError(f"a picture cannot be a {type(cell).__name__}")
+    raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
+
+
+def _array(cell: list[Any]) -> Any:
+    """Lists of lists of numbers as the array that Arrow made them of; another list as it is."""
+    number = cell
+    while isinstance(number, list) and number:
+        number = number[0]
+    if isinstance(number, (int, float)) and not isinstance(number, bool) and isinstance(cell[0], list):
+        try:
+            array = np.asarray(cell)
+        except (ValueError, OverflowError):  # lists of different lengths
+            return cell
+        if array.dtype.kind in "if":
+            return (
+                array.astype(np.uint8) if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256 else array
+            )
+    return cell
 
 
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -474,11 +432,10 @@ def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
     def marks(picture: Any) -> set[Any]:
         if isinstance(picture, Mapping):
-            path, data = picture.get("path"), picture.get("bytes")
-            return {data, path, path and Path(path).name} - {None, ""}
+            path = picture.get("path")
+            return {picture.get("bytes"), path, path and Path(path).name} - {None, ""}
         if isinstance(picture, (str, os.PathLike)):
-            path = os.fspath(picture)
-            return {path, Path(path).name}
+            return {os.fspath(picture), Path(picture).name}
         return {picture} if isinstance(picture, bytes) else {id(picture)}
 
     def matches(one: Any, other: Any) -> bool:
@@ -500,7 +457,7 @@ def _beside(picture: Any, folder: Path, roots: Sequence[str]) -> Any:
     return {**picture, "path": place} if inside else place
 
 
-def _group(pictures: Iterable[Any]) -> str | None:
+def group_of(pictures: Iterable[Any]) -> str | None:
     """What rows of the same images share; None where nothing tells."""
     names = []
     for picture in pictures:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import CollectionError, Problem, Rows, features_of, id_of, plain, suggestion
+from vjudge.data.schema import CollectionError, Fault, Problem, Rows, features_of, id_of, plain, suggestion
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, brief, is_missing, rubric_faults
 
@@ -44,42 +44,39 @@ def validate(
 
     >>> validate([{"id": "a", "instruction": "What is it?", "answer": "A cat.", "images": []}], needs=())
     Traceback (most recent call last):
-    vjudge.data.schema.CollectionError: 1 of 1 rows are bad, with 1 problems:
+    vjudge.data.schema.CollectionError: 1 of 1 rows cannot be used:
       row 0 (id 'a'), response: there is no column response; `answer` looks like it: rename it
     """
     rows = rows_of(items)
-    check = _Checks(needs, rows.columns, pictures if pictures is not None else Pictures(), pairs)
+    opens = pictures if pictures is not None else Pictures()
     problems: list[Problem] = []
     first_with: dict[str, int] = {}
-    unsaid: list[tuple[int, str | None]] = []
+    unnamed: list[Problem] = []
     pictured = False
     for index, (row, faults) in enumerate(rows.reads()):
-        id = id_of(row)
-        if "row" in (field for field, *_ in faults):
-            problems += [Problem(index, None, *fault) for fault in faults]
+        id, unreadable = id_of(row), {field for field, *_ in faults}
+        problems += [Problem(index, id, *fault) for fault in faults]
+        if "row" in unreadable:
             continue
         if id is None or not id.strip():
             problems.append(Problem(index, None, "id", "is missing", "give every row its own id"))
         elif first_with.setdefault(id, index) != index:
             same = f"is the same as row {first_with[id]}'s"
             problems.append(Problem(index, id, "id", same, "give every row its own id"))
-        wrong = {field for field, *_ in faults}
-        problems += [Problem(index, id, *fault) for fault in faults]
-        problems += [Problem(index, id, *fault) for fault in check(row) if fault[0] not in wrong]
-        if plain(row.get("images")) is None and "images" not in wrong:
-            unsaid.append((index, id))
+        of_row = _faults(row, rows.columns, pairs, needs, opens)
+        problems += [Problem(index, id, *fault) for fault in of_row if fault[0] not in unreadable]
+        if plain(row.get("images")) is None and "images" not in unreadable:
+            remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
+            unnamed.append(Problem(index, id, "images", "is missing", remedy))
         pictured = pictured or bool(row.get("images"))
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
-    if sees_images and len(unsaid) == len(rows):
-        raise CollectionError(_unnamed(rows))
+    if sees_images and len(unnamed) == len(rows):
+        raise CollectionError(_no_pictures(rows))
     if pictured or sees_images:
-        remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
-        problems += [Problem(index, id, "images", "is missing", remedy) for index, id in unsaid]
+        problems += unnamed
     if problems:
-        problems.sort(key=lambda problem: problem.index)
-        n_bad = len({problem.index for problem in problems})
-        raise CollectionError(f"{n_bad} of {len(rows)} rows are bad, with {len(problems)} problems:", problems)
+        raise CollectionError.of_rows(sorted(problems, key=lambda problem: problem.index), len(rows))
 
 
 def check_pictures(items: Any) -> None:
@@ -90,7 +87,7 @@ def check_pictures(items: Any) -> None:
     """
     rows = rows_of(items)
     if len(rows) and all(row.get("images") is None for row, _ in rows.reads()):
-        raise CollectionError(_unnamed(rows))
+        raise CollectionError(_no_pictures(rows))
 
 
 def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
@@ -167,90 +164,78 @@ def truth(items: Any) -> pd.Series:
     return series
 
 
-class _Checks:
-    """What is wrong with a canonical row by itself; a rubric or an image that many rows share is checked once."""
-
-    def __init__(
-        self, needs: Collection[str] | None, columns: Sequence[str], pictures: Pictures, pairs: bool | None
-    ) -> None:
-        self._needs, self._columns, self._pictures, self._pairs = needs, columns, pictures, pairs
-        self._rubrics: dict[Any, list[tuple[str, str]]] = {}
-
-    def __call__(self, row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        pair = ("response_a" in row or "response_b" in row) if self._pairs is None else self._pairs
-        for field in ("instruction", "response_a", "response_b") if pair else ("instruction", "response"):
-            if field not in row:
-                yield field, f"there is no column {field}", self._other_kind(row) or suggestion(field, self._columns)
-            elif not is_missing(row[field]) and not isinstance(row[field], str):
-                yield field, f"is no text but {brief(row[field])}", "give a text"
-            elif is_missing(row[field]) or not row[field].strip():
-                why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
-                yield field, f"is missing or blank{why}", "fill it in or leave the row out"
-        levels = plain(row.get("descriptions")) or None
-        lowest = 1
+def _faults(
+    row: Mapping[str, Any],
+    columns: Sequence[str],
+    pairs: bool | None,
+    needs: Collection[str] | None,
+    pictures: Callable[[Any], Any],
+) -> Iterator[Fault]:
+    """What is wrong with a canonical row by itself; the arguments are those of `validate`."""
+    pair = ("response_a" in row or "response_b" in row) if pairs is None else pairs
+    for field in ("instruction", "response_a", "response_b") if pair else ("instruction", "response"):
+        if field not in row:
+            other_kind = None if pairs is None else _other_kind(row, pair)
+            yield field, f"there is no column {field}", other_kind or suggestion(field, columns)
+        elif not is_missing(row[field]) and not isinstance(row[field], str):
+            yield field, f"is no text but {brief(row[field])}", "give a text"
+        elif is_missing(row[field]) or not row[field].strip():
+            why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
+            yield field, f"is missing or blank{why}", "fill it in or leave the row out"
+    yield from _rubric_faults(row, columns, pair, needs)
+    if pair and not is_missing(row.get("preference")) and row["preference"] not in ("a", "b", "tie"):
+        what = f"{row['preference']!r} is not one of a, b and tie"
+        yield "preference", what, "correct it, or give None if unknown"
+    for position, source in enumerate(row.get("images") or ()):
         try:
-            start = as_score(row.get("lowest"))
-            lowest = 1 if math.isnan(start) else int(start)
-        except ValueError as error:
-            yield "lowest", str(error), "give the score of the first description, or None for 1"
-        else:
-            if not math.isnan(start) and start % 1:
-                yield "lowest", f"{start:g} is not a whole number", "give the score of the first description"
-        faults = self._rubric_faults(row, levels, lowest, pair)
-        for field, what in faults:
-            yield field, what, self._remedy(field, row)
-        if pair:
-            if not is_missing(row.get("preference")) and row["preference"] not in ("a", "b", "tie"):
-                what = f"{row['preference']!r} is not one of a, b and tie"
-                yield "preference", what, "correct it, or give None if unknown"
-        elif levels is not None and not faults:
-            yield from self._off_scale(row, lowest, lowest + len(levels) - 1)
-        for position, source in enumerate(row.get("images") or ()):
-            try:
-                self._pictures(source)
-            except ImageError as error:
-                what, _, remedy = str(error).rpartition("; ")
-                yield f"images[{position}]", what, remedy
-
-    def _other_kind(self, row: Mapping[str, Any]) -> str | None:
-        """What to do with a row of the other kind than the call takes; None where it is of none."""
-        if self._pairs is None:
-            return None
-        if "responses" in row:
-            return "these are candidates: `rank` takes them"
-        if self._pairs:
-            return "these are single responses: `grade` takes them" if "response" in row else None
-        return "these are pairs: `compare` takes them" if {"response_a", "response_b"} <= row.keys() else None
-
-    def _off_scale(self, row: Mapping[str, Any], lowest: int, highest: int) -> Iterator[tuple[str, str, str]]:
-        """The scores of a row that its rubric does not have."""
-        for field in ("gold", "human_scores"):
-            cell = plain(row.get(field))
-            scores = [score for score in (cell if isinstance(cell, list) else [cell]) if isinstance(score, float)]
-            off = sorted({score for score in scores if score < lowest or score > highest})
-            if off:
-                what = f"{', '.join(f'{score:g}' for score in off)} is off the rubric ({lowest}-{highest})"
-                yield field, what, "correct it, or give None if unknown"
-
-    def _remedy(self, field: str, row: Mapping[str, Any]) -> str:
-        if field not in row and "`" in (hint := suggestion(field, self._columns)):
-            return hint
-        return "fill it in" if field == "criteria" else "write one text for each score, all different"
-
-    def _rubric_faults(self, row: Mapping[str, Any], levels: Any, lowest: int, pair: bool) -> list[tuple[str, str]]:
-        """What is wrong with a row's rubric, or lacking of it."""
-        needs = self._needs if self._needs is not None else frozenset() if pair else RUBRIC
-        key = repr((row.get("criteria"), levels, lowest))
-        if key not in self._rubrics:
-            faults = rubric_faults(row.get("criteria"), levels, lowest=lowest)
-            if levels is None:  # no rubric: a fault only where the judge is shown one
-                why = ", and the judge's wording shows it" if self._needs is not None else ""
-                faults = [(field, f"is missing{why}") for field, _ in faults if field in needs]
-            self._rubrics[key] = faults
-        return self._rubrics[key]
+            pictures(source)
+        except ImageError as error:
+            what, _, remedy = str(error).rpartition("; ")
+            yield f"images[{position}]", what, remedy
 
 
-def _unnamed(rows: Rows) -> str:
+def _rubric_faults(
+    row: Mapping[str, Any], columns: Sequence[str], pair: bool, needs: Collection[str] | None
+) -> Iterator[Fault]:
+    """What is wrong with a row's rubric, or lacking of it, and which of its scores are off it."""
+    levels, lowest = plain(row.get("descriptions")) or None, 1
+    try:
+        start = as_score(row.get("lowest"))
+        lowest = 1 if math.isnan(start) else int(start)
+        if start % 1 > 0:
+            yield "lowest", f"{start:g} is not a whole number", "give the score of the first description"
+    except ValueError as error:
+        yield "lowest", str(error), "give the score of the first description, or None for 1"
+    faults = rubric_faults(row.get("criteria"), levels, lowest=lowest)
+    if levels is None:  # no rubric: a fault only where the judge is shown one
+        why = "" if needs is None else ", and the judge's wording shows it"
+        needs = (() if pair else RUBRIC) if needs is None else needs
+        faults = [(field, f"is missing{why}") for field, _ in faults if field in needs]
+    for field, what in faults:
+        hint = suggestion(field, columns) if field not in row else ""
+        fill = "fill it in" if field == "criteria" else "write one text for each score, all different"
+        yield field, what, hint if "`" in hint else fill
+    if levels is None or faults or pair:
+        return
+    highest = lowest + len(levels) - 1
+    for field in ("gold", "human_scores"):
+        cell = plain(row.get(field))
+        scores = [score for score in (cell if isinstance(cell, list) else [cell]) if isinstance(score, float)]
+        if off := sorted({score for score in scores if score < lowest or score > highest}):
+            what = f"{', '.join(f'{score:g}' for score in off)} is off the rubric ({lowest}-{highest})"
+            yield field, what, "correct it, or give None if unknown"
+
+
+def _other_kind(row: Mapping[str, Any], pair: bool) -> str | None:
+    """What to do with a row of the other kind than the call takes; None where it is of none."""
+    if "responses" in row:
+        return "these are candidates: `rank` takes them"
+    if pair:
+        return "these are single responses: `grade` takes them" if "response" in row else None
+    return "these are pairs: `compare` takes them" if {"response_a", "response_b"} <= row.keys() else None
+
+
+def _no_pictures(rows: Rows) -> str:
     """What to say of rows that name no picture to a judge that looks at pictures."""
     names = dict.fromkeys(str(name) for row, _ in rows.reads() for name, cell in row.items() if not is_missing(cell))
     hint = suggestion("images", names)
