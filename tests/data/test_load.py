@@ -230,11 +230,9 @@ def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
     ]
     assert "row 0 (id None), gold: 'four' is not a number; give numbers" in str(error.value)
     (folder / "cut.jsonl").write_text('{"id": 1}\n{"id": \n[\n', "utf-8")
-    with pytest.raises(
-        CollectionError,
-        match=r"3 of 3 rows of .*cut.jsonl. cannot be used:(.|\n)*row 1 .*is not JSON(.|\n)*row 2 .*is not JSON",
-    ):
+    with pytest.raises(CollectionError, match="3 of 3 rows of .*cut.jsonl' cannot be used:") as error:
         load_collection(folder / "cut.jsonl")
+    assert [problem.field for problem in error.value.problems] == ["instruction", "row", "row"]
     for name, content in [("a.json", b"[1,"), ("c.parquet", b"PAR"), ("d.txt", b"x")]:
         (folder / name).write_bytes(content)
         with pytest.raises(CollectionError, match=name):

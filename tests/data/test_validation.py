@@ -141,8 +141,14 @@ def test_every_form_of_a_sound_collection_is_taken() -> None:
 def test_each_image_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "red.png").write_bytes(png())
     looks: list[Any] = []
-    content = Pictures.__call__.__globals__["_Content"]
-    monkeypatch.setattr("vjudge.images._Content", lambda source: looks.append(source) or content(source))
+    picture = Pictures.__call__.__globals__["Picture"]
+
+    class Counted(picture):  # type: ignore[misc, valid-type]
+        def __init__(self, source: Any) -> None:
+            looks.append(source)
+            super().__init__(source)
+
+    monkeypatch.setattr("vjudge.images.Picture", Counted)
     rows = [row(str(n), images=[str(tmp_path / "red.png"), png("blue"), str(tmp_path / "gone.png")]) for n in range(9)]
     pictures = Pictures()
     with pytest.raises(CollectionError, match="9 of 9 rows cannot be used:"):
