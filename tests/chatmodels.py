@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
+from packaging.version import Version
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import is_torchvision_available
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
@@ -380,7 +383,9 @@ def make_text(kind: str, folder: Path, *, seed: int = 0) -> Path:
 
 
 def make_chat(kind: str, folder: Path, *, seed: int = 0) -> Path:
-    """Write the folder of one architecture."""
+    """Write the folder of one architecture; what this transformers can't load here is skipped."""
+    if kind == "idefics3" and not is_torchvision_available() and Version(transformers.__version__) < Version("5.20"):
+        pytest.skip("older releases load Idefics3's processor with torchvision alone")
     torch.manual_seed(seed)
     folder.mkdir(parents=True, exist_ok=True)
     return CHATS[kind].make(folder)

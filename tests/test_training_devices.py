@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from conftest import make_rows
+from packaging.version import Version
 from PIL import Image
 from safetensors.torch import load_file
 from transformers import TrainerCallback
@@ -209,6 +211,8 @@ def test_two_processes_by_a_file_are_one_training(tmp_path):
 @pytest.fixture(scope="module")
 def two(random_judge, tmp_path_factory) -> Path:
     """What two processes made; see `two_processes`."""
+    if Version(transformers.__version__) < Version("5.20"):
+        pytest.skip("older trainers resume on one CPU process alone: torch does not know their cpu:0")
     folder = tmp_path_factory.mktemp("two")
     rows = collection(folder)
     (folder / "other").mkdir()

@@ -267,7 +267,7 @@ def test_failures_stay_in_their_own_row(random_judge: Path, rows: Any, tmp_path:
         next(job for job in jobs if job.row == 2).ids.append(999)
         for job in jobs:
             for picture in job.pictures if job.row == 4 else ():
-                picture._content.data = None  # a file that was too large to keep
+                picture._data = None  # a file that was too large to keep
         gone.unlink()
         return jobs, failures
 
