@@ -115,9 +115,9 @@ def test_llava_bench_in_its_two_folders(tmp_path: Path) -> None:
 def test_llava_bench_as_the_hubs_tables() -> None:
     wild = {"question_id": 0, "question": "Where?", "image": "001.jpg", "caption": "A crater.", "gpt_answer": "Hawaii."}
     coco = {"question_id": "0", "question": "What?", "image": "000000441147.jpg", "answer": "Cases.", "caption": "Two."}
-    row = canonical([{**wild, "category": "conv", "image_id": "001"}])[0]
+    (row,) = canonical([{**wild, "category": "conv", "image_id": "001"}]).with_format("arrow")[:].to_pylist()
     assert (row["reference_answer"], row["group"], row["benchmark"]) == ("Hawaii.", "001", "LLaVA-Bench (in the wild)")
-    row = canonical([{**coco, "category": "conv", "image_id": "441147"}])[0]
+    (row,) = canonical([{**coco, "category": "conv", "image_id": "441147"}]).with_format("arrow")[:].to_pylist()
     assert (row["reference_answer"], row["group"], row["benchmark"]) == ("Cases.", "441147", "LLaVA-Bench (COCO)")
 
 
@@ -162,8 +162,8 @@ ARENA = (
     "\n\n<|The Start of Assistant B's Answer|>\nA dog.\n<|The End of Assistant B's Answer|>"
 )
 CAPTION = (
-    "Text Caption: A cat on a mat.\nFrom 0 to 100, how much do you rate for this Text Caption in terms of the correct and"
-    " comprehensive description of the image?\n"
+    "Text Caption: A cat on a mat.\nFrom 0 to 100, how much do you rate for this Text Caption in terms of the correct"
+    " and comprehensive description of the image?\n"
 )
 MM_VET = (
     "Just complete the last space of the correctness score.\nQuestion | Ground truth | Prediction | Correctness\n"
