@@ -15,12 +15,34 @@ simulated.py      judges with planted biases, and a collection for them
 
 from vjudge.probes.battery import PROBES, battery
 from vjudge.probes.biases import (
-    blindness, consistency, drift, formatting, image_kinds, injection, length, pairs_of_items, position, question,
-    reference, rubric, scale, verbosity,
+    blindness,
+    consistency,
+    drift,
+    formatting,
+    image_kinds,
+    injection,
+    length,
+    pairs_of_items,
+    position,
+    question,
+    reference,
+    rubric,
+    scale,
+    verbosity,
 )  # fmt: skip
-from vjudge.probes.outcome import COLUMNS, LEAST, MARGINS, Unmet
+from vjudge.probes.outcome import COLUMNS, LEAST, MARGINS, NEEDS, Unmet
 from vjudge.probes.perturbations import (
-    GREY, PERTURBATIONS, PHRASES, Perturbation, blanked, injected, padded, perturb, reencoded, shuffled, swapped,
+    GREY,
+    PERTURBATIONS,
+    PHRASES,
+    Perturbation,
+    blanked,
+    injected,
+    padded,
+    perturb,
+    reencoded,
+    shuffled,
+    swapped,
     trimmed,
 )  # fmt: skip
 from vjudge.probes.runs import Trials
@@ -30,6 +52,7 @@ __all__ = [
     "GREY",
     "LEAST",
     "MARGINS",
+    "NEEDS",
     "PERTURBATIONS",
     "PHRASES",
     "PROBES",

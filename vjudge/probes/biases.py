@@ -19,9 +19,9 @@ in gold alone gives an honest judge a slope on length. The verdict on length is 
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-import re
 from typing import Any
 
 import numpy as np
@@ -30,19 +30,22 @@ import pandas as pd
 from vjudge import data
 from vjudge.data import rows_of
 from vjudge.metrics._tables import scores
-
-try:
-    from vjudge.metrics.baselines import lengths
-except ImportError:
-    def lengths(texts, *, unit=None):
-        r = pd.Series([float(len(t.split())) if isinstance(t, str) else np.nan for t in texts], index=texts.index)
-        r.attrs = {"unit": unit or "words"}
-        return r
 from vjudge.probes._cluster import NAN, Effect, Floats, coefficient, equal, mean, share, slope
+from vjudge.probes.languages import spaced
 from vjudge.probes.outcome import Unmet, row, table, unmet
 from vjudge.probes.perturbations import PERTURBATIONS, PHRASES
 from vjudge.probes.runs import (
-    COMPARED, MOVED, ORIGINAL, PADDED, SAMPLED, Contrast, Scored, Trials, groups_of, name_of, ratings_of, scored,
+    COMPARED,
+    MOVED,
+    ORIGINAL,
+    PADDED,
+    SAMPLED,
+    Contrast,
+    Trials,
+    groups_of,
+    name_of,
+    ratings_of,
+    scored,
     text_ids,
 )  # fmt: skip
 from vjudge.records import is_missing
@@ -70,9 +73,8 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 def question(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Whether the judge reads the instruction: removed, exchanged for another group's, put more politely.
 
-    Removed or exchanged, agreement with gold must be lost; reworded, the score must stay. Where the rubric and the
-    response say by themselves what was asked, as in Scenes, a sound judge need not move; read this probe with the
-    collection in mind.
+    Reworded, the score must stay. Where the rubric and the response say by themselves what was asked, as in Scenes, a
+    sound judge loses nothing without the instruction: what is lost is described, unless `needs` names "query".
     """
     trials = Trials.of(judge, items, **options)
     measures = {"query_removed": ("agreement",), "query_swapped": ("agreement",)}
@@ -82,8 +84,9 @@ def question(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Whether the judge follows the rubric: its levels reversed, its criterion exchanged for the least similar one.
 
-    The score must move. With reversed levels, a judge that reads them mirrors its scores and loses twice its agreement,
-    and nothing where it goes by its own idea of good. With another criterion, agreement with the old gold must be lost.
+    With reversed levels the score must move: a judge that reads them mirrors its scores and loses twice its agreement,
+    and nothing where it goes by its own idea of good. What is lost with another criterion is described, unless `needs`
+    names "criterion": people's scores by one criterion may well agree with those by another.
     """
     trials = Trials.of(judge, items, **options)
     measures = dict.fromkeys(("levels_reversed", "criterion_swapped"), ("agreement",))
@@ -147,11 +150,14 @@ def contrasts(trials: Trials, probe: str, measures: Mapping[str, tuple[str, ...]
                     continue
                 effect, unit, margin, must = _mean(trials, np.abs(pair.delta), pair.group), POINTS, NAN, None
                 line, text = f"{case}: size of the change", f"{note}; without gold, nobody knows what must be lost"
-            elif measure == "agreement" and kind.must == "move":
+            elif kind.must == "move" and kind.part in trials.needs:
                 effect, margin = loss(pair, trials.least * kind.loss, confidence=trials.confidence)
                 unit, must, line, text = AGREEMENT, "move", f"{case}: agreement", note
                 if np.isnan(effect.p):
                     text += "; no agreement with gold is shown that could be lost"
+            elif kind.must == "move":
+                effect, unit, margin, must = agreement(pair, confidence=trials.confidence), AGREEMENT, NAN, None
+                line, text = f"{case}: agreement", f"{note}; a verdict where needs names {kind.part!r}"
             else:
                 measured, unit = {"change": (change, POINTS), "agreement": (agreement, AGREEMENT)}[measure]
                 effect, margin = measured(pair, confidence=trials.confidence), trials.margins[unit]
@@ -233,8 +239,8 @@ def reference(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
         shared = np.array([overlap(*pair) for pair in zip(texts["response"], texts["reference_answer"], strict=True)])
         if np.isnan(shared).all():
             raise Unmet("needs reference answers; the items have none")
-        common = dict(probe="reference", case="overlap: slope at equal gold", unit=POINTS)
-        rows.append(at_equal_gold(trials, shared, note="for full overlap against none", **common))
+        case, note = "overlap: slope at equal gold", "for full overlap against none"
+        rows.append(at_equal_gold(trials, shared, probe="reference", case=case, unit=POINTS, note=note))
     except Unmet as error:
         if not rows:
             raise Unmet(f"needs the runs 'reference_removed' or 'reference_swapped', or else {error}") from error
@@ -299,10 +305,12 @@ def _against_itself(trials: Trials) -> dict[str, Any]:
     """Each response against itself, padded, in both orders."""
     pairs = []
     if PADDED not in trials.runs:
-        before = {str(item["id"]): item["response"] for item in rows_of(trials.items.select_columns(["id", "response"]))}
+        before = {
+            str(item["id"]): item["response"] for item in rows_of(trials.items.select_columns(["id", "response"]))
+        }
         for item in rows_of(trials.changed("response_padded")):
             shared = {name: value for name, value in dict(item).items() if name not in OWN}
-            texts = {"response_a": before[str(item["id"])], "response_b": item["response"]}
+            texts = {"response_a": before[item["id"]], "response_b": item["response"]}
             pairs.append({**shared, **texts, "gold_a": item["gold"], "gold_b": item["gold"], "preference": None})
     ab, ba, group, missing = _both_orders(trials.compare(PADDED, pairs))
     return row(
@@ -344,7 +352,7 @@ def length(judge: Any, items: Any = None, *, unit: str | None = None, **options:
     run = trials.scored()
     x, counted = doublings(trials.column("response").reindex(run.ids), unit)
     note = f"length in {counted}"
-    common = dict(probe="length", unit="score per doubling")
+    common: dict[str, Any] = dict(probe="length", unit="score per doubling")
     rows = [at_equal_gold(trials, x, case="slope at equal gold", note=note, **common)]
     used = ~(np.isnan(run.score) | np.isnan(run.gold) | np.isnan(x))
     levels, counts = np.unique(run.gold[used], return_counts=True)
@@ -395,8 +403,13 @@ def slope_at_equal_gold(
 
 def doublings(texts: pd.Series, unit: str | None) -> tuple[Floats, str]:
     """Base-2 logarithm of the length, NaN for a text that is missing or empty; and what was counted."""
-    sizes = lengths(texts, unit=unit)
-    return np.log2(sizes.where(sizes > 0).to_numpy(dtype=float)), str(sizes.attrs["unit"])
+    written = [text if isinstance(text, str) else None for text in texts]
+    if unit is None:
+        unit = "characters" if any(text and not spaced(text) for text in written) else "words"
+    if unit not in ("words", "characters"):
+        raise ValueError(f"unit={unit!r}: use words or characters")
+    sizes = [len(text.split() if unit == "words" else text.strip()) if text else np.nan for text in written]
+    return np.log2(np.where(np.array(sizes) > 0, sizes, np.nan)), unit
 
 
 # --- how the scale is used --------------------------------------------------------------------------------------------
@@ -473,13 +486,15 @@ def image_kinds(
         raise Unmet(f"needs two kinds of image or more; {source} has {label.nunique()}")
     used = ~(np.isnan(cells.score) | np.isnan(cells.gold) | label.isna().to_numpy())
     rows: list[dict[str, Any]] = []
-    names = list(pd.unique(label[label.notna()]))
+    names = sorted(pd.unique(label[label.notna()]), key=str)
     for name in names:
         here = used & (label == name).to_numpy()
         y, gold, group = cells.score[here], cells.gold[here], cells.group[here]
         common: dict[str, Any] = dict(judge=trials.name, probe="image_kinds", must=None)
         rows += [
-            row(slope(y, gold, group, confidence=trials.confidence), case=f"{name}: agreement", unit=AGREEMENT, **common),
+            row(
+                slope(y, gold, group, confidence=trials.confidence), case=f"{name}: agreement", unit=AGREEMENT, **common
+            ),
             row(_mean(trials, y - gold, group), case=f"{name}: leniency", unit=POINTS, **common),
         ]
         if name == names[0] or len(names) > 2:  # of two kinds, the second would mirror the first
@@ -706,7 +721,7 @@ def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **opti
     return _table(trials, rows)
 
 
-SHARED = ("score", "gold", "margins", "least", "confidence", "seed")  # options of `Trials` that runs have too
+SHARED = ("score", "gold", "margins", "least", "needs", "confidence", "seed")  # options of `Trials` that runs have too
 
 
 def _mean(trials: Trials, values: Floats, group: Any) -> Effect:

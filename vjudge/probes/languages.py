@@ -179,7 +179,7 @@ FILLERS: dict[str, Filler] = {
 _WORDS = {
     language: set(words.split())
     for language, words in {
-        "en": "the is of and to it that are with on this for there which in was has not an",
+        "en": "the is of and to it that are with on this for there which in was has not an here what be at by",
         "de": "der die das und ist ein eine nicht mit auf den dem im zu es sind von wird auch",
         "fr": "le la les et est un une des dans du pas qui sur avec il elle au ce sont",
         "es": "el la los las y es una un en con por del que no se hay son su está",
@@ -237,7 +237,10 @@ def language_of(text: str) -> str | None:
 
 def size_of(text: str) -> int:
     """The length of a text: in words, or in letters and digits where its script does not part words."""
+    return len(text.split()) if spaced(text) else sum(letter.isalnum() for letter in text)
+
+
+def spaced(text: str) -> bool:
+    """Whether the words of a text's script are parted by spaces."""
     letters = scripts(text)
-    if letters["Han"] + letters["kana"] > sum(letters.values()) / 2:
-        return sum(letter.isalnum() for letter in text)
-    return len(text.split())
+    return letters["Han"] + letters["kana"] <= sum(letters.values()) / 2

@@ -45,6 +45,9 @@ tenth of the slope on gold, and 45 to 55 % for one of two responses."""
 LEAST = 0.25
 """The least share of its agreement with gold that a judge must lose with a part that it must look at (of what it loses
 if it knows all from that part)."""
+NEEDS = ("image", "rubric")
+"""Parts without which a collection can't be judged, as a rule. Not among them: the query, where rubric and response say
+what was asked, and the criterion, where good answers are good by all criteria."""
 LEVEL = 0.05  # of the verdicts; the p values are there for any other
 
 

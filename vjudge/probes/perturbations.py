@@ -233,8 +233,8 @@ def _filled(
     result = changed(items, column, rewrite)
     if unclear:
         text = (
-            f"{column}: {len(unclear)} of {len(items)} rows ({', '.join(unclear[:5])}) are in a language that could not "
-            f"be told, or in none of {', '.join(FILLERS)}"
+            f"{column}: {len(unclear)} of {len(items)} rows ({', '.join(unclear[:5])}) are in a language that can't be "
+            f"told, or in none of {', '.join(FILLERS)}"
         )
         if not len(result):
             raise ValueError(
@@ -453,8 +453,9 @@ class Perturbation:
     """One thing changed in every item.
 
     Args:
-        part: what is changed: "query", "image", "response", "rubric" or "reference".
-        must: "move" where a sound judge's score must change, "stay" where it must not.
+        part: what is changed: "query", "image", "response", "rubric" (its levels), "criterion" or "reference".
+        must: "stay" where a sound judge's score must not change; "move" where it must, if the collection can't be
+            judged without this part.
         does: what is done, in words.
         change: a collection and a seed -> the collection changed, without the rows that it does not apply to.
         loss: of "move", the share of its agreement with gold that a judge loses if it knows all from this part: 1, or 2
@@ -505,7 +506,7 @@ PERTURBATIONS: dict[str, Perturbation] = {
         "rubric", "move", "level descriptions in the opposite order", _seedless(reversed_levels), loss=2.0
     ),
     "criterion_swapped": Perturbation(
-        "rubric", "move", "criterion and levels of the least similar rubric", _seeded(exchanged_criteria)
+        "criterion", "move", "criterion and levels of the least similar rubric", _seeded(exchanged_criteria)
     ),
     "reference_removed": Perturbation("reference", "stay", "no reference answer", _seedless(unreferenced)),
     "reference_swapped": Perturbation(

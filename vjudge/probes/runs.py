@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pandas as pd
 from vjudge.data import canonical
 from vjudge.metrics._tables import check_options, scores
 from vjudge.probes._cluster import NAN, Floats
-from vjudge.probes.outcome import LEAST, MARGINS, Unmet
+from vjudge.probes.outcome import LEAST, MARGINS, NEEDS, Unmet
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
 from vjudge.records import is_missing
 
@@ -43,6 +43,8 @@ class Trials:
             "rated": the mean of `human_scores`, two or more an item, whose disagreement says how noisy it is.
         margins: unit -> the largest effect that counts as none, beside `outcome.MARGINS`.
         least: the least share of its agreement with gold that a judge must lose with a part it must look at, 0-1.
+        needs: parts ("image", "rubric", "query", "criterion") without which this collection can't be judged: a judge
+            must lose agreement with each. For other parts, what is lost is described.
         confidence: of the intervals, in (0, 1).
         seed: of the perturbations.
         grading: further options of `Judge.grade`: mode, batch_size, temperature and so on.
@@ -58,6 +60,7 @@ class Trials:
         gold: str = "observed",
         margins: Mapping[str, float] | None = None,
         least: float = LEAST,
+        needs: Sequence[str] = NEEDS,
         confidence: float = 0.95,
         seed: int = 0,
         **grading: Any,
@@ -78,10 +81,15 @@ class Trials:
         frames = {ORIGINAL: judge} if isinstance(judge, pd.DataFrame) else judge if self.judge is None else {}
         self.runs: dict[str, pd.DataFrame] = {name: _checked(run, name) for name, run in frames.items()}
         self.out = None if out is None else Path(out)
-        self.score, self.gold, self.least, self.margins = score, gold, least, {**MARGINS, **(margins or {})}
+        wrong = set(needs) - {kind.part for kind in PERTURBATIONS.values() if kind.must == "move"}
+        if wrong:
+            raise ValueError(f"needs: no perturbation takes {', '.join(sorted(wrong))} away")
+        self.score, self.gold, self.margins = score, gold, {**MARGINS, **(margins or {})}
+        self.least, self.needs = least, tuple(needs)
         self.confidence, self.seed, self.grading = confidence, seed, grading
         self._source, self._items = items, None
         self._changed: dict[str, datasets.Dataset] = {}
+        self._scored: dict[str, Scored] = {}
 
     @classmethod
     def of(cls, judge: Any, items: Any = None, **options: Any) -> Trials:
@@ -156,6 +164,7 @@ class Trials:
     def grade(self, name: str, items: Any, **options: Any) -> pd.DataFrame:
         """Grade items under a name, once."""
         if name not in self.runs:
+            assert self.judge is not None
             out = None if self.out is None else self.out / name
             self.runs[name] = _checked(self.judge.grade(items, out=out, **{**self.grading, **options}), name)
         return self.runs[name]
@@ -181,7 +190,9 @@ class Trials:
 
     def scored(self, name: str = ORIGINAL) -> Scored:
         """A run's scores by item."""
-        return scored(self.run(name), self.score)
+        if name not in self._scored:
+            self._scored[name] = scored(self.run(name), self.score)
+        return self._scored[name]
 
     def contrast(self, name: str) -> Contrast:
         """The scores of the same items in the original run and in another."""
@@ -196,11 +207,7 @@ def _checked(run: Any, name: str) -> pd.DataFrame:
                 f"run {name!r}: give a DataFrame as Judge.compare returns it, with the columns id and verdict"
             )
         return run
-    if (
-        not isinstance(run, pd.DataFrame)
-        or "id" not in run
-        or not {"score", "expected_score"} & set(run.columns)
-    ):
+    if not isinstance(run, pd.DataFrame) or "id" not in run or not {"score", "expected_score"} & set(run.columns):
         raise ValueError(f"run {name!r}: give a DataFrame with the columns id and score, as Judge.grade returns it")
     twice = run.duplicated([column for column in ("id", "sample", "judge") if column in run])
     if twice.any():
@@ -275,13 +282,12 @@ class Contrast:
                 )
             old = old[[place[id] for id in new.ids]]
         used = ~np.isnan(new.score - old.score)
-        arrays = (old.score, new.score, old.gold, old.group, new.ids)
-        return cls(*(array[used] for array in arrays), missing=int((~used).sum()))
+        return cls(old.score, new.score, old.gold, old.group, new.ids, int((~used).sum())).take(used)
 
     def take(self, rows: np.ndarray) -> Contrast:
         """Some of the items."""
-        arrays = (self.before, self.after, self.gold, self.group, self.ids)
-        return Contrast(*(array[rows] for array in arrays), missing=self.missing)
+        before, after, gold = self.before[rows], self.after[rows], self.gold[rows]
+        return Contrast(before, after, gold, self.group[rows], self.ids[rows], self.missing)
 
     @property
     def delta(self) -> Floats:
@@ -334,7 +340,9 @@ def ratings_of(cells: pd.Series) -> tuple[Floats, Floats]:
     """
     means, errors = np.full(len(cells), NAN), np.full(len(cells), NAN)
     for place, cell in enumerate(cells):
-        values = [] if not isinstance(cell, (list, tuple, np.ndarray)) else [float(v) for v in cell if not is_missing(v)]
+        values = (
+            [] if not isinstance(cell, (list, tuple, np.ndarray)) else [float(v) for v in cell if not is_missing(v)]
+        )
         if len(values) > 1:
             means[place], errors[place] = np.mean(values), np.var(values, ddof=1) / len(values)
     return means, errors
