@@ -63,7 +63,6 @@ _MODULES = (
     "review",
     "runs",
     "scenes",
-    "simulate",
     "table",
     "training",
     "widgets",
