@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from validity.labels import labelling
 
-from vjudge import plots
+from vjudge import plots, simulate
 from vjudge.metrics import correlate
 from vjudge.metrics.stratified import FIRST_LABELS, allocate, correlate_labelled, strata
 
@@ -114,7 +113,7 @@ def test_chosen_labels_give_narrower_intervals_that_still_cover():
 
 
 def test_the_study_of_labelling_shows_what_choosing_is_worth():
-    found = labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)
+    found = simulate.labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)
     width = found.pivot(index="labels", columns="order", values="width")
     assert (width["chosen"] < width["random"]).all() and (width.loc[80] < width.loc[40]).all()
     assert found["covered"].between(0.6, 1).all() and (found["simulations"] == 25).all()

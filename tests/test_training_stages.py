@@ -9,7 +9,7 @@ import pytest
 import torch
 from chatmodels import make_text
 from conftest import make_rows
-from transformers import CLIPVisionConfig, CLIPVisionModel
+from transformers import CLIPVisionConfig, CLIPVisionModel, LlavaConfig
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 import vjudge as vj
@@ -204,7 +204,7 @@ def test_the_computed_adapters_and_weights_are_those_that_train(random_judge):
 
 
 def test_the_cost_of_seven_billion_weights_follows_the_bytes_and_products():
-    name = "kaist-ai/prometheus-vision-7b-v1.0"
+    name = LlavaConfig()  # transformers' own default: LLaVA-1.5 7B
     full, spread = training_cost(name), training_cost(name, devices=8)
     held = (18 * full.trained + 4 * (full.parameters - full.trained)) / GIB  # the tower's are held once, in float32
     assert full.weights + full.states == pytest.approx(held, abs=0.2)

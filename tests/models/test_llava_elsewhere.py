@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -187,15 +189,16 @@ def test_a_hub_checkpoint_is_fetched_and_converted(monkeypatch: pytest.MonkeyPat
     fetched: list[Any] = []
 
     def snapshot(name: str, **options: Any) -> str:
-        fetched.append((name, options["revision"]))
-        assert any("pytorch_model" in pattern for pattern in options["allow_patterns"])
-        return str(folder)
+        assert (name, options["revision"]) == ("me/prometheus-vision-7b-v1.0", "abc")
+        fetched.append(options["allow_patterns"])
+        pickled = any(fnmatch("pytorch_model-1.bin", pattern) for pattern in options["allow_patterns"])
+        return str(folder if pickled else bare)
 
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: str(folder / "config.json"))
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: [path.name for path in folder.iterdir()])
+    bare = tmp_path / "cache" / "without pickles"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("*.bin"))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     target = models.convert("me/prometheus-vision-7b-v1.0", tmp_path / "new", revision="abc")
-    assert fetched == [("me/prometheus-vision-7b-v1.0", "abc")]
+    assert fetched[0] == ["config.json"] and len(fetched) == 4  # weights last, as pickles because there are no others
     image = Image.new("RGB", (50, 60), "red")
     one, two = (load_judge(path, device="cpu").forward("is it?", [image]) for path in (folder, target))
     assert torch.equal(one.logits, two.logits)  # type: ignore[arg-type]
@@ -206,5 +209,5 @@ def test_what_cannot_be_converted_is_said_before_anything_is_fetched(tmp_path: P
     (tmp_path / "full" / "file").touch()
     with pytest.raises(FileExistsError, match="is not empty"):
         models.convert("me/judge", tmp_path / "full")
-    with pytest.raises(ValueError, match="neither a folder, nor a hub id"):
+    with pytest.raises(ValueError, match="nor a folder, nor a hub id"):
         models.convert(tmp_path / "absent", tmp_path / "new")

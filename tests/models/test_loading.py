@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +70,16 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, *, bfloat16: bool) -> None:
 def test_automatic_device_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert models.choose_device() == CPU
+    assert places.choose_device() == CPU
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert models.choose_device() == torch.device("mps")
+    assert places.choose_device() == torch.device("mps")
     fake_gpu(monkeypatch, bfloat16=True)
-    assert models.choose_device() == torch.device("cuda")
-    assert models.choose_dtype("auto", CPU) == torch.float32
-    assert models.choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    assert places.choose_device() == torch.device("cuda")
+    assert places.choose_dtype("auto", CPU) == torch.float32
+    assert places.choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
     fake_gpu(monkeypatch, bfloat16=False)  # emulation does not count: it is slower than float16
-    assert models.choose_dtype("auto", torch.device("cuda")) == torch.float16
-    assert models.choose_dtype(torch.float32, torch.device("cuda")) == torch.float32
+    assert places.choose_dtype("auto", torch.device("cuda")) == torch.float16
+    assert places.choose_dtype(torch.float32, torch.device("cuda")) == torch.float32
 
 
 @pytest.mark.parametrize("device", ["cuda:3", "gpu", "mps"])
@@ -86,7 +87,7 @@ def test_absent_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_gpu(monkeypatch, bfloat16=True)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(ValueError, match=device.split(":")[0]):
-        models.choose_device(device)
+        places.choose_device(device)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +113,10 @@ def test_hub_failure_says_what_exists(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no such thing")
 
     monkeypatch.setattr(places, "_reachable", lambda: True)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    with pytest.raises(ValueError, match=r"'some/judge'.*'tiny'.*\(no such thing\)"):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(
+        ValueError, match=r"'some/judge' is no folder here, and the hub could not provide it \(OSError: no such thing\)"
+    ):
         models.locate("some/judge")
 
 
@@ -128,7 +131,7 @@ def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(m
 
     monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: Session())
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited to try again"))
-    with pytest.raises(ValueError, match="can't be reached from here, and the checkpoint is not in its local cache"):
+    with pytest.raises(ValueError, match="can't be reached from here, and the local cache does not hold it"):
         models.load("some/judge", device="cpu")
     assert 1 <= len(probes) <= 2 and max(probes) <= 10
 
@@ -147,49 +150,51 @@ def test_what_a_training_wrote_is_found_by_its_folder(folder: Path) -> None:
     assert models.locate("tiny-policy").name == "policy"
 
 
-def test_hub_checkpoint_is_checked_before_its_weights_and_holds_no_pickle(
-    random_judge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A hub that holds a folder: what is fetched of it, in order."""
     monkeypatch.setattr(places, "_reachable", lambda: True)
 
-    def config(name: str, file: str, revision: str | None = None) -> str:
-        asked.append((file, revision))
-        return str(random_judge / file)
+    def hold(folder: Path) -> list[list[str]]:
+        copy, fetched = tmp_path / "snapshot", list[list[str]]()
 
-    def snapshot(name: str, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append(revision)
-        assert not [pattern for pattern in allow_patterns if pattern.endswith((".bin", ".pt", ".py", "*"))]
-        return str(random_judge)
+        def snapshot(name: str, revision: str | None, allow_patterns: list[str], **_: Any) -> str:
+            assert (name, revision) == ("some/judge", "abc")
+            names = [file.name for file in folder.iterdir() if any(fnmatch(file.name, p) for p in allow_patterns)]
+            copy.mkdir(exist_ok=True)
+            fetched.append(sorted(name for name in names if not (copy / name).exists()))
+            for file in fetched[-1]:
+                shutil.copy(folder / file, copy / file)
+            return str(copy)
 
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda name, revision: ["model.safetensors", "a.bin"])
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", config)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    assert models.locate("some/judge", revision="abc") == random_judge
-    assert asked == [("config.json", "abc"), "abc"]
-    original = tmp_path / "config.json"
-    config = {"architectures": ["LlavaLlamaForCausalLM"], "mm_vision_tower": "x", "mm_projector_type": "mlp2x_gelu"}
-    original.write_text(json.dumps({"model_type": "llava", **config}))
-    for held, pickled in ((["pytorch_model-1.bin"], True), (["pytorch_model-1.bin", "a.safetensors"], False)):
-        patterns: list[str] = []
-        monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **options: str(original))
-        monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda name, revision, held=held: held)
-        monkeypatch.setattr(
-            huggingface_hub,
-            "snapshot_download",
-            lambda name, revision, allow_patterns, to=patterns: to.extend(allow_patterns) or str(tmp_path),
-        )
-        assert models.locate("some/judge") == tmp_path  # an original folder, read without unpickling code
-        assert ("pytorch_model*.bin" in patterns) is pickled and not [p for p in patterns if p.endswith((".py", "/*"))]
-    original.write_text(
-        json.dumps({"model_type": "llava", "architectures": ["LlavaMptForCausalLM"], "mm_vision_tower": "x"})
-    )
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **options: str(original))
-    monkeypatch.setattr(
-        huggingface_hub, "snapshot_download", lambda *args, **options: pytest.fail("downloaded weights")
-    )
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+        return fetched
+
+    return hold
+
+
+def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(hub: Any, folder: Path) -> None:
+    for stray in ("pytorch_model.bin", "consolidated.pth", "code.py"):
+        (folder / stray).touch()
+    fetched = hub(folder)
+    located = models.locate("some/judge", revision="abc")
+    assert located.name == "snapshot" and fetched[0] == ["config.json"]
+    assert "model.safetensors" in fetched[1] and len(fetched) == 2
+    assert not {file.suffix for file in located.iterdir()} & {".bin", ".pth", ".py"}
+    shutil.rmtree(located)
+    original = {"model_type": "llava", "architectures": ["LlavaMptForCausalLM"], "mm_vision_tower": "x"}
+    (folder / "config.json").write_text(json.dumps(original))
+    fetched = hub(folder)
     with pytest.raises(ValueError, match="original LLaVA checkpoint of a kind that is not supported: its decoder is"):
-        models.locate("some/judge")
+        models.locate("some/judge", revision="abc")
+    assert fetched == [["config.json"]]
+
+
+def test_pickles_are_fetched_where_there_are_no_safetensors(hub: Any, folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model-1.bin")
+    fetched = hub(folder)
+    models.locate("some/judge", revision="abc")
+    assert fetched[0] == ["config.json"] and fetched[-1] == ["pytorch_model-1.bin"]
 
 
 def test_what_does_not_generate_is_refused(folder: Path) -> None:
@@ -209,12 +214,9 @@ def test_pickled_weights_load_as_tensors_and_run_nothing(folder: Path, random_ju
     loaded, known = models.load(folder, device="cpu"), models.load(random_judge, device="cpu")
     assert all(torch.equal(*pair) for pair in zip(loaded.model.parameters(), known.model.parameters(), strict=True))
     torch.save({**weights, "stray": Touch(folder / "ran")}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="hold more than tensors.*refused and nothing in them was run"):
+    with pytest.raises(ValueError, match="holds more than tensors.*refused and nothing in it was run"):
         models.load(folder, device="cpu")
     assert not (folder / "ran").exists()
-    (folder / "pytorch_model.bin").rename(folder / "consolidated.pth")
-    with pytest.raises(ValueError, match=r"only weights of another kind \(consolidated.pth\)"):
-        models.load(folder, device="cpu")
 
 
 @pytest.mark.parametrize(

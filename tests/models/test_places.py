@@ -17,7 +17,7 @@ from vjudge import models
 from vjudge.engines import Ask
 from vjudge.judge import load_judge
 from vjudge.models import places
-from vjudge.models.memory import GIB, Machine, batch_budget
+from vjudge.models.places import place
 from vjudge.prompts import question
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -39,8 +39,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name: name in packages or None if name in optional else real(name)
         )
-        room = Machine("a test", (80 * GIB,) * count, 80 * GIB, bfloat16=bfloat16)
-        monkeypatch.setattr(Machine, "here", classmethod(lambda cls, **options: room))
         places._say_no_bfloat16.cache_clear()
 
     return pretend
@@ -62,27 +60,21 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 # Attention
 
 
-def test_flash_attention_is_taken_where_it_can_run(gpu: Any) -> None:
-    gpu(packages=("flash_attn",))
-    assert models.choose_attention("auto", GPU, torch.bfloat16) == "flash_attention_2"
-    assert models.choose_attention("flash_attention_2", GPU, torch.float16) == "flash_attention_2"
-    assert models.choose_attention("auto", GPU, torch.float32) == "sdpa"
-    assert models.choose_attention("auto", CPU, torch.bfloat16) == "sdpa"
-    gpu(packages=("flash_attn",), capability=(7, 5))
-    assert models.choose_attention("auto", GPU, torch.float16) == "sdpa"
-    gpu()
-    assert models.choose_attention("auto", GPU, torch.bfloat16) == "sdpa"
-    assert models.choose_attention("eager", GPU, torch.bfloat16) == "eager"
-
-
-def test_flash_attention_that_cannot_run_is_refused_with_every_reason(gpu: Any) -> None:
-    with pytest.raises(ValueError, match=r'not installed .*the device is cpu; .*float32; use attention="sdpa"'):
-        models.choose_attention("flash_attention_2", CPU, torch.float32)
-    gpu(packages=("flash_attn",), capability=(7, 5))
-    with pytest.raises(ValueError, match="capability 8.0, and Test GPU is older"):
-        models.choose_attention("flash_attention_2", GPU, torch.float16)
+def test_flash_attention_that_cannot_run_is_refused(gpu: Any) -> None:
+    gpu(packages=("flash_attn", "accelerate"))
+    assert place(attention="flash_attention_2").options["attn_implementation"] == "flash_attention_2"
+    assert "attn_implementation" not in place().options  # the model's own way
+    for options in ({"dtype": "float32"}, {"device": "cpu", "dtype": "bfloat16"}):
+        with pytest.raises(
+            ValueError, match=r'needs the package flash-attn, a GPU .* here it is .*: use attention="sdpa"'
+        ):
+            place(attention="flash_attention_2", **options)
+    for claims in ({"packages": ("flash_attn",), "capability": (7, 5)}, {}):
+        gpu(**claims)
+        with pytest.raises(ValueError, match=f"float16 on cuda, with{'' if claims else 'out'} the package"):
+            place(attention="flash_attention_2", dtype="float16")
     with pytest.raises(ValueError, match="attention 'fast' is unknown"):
-        models.choose_attention("fast", CPU, torch.float32)
+        place(attention="fast")
 
 
 @pytest.mark.parametrize("name", ["llava", "onevision-converted"])
@@ -100,10 +92,10 @@ def test_attention_reaches_every_part_of_the_model(folders: dict[str, Path], nam
 def test_no_bfloat16_is_said_once(gpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
     gpu(capability=(7, 5))
     for _ in range(2):
-        assert models.choose_dtype("auto", GPU) == torch.float16
+        assert places.choose_dtype("auto", GPU) == torch.float16
     assert capsys.readouterr().out == "Test GPU has no bfloat16: computing in float16 instead\n"
     gpu()
-    assert models.choose_dtype("auto", GPU) == torch.bfloat16 and not capsys.readouterr().out
+    assert places.choose_dtype("auto", GPU) == torch.bfloat16 and not capsys.readouterr().out
 
 
 # Quantisation
@@ -112,14 +104,14 @@ def test_no_bfloat16_is_said_once(gpu: Any, capsys: pytest.CaptureFixture[str]) 
 def test_quantised_loading_asks_for_the_original_authors_settings(gpu: Any) -> None:
     gpu(packages=("accelerate", "bitsandbytes"))
     for kind in ("4bit", "8bit"):
-        placed = models.place(quantization=kind)
+        placed = place(quantization=kind)
         config = placed.options["quantization_config"]
         assert placed.options["device_map"] == {"": GPU} and placed.dtype == torch.bfloat16
         assert config.load_in_4bit == (kind == "4bit") and config.load_in_8bit == (kind == "8bit")
         if kind == "4bit":
             assert config.bnb_4bit_quant_type == "nf4" and config.bnb_4bit_use_double_quant
             assert config.bnb_4bit_compute_dtype == torch.bfloat16
-    spread = models.place(quantization="4bit", device_map="auto", max_memory={0: "10GiB"})
+    spread = place(quantization="4bit", device_map="auto", max_memory={0: "10GiB"})
     assert spread.options["device_map"] == "auto" and spread.options["max_memory"] == {0: "10GiB"}
     assert "quantization_config" in spread.options
 
@@ -138,10 +130,10 @@ def test_quantisation_leaves_the_tower_and_the_output_weights(folders: dict[str,
 
 def test_quantisation_that_cannot_run_says_what_helps(gpu: Any) -> None:
     with pytest.raises(ValueError, match=r'on CUDA or a CPU .*the device is mps; here, use dtype="float16"'):
-        places.quantization_options("4bit", torch.device("mps"), torch.float16)
+        places.quantized("4bit", torch.device("mps"), torch.float16)
     gpu()
     with pytest.raises(ValueError, match=r"needs accelerate and bitsandbytes: pip install 'vjudge\[gpu\]'"):
-        models.place(quantization="8bit")
+        place(quantization="8bit")
 
 
 def test_the_identity_names_what_quantised(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +150,10 @@ def test_the_identity_names_what_quantised(folders: dict[str, Path], monkeypatch
 
 def test_weights_go_straight_to_a_gpu(gpu: Any) -> None:
     gpu(packages=("accelerate",))
-    assert models.place().options["device_map"] == {"": GPU}
+    assert place().options["device_map"] == {"": GPU}
     gpu()
-    assert "device_map" not in models.place().options  # by way of the CPU, without accelerate
-    assert "device_map" not in models.place(device="cpu").options
+    assert "device_map" not in place().options  # by way of the CPU, without accelerate
+    assert "device_map" not in place(device="cpu").options
 
 
 @pytest.mark.parametrize(
@@ -176,13 +168,13 @@ def test_weights_go_straight_to_a_gpu(gpu: Any) -> None:
 )
 def test_options_at_odds(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        models.place(**options)
+        place(**options)
 
 
 def test_a_device_map_needs_accelerate(gpu: Any) -> None:
     gpu()
     with pytest.raises(ValueError, match=r"device_map needs accelerate: pip install 'vjudge\[gpu\]'"):
-        models.place(device_map="auto")
+        place(device_map="auto")
 
 
 @pytest.mark.parametrize("option", [{"device_map": "auto"}, {"attention": "sdpa"}, {"dtype": "float16"}])
@@ -226,34 +218,3 @@ def test_a_spread_model_answers_as_one_on_one_device(
         for judge in (whole, spread)
     ]
     assert answers[0] == answers[1] and len(answers[0]) == 3
-
-
-def test_the_memory_of_a_batch_on_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The GPU that has the least room for its share of the layers bounds the batch."""
-
-    class Fake:
-        def __init__(self, held: dict[str, int]) -> None:
-            self.held = [type("Weight", (), {"device": torch.device(d), "nbytes": n}) for d, n in held.items()]
-
-        def parameters(self) -> Any:
-            return iter(self.held)
-
-        def buffers(self) -> Any:
-            return iter(())
-
-    def budget(**held: int) -> int:
-        model = type(
-            "Model",
-            (),
-            {"device": torch.device("cuda:0"), "model": Fake({k.replace("_", ":"): n for k, n in held.items()})},
-        )
-        return batch_budget(model)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda device: type("Card", (), {"total_memory": 10_000_000_000})
-    )
-    assert budget(cuda_0=2_000_000_000) == 6_000_000_000
-    assert budget(cuda_0=2_000_000_000, cuda_1=2_000_000_000) == 12_000_000_000
-    # cuda:1 holds half of the layers and has 4 GB of room: 8 GB in all, although cuda:0 has more.
-    assert budget(cuda_0=2_000_000_000, cpu=2_000_000_000, cuda_1=4_000_000_000) == 8_000_000_000
-    assert budget(cuda_0=7_990_000_000) == 1 << 28

@@ -156,7 +156,7 @@ def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
     with pytest.raises(ValueError, match=r"do not fit .*missing.*unexpected, such as .*decoder"):
         models.load(copied, device="cpu")
     save_file({name: tensor[:1].clone() for name, tensor in weights.items()}, file)
-    with pytest.raises(ValueError, match="the adapters can't be read from"):
+    with pytest.raises(ValueError, match="adapters' can't be read from"):
         models.load(copied, device="cpu")
     file.write_bytes(b"\xff" * 100)
     with pytest.raises(ValueError, match="adapter_model.safetensors is damaged"):

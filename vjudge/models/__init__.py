@@ -8,63 +8,25 @@ load.py     weights, tokenizer and preprocessing, whole or not at all
 
 from __future__ import annotations
 
-from vjudge.models.llava import NO_LIMIT, convert
+from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline
-from vjudge.models.memory import (
-    COLAB,
-    Machine,
-    MemoryShortage,
-    Need,
-    batch_budget,
-    fits,
-    fitting_table,
-    memory_table,
-    need,
-    token_bytes,
-)
-from vjudge.models.places import (
-    EMBEDDED,
-    SUPPORTED,
-    Placement,
-    choose_attention,
-    choose_device,
-    choose_dtype,
-    input_device,
-    locate,
-    place,
-    settings_fingerprint,
-    weight_of,
-    weights_fingerprint,
-)
+from vjudge.models.memory import Machine, MemoryShortage, batch_budget, fits, need, token_bytes
+from vjudge.models.places import locate, settings_fingerprint, weights_fingerprint
 from vjudge.names import public
 
 __all__ = [
-    "COLAB",
-    "EMBEDDED",
     "Machine",
     "MemoryShortage",
-    "NO_LIMIT",
-    "Need",
-    "Placement",
-    "SUPPORTED",
     "VisionLanguageModel",
     "batch_budget",
-    "choose_attention",
-    "choose_device",
-    "choose_dtype",
     "convert",
     "fits",
-    "fitting_table",
-    "input_device",
     "load",
     "locate",
-    "memory_table",
     "need",
     "outline",
-    "place",
     "settings_fingerprint",
     "token_bytes",
-    "weight_of",
     "weights_fingerprint",
 ]
 

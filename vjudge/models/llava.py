@@ -15,13 +15,11 @@ import ast
 import hashlib
 import json
 import os
-import pickle
 import re
 import shutil
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,46 +27,36 @@ from typing import Any
 import torch
 import transformers
 from filelock import FileLock
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken
 from tokenizers.pre_tokenizers import Metaspace
 from tqdm.auto import tqdm
-from transformers import (
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaOnevisionConfig,
-    LlavaOnevisionForConditionalGeneration,
-    Qwen2Config,
-    SiglipVisionConfig,
-)
+from transformers import CLIPVisionConfig, LlavaConfig, LlavaOnevisionConfig, SiglipVisionConfig
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 
 from vjudge.models.places import (
-    HubError,
     check_counts,
     check_original,
+    config_file,
     decoder_of,
     fetch,
-    fetch_files,
-    is_hub_id,
+    fetch_checkpoint,
     is_original,
+    locate,
     read_json,
+    reason_of,
     settings_fingerprint,
     weight_files,
     weights_fingerprint,
 )
 from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
-WRITTEN = 1  # the state of what is written here: raise it whenever another folder would be, and caches are renewed
+WRITTEN = 2  # the state of what is written here: raise it whenever another folder would be, and caches are renewed
 RECORD = ".conversion"  # in a converted folder: what it was made from, and its files' sizes
 SHARD_BYTES = 2 << 30  # of a converted checkpoint's files
 WORTH_A_BAR = 1 << 28  # bytes: what takes longer than a moment
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-TOWER_FILES = ["config.json", "preprocessor_config.json"]
 TEXT_SETTINGS = (
     "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act"
     " max_position_embeddings initializer_range rms_norm_eps attention_bias mlp_bias attention_dropout"
@@ -79,6 +67,7 @@ VOCABULARIES = {  # decoder -> one of these combinations of files is a whole voc
     "qwen2": (("vocab.json", "merges.txt"), ("tokenizer.json",)),
 }
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")
+INSIDE = "model.vision_tower.vision_tower."  # what the names of a tower's weights begin with inside a checkpoint
 NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer without a maximum
 
 
@@ -111,42 +100,21 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
 
     >>> convert("tiny-base", "outputs/tiny-base")
     Traceback (most recent call last):
-    ValueError: no checkpoint 'tiny-base': it is neither a folder, nor a hub id such as 'owner/name'
+    ValueError: tiny-base is not in the original LLaVA layout; there is nothing to convert
     """
-    name, target = str(source), Path(target).expanduser()
+    target = Path(target).expanduser()
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty; give another folder")
-
-    def no_others(config: Mapping[str, Any]) -> tuple[str, ...]:
-        if not is_original(config):
-            raise ValueError(f"{name} is not in the original LLaVA layout; there is nothing to convert")
-        return ()
-
-    source = Path(source).expanduser()
-    if not source.exists():
-        if not is_hub_id(name):
-            raise ValueError(f"no checkpoint {name!r}: it is neither a folder, nor a hub id such as 'owner/name'")
-        try:
-            source = fetch(name, revision=revision, extra=no_others)
-        except HubError as error:
-            raise ValueError(
-                f"no checkpoint {name!r}: it is no folder, and the hub did not provide it ({error})"
-            ) from error
-    if not (source / "config.json").is_file():
-        raise ValueError(f"{source} has no config.json; give the folder of an original LLaVA checkpoint")
-    no_others(read_json(source / "config.json"))
-    return _write(Original(source, name=name), target)
+    if not is_original(read_json(config_file(source, revision=revision))):
+        raise ValueError(f"{source} is not in the original LLaVA layout; there is nothing to convert")
+    return _write(Original(locate(source, revision=revision), name=str(source)), target)
 
 
-def converted(original: Original, *, cache: str | Path | None = None) -> Path:
+def converted(original: Original) -> Path:
     """The transformers folder of an original checkpoint in the user's cache, written if it is not there.
 
     It is named by the content of the checkpoint's files and its tower's. Processes that want the same one wait for
-    the first.
-
-    Args:
-        original: the checkpoint.
-        cache: where such folders are kept; None takes vjudge's in the user's cache (XDG_CACHE_HOME, or ~/.cache).
+    the first. The cache is vjudge's in XDG_CACHE_HOME, or in ~/.cache.
 
     Raises:
         ValueError: see `convert`; or the cache can't be written.
@@ -155,19 +123,16 @@ def converted(original: Original, *, cache: str | Path | None = None) -> Path:
     facts = [weights_fingerprint(*original.origins), settings_fingerprint(*original.origins), str(WRITTEN)]
     indexes = [folder / name for folder in original.origins for name in INDEXES]
     facts += [file.read_text(encoding="utf-8") for file in indexes if file.is_file()]
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vjudge" / "converted"
-    home = Path(cache or home).expanduser()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "vjudge" / "converted"
     target = home / hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    if _whole(target):
+    if _is_whole(target):
         return target
     try:
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / f"{target.name}.lock"):
-            if not _whole(target):
+            if not _is_whole(target):
                 for rest in (target, *home.glob(f".{target.name}-*")):  # of a process that was killed
                     shutil.rmtree(rest, ignore_errors=True)
-                if sum(file.stat().st_size for file in weight_files(original.folder)) > WORTH_A_BAR:
-                    print(f"{original.name}: writing it in the transformers layout to {target}, once", file=sys.stderr)
                 _write(original, target)
     except OSError as error:
         raise ValueError(
@@ -177,7 +142,7 @@ def converted(original: Original, *, cache: str | Path | None = None) -> Path:
     return target
 
 
-def _whole(folder: Path) -> bool:
+def _is_whole(folder: Path) -> bool:
     """Whether a converted folder holds what was written."""
     if not (folder / RECORD).is_file():
         return False
@@ -194,11 +159,13 @@ def _write(original: Original, target: Path) -> Path:
             f"judge {original.name!r} takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are"
             f" free at {target.parent}: make room, or set XDG_CACHE_HOME to a folder on another disk"
         )
+    original.check_complete()
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        _check_complete(original)
         _write_settings(original, partial)
-        _write_weights(original, partial)
+        label = f"{original.name} -> {target}"
+        with tqdm(total=size, unit="B", unit_scale=True, desc=label, disable=size < WORTH_A_BAR) as bar:
+            _write_weights(original, partial, bar)
         sizes = {file.name: file.stat().st_size for file in sorted(partial.iterdir())}
         _write_json(partial / RECORD, {"source": original.name, "written": WRITTEN, "files": sizes})
         partial.chmod(0o755)  # mkdtemp's is for its owner alone
@@ -210,55 +177,43 @@ def _write(original: Original, target: Path) -> Path:
     return target
 
 
-def _check_complete(original: Original) -> None:
-    """Refuse a checkpoint whose weights do not fit its configuration, before anything is written."""
-    with torch.device("meta"):
-        model = original.model_class(original.config)
-    n_weights = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
-    if (count := len(original.sources())) != n_weights:
-        raise ValueError(
-            f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
-        )
-
-
 def _write_settings(original: Original, folder: Path) -> None:
     """Write everything but the weights: configuration, tokenizer, preprocessing, conversation, generation settings."""
     config = original.config
     config.dtype = getattr(torch, str(original.settings.get("torch_dtype", "float32")))
-    config.save_pretrained(folder)
-    original.tokenizer.save_pretrained(folder)
-    original.image_processor.save_pretrained(folder)
+    for part in (config, original.tokenizer, original.image_processor):
+        part.save_pretrained(folder)
     _write_json(folder / "generation_config.json", original.generation)
-    processor: dict[str, Any] = {"vision_feature_select_strategy": config.vision_feature_select_strategy}
+    patch = config.vision_config.patch_size
+    processor: dict[str, Any] = {
+        "vision_feature_select_strategy": config.vision_feature_select_strategy,
+        "image_token": original.tokenizer.convert_ids_to_tokens(config.image_token_index),
+    }
     if original.tiled:
-        patches = (config.vision_config.image_size // config.vision_config.patch_size) ** 2
-        processor |= {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": patches}
+        n_patches = (config.vision_config.image_size // patch) ** 2
+        processor |= {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": n_patches}
         processor |= {"vision_aspect_ratio": config.vision_aspect_ratio, "video_token": "<video>"}
     else:
-        processor |= {"processor_class": "LlavaProcessor", "patch_size": config.vision_config.patch_size}
-        processor |= {"num_additional_image_tokens": 1}
-    image_token = original.tokenizer.convert_ids_to_tokens(config.image_token_index)
-    _write_json(folder / "processor_config.json", processor | {"image_token": image_token})
+        processor |= {"processor_class": "LlavaProcessor", "patch_size": patch, "num_additional_image_tokens": 1}
+    _write_json(folder / "processor_config.json", processor)
 
 
-def _write_weights(original: Original, folder: Path) -> None:
+def _write_weights(original: Original, folder: Path, bar: Any) -> None:
     """Write files of at most `SHARD_BYTES` (one tensor at least), and their index."""
-    size = sum(file.stat().st_size for file in weight_files(original.folder))
     files: list[list[str]] = []
     total = 0
-    with tqdm(total=size, unit="B", unit_scale=True, desc="converting", disable=size < WORTH_A_BAR) as bar:
-        for number, tensors in enumerate(_shards(original), start=1):
-            save_file(tensors, folder / f"part-{number}", metadata={"format": "pt"})
-            files.append(list(tensors))
-            total += (n_bytes := sum(tensor.nbytes for tensor in tensors.values()))
-            bar.update(n_bytes)
+    for tensors in _shards(original):
+        files.append(list(tensors))
+        save_file(tensors, folder / f"part-{len(files)}", metadata={"format": "pt"})
+        total += (n_bytes := sum(tensor.nbytes for tensor in tensors.values()))
+        bar.update(n_bytes)
     names = [f"model-{number:05d}-of-{len(files):05d}.safetensors" for number in range(1, len(files) + 1)]
     names = ["model.safetensors"] if len(files) == 1 else names
     for number, name in enumerate(names, start=1):
         (folder / f"part-{number}").rename(folder / name)
     if len(files) > 1:
         index = {key: name for name, keys in zip(names, files, strict=True) for key in keys}
-        _write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": index})
+        _write_json(folder / INDEXES[0], {"metadata": {"total_size": total}, "weight_map": index})
 
 
 def _shards(original: Original) -> Iterator[dict[str, torch.Tensor]]:
@@ -266,21 +221,21 @@ def _shards(original: Original) -> Iterator[dict[str, torch.Tensor]]:
 
     Embeddings and output weights have `original.rows` rows: zeros stand after the original's vocabulary.
     """
-    tensors: dict[str, torch.Tensor] = {}
+    shard: dict[str, torch.Tensor] = {}
     size = 0
-    for name, (files, key) in sorted(original.sources().items(), key=lambda item: str(item[1][0].files[item[1][1]])):
-        tensor = files.read(key).contiguous()
+    for name, (weights, key) in sorted(original.sources.items(), key=lambda item: str(item[1][0].files[item[1][1]])):
+        tensor = weights.read(key).contiguous()
         if name in VOCABULARY_WEIGHTS:
             used = min(original.vocabulary, len(tensor))
             padded = tensor.new_zeros((original.rows, *tensor.shape[1:]))
             padded[:used] = tensor[:used]
             tensor = padded
-        if tensors and size + tensor.nbytes > SHARD_BYTES:
-            yield tensors
-            tensors, size = {}, 0
-        tensors[name] = tensor
+        if shard and size + tensor.nbytes > SHARD_BYTES:
+            yield shard
+            shard, size = {}, 0
+        shard[name] = tensor
         size += tensor.nbytes
-    yield tensors
+    yield shard
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
@@ -305,12 +260,8 @@ class Original:
         self.folder, self.name = folder, name
         self.settings = read_json(folder / "config.json")
         check_original(self.settings, name)
-        self.tiled = decoder_of(self.settings) == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
-
-    @property
-    def model_class(self) -> Any:
-        """transformers' class for it."""
-        return LlavaOnevisionForConditionalGeneration if self.tiled else LlavaForConditionalGeneration
+        self.decoder = str(decoder_of(self.settings))
+        self.tiled = self.decoder == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
 
     @property
     def origins(self) -> tuple[Path, Path]:
@@ -326,11 +277,16 @@ class Original:
     def tower_folder(self) -> Path:
         """Where the vision tower's files stand: `mm_vision_tower` as a path, next to the checkpoint, or on the hub."""
         value = str(self.settings["mm_vision_tower"])
-        places = [self.folder.parent / value, self.folder / value]
-        for place in [Path(value).expanduser()] if Path(value).expanduser().is_absolute() else places:
+        places = (self.folder.parent / value, self.folder / value)  # an absolute path is itself in both
+        for place in places:
             if (place / "config.json").is_file():
                 return place
-        return self._fetch_tower(value, TOWER_FILES)
+        try:
+            return fetch(value, ["config.json", "preprocessor_config.json"])
+        except ValueError as error:
+            raise ValueError(
+                f"judge {self.name!r} needs its vision tower as {places[0]}, or elsewhere: {error}"
+            ) from error
 
     @cached_property
     def tower_config(self) -> Any:
@@ -354,8 +310,6 @@ class Original:
             raise ValueError(f"judge {self.name!r} has a vision tower of type {kind!r}, which is not supported")
         config = SiglipVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
         # The original deletes the last layer and the pooling head, then takes the last state that is left.
-        if config.num_hidden_layers < 2:
-            raise ValueError(f"judge {self.name!r} has a SigLIP tower of one layer, which is left out")
         config.num_hidden_layers -= 1
         config.vision_use_head = False
         return config
@@ -367,12 +321,17 @@ class Original:
         LLaVA-1.5 builds its tower from `mm_vision_tower` once everything else is loaded; LLaVA-OneVision builds it
         first and puts the checkpoint's own weights over it. Where one of the two has none, the other's are taken.
         """
-        inside = "model.vision_tower.vision_tower."
-        has_own = any(key.startswith(inside) for key in self.weights.files)
-        if has_own and (self.tiled or not self._reach_tower_weights(required=False)):
-            return self.weights, f"{inside}vision_model."
-        self._reach_tower_weights(required=True)
-        tensors = Tensors(self.tower_folder)
+        has_own = any(key.startswith(INSIDE) for key in self.weights.files)
+        if has_own and self.tiled:
+            return self.weights, f"{INSIDE}vision_model."
+        try:
+            if not weight_files(self.tower_folder):
+                fetch_checkpoint(str(self.settings["mm_vision_tower"]))
+            tensors = Tensors(self.tower_folder)
+        except ValueError as error:
+            if has_own and not weight_files(self.tower_folder):
+                return self.weights, f"{INSIDE}vision_model."
+            raise ValueError(f"judge {self.name!r} needs the weights of its vision tower: {error}") from error
         # transformers 5 saves a tower by itself without the prefix that the hub's files have.
         return tensors, "vision_model." if any(key.startswith("vision_model.") for key in tensors.files) else ""
 
@@ -384,41 +343,45 @@ class Original:
         it alike.
         """
         # The classes by name make an all but empty vocabulary where there are no files.
-        choices = VOCABULARIES["qwen2" if self.tiled else "llama"]
+        choices = VOCABULARIES[self.decoder]
         if not any(all((self.folder / file).is_file() for file in files) for files in choices):
             lacks = ", or ".join(" and ".join(files) for files in choices)
             raise ValueError(f"judge {self.name!r}: {self.folder} lacks {lacks}; copy the checkpoint's own there")
         family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
-        limit = self.settings.get("tokenizer_model_max_length") or NO_LIMIT
-        tokenizer = family.from_pretrained(self.folder, local_files_only=True, model_max_length=int(limit))
+        limit = int(self.settings.get("tokenizer_model_max_length") or NO_LIMIT)
+        tokenizer = family.from_pretrained(self.folder, local_files_only=True, model_max_length=limit)
         rows = self.weights.read("model.embed_tokens.weight").shape[0]
         # The original's loader adds this entry unless told not to; a checkpoint trained so has a row for it.
         if self.settings.get("mm_use_im_patch_token", True) and rows > len(tokenizer):
             tokenizer.add_tokens(["<im_patch>"], special_tokens=True)
-        self._vocabulary = len(tokenizer)
-        if self._vocabulary > rows:
+        if (place := len(tokenizer)) > rows:
             warnings.warn(
-                f"judge {self.name!r}: its tokenizer has {self._vocabulary} entries and its weights {rows} rows; the"
-                " rest are zeros (the original drew them at random)",
+                f"judge {self.name!r}: its tokenizer has {place} entries and its weights {rows} rows; the rest are"
+                " zeros (the original drew them at random)",
                 stacklevel=2,
             )
         entries = tokenizer.get_vocab()
-        for mark in ("<image>", "<video>") if self.tiled else ("<image>",):
+        for mark in self.marks:
             mark = mark if mark not in entries else f"{mark[:-1]}_place>"
             tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False)], special_tokens=True)
         if not self.tiled:
             # The original reads the text after an image by itself, which puts sentencepiece's blank before it; so does
             # this, for whoever reads a prompt in one go.
             tokenizer.backend_tokenizer.pre_tokenizer = Metaspace(prepend_scheme="always", split=False)
-        place = tokenizer.convert_ids_to_tokens(self._vocabulary)
         starts = tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
-        tokenizer.chat_template = chat_template(chatml=self.tiled, image_token=place, starts=starts)
+        image_token = tokenizer.convert_ids_to_tokens(place)
+        tokenizer.chat_template = chat_template(chatml=self.tiled, image_token=image_token, starts=starts)
         return tokenizer
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The entries after the original's vocabulary, which hold the place of an image, and of a video."""
+        return ("<image>", "<video>") if self.tiled else ("<image>",)
 
     @property
     def vocabulary(self) -> int:
         """How many entries the original's vocabulary has; an image's place is the entry after them."""
-        return self._vocabulary if self.tokenizer is not None else 0
+        return len(self.tokenizer) - len(self.marks)
 
     @property
     def rows(self) -> int:
@@ -426,16 +389,82 @@ class Original:
         return -(-len(self.tokenizer) // 64) * 64
 
     @cached_property
+    def config(self) -> Any:
+        """The whole model's configuration."""
+        return self.sized(self.vocabulary, self.rows)
+
+    def sized(self, vocabulary: int, rows: int) -> Any:
+        """The model's configuration for a vocabulary whose tokenizer need not be there.
+
+        Args:
+            vocabulary: of the original.
+            rows: of the embeddings as written.
+        """
+        layer = int(self.settings.get("mm_vision_select_layer", -2))
+        strategy = "full" if self.settings.get("mm_vision_select_feature", "patch") == "cls_patch" else "default"
+        if isinstance(self.tower_config, SiglipVisionConfig):
+            layer, strategy = -1, "full"
+        tied = bool(self.settings.get("tie_word_embeddings", False))
+        text = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
+        if not self.tiled:
+            text.setdefault("num_key_value_heads", text.get("num_attention_heads"))
+        text |= {"vocab_size": rows, "rope_parameters": self.rope, "tie_word_embeddings": tied}
+        shared: dict[str, Any] = {
+            "vision_config": self.tower_config,
+            "text_config": {"model_type": self.decoder, **text},
+            "image_token_index": vocabulary,
+            "projector_hidden_act": "gelu",
+            "vision_feature_layer": layer,
+            "vision_feature_select_strategy": strategy,
+            "tie_word_embeddings": tied,
+            "architectures": [f"Llava{'Onevision' if self.tiled else ''}ForConditionalGeneration"],
+        }
+        if self.tiled:
+            return LlavaOnevisionConfig(
+                **shared,
+                video_token_index=vocabulary + 1,
+                image_grid_pinpoints=self.grid,
+                vision_aspect_ratio=self.settings["image_aspect_ratio"],
+            )
+        patches = (self.tower_config.image_size // self.tower_config.patch_size) ** 2
+        return LlavaConfig(**shared, image_seq_length=patches + (strategy == "full"))
+
+    @cached_property
+    def rope(self) -> dict[str, Any]:
+        """The rotary settings that the code which wrote the checkpoint knew; it ignored any others.
+
+        Llama: a scaling from transformers 4.31, a theta from 4.33. Qwen2: a theta always, a scaling from 4.45.
+        """
+        version = re.match(r"(\d+)\.(\d+)", str(self.settings.get("transformers_version") or ""))
+        writer = (int(version[1]), int(version[2])) if version else (99, 0)
+        theta, scaling = (self.settings.get(key) for key in ("rope_theta", "rope_scaling"))
+        if theta is not None and not self.tiled and writer < (4, 33):
+            if theta != 1e4:
+                self._warn_of("rope_theta")
+            theta = None
+        if scaling is not None and writer < ((4, 45) if self.tiled else (4, 31)):
+            self._warn_of("rope_scaling")
+            scaling = None
+        kind = (scaling or {}).get("rope_type") or (scaling or {}).get("type") or "default"
+        rest = {key: value for key, value in (scaling or {}).items() if key not in ("type", "rope_type")}
+        return {**rest, "rope_type": kind, "rope_theta": float(theta or 1e4)}
+
+    def _warn_of(self, key: str) -> None:
+        warnings.warn(
+            f"judge {self.name!r}: {key} in its config.json had no effect in the transformers"
+            f" {self.settings['transformers_version']} that wrote it, and has none here",
+            stacklevel=2,
+        )
+
+    @cached_property
     def grid(self) -> list[list[int]]:
         """The resolutions that a tiled image may take, each (height, width) as transformers has it."""
         size = self.tower_config.image_size
         stored = self.settings.get("image_grid_pinpoints")
-        if isinstance(stored, str) and (corners := re.findall(r"\((\d+)\s*x\s*(\d+)\)", stored)):
-            (left, top), (right, bottom) = (tuple(map(int, corner)) for corner in (corners[0], corners[-1]))
-            if max(right, bottom) > 100:
-                raise ValueError(f"judge {self.name!r}: image_grid_pinpoints goes up to {right} x {bottom} tiles")
-            stored = [[w * size, h * size] for w in range(left, right + 1) for h in range(top, bottom + 1)]
         try:
+            if isinstance(stored, str) and (corners := re.findall(r"\((\d{1,2})\s*x\s*(\d{1,2})\)", stored)):
+                (left, top), (right, bottom) = (tuple(map(int, corner)) for corner in (corners[0], corners[-1]))
+                stored = [[w * size, h * size] for w in range(left, right + 1) for h in range(top, bottom + 1)]
             stored = ast.literal_eval(stored) if isinstance(stored, str) else stored
             grid = [[int(height), int(width)] for width, height in stored or ()]
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -448,47 +477,15 @@ class Original:
         return grid
 
     @cached_property
-    def config(self) -> Any:
-        """The whole model's configuration."""
-        layer, strategy = int(self.settings.get("mm_vision_select_layer", -2)), "default"
-        if self.settings.get("mm_vision_select_feature", "patch") == "cls_patch":
-            strategy = "full"
-        if isinstance(self.tower_config, SiglipVisionConfig):
-            layer, strategy = -1, "full"
-        shared: dict[str, Any] = {
-            "vision_config": self.tower_config,
-            "text_config": self._text_config(),
-            "image_token_index": self.vocabulary,
-            "projector_hidden_act": "gelu",
-            "vision_feature_layer": layer,
-            "vision_feature_select_strategy": strategy,
-            "tie_word_embeddings": bool(self.settings.get("tie_word_embeddings", False)),
-            "architectures": [self.model_class.__name__],
-        }
-        if self.tiled:
-            return LlavaOnevisionConfig(
-                **shared,
-                video_token_index=self.vocabulary + 1,
-                image_grid_pinpoints=self.grid,
-                vision_aspect_ratio=self.settings["image_aspect_ratio"],
-            )
-        patches = (self.tower_config.image_size // self.tower_config.patch_size) ** 2
-        return LlavaConfig(**shared, image_seq_length=patches + (strategy == "full"))
-
-    @cached_property
     def image_processor(self) -> Any:
         """The original's preprocessing, PIL-based."""
-        has_own = (self.tower_folder / "preprocessor_config.json").is_file()
         size = self.tower_config.image_size
         square = {"height": size, "width": size}
-        if isinstance(self.tower_config, SiglipVisionConfig):
-            mean = std = [0.5, 0.5, 0.5]  # fixed in the original, whatever the tower's folder says
-        else:
-            clip = (
-                CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
-                if has_own
-                else CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=square)
-            )
+        mean = std = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original, whatever the tower's folder says
+        if not isinstance(self.tower_config, SiglipVisionConfig):
+            clip = CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=square)
+            if (self.tower_folder / "preprocessor_config.json").is_file():
+                clip = CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
             if not self.tiled:
                 return clip
             mean, std = list(clip.image_mean), list(clip.image_std)
@@ -513,6 +510,7 @@ class Original:
         stored.pop("attn_implementation", None)
         return {**stored, "suppress_tokens": list(range(self.vocabulary, self.rows))}
 
+    @cached_property
     def sources(self) -> dict[str, tuple[Tensors, str]]:
         """Where every weight of the written model comes from: its name there -> (files, key).
 
@@ -520,92 +518,39 @@ class Original:
         """
         sources: dict[str, tuple[Tensors, str]] = {}
         for key in self.weights.files:
-            if not key.startswith("model.vision_tower.") and (name := _renamed(key)) is not None:
-                sources[name] = (self.weights, key)
+            if not key.startswith(INSIDE) and not key.endswith("rotary_emb.inv_freq"):  # which today's classes compute
+                name = f"language_model.{key}"
+                if projector := re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key):
+                    name = f"multi_modal_projector.linear_{int(projector[1]) // 2 + 1}.{projector[2]}"
+                sources["image_newline" if key == "model.image_newline" else name] = (self.weights, key)
         tensors, inside = self.tower_weights
         layers = self.tower_config.num_hidden_layers
         for key in tensors.files:
             name = key.removeprefix(inside)
             layer = re.match(r"encoder\.layers\.(\d+)\.", name)
-            if key.startswith(inside) and not (layer and int(layer[1]) >= layers):
-                if not name.startswith("head.") and not name.endswith("position_ids"):
-                    sources[f"vision_tower.vision_model.{name}"] = (tensors, key)
+            unused = (layer and int(layer[1]) >= layers) or name.startswith("head.") or name.endswith("position_ids")
+            if key.startswith(inside) and not unused:
+                sources[f"vision_tower.vision_model.{name}"] = (tensors, key)
         if self.config.tie_word_embeddings:
             sources.pop("language_model.lm_head.weight", None)
         return sources
 
-    def _text_config(self) -> Any:
-        stored = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
-        stored["vocab_size"] = self.rows
-        stored["rope_parameters"] = self._rope()
-        stored["tie_word_embeddings"] = bool(self.settings.get("tie_word_embeddings", False))
-        if self.tiled:
-            return Qwen2Config(**stored)
-        stored.setdefault("num_key_value_heads", stored.get("num_attention_heads"))
-        return LlamaConfig(**stored)
-
-    def _rope(self) -> dict[str, Any]:
-        """The rotary settings that the code which wrote the checkpoint knew; it ignored any others.
-
-        Llama: a scaling from transformers 4.31, a theta from 4.33. Qwen2: a theta always, a scaling from 4.45.
-        """
-        version = re.match(r"(\d+)\.(\d+)", str(self.settings.get("transformers_version") or ""))
-        writer = (int(version[1]), int(version[2])) if version else (99, 0)
-        since = {"rope_theta": (0, 0), "rope_scaling": (4, 45)}
-        if not self.tiled:
-            since = {"rope_theta": (4, 33), "rope_scaling": (4, 31)}
-        ignored = [key for key in since if self.settings.get(key) is not None and writer < since[key]]
-        if ignored := [key for key in ignored if self.settings[key] != 10000.0]:
-            warnings.warn(
-                f"judge {self.name!r}: {' and '.join(ignored)} in its config.json had no effect in the transformers"
-                f" {self.settings['transformers_version']} that wrote it, and has none here",
-                stacklevel=2,
-            )
-        effective = {key: self.settings.get(key) for key in since if writer >= since[key]}
-        scaling = dict(effective.get("rope_scaling") or {})
-        kind = scaling.pop("rope_type", None) or scaling.pop("type", None) or "default"
-        scaling.pop("type", None)
-        return {**scaling, "rope_type": kind, "rope_theta": float(effective.get("rope_theta") or 10000.0)}
-
-    def _reach_tower_weights(self, *, required: bool) -> bool:
-        """Whether the tower's folder holds weights, fetching them where it is a hub id."""
-        try:
-            if not weight_files(self.tower_folder):
-                self._fetch_tower(str(self.settings["mm_vision_tower"]), ["model.safetensors"], ["pytorch_model.bin"])
-            return bool(weight_files(self.tower_folder))
-        except ValueError:
-            if required:
-                raise
-            return False
-
-    def _fetch_tower(self, value: str, files: list[str], or_else: list[str] | None = None) -> Path:
-        """Fetch some of a hub tower's files; a pickle only where there are no safetensors."""
-        try:
-            return fetch_files(value, files, or_else=or_else or [])
-        except HubError as error:
+    def check_complete(self) -> None:
+        """Refuse a checkpoint whose weights do not fit its configuration, before anything is written."""
+        with torch.device("meta"):
+            model = transformers.AutoModelForImageTextToText.from_config(self.config)
+        n_weights = len(model.state_dict()) - bool(self.config.tie_word_embeddings)
+        if (count := len(self.sources)) != n_weights:
             raise ValueError(
-                f"judge {self.name!r} needs {' or '.join(files)} of its vision tower {value!r}: they are not there, nor"
-                f" beside the checkpoint ({self.folder.parent / value}), and the hub could not provide them"
-                f" ({error}); put the tower's folder there"
-            ) from error
-
-
-def _renamed(key: str) -> str | None:
-    """The name of a weight outside of the tower; None for a buffer that today's classes compute."""
-    if key.endswith("rotary_emb.inv_freq"):
-        return None
-    if projector := re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key):
-        return f"multi_modal_projector.linear_{int(projector[1]) // 2 + 1}.{projector[2]}"
-    if key == "model.image_newline":
-        return "image_newline"
-    return f"language_model.{key}"
+                f"{self.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
+            )
 
 
 # Its weight files
 
 
 class Tensors:
-    """The tensors of a folder by name, read one at a time from mapped files; safetensors where there are both kinds.
+    """The tensors of a folder by name, read from mapped files; safetensors where there are both kinds.
 
     Nothing in a file is run. A `.bin` file is a pickle; torch's own restricted unpickler reads it and knows tensors
     alone.
@@ -620,26 +565,26 @@ class Tensors:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._open: tuple[Path, Mapping[str, torch.Tensor]] | None = None
+        self._open: tuple[Path, dict[str, torch.Tensor]] | None = None
         self.files = self._index()
 
     def read(self, key: str) -> torch.Tensor:
         """One tensor on the CPU, as stored; its pages are read when they are used."""
         if (file := self.files.get(key)) is None:
             raise ValueError(f"{self.folder} lacks {key}; download the checkpoint again")
-        try:
-            tensor = self._map(file)[key]
-        except (KeyError, SafetensorError) as error:
-            raise ValueError(f"{file} lacks {key}, which its index promises; download the checkpoint again") from error
+        tensor = self._map(file).get(key)
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{file}: {key} is no tensor but a {type(tensor).__name__}")
+            raise ValueError(f"{file} lacks {key}, which its index promises; download the checkpoint again")
         return tensor
 
-    def _map(self, file: Path) -> Mapping[str, torch.Tensor]:
+    def _map(self, file: Path) -> dict[str, torch.Tensor]:
         """A file's tensors; one file is open at a time."""
         if self._open is None or self._open[0] != file:
             self._open = None
-            self._open = file, _Safetensors(file) if file.suffix == ".safetensors" else unpickle(file)
+            try:
+                self._open = file, load_file(file) if file.suffix == ".safetensors" else unpickle(file)
+            except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
+                raise ValueError(f"{file} can't be read ({reason_of(error)}); download it again") from error
         return self._open[1]
 
     def _index(self) -> dict[str, Path]:
@@ -663,99 +608,39 @@ class Tensors:
         raise ValueError(f"{self.folder} holds no weights (safetensors or pytorch_model*.bin)")
 
 
-class _Safetensors(Mapping[str, torch.Tensor]):
-    """The tensors of a safetensors file."""
-
-    def __init__(self, file: Path) -> None:
-        try:
-            self._file: Any = safe_open(file, framework="pt")
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{file} can't be read ({error}); download it again") from error
-
-    def __getitem__(self, key: str) -> torch.Tensor:
-        return self._file.get_tensor(key)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._file.keys())
-
-    def __len__(self) -> int:
-        return len(self._file.keys())
-
-
 def unpickle(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a `.bin` file, mapped where its format allows.
-
-    Raises:
-        ValueError: it is damaged, or holds more than tensors; nothing in it is run.
-    """
+    """The tensors of a `.bin` file, mapped where its format allows; nothing in it is run."""
     try:
-        try:
-            content: dict[str, torch.Tensor] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-            return content
-        except RuntimeError as error:
-            if "mmap" not in str(error):
-                raise
-            # The format before torch 1.6 can't be mapped: the whole file is read.
-            content = torch.load(file, map_location="cpu", weights_only=True)
-            return content
-    except pickle.UnpicklingError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"{file} holds more than tensors: reading it as a pickle could run code, so it was refused and nothing in"
-            f" it was run ({reason}); get the checkpoint from its authors, or as safetensors"
-        ) from error
-    except (RuntimeError, EOFError, OSError) as error:
-        raise ValueError(f"{file} can't be read ({str(error).strip().splitlines()[0]}); download it again") from error
+        content: dict[str, torch.Tensor] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError as error:
+        if "mmap" not in str(error):
+            raise
+        content = torch.load(file, map_location="cpu", weights_only=True)  # the format before torch 1.6, read whole
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not tensors by name")
+    return content
 
 
 # Its conversation
 
-_CONTENT = """\
-{%- if message['content'] is string -%}
-{{ message['content'] }}
-{%- else -%}
-{%- for part in message['content'] -%}
-{%- if part['type'] in ['image', 'image_url'] -%}
-{{ IMAGE }}
-{%- endif -%}
-{%- endfor -%}
-{%- for part in message['content'] -%}
-{%- if part['type'] == 'text' -%}
-{{ part['text'] }}
-{%- endif -%}
-{%- endfor -%}
-{%- endif -%}
-"""
-_VICUNA = """\
-{%- if messages[0]['role'] != 'system' -%}
-{{ SYSTEM + ' ' }}
-{%- endif -%}
-{%- for message in messages -%}
-{%- if message['role'] == 'user' -%}
-{{ 'USER: ' }}
-{%- elif message['role'] == 'assistant' -%}
-{{ 'ASSISTANT: ' }}
-{%- endif -%}
-CONTENT
-{{- eos_token if message['role'] == 'assistant' else ' ' }}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{ 'ASSISTANT:' }}
-{%- endif -%}
-"""
-_CHATML = """\
-{%- if messages[0]['role'] != 'system' -%}
-{{ '<|im_start|>system\\n' + SYSTEM + '<|im_end|>\\n' }}
-{%- endif -%}
-{%- for message in messages -%}
-{{ '<|im_start|>' + message['role'] + '\\n' }}
-CONTENT
-{{- '<|im_end|>\\n' }}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{ '<|im_start|>assistant\\n' }}
-{%- endif -%}
-"""
+_CONTENT = (
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] if part['type'] in ['image', 'image_url'] %}{{ IMAGE }}{% endfor %}"
+    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] }}{% endfor %}{% endif %}"
+)
+_VICUNA = (
+    "{% if messages[0]['role'] != 'system' %}{{ SYSTEM + ' ' }}{% endif %}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}USER: {% elif message['role'] == 'assistant' %}ASSISTANT: {% endif %}"
+    f"{_CONTENT}{{{{ eos_token if message['role'] == 'assistant' else ' ' }}}}"
+    "{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
+_CHATML = (
+    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n' + SYSTEM + '<|im_end|>\\n' }}{% endif %}"
+    "{% for message in messages %}"
+    f"{{{{ '<|im_start|>' + message['role'] + '\\n' }}}}{_CONTENT}{{{{ '<|im_end|>\\n' }}}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
 
 
 def chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
@@ -772,7 +657,5 @@ def chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
     Source: llava/conversation.py of each original (conv_vicuna_v1, conv_qwen).
     """
     body, system = (_CHATML, QWEN_1_5.system) if chatml else (_VICUNA, VICUNA_V1.system)
-    names = {"IMAGE": f"'{image_token}\\n'", "SYSTEM": f'"{system}"', "CONTENT\n": _CONTENT}
-    for name in ("CONTENT\n", "IMAGE", "SYSTEM"):
-        body = body.replace(name, names[name])
-    return ("{{- bos_token -}}\n" if starts else "") + body
+    values = f'{{% set IMAGE = "{image_token}\\n" %}}{{% set SYSTEM = "{system}" %}}'
+    return values + ("{{ bos_token }}" if starts else "") + body

@@ -24,7 +24,7 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from vjudge.models.places import HubError, fetch, read_json
+from vjudge.models.places import fetch_checkpoint, read_json
 from vjudge.training.adapters import tower_names
 
 IMAGE = "<image>"
@@ -117,8 +117,6 @@ def _folder(name_or_path: str | Path, part: str) -> Path:
     if (folder / "config.json").is_file():
         return folder
     try:
-        return fetch(str(name_or_path), extra=lambda config: ())
-    except HubError as error:
-        raise ValueError(
-            f"{part} {str(name_or_path)!r} is no folder with a config.json, and the hub: {error}"
-        ) from error
+        return fetch_checkpoint(str(name_or_path))
+    except ValueError as error:
+        raise ValueError(f"{part}: {error}") from error

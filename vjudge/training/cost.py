@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 
 from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, configuration, need
 from vjudge.training.adapters import Lora, as_lora, decoder_layers
@@ -46,7 +46,7 @@ class Cost:
 
 
 def training_cost(
-    base: str | Path,
+    base: str | Path | PretrainedConfig,
     *,
     recipe: str | Recipe = "prometheus-vision",
     lora: bool | Mapping[str, Any] | Lora | None = None,
@@ -69,7 +69,7 @@ def training_cost(
     a frozen tower, whose states are kept, and what the devices tell each other are left out.
 
     Args:
-        base: as for `fine_tune`; of published judges nothing is fetched.
+        base: as for `fine_tune`, of which the config.json is read; or a transformers configuration.
         recipe, lora, quantization: as for `fine_tune`.
         gpu: a name in `PEAK`.
         devices: how many of them.
@@ -86,8 +86,6 @@ def training_cost(
     if gpu not in PEAK:
         raise ValueError(f"gpu={gpu!r}: known are {', '.join(PEAK)}")
     config = configuration(base)
-    if config is None:
-        raise ValueError(f"the memory of base {str(base)!r} can't be computed from its config.json")
     chosen, adapted = recipe_of(recipe, **changes), as_lora(lora)
     sizes, largest = _sizes(config)
     counted = need(config, dtype="float32" if adapted is None else "bfloat16", quantization=quantization)

@@ -1,0 +1,178 @@
+"""The published judges: the sizes in their config.json, what of them was verified, and the tables of the README and of
+notebook 03, computed from these by the arithmetic that loads and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformers import AutoConfig, LlavaConfig, LlavaOnevisionConfig
+
+from vjudge.models.memory import GIB, Machine, need, options
+
+COLAB = {
+    "T4 16 GB": Machine((int(14.7 * GIB),), int(12.7 * GIB), bfloat16=False),
+    "A100 40 GB": Machine((int(39.5 * GIB),), int(83 * GIB)),
+    "A100 80 GB": Machine((int(79.1 * GIB),), int(167 * GIB)),
+}
+"""Colab's GPUs with nothing else on them; the sizes are what torch reports as their capacity (belief, not measured)."""
+
+LLAMA_7B: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+}
+"""Llama 2 7B and Vicuna 7B v1.5. Source: config.json of meta-llama/Llama-2-7b-chat-hf, lmsys/vicuna-7b-v1.5."""
+LLAMA_13B = LLAMA_7B | {
+    "hidden_size": 5120,
+    "intermediate_size": 13824,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 40,
+}
+"""Llama 2 13B and Vicuna 13B v1.5. Source: config.json of meta-llama/Llama-2-13b-chat-hf, lmsys/vicuna-13b-v1.5."""
+MISTRAL_7B = LLAMA_7B | {
+    "model_type": "mistral",
+    "intermediate_size": 14336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32768,
+    "sliding_window": None,
+}
+"""Source: config.json of mistralai/Mistral-7B-Instruct-v0.2."""
+MIXTRAL_8X7B = MISTRAL_7B | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+"""Source: config.json of mistralai/Mixtral-8x7B-Instruct-v0.1."""
+QWEN2_7B: dict[str, Any] = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+}
+"""Source: config.json of Qwen/Qwen2-7B-Instruct."""
+QWEN2_72B = QWEN2_7B | {
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+}
+"""Source: config.json of Qwen/Qwen2-72B-Instruct."""
+CLIP_L_336: dict[str, Any] = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "image_size": 336,
+    "patch_size": 14,
+    "projection_dim": 768,
+}
+"""Source: config.json of openai/clip-vit-large-patch14-336."""
+SIGLIP_SO400M: dict[str, Any] = {
+    "model_type": "siglip_vision_model",
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 26,  # of 27: the original deletes the last, and the pooling head
+    "num_attention_heads": 16,
+    "image_size": 384,
+    "patch_size": 14,
+    "vision_use_head": False,
+}
+"""Source: config.json of google/siglip-so400m-patch14-384; LLaVA-VL/LLaVA-NeXT multimodal_encoder/siglip_encoder.py."""
+
+ORIGINAL = "small random weights in float32 on a CPU: equal to the original code on {} cases"
+LANGUAGE = (
+    "wording and parser; small random weights of its architecture in float32 on a CPU: greedy answers equal to"
+    " transformers' generate, repetition penalty included"
+)
+
+
+class Published(NamedTuple):
+    """A published judge: its name and hub id, the sizes of its decoder and tower, and what of it was run, and on what.
+
+    Nobody ran the published weights here.
+    """
+
+    name: str
+    id: str
+    text: Mapping[str, Any]
+    vision: Mapping[str, Any] | None
+    verified: str
+
+
+PUBLISHED = (
+    Published("Prometheus-Vision 7B", "kaist-ai/prometheus-vision-7b-v1.0", LLAMA_7B, CLIP_L_336, ORIGINAL.format(12)),
+    Published(
+        "Prometheus-Vision 13B", "kaist-ai/prometheus-vision-13b-v1.0", LLAMA_13B, CLIP_L_336, ORIGINAL.format(12)
+    ),
+    Published("LLaVA-Critic 7B", "lmms-lab/llava-critic-7b", QWEN2_7B, SIGLIP_SO400M, ORIGINAL.format(17)),
+    Published("LLaVA-Critic 72B", "lmms-lab/llava-critic-72b", QWEN2_72B, SIGLIP_SO400M, ORIGINAL.format(17)),
+    Published("Prometheus 7B", "prometheus-eval/prometheus-7b-v1.0", LLAMA_7B, None, LANGUAGE),
+    Published("Prometheus 13B", "prometheus-eval/prometheus-13b-v1.0", LLAMA_13B, None, LANGUAGE),
+    Published("Prometheus 2 7B", "prometheus-eval/prometheus-7b-v2.0", MISTRAL_7B, None, LANGUAGE),
+    Published("Prometheus 2 8x7B", "prometheus-eval/prometheus-8x7b-v2.0", MIXTRAL_8X7B, None, LANGUAGE),
+)
+"""The judges whose authors' wording vjudge has."""
+
+
+def assemble(name: str) -> Any:
+    """A published judge's transformers configuration."""
+    (judge,) = [judge for judge in PUBLISHED if judge.name == name]
+    decoder = AutoConfig.for_model(**judge.text)
+    if judge.vision is None:
+        return decoder
+    parts: dict[str, Any] = {"text_config": decoder, "vision_config": AutoConfig.for_model(**judge.vision)}
+    if judge.text["model_type"] == "qwen2":
+        return LlavaOnevisionConfig(**parts, tie_word_embeddings=False, vision_aspect_ratio="anyres_max_9")
+    return LlavaConfig(**parts, tie_word_embeddings=False)
+
+
+def write_original(folder: Path, text: Mapping[str, Any]) -> Path:
+    """The settings alone of an original LLaVA-1.5 checkpoint and of its tower: all that is read before its weights."""
+    import json
+
+    for part in (folder, folder.parent / "clip-tower"):
+        part.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "clip-tower" / "config.json").write_text(json.dumps(CLIP_L_336))
+    settings = {"architectures": ["LlavaLlamaForCausalLM"], "mm_vision_tower": "clip-tower"}
+    settings |= {"mm_projector_type": "mlp2x_gelu", **text, "model_type": "llava"}
+    (folder / "config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def memory_table() -> str:
+    """The published judges with the memory that each takes, in Markdown, for one prompt of the usual length."""
+    head = ["Judge", "`load_judge(...)`", "Weights", "float32", "16-bit", "8-bit", "4-bit", "Verified here"]
+    lines = [head, ["---", "---", *["---:"] * 5, "---"]]
+    for judge in PUBLISHED:
+        config = assemble(judge.name)
+        whole = [need(config, dtype=dtype) for dtype in ("float32", "bfloat16")]
+        few = [need(config, quantization=bits) for bits in ("8bit", "4bit")]
+        sizes = [f"{cost.total / GIB:.1f}" for cost in whole]
+        mostly_whole = 0.75 * whole[1].weights  # with experts that bitsandbytes leaves alone
+        sizes += [f"{cost.total / GIB:.1f}{' *' * (cost.weights > mostly_whole)}" for cost in few]
+        count = f"{whole[0].parameters / 1e9:.2f} B"
+        lines.append([judge.name, f'`"{judge.id}"`', count, *sizes, judge.verified])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def fitting_table() -> str:
+    """What fits on Colab's GPUs, in Markdown: the `quantization` to load a judge with, None before 8-bit."""
+    lines = [["`JUDGE`", *COLAB], ["---"] * (1 + len(COLAB))]
+    for judge in PUBLISHED:
+        cells = []
+        for machine in COLAB.values():
+            ways = zip(("`None`", '`"8bit"`', '`"4bit"`'), options(assemble(judge.name), machine)[1:4], strict=True)
+            cells.append(next((way for way, row in ways if row["fits"]), "too large"))
+        lines.append([f'`"{judge.id}"`', *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
