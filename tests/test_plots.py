@@ -93,7 +93,7 @@ def rivals(run, **size):
 
 def reliability(run, **size):
     gold = run["gold"][:100]
-    return plots.reliability_curve({n: metrics.reliability(s, gold) for n, s in by_judge(run).items()}, **size)
+    return plots.reliability_curve({n: metrics.calibration_curve(s, gold) for n, s in by_judge(run).items()}, **size)
 
 
 def scatter_of_lengths(run, **size):
@@ -298,7 +298,7 @@ def test_bars_of_answers_are_their_shares():
 
 def test_reliability_and_power_are_drawn_where_they_are():
     gold = pd.Series([1.0, 2, 2, 3, 5, 5])
-    table = metrics.reliability(gold, gold)
+    table = metrics.calibration_curve(gold, gold)
     upper, _ = plots.reliability_curve({"one": table}).axes
     (line,) = [line for line in upper.lines if line.get_marker() == "o"]
     np.testing.assert_allclose(np.array(line.get_xydata(), dtype=float), [[1, 1], [2, 2], [3, 3], [5, 5]])

@@ -237,7 +237,7 @@ def test_pairs_by_both_orders_agree_with_the_truth_more_often_under_a_planted_bi
     for orders in ("one", "both"):
         found = rewards.rewards_of_pairs(rows, judge.compare(pairs, orders=orders))
         made = preference.make_pairs(rows, found)
-        agreement[orders] = preference.true_order(made, n_resamples=500).loc["without_ties"]
+        agreement[orders] = preference.true_order(made).loc["without_ties"]
     assert agreement["both"]["low"] > agreement["one"]["high"] and agreement["both"]["estimate"] > 0.95
 
 
@@ -308,7 +308,7 @@ def test_agreement_with_the_true_order_counts_true_ties_apart() -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        table = preference.true_order(pairs, n_resamples=200)
+        table = preference.true_order(pairs)
     assert table.loc["without_ties", "estimate"] == pytest.approx(2 / 3) and table.loc["without_ties", "n"] == 3
     assert table.loc["with_ties", "estimate"] == 0.5 and table.loc["with_ties", "missing"] == 1
     with pytest.raises(ValueError, match="no true scores"):
@@ -472,7 +472,7 @@ def test_ranking_by_score_has_ties_and_missing_verdicts_and_reports_as_the_sets_
     assert judge.seen[0]["criteria"] == "True?" and judge.seen[0]["id"] == "p0/a"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        table = preference.benchmark(found, n_resamples=200)
+        table = preference.benchmark(found)
     whole = table.loc["all"]["estimate"]
     assert whole["with_ties"] == 0.5 and whole["both_decided"] == pytest.approx(2 / 3) and whole["all_pairs"] == 0.4
     assert whole["macro_all_pairs"] == pytest.approx((1 / 2 + 1 / 3) / 2) and whole["tie"] == 0.25
@@ -552,10 +552,7 @@ def test_on_scenes_both_orders_recover_the_true_order_that_a_planted_bias_hides_
     judge = SimulatedJudge(list(rewards.singles_of(rows)), Planted(position=2.5, item=0.3), seed=0)
     pairs = list(rewards.pairs_of(rows))
     both, one = (rewards.rewards_of_pairs(rows, judge.compare(pairs, orders=orders)) for orders in ("both", "one"))
-    share = [
-        preference.make_pairs(rows, found, choose="all").pipe(preference.true_order, n_resamples=200)
-        for found in (both, one)
-    ]
+    share = [preference.make_pairs(rows, found, choose="all").pipe(preference.true_order) for found in (both, one)]
     assert share[0].loc["without_ties", "low"] > share[1].loc["without_ties", "estimate"]
     # What the true score leaves of a reward depends on the place in the list with one order alone.
     rest = [found["reward"] - found.groupby("true_score")["reward"].transform("mean") for found in (both, one)]

@@ -575,3 +575,56 @@ def test_any_dataset_of_rows_will_do(items, tmp_path):
     assert isinstance(items, datasets.Dataset)
     for kind in (items, rows(), items.to_pandas().drop(columns="images")):
         Review(kind, judged("first"), out=tmp_path / "v", annotator="ann")
+
+
+def many_items(n=40):
+    rng = np.random.default_rng(0)
+    quality = rng.normal(size=n)
+    score = np.clip(np.rint(3 + quality), 1, 5)
+    own = np.clip(np.rint(3 + 0.7 * quality + 0.7 * rng.normal(size=n)), 1, 5).astype(int)
+    ids = [f"m{number}" for number in range(n)]
+    template = {"images": [], "response": "x", "criteria": "c", "descriptions": list("abcde")}
+    items = data.canonical([{"id": id, "instruction": f"{id}?", **template} for id in ids])
+    run = pd.DataFrame({"id": ids, "judge": "first", "score": score, "failure": None, "feedback": "f"})
+    return items, run, dict(zip(ids, own, strict=True))
+
+
+def test_labels_that_next_best_chose_carry_their_weights(tmp_path):
+    """Chosen labels are a stratified sample: after a restart, too, plain statistics of them are refused."""
+    items, run, own = many_items()
+    review = Review(items, run, out=tmp_path / "votes.jsonl", annotator="ann")
+    for id in ("m0", "m1", "m2"):
+        review.goto(id)
+        review.score(own[id])
+    assert review.weights() is None and not review.human_scores().attrs
+    for id in review.next_best(20)["id"]:
+        review.goto(id)
+        review.score(own[id])
+    again = Review(items, run, out=tmp_path / "votes.jsonl", annotator="bob")
+    human = again.human_scores().mean(axis=1)
+    judge = again.judge_scores["first"]
+    with pytest.raises(ValueError, match="next_best, by the score of first, chose.*weights=review.weights"):
+        correlate(judge, human, n_resamples=0)
+    found = correlate(judge, human, weights=again.weights())
+    assert found["n"].eq(23).all() and again.weights().sum() == pytest.approx(40)
+    assert "stand for 40 items" in found.attrs["method"] and again.annotators == ["ann"]
+    again.next_best(3)
+    assert again.annotators == ["ann"], "to ask for a list is not to vote"
+    last = again.next_best(1)["id"][0]
+    again.next_best(1)
+    assert (tmp_path / "votes.jsonl").read_text().count('"next_best"') == 2, (
+        "a list that was named before is not repeated"
+    )
+    again.goto(last)
+    again.score(1)
+
+
+def test_annotators_agreement_on_four_way_votes_stands_beside_the_preference(opened):
+    for annotator, answers in (("ann", ["left", "both good", "right"]), ("bob", ["left", "both bad", "right"])):
+        review = opened(annotator)
+        for number, answer in enumerate(answers):
+            review.goto(f"i{number}")
+            review.better(answer)
+    found = preference(opened()).attrs["agreement"]
+    # Six answers: left 2, right 2, good 1, bad 1. One of three items differs: 1 - (2 / 6) / (1 - (2 + 2) / 30).
+    assert found["n"] == 3 and found["estimate"] == pytest.approx(1 - (2 / 6) / (26 / 30))

@@ -9,7 +9,7 @@ from pathlib import Path
 import vjudge
 
 ROOMS = """
-names records images prompts published scenes photos data models engines runs table calls judge
+names records images prompts scenes photos data models engines runs table calls judge
 metrics probes plots builder training preference simulate review widgets
 """.split()
 """From the top of the house to its bottom."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vjudge import probes, simulate
+from vjudge import plots, probes, simulate
 from vjudge.simulate import Planted, SimulatedJudge, Truth
 
 EXACT = Planted(item=0, group=0, noise=0, whole=False)
@@ -89,3 +89,12 @@ def test_what_it_was_not_told_is_refused(truth):
         truth.view(simulate.collection(70, per_group=5))
     with pytest.raises(ValueError, match="no gold"):
         Truth([{**dict(simulate.collection(2)[0]), "gold": None}])
+
+
+def test_the_study_of_labelling_shows_what_choosing_is_worth():
+    found = simulate.labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)
+    width = found.pivot(index="labels", columns="order", values="width")
+    assert (width["chosen"] < width["random"]).all() and (width.loc[80] < width.loc[40]).all()
+    assert found["covered"].between(0.6, 1).all() and (found["simulations"] == 25).all()
+    fig = plots.label_curve(found)
+    assert fig.axes[0].get_xlabel() == "labelled items" and len(fig.axes[0].containers) == 2

@@ -56,7 +56,6 @@ _MODULES = (
     "preference",
     "probes",
     "prompts",
-    "published",
     "records",
     "review",
     "runs",
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
     from vjudge.judge import Judge as Judge
     from vjudge.judge import load_judge as load_judge
     from vjudge.judge import plan as plan
-    from vjudge.metrics import agreement as agreement
+    from vjudge.metrics import agreement as agreement  # type: ignore[no-redef]
     from vjudge.metrics import bradley_terry as bradley_terry
     from vjudge.metrics import compare_judges as compare_judges
     from vjudge.metrics import correlate as correlate

@@ -6,63 +6,75 @@ warning, never 0.
 correlation.py  Pearson, Spearman and Kendall's tau-b with intervals
 comparison.py   is judge a better than judge b: difference, interval, tests; who beats whom
 levels.py       the level a correlation is taken at; averages of correlations of groups
-raters.py       agreement of raters, the human ceiling, correction for their noise
-calibration.py  reliability by score; maps to human scores, judged on items they were not fitted on
-pairwise.py     win rates, rewards, accuracy, order consistency, whether the longer response wins
-fourway.py      the comparison of feedback by left, right, both good, both bad
-tournament.py   Bradley-Terry and Elo
-overlap.py      judges to beat: ROUGE-L, BLEU, chrF, length
-inference.py    prediction-powered means; how many human labels a width needs
-stratified.py   correlation from labels chosen by the judge's score, and which items to label next
-ratings.py      tables of ratings as they come in, checked
+agreement.py    agreement of raters, the human ceiling, correction for their noise, four-way votes, averaged samples
+pairwise.py     win rates, accuracy, macro-F1, order consistency, length, Bradley-Terry, rankings of models
+ppi.py          prediction-powered means; which items to label next, and what such labels stand for
+calibration.py  calibration curve; maps to human scores, judged on items they were not fitted on
+baselines.py    judges to beat: ROUGE-L, BLEU, chrF, length; published results
 _tables.py      columns as they come in, checked; statistics of weights as rows of a frame
 
 To add a statistic, write it as a function of weights (how often each cell of the sample occurs, `metrics._bootstrap`)
 and hand it to `_tables.tabulate`, which gives it the interval, the counts and the warnings that all others have.
-`pairwise.reward` is a short example.
+`agreement.human_ceiling` is a short example. Plain shares go to `_tables.shares`.
 """
 
 from vjudge.metrics._tables import FIVE_POINT
-from vjudge.metrics.calibration import calibrate, calibration_errors, reliability
+from vjudge.metrics.agreement import (
+    agreement,
+    average_samples,
+    feedback_preference,
+    human_ceiling,
+    noise_corrected,
+    rater_table,
+)
+from vjudge.metrics.baselines import lengths, overlap_baselines, published
+from vjudge.metrics.calibration import calibrate, calibration_curve, calibration_errors
 from vjudge.metrics.comparison import compare_judges, who_beats_whom
 from vjudge.metrics.correlation import correlate
-from vjudge.metrics.fourway import feedback_preference
-from vjudge.metrics.inference import labels_needed, prediction_powered_mean
 from vjudge.metrics.levels import average_correlations, correlate_groups, correlate_levels
-from vjudge.metrics.overlap import overlap_baselines
 from vjudge.metrics.pairwise import (
+    bradley_terry,
+    classification,
+    length_controlled,
     longer_wins,
+    model_ranking,
     order_consistency,
     pairwise_accuracy,
-    reward,
+    tie_calibrated_accuracy,
     win_rate,
 )
-from vjudge.metrics.raters import agreement, human_ceiling, noise_corrected
-from vjudge.metrics.tournament import bradley_terry, elo
+from vjudge.metrics.ppi import label_weights, next_labels, prediction_powered_mean
 
 __all__ = [
     "FIVE_POINT",
     "agreement",
     "average_correlations",
+    "average_samples",
     "bradley_terry",
     "calibrate",
+    "calibration_curve",
     "calibration_errors",
+    "classification",
     "compare_judges",
     "correlate",
     "correlate_groups",
     "correlate_levels",
-    "elo",
     "feedback_preference",
     "human_ceiling",
-    "labels_needed",
+    "label_weights",
+    "length_controlled",
+    "lengths",
     "longer_wins",
+    "model_ranking",
+    "next_labels",
     "noise_corrected",
     "order_consistency",
     "overlap_baselines",
     "pairwise_accuracy",
     "prediction_powered_mean",
-    "reliability",
-    "reward",
+    "published",
+    "rater_table",
+    "tie_calibrated_accuracy",
     "who_beats_whom",
     "win_rate",
 ]

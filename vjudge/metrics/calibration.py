@@ -20,7 +20,7 @@ METHODS = ("shift", "isotonic", "ordinal")
 ERRORS = ("bias", "mae", "rmse", "exact")
 
 
-def reliability(
+def calibration_curve(
     judge: Scores,
     human: Scores,
     *,
@@ -45,6 +45,12 @@ def reliability(
 
     Raises:
         TypeError, ValueError: as `correlate`; bins is below 1, or a used item has no group.
+
+    Source: reliability diagrams as in Niculescu-Mizil and Caruana, ICML 2005, of scores instead of probabilities.
+
+    >>> from vjudge.metrics import calibration_curve
+    >>> calibration_curve([1, 1, 2, 2], [1, 2, 3, 4])[["judge", "human", "gap", "n"]].values.tolist()
+    [[1.0, 1.5, 0.5, 2.0], [2.0, 3.5, 1.5, 2.0]]
     """
     check_options(confidence=confidence)
     x, y, used, codes = _pairs(judge, human, groups)
@@ -130,12 +136,12 @@ def calibrate(
         second = np.random.default_rng(seed).permutation(units)[codes] >= units // 2
         fits = {"shift": _shift, "isotonic": _isotonic, "ordinal": _ordinal}
         for fit_on in (second, ~second):
-            found = fits[method](x[fit_on], y[fit_on])
-            if found is None:
+            fitted = fits[method](x[fit_on], y[fit_on])
+            if fitted is None:
                 mapped[:] = np.nan
                 warnings.warn(f"{method} calibration is undefined: no variation in one half", stacklevel=2)
                 break
-            mapped[~fit_on] = found(x[~fit_on])
+            mapped[~fit_on] = fitted(x[~fit_on])
     values = np.full(len(used), np.nan)
     values[used] = mapped
     series = pd.Series(values, index=index, name=method)
@@ -170,6 +176,14 @@ def calibration_errors(
 
     Raises:
         TypeError, ValueError: as `calibrate`.
+
+    Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, for errors on
+    the half that a map was not fitted on.
+
+    >>> from vjudge.metrics import calibration_errors
+    >>> table = calibration_errors([2, 3, 4, 5] * 5, [1, 2, 3, 4] * 5, methods=["shift"], n_resamples=0)
+    >>> table["estimate"].round(2).loc[:, "mae"].to_dict()
+    {'raw': 1.0, 'shift': 0.0}
     """
     unknown = [name for name in methods if name not in METHODS]
     if unknown:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics import _bootstrap
-from vjudge.metrics._tables import check_options, group_codes, same_index, scores
+from vjudge.metrics._tables import check_options, group_codes, listed, same_index, scores
+from vjudge.metrics.ppi import weighted_correlations
 
 
 def correlate(
@@ -19,6 +20,7 @@ def correlate(
     *,
     groups: Sequence[Any] | np.ndarray | pd.Series | None = None,
     raters: Sequence[Any] | np.ndarray | pd.Series | None = None,
+    weights: Sequence[float] | np.ndarray | pd.Series | None = None,
     scale: tuple[float, float] | None = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
@@ -32,6 +34,9 @@ def correlate(
             drawing whole images keeps the interval honest about that. None resamples items.
         raters: the rater of each pair, where a pair is one rating: images and raters are drawn independently, so that
             the interval covers other raters too, on the wide side (`metrics._bootstrap.Design`). Needs groups.
+        weights: how many items each pair stands for, where the labelled items were chosen and are no random sample
+            (`label_weights`, `Review.weights`); the interval is then a stratified jackknife's. None weighs all alike,
+            and refuses labels that say of themselves that `next_best` chose them.
         scale: lowest and highest possible score; a score outside is refused. None accepts any.
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: bootstrap replicates; 0 leaves the intervals NaN.
@@ -63,7 +68,8 @@ def correlate(
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     same_index(x=x, y=y, groups=groups, raters=raters)
-    a, b = scores(x, name="x", scale=scale), scores(y, name="y", scale=scale)
+    by_design = weights is not None
+    a, b = (scores(v, name=name, scale=scale, by_design=by_design) for name, v in (("x", x), ("y", y)))
     if len(a) != len(b):
         raise ValueError(f"x has {len(a)} scores and y has {len(b)}: give one of each per item")
     used = ~(np.isnan(a) | np.isnan(b))
@@ -77,9 +83,22 @@ def correlate(
         index=pd.Index(_bootstrap.STATISTICS, name="statistic"),
     )
     undefined = np.full(len(table), np.nan)
-    why = _undefined(a[used], b[used])
+    why, weighting = _undefined(a[used], b[used]), ""
     if why:
         warnings.warn(f"correlation is undefined: {why}", stacklevel=2)
+    elif weights is not None:
+        worth = scores(weights, name="weights")
+        if len(worth) != len(a):
+            raise ValueError(f"weights has {len(worth)} values for {len(a)} items: give one per item, NaN for no label")
+        if bad := np.flatnonzero(used & ~(worth > 0)).tolist():
+            raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
+        estimates, weighting = weighted_correlations(a[used], b[used], worth[used], codes, confidence=confidence)
+        table[["estimate", "low", "high"]] = estimates
+        if np.isnan(estimates).any():
+            warnings.warn(
+                "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation",
+                stacklevel=2,
+            )
     else:
         pairs = _bootstrap.Table.of(a[used], b[used])
         design = _bootstrap.Design(pairs.cell, codes, rated)
@@ -111,9 +130,9 @@ def correlate(
     n_groups, n_raters = (None if c is None else len(np.unique(c)) for c in (codes, rated))
     unit = f"{n} items" if codes is None else f"{n_groups} groups of {n} items"
     unit += "" if rated is None else f", crossed with {n_raters} raters"
+    resampling = f"{confidence:.0%} bootstrap intervals (Student's on Fisher's z scale), {n_resamples:,} resamples of "
     table.attrs = {
-        "method": f"{confidence:.0%} bootstrap intervals (Student's on Fisher's z scale), {n_resamples:,} resamples of "
-        f"{unit}, seed {seed}",
+        "method": weighting or f"{resampling}{unit}, seed {seed}",
         "confidence": confidence,
         "n_resamples": n_resamples,
         "seed": seed,

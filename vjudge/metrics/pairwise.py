@@ -1,20 +1,43 @@
-"""Verdicts on pairs in numbers: win rates with ties treated openly, accuracy against a human preference, agreement of
-the two orders. How verdicts are read is in `choices`."""
+"""Verdicts on pairs in numbers: win rates, accuracy, order consistency, length, Bradley-Terry, rankings of models."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse, special, stats
+from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics._tables import Labels, design_of, group_codes, read_verdicts, same_index, scores, shares, tabulate
+from vjudge.metrics._bootstrap import Design
+from vjudge.metrics._tables import (
+    Labels,
+    Scores,
+    check_options,
+    design_of,
+    group_codes,
+    read_verdicts,
+    same_index,
+    scores,
+    shares,
+    tabulate,
+)
+from vjudge.records import is_missing
 
 Floats = NDArray[np.float64]
 
-FIVE_POINT_REWARD = {"A>>B": 100.0, "A>B": 50.0, "A=B": 0.0, "B>A": -50.0, "B>>A": -100.0}
+ELO_PER_LOGIT = 400 / math.log(10)
+TIES = ("half", "out")
+LEAST_OVERLAP = 0.1
+NOT_ALPACA_EVAL = (
+    "not AlpacaEval's length-controlled win rate: it has no term for the difficulty of each instruction, which needs "
+    "the verdicts on many models, and no penalty on the coefficients"
+)
 
 
 def win_rate(
@@ -24,17 +47,15 @@ def win_rate(
     labels: Mapping[Any, str] | None = None,
     groups: Labels | None = None,
     confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """How often one side wins, with each treatment of ties under its own name.
 
     Args:
-        verdicts: one for each comparison, see `read_verdicts`.
+        verdicts: one for each comparison: "a", "b" or "tie"; what is none of these is counted apart, never as a tie.
         side: "a" or "b": whose wins.
-        labels: how verdicts are spelled, see `read_verdicts`.
-        groups: the unit of resampling of each comparison, for example its image or question; None draws comparisons.
-        confidence, n_resamples, seed: see `correlate`.
+        labels: other spellings -> "a", "b", "tie" or "abstain", for example `FIVE_POINT`.
+        groups: the group of each comparison, for example its image or question; its comparisons are not independent.
+        confidence: coverage of the intervals, in (0, 1).
 
     Returns:
         Rows, all shares in [0, 1], with columns estimate, low, high, n and missing:
@@ -46,7 +67,7 @@ def win_rate(
           can't be read as a tie print this figure as the win rate.
         missing counts comparisons without a verdict (and, for win_ties_out, ties). `attrs` also has, apart: missing,
         abstained, malformed (a count) and malformed_verdicts (texts, at most 80 characters each, with counts).
-        Without groups, shares that count something in n have Wilson intervals, win_ties_half a bootstrap.
+        Intervals are Wilson's; with groups, at the effective number of comparisons.
 
     Raises:
         ValueError: side is neither a nor b, or a comparison has no group.
@@ -61,11 +82,7 @@ def win_rate(
         raise ValueError(f'side must be "a" or "b", not {side!r}')
     same_index(verdicts=verdicts, groups=groups)
     read = read_verdicts(verdicts, labels=labels)
-    won, tied = read.choice == side, read.choice == "tie"
-    used, total = read.used, len(read.choice)
-    n, decided = int(used.sum()), int((used & ~tied).sum())
-    unread = total - n
-    every = np.ones(total, dtype=bool)
+    used, won, tied = read.used, read.choice == side, read.choice == "tie"
     rows = [
         ("win", won, used),
         ("tie", tied, used),
@@ -73,66 +90,9 @@ def win_rate(
         ("win_ties_half", won + tied / 2, used),
         ("win_ties_out", won, used & ~tied),
         ("win_or_tie", won | tied, used),
-        ("win_of_all", won, every),
+        ("win_of_all", won, np.ones(len(used), dtype=bool)),
     ]
-    table = shares(
-        rows,
-        groups=groups,
-        missing=[unread] * 4 + [total - decided, unread, 0],
-        confidence=confidence,
-        n_resamples=n_resamples,
-        seed=seed,
-        unit="comparisons",
-    )
-    table.attrs |= {"side": side, **read.account}
-    return table
-
-
-def reward(
-    verdicts: Labels,
-    *,
-    points: Mapping[Any, float] = FIVE_POINT_REWARD,
-    side: str = "a",
-    groups: Labels | None = None,
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """The mean of points given for graded verdicts, such as much better, better, tie, worse, much worse.
-
-    Args:
-        verdicts: one for each comparison.
-        points: what each spelling is worth to side a; the sign turns for side b. Other verdicts are malformed.
-        side, groups, confidence, n_resamples, seed: see `win_rate`.
-
-    Returns:
-        One row, reward; columns and `attrs` as `win_rate`.
-
-    Raises:
-        ValueError: side is neither a nor b, or a comparison with a verdict has no group.
-
-    Source: WildVision-AI/WildVision-Bench, show_results.py, for the default points.
-    """
-    if side not in ("a", "b"):
-        raise ValueError(f'side must be "a" or "b", not {side!r}')
-    same_index(verdicts=verdicts, groups=groups)
-    read = read_verdicts(verdicts, labels=dict.fromkeys(points, "tie"))
-    used = read.used
-    worth = np.array([points[v] for v, use in zip(verdicts, used, strict=True) if use], dtype=float)
-    level, cell = np.unique(worth * (1 if side == "a" else -1), return_inverse=True)
-    table = tabulate(
-        lambda w: (level @ w / w.sum(axis=0))[None],
-        ["reward"],
-        design_of(cell, groups, used),
-        n=int(used.sum()),
-        missing=int((~used).sum()),
-        confidence=confidence,
-        n_resamples=n_resamples,
-        seed=seed,
-        method="t",
-        unit="comparisons",
-        why="no verdict has points",
-    )
+    table = shares(rows, groups=groups, confidence=confidence, unit="comparisons")
     table.attrs |= {"side": side, **read.account}
     return table
 
@@ -146,16 +106,14 @@ def pairwise_accuracy(
     categories: Labels | None = None,
     groups: Labels | None = None,
     confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """How often a judge's verdict is the human preference, with and without ties.
 
     Args:
-        verdicts, preferences: the judge's and the human's choice on each pair, see `read_verdicts`.
+        verdicts, preferences: the judge's and the human's choice on each pair, see `win_rate`.
         labels, preference_labels: how each is spelled.
         categories: of each pair; adds the macro average, in which every category counts the same.
-        groups, confidence, n_resamples, seed: see `win_rate`.
+        groups, confidence: see `win_rate`.
 
     Returns:
         Rows, columns as `win_rate`:
@@ -163,69 +121,203 @@ def pairwise_accuracy(
         - without_ties: of the pairs on which the human decided; a judge's tie there is an error;
         - both_decided: of the pairs on which both decided;
         - all_pairs: as with_ties, but a pair without a verdict is an error: failures count against the judge;
-        and with categories, macro_with_ties, macro_without_ties and so on: the plain mean over categories, whose
-        bootstrap interval is always given (a category that is empty in a resample leaves that resample out).
+        and with categories, macro_with_ties, macro_without_ties and so on: the plain mean over categories.
         n counts pairs; missing, pairs that have no human preference or no verdict, or are left out as ties. `attrs` has
         the judge's account of malformed verdicts as `win_rate`, and that of the humans under "preferences".
 
     Raises:
         ValueError: lengths differ, or a used pair has no group or category.
+
+    Source: the three ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic (arXiv
+    2410.02712).
+
+    >>> from vjudge.metrics import pairwise_accuracy
+    >>> pairwise_accuracy(["a", "b", "tie"], ["a", "a", "tie"])["estimate"].round(2).to_dict()
+    {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
     same_index(verdicts=verdicts, preferences=preferences, categories=categories, groups=groups)
-    read, wanted = read_verdicts(verdicts, labels=labels), read_verdicts(preferences, labels=preference_labels)
-    if len(read.choice) != len(wanted.choice):
+    judge, human = read_verdicts(verdicts, labels=labels), read_verdicts(preferences, labels=preference_labels)
+    if len(judge.choice) != len(human.choice):
         raise ValueError(
-            f"there are {len(read.choice)} verdicts and {len(wanted.choice)} preferences: one for each pair"
+            f"there are {len(judge.choice)} verdicts and {len(human.choice)} preferences: one for each pair"
         )
-    right = (read.choice == wanted.choice) & read.used & wanted.used
-    both, human = read.used & wanted.used, wanted.used
-    decided, judged = human & (wanted.choice != "tie"), both & (read.choice != "tie")
-    rows = [
+    both = judge.used & human.used
+    right = (judge.choice == human.choice) & both
+    decided = both & (human.choice != "tie")
+    rows: list[tuple[str, Any, Any]] = [
         ("with_ties", right, both),
-        ("without_ties", right, both & decided),
-        ("both_decided", right, judged & decided),
-        ("all_pairs", right, human),
+        ("without_ties", right, decided),
+        ("both_decided", right, decided & (judge.choice != "tie")),
+        ("all_pairs", right, human.used),
     ]
-    options: dict[str, Any] = dict(groups=groups, confidence=confidence, n_resamples=n_resamples, seed=seed)
-    missing = [len(right) - int(counted.sum()) for _, _, counted in rows]
-    table = shares(rows, missing=missing, unit="pairs", **options)
     if categories is not None:
-        table = _with_macro(table, rows, categories, missing, options)
-    table.attrs |= {**read.account, "preferences": wanted.account}
+        codes = np.full(len(both), -1)
+        codes[human.used] = group_codes(categories, human.used, name="categories")
+        inside = codes == np.unique(codes[human.used])[:, None]
+        rows += [(f"macro_{name}", inside & value, inside & counted) for name, value, counted in rows]
+    table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
+    table.attrs |= {**judge.account, "preferences": human.account}
+    if categories is not None:
+        table.attrs["n_categories"] = len(inside)
     return table
 
 
-def _with_macro(
-    table: pd.DataFrame, rows: list[Any], categories: Labels, missing: list[int], options: dict[str, Any]
+def classification(
+    predicted: Labels, actual: Labels, *, groups: Labels | None = None, confidence: float = 0.95
 ) -> pd.DataFrame:
-    """Add the rows in which every category counts the same."""
-    used = np.any([counted for _, _, counted in rows], axis=0)
-    codes = group_codes(categories, used, name="categories")
-    truth = np.array([right[used] for _, right, _ in rows], dtype=float)
-    counts = np.array([counted[used] for _, _, counted in rows], dtype=float)
-    inside = codes == np.unique(codes)[:, None]
+    """Accuracy, macro-F1 and recall, precision and F1 of each class, for verdicts that are labels of any kind.
 
-    def macro(w: NDArray[np.number]) -> Floats:
-        per = np.stack([(inside * t * c) @ w / ((inside * c) @ w) for t, c in zip(truth, counts, strict=True)])
-        return per.mean(axis=1)
+    Args:
+        predicted, actual: the judge's and the true label of each of n items: strings such as "a", "tie" or "both bad",
+            or numbers as names. None and NaN are missing.
+        groups, confidence: see `win_rate`.
 
-    added = tabulate(
-        macro,
-        [f"macro_{name}" for name, _, _ in rows],
-        design_of(np.arange(int(used.sum())), options["groups"], used),
-        n=[int(c.sum()) for c in counts],
-        missing=missing,
-        confidence=options["confidence"],
-        n_resamples=options["n_resamples"],
-        seed=options["seed"],
+    Returns:
+        Rows (class, statistic), columns as `win_rate`: ("all", "accuracy") of items with both labels;
+        ("all", "accuracy_of_all") of all items with a true label, where a missing verdict is an error;
+        ("all", "macro_f1"), the plain mean of the classes' F1; and for each class, in sorted order, recall (the
+        accuracy on items of that class), precision and f1. A class is any label that occurs on either side, so that a
+        label which is no true class counts in macro_f1 with 0. n counts the items that a row is made of. Recall is NaN,
+        with a warning, for a class that no item has, precision for one that the judge never gives.
+
+    Raises:
+        ValueError: lengths differ, or a used item has no group.
+
+    Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
+
+    >>> from vjudge.metrics import classification
+    >>> table = classification(["a", "b", "tie", "b"], ["a", "a", "tie", "b"])
+    >>> table["estimate"].round(3)[[("all", "accuracy"), ("all", "macro_f1"), ("a", "recall")]].tolist()
+    [0.75, 0.778, 0.5]
+    """
+    same_index(predicted=predicted, actual=actual, groups=groups)
+    given, true = _labels(predicted, name="predicted"), _labels(actual, name="actual")
+    if len(given) != len(true):
+        raise ValueError(f"there are {len(given)} predicted and {len(true)} actual labels: give one of each an item")
+    known, both = true != "", (true != "") & (given != "")
+    right = both & (given == true)
+    classes = sorted({*given[both], *true[both]})
+    hits = np.array([right & (true == label) for label in classes], dtype=float).reshape(len(classes), len(true))
+    in_truth = np.array([both & (true == label) for label in classes], dtype=float).reshape(len(classes), len(true))
+    in_verdicts = np.array([both & (given == label) for label in classes], dtype=float).reshape(len(classes), len(true))
+    rows: list[tuple[Any, Any, Any]] = [
+        (("all", "accuracy"), right, both),
+        (("all", "accuracy_of_all"), right, known),
+        (("all", "macro_f1"), 2 * hits, in_truth + in_verdicts),
+    ]
+    for label, hit, truth, verdict in zip(classes, hits, in_truth, in_verdicts, strict=True):
+        parts = (("recall", hit, truth), ("precision", hit, verdict), ("f1", 2 * hit, truth + verdict))
+        rows += [((label, statistic), gain, weight) for statistic, gain, weight in parts]
+    return shares(rows, groups=groups, confidence=confidence, unit="items", index=["class", "statistic"])
+
+
+def _labels(values: Labels, *, name: str) -> NDArray[np.str_]:
+    """Labels as strings, "" where one is missing."""
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise TypeError(f"{name} must be a sequence of labels, not {type(values).__name__}")
+    texts = ["" if is_missing(value) else str(value) for value in values]
+    return np.array(texts, dtype=str if texts else "<U1")
+
+
+def tie_calibrated_accuracy(
+    judge: Scores,
+    human: Scores,
+    *,
+    within: Labels,
+    groups: Labels | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 2_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
+
+    Fine scores, such as expected ones, never tie, and people often do. So the threshold below which the judge's
+    difference is a tie is the one that suits the human scores best.
+
+    Args:
+        judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
+        within: what makes items comparable: the question or image whose responses are ordered, or the pair. Every
+            two items of one group are a pair, and every group counts the same.
+        groups: the unit of resampling, where groups of `within` belong together; None draws those.
+        confidence, n_resamples, seed: see `correlate`. The threshold is chosen anew in every resample.
+
+    Returns:
+        Rows calibrated (at the best threshold) and as_scored (at 0: equal scores alone are a tie); columns as
+        `correlate`, where n counts groups with at least one pair and missing the other groups. `attrs` has epsilon (the
+        threshold; the smallest where several are best), n_pairs, and missing_items. The threshold is chosen on the
+        items that it is judged on, as its authors do: compare judges by it, each with a threshold of its own.
+
+    Raises:
+        TypeError, ValueError: as `correlate`; a scored item has no group.
+
+    Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
+    tau_optimization.py, `acc_23`.
+
+    >>> from vjudge.metrics import tie_calibrated_accuracy
+    >>> table = tie_calibrated_accuracy([0, 2, 6, 8], [1, 1, 1, 4], within=["q"] * 4, n_resamples=0)
+    >>> table["estimate"].round(3).to_dict(), table.attrs["epsilon"]
+    ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
+    """
+    same_index(judge=judge, human=human, within=within, groups=groups)
+    x, y = scores(judge, name="judge"), scores(human, name="human")
+    if len(x) != len(y):
+        raise ValueError(f"judge has {len(x)} scores and human has {len(y)}: give one of each per item")
+    used = ~(np.isnan(x) | np.isnan(y))
+    code = group_codes(within, used, name="within")
+    n_all = len({label for label in within if not is_missing(label)})
+    x, y = x[used], y[used]
+    sizes = np.bincount(code, minlength=1)
+    members = np.split(np.argsort(code, kind="stable"), np.cumsum(sizes)[:-1])
+    pairs = np.array([two for items in members for two in itertools.combinations(items, 2)], dtype=np.int64)
+    first, second = pairs.reshape(-1, 2).T
+    labels, row = np.unique(code[first], return_inverse=True)
+    gap, order = np.abs(x[first] - x[second]), np.sign(y[first] - y[second])
+    as_scored = np.sign(x[first] - x[second]) == order
+    # What a pair adds once the threshold reaches its gap, and becomes a tie; by rising gap.
+    rising = np.argsort(gap, kind="stable")
+    per_row = np.bincount(row, minlength=len(labels))
+    share = 1 / per_row[row]
+    change = (((order == 0).astype(float) - as_scored) * share)[rising]
+    last = np.flatnonzero(np.diff(gap[rising], append=np.inf) > 0)  # of the pairs of one gap
+
+    def curve(weights: NDArray[np.number]) -> Floats:
+        """Accuracy at threshold 0 and at every gap, shape (thresholds, replicates)."""
+        start = (as_scored * share) @ weights[row]
+        steps = np.cumsum(change[:, None] * weights[row[rising]], axis=0)[last]
+        return np.vstack([start, start + steps]) / weights.sum(axis=0)
+
+    def statistic(weights: NDArray[np.number]) -> Floats:
+        values = curve(np.asarray(weights, dtype=float))
+        return np.stack([values.max(axis=0), values[0]])
+
+    unit_codes = None
+    if groups is not None:
+        of_item = group_codes(groups, used)
+        of_group = np.unique(np.stack([row, of_item[first]]), axis=1) if len(row) else np.empty((2, 0), dtype=np.int64)
+        if of_group.shape[1] > len(labels):
+            raise ValueError("items of one `within` lie in several groups: give groups that hold them whole")
+        unit_codes = pd.factorize(of_group[1])[0].astype(np.int64)
+    table = tabulate(
+        statistic,
+        ["calibrated", "as_scored"],
+        Design(np.arange(len(labels)), unit_codes),
+        n=len(labels),
+        missing=n_all - len(labels),
+        confidence=confidence,
+        n_resamples=n_resamples,
+        seed=seed,
         method="logit",
-        unit="pairs",
-        why="a category has no pair to count",
-        stacklevel=4,
+        width=2 * len(row),
+        unit="groups of items",
+        why="no group has two scored items",
     )
-    both = pd.concat([table, added])
-    both.attrs = {**table.attrs, "macro_method": added.attrs["method"], "n_categories": len(inside)}
-    return both
+    epsilon = math.nan
+    if len(row):
+        values = curve(np.ones((len(labels), 1)))[:, 0]
+        best = int(np.argmax(values > values.max() - 1e-12))
+        epsilon = float([0.0, *gap[rising][last]][best])
+    table.attrs |= {"epsilon": epsilon, "n_pairs": len(row), "missing_items": int((~used).sum())}
+    return table
 
 
 def order_consistency(
@@ -235,80 +327,68 @@ def order_consistency(
     labels: Mapping[Any, str] | None = None,
     groups: Labels | None = None,
     confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Whether verdicts on the same pairs hold when the order of the two responses is turned.
 
     Args:
         verdicts_ab, verdicts_ba: verdicts in the order a, b and in the order b, a, both in terms of the pair itself:
             "a" is the same response in both (the columns verdict_ab and verdict_ba of `Judge.compare`).
-        labels, groups, confidence, n_resamples, seed: see `win_rate`.
+        labels, groups, confidence: see `win_rate`.
 
     Returns:
         Rows, columns as `win_rate`; n counts pairs with a verdict in both orders, missing the others:
         - consistent: the same verdict in both orders;
         - flipped: a in one order and b in the other;
         - tie_in_one: a tie in one order only;
-        - first_chosen: of the choices of a response (ties left out), those of the one shown first; 0.5 without a bias
-          for a position. n counts choices, two a pair at most, and the interval is always bootstrapped over pairs.
+        - first_chosen: of the choices of a response (ties left out, two choices a pair at most), those of the one shown
+          first; 0.5 without a bias for a position. n counts pairs with a choice.
         `attrs["ab"]` and `attrs["ba"]` have the account of missing and malformed verdicts.
 
     Raises:
         ValueError: lengths differ, or a used pair has no group.
+
+    Source: Zheng et al., "Judging LLM-as-a-Judge" (arXiv 2306.05685), section 3.3, for both orders.
+
+    >>> from vjudge.metrics import order_consistency
+    >>> order_consistency(["a", "b", "a"], ["a", "a", "tie"])["estimate"].round(2).to_dict()
+    {'consistent': 0.33, 'flipped': 0.33, 'tie_in_one': 0.33, 'first_chosen': 0.4}
     """
     same_index(verdicts_ab=verdicts_ab, verdicts_ba=verdicts_ba, groups=groups)
     ab, ba = read_verdicts(verdicts_ab, labels=labels), read_verdicts(verdicts_ba, labels=labels)
     if len(ab.choice) != len(ba.choice):
         raise ValueError(f"there are {len(ab.choice)} verdicts in one order and {len(ba.choice)} in the other")
     used = ab.used & ba.used
-    tie_ab, tie_ba = ab.choice == "tie", ba.choice == "tie"
-    same = ab.choice == ba.choice
+    tie_ab, tie_ba, same = ab.choice == "tie", ba.choice == "tie", ab.choice == ba.choice
+    first = np.where(used, (ab.choice == "a").astype(int) + (ba.choice == "b"), 0)
+    choices = np.where(used, (~tie_ab).astype(int) + ~tie_ba, 0)
     rows = [
         ("consistent", same, used),
         ("flipped", ~same & ~tie_ab & ~tie_ba, used),
         ("tie_in_one", tie_ab != tie_ba, used),
+        ("first_chosen", first, choices),
     ]
-    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
-    missing = int((~used).sum())
-    table = shares(rows, groups=groups, missing=missing, unit="pairs", **options)
-    first = ((ab.choice == "a").astype(int) + (ba.choice == "b").astype(int))[used]
-    choices = ((~tie_ab).astype(int) + (~tie_ba).astype(int))[used]
-    cells, cell = np.unique(np.stack([first, choices]), axis=1, return_inverse=True)
-    added = tabulate(
-        lambda w: (cells[0] @ w / (cells[1] @ w))[None],
-        ["first_chosen"],
-        design_of(np.reshape(cell, -1), groups, used),
-        n=int(choices.sum()),
-        missing=missing,
-        method="logit",
-        unit="pairs",
-        why="no response was chosen",
-        **options,
-    )
-    both = pd.concat([table, added])
-    both.attrs = {**table.attrs, "first_chosen_method": added.attrs["method"], "ab": ab.account, "ba": ba.account}
-    return both
+    table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
+    table.attrs |= {"ab": ab.account, "ba": ba.account}
+    return table
 
 
 def longer_wins(
     verdicts: Labels,
-    length_a: Labels,
-    length_b: Labels,
+    length_a: Scores,
+    length_b: Scores,
     *,
     labels: Mapping[Any, str] | None = None,
     groups: Labels | None = None,
     confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """How often the longer of two responses wins, among decided verdicts on responses of different length.
 
-    It is no measure of bias by itself, since longer answers may be better: the length probe separates the two.
+    It is no measure of bias by itself, since longer answers may be better: `length_controlled` with a known preference
+    and the padding probe separate the two.
 
     Args:
-        verdicts, labels, groups, confidence, n_resamples, seed: see `win_rate`.
-        length_a, length_b: lengths in any one unit; NaN where unknown.
+        verdicts, labels, groups, confidence: see `win_rate`.
+        length_a, length_b: lengths in any one unit, see `lengths`; NaN where unknown.
 
     Returns:
         One row, longer_wins; n counts the comparisons used, missing all others: ties, equal or unknown lengths, and
@@ -316,23 +396,414 @@ def longer_wins(
 
     Raises:
         ValueError: lengths differ in number, or a used comparison has no group.
+
+    Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for the share of longer winners.
+
+    >>> from vjudge.metrics import longer_wins
+    >>> longer_wins(["a", "b", "a", "tie"], [5, 5, 1, 9], [3, 3, 2, 1]).loc["longer_wins", "estimate"].round(3)
+    np.float64(0.333)
     """
+    choice, a, b, account = _with_lengths(verdicts, length_a, length_b, labels, groups)
+    with np.errstate(invalid="ignore"):
+        used = ((choice == "a") | (choice == "b")) & (np.abs(a - b) > 0)
+        longer = np.where(a > b, choice == "a", choice == "b")
+    table = shares([("longer_wins", longer, used)], groups=groups, confidence=confidence, unit="comparisons")
+    table.attrs |= account
+    return table
+
+
+def length_controlled(
+    verdicts: Labels,
+    length_a: Scores,
+    length_b: Scores,
+    *,
+    preferences: Labels | None = None,
+    labels: Mapping[Any, str] | None = None,
+    groups: Labels | None = None,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """The win rate of side a were the lengths equal, and how far length moves the verdict.
+
+    A logistic regression of the verdict (1 for a, 0 for b, 1/2 for a tie) on a constant, the tanh of the difference in
+    length over its standard deviation, and, where it is given, the known preference (1, -1, 0 for a tie). This is not
+    AlpacaEval's length-controlled win rate: that has a term for the difficulty of each instruction, which needs the
+    verdicts on many models, and a penalty on its coefficients; the two were seen to differ by .24 for a short model.
+
+    Args:
+        verdicts, length_a, length_b, labels, groups, confidence: see `longer_wins`.
+        preferences: the known preference of each pair, "a", "b" or "tie"; pairs without one are then left out and
+            counted, and the model stays the same. None: quality is held equal on average only.
+
+    Returns:
+        Rows win_rate (ties as half), length_controlled_win_rate (both shares of side a) and length_log_odds (log-odds
+        of a's winning for a full advantage in length; 0 without a bias, given preferences); columns as `win_rate`. The
+        last two have Student's intervals by a jackknife over groups, or over comparisons without groups, the win rate
+        on the logit scale. `attrs` has p (two-sided, of length_log_odds), overlap (share of comparisons in which the
+        side that is mostly shorter is not the shorter one; below .1 the controlled rate is an extrapolation, with a
+        warning), note, and the account as `win_rate`. Of equal lengths alone, as of a model against itself, the
+        controlled rate is the win rate. NaN, with a warning, where length or preference separates the verdicts.
+
+    Raises:
+        ValueError: as `longer_wins`.
+
+    Source: Dubois, Galambosi, Liang and Hashimoto, "Length-Controlled AlpacaEval" (arXiv 2404.04475), section 3, for
+    the regression; MacKinnon, Nielsen and Webb, Journal of Econometrics 232 (2023), for the jackknife over groups.
+
+    >>> from vjudge.metrics import length_controlled
+    >>> itself = length_controlled(["tie"] * 20, [9] * 20, [9] * 20)
+    >>> itself["estimate"].tolist()[:2]
+    [0.5, 0.5]
+    """
+    choice, a, b, account = _with_lengths(verdicts, length_a, length_b, labels, groups)
+    used = np.array([one is not None for one in choice], dtype=bool) & ~np.isnan(a - b)
+    known = np.zeros(len(choice))
+    if preferences is not None:
+        same_index(verdicts=verdicts, preferences=preferences)
+        human = read_verdicts(preferences)
+        if len(human.choice) != len(choice):
+            raise ValueError(f"{len(choice)} verdicts and {len(human.choice)} preferences: give one of each")
+        known, used = (human.choice == "a").astype(float) - (human.choice == "b"), used & human.used
+    worth = np.where(choice == "a", 1.0, np.where(choice == "b", 0.0, 0.5))
+    table = shares([("win_rate", worth, used)], groups=groups, confidence=confidence, unit="comparisons", stacklevel=3)
+    y, gap, known = worth[used], (a - b)[used], known[used]
+    overlap = float(min((gap >= 0).mean(), (gap <= 0).mean())) if len(y) else math.nan
+    if overlap < LEAST_OVERLAP:
+        longer = "a" if (gap > 0).mean() > 0.5 else "b"
+        warnings.warn(
+            f"lengths hardly overlap: {longer} is longer in {1 - overlap:.0%} of the comparisons, so that the rate at "
+            "equal lengths is an extrapolation",
+            stacklevel=2,
+        )
+    spread = gap.std() if len(y) else 0.0
+    advantage = np.tanh(gap / spread) if spread > 0 else np.zeros(len(y))
+    design = np.column_stack([np.ones(len(y)), *(column for column in (known, advantage) if column.any())])
+    code = np.arange(len(y)) if groups is None else group_codes(groups, used)
+    rate, slope, p = _at_equal_length(y, design, code, has_length=spread > 0, confidence=confidence)
+    if not len(y) or np.ptp(y) == 0 or spread == 0:  # nothing to control for
+        rate = table.loc["win_rate", ["estimate", "low", "high"]].to_numpy(dtype=float)
+    if np.isnan([*rate, *slope]).any():
+        warnings.warn(
+            "length_log_odds: undefined (lengths or verdicts do not vary, length or preference separates the verdicts, "
+            "in all comparisons or without one group, or there are too few groups)",
+            stacklevel=2,
+        )
+    n, missing = table.loc["win_rate", ["n", "missing"]]
+    for name, values in (("length_controlled_win_rate", rate), ("length_log_odds", slope)):
+        table.loc[name] = [*values, n, missing]
+    table = table.astype({"n": int, "missing": int})
+    unit = "comparisons" if groups is None else "groups"
+    table.attrs |= {
+        "method": f"{table.attrs['method']}; at equal length: {confidence:.0%} intervals by a jackknife over {unit}",
+        "p": p,
+        "overlap": overlap,
+        "note": NOT_ALPACA_EVAL,
+        **account,
+    }
+    return table
+
+
+def _with_lengths(
+    verdicts: Labels, length_a: Scores, length_b: Scores, labels: Mapping[Any, str] | None, groups: Labels | None
+) -> tuple[NDArray[np.object_], Floats, Floats, dict[str, Any]]:
+    """Choices, both lengths, and the account of what is no verdict."""
     same_index(verdicts=verdicts, length_a=length_a, length_b=length_b, groups=groups)
     read = read_verdicts(verdicts, labels=labels)
     a, b = scores(length_a, name="length_a"), scores(length_b, name="length_b")
     if not len(a) == len(b) == len(read.choice):
         raise ValueError(f"{len(read.choice)} verdicts, {len(a)} and {len(b)} lengths: give one of each a comparison")
-    with np.errstate(invalid="ignore"):
-        used = read.used & (read.choice != "tie") & ((a > b) | (a < b))
-        longer = np.where(a > b, read.choice == "a", read.choice == "b")
-    table = shares(
-        [("longer_wins", longer, used)],
-        groups=groups,
-        missing=int((~used).sum()),
-        confidence=confidence,
-        n_resamples=n_resamples,
-        seed=seed,
-        unit="comparisons",
+    return read.choice, a, b, read.account
+
+
+def _at_equal_length(
+    y: Floats, design: Floats, code: NDArray[np.int64], *, has_length: bool, confidence: float
+) -> tuple[Floats, Floats, float]:
+    """Win rate at equal length and coefficient of length, each with its bounds, and p of the second.
+
+    The advantage in length is the last column of the design, if it has one.
+    """
+    nothing = np.full(3, np.nan)
+    n_groups = int(code.max(initial=-1)) + 1
+    beta = _logistic(y, design, np.zeros(design.shape[1]))
+    if not has_length or n_groups < 2 or np.isnan(beta).any():
+        return nothing, nothing, math.nan
+
+    def statistics(beta: Floats, rows: Any) -> Floats:
+        rate = special.expit(design[rows, :-1] @ beta[:-1]).mean()
+        return np.array([special.logit(rate), beta[-1]])
+
+    value = statistics(beta, slice(None))
+    without = []
+    for group in range(n_groups):
+        rows = code != group
+        without.append(statistics(_logistic(y[rows], design[rows], beta), rows))
+    left_out = np.array(without)
+    error = np.sqrt((n_groups - 1) / n_groups * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
+    reach = stats.t.ppf((1 + confidence) / 2, n_groups - 1) * error
+    rate, slope = (np.array([centre, centre - half, centre + half]) for centre, half in zip(value, reach, strict=True))
+    p = float(2 * stats.t.sf(abs(value[1]) / error[1], n_groups - 1)) if error[1] > 0 else math.nan
+    return special.expit(rate), slope, p
+
+
+def _logistic(y: Floats, design: Floats, start: Floats) -> Floats:
+    """Coefficients of a logistic regression by Newton's method; NaN where the likelihood has no maximum."""
+    beta = start.copy()
+    nothing = np.full(len(beta), np.nan)
+    for _ in range(50):
+        chance = special.expit(design @ beta)
+        information = design.T @ (design * (chance * (1 - chance))[:, None])
+        if not len(y) or np.linalg.cond(information) > 1e10:
+            return nothing
+        step = np.linalg.solve(information, design.T @ (y - chance))
+        beta = beta + step
+        if np.abs(step).max() < 1e-10:
+            return beta if np.abs(beta).max() < 30 else nothing
+    return nothing
+
+
+def bradley_terry(
+    first: Labels,
+    second: Labels,
+    verdicts: Labels,
+    *,
+    ties: str = "half",
+    weights: Scores | None = None,
+    anchor: Any = None,
+    labels: Mapping[Any, str] | None = None,
+    groups: Labels | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 2_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Estimate players' strengths by maximum likelihood: player i beats j with odds exp(strength_i - strength_j).
+
+    Args:
+        first, second: the players of each comparison; verdict "a" means that the first won.
+        verdicts, labels, groups, confidence: see `win_rate`.
+        ties: "half", a tie is half a win for each (as Chatbot Arena and WildVision-Bench do); "out", ties are left out
+            and counted.
+        weights: how often each comparison counts (Arena-Hard counts strong verdicts three times); None once.
+        anchor: the player whose strength is 0 and whose Elo is 1000; None centres the mean strength at 0.
+        n_resamples, seed: see `correlate`.
+
+    Returns:
+        One row a player, the strongest first: estimate, low, high (strength in logits), elo, elo_low, elo_high
+        (1000 + 400 / ln 10 times it), n (comparisons used), wins, losses, ties (weighted). Intervals are Student's with
+        the bootstrap's standard error over comparisons or groups; the anchor's has no width, since all is relative to
+        it. Strengths are NaN, with a warning, where no finite maximum exists: some set of players never beats, or
+        never meets, the rest. A resample without one is left out: `attrs["undefined_resamples"]` has the share.
+        `attrs` also has self_comparisons (of a player with itself, left out), ties_left_out, and the account of
+        malformed verdicts as `win_rate`.
+
+    Raises:
+        ValueError: lengths differ, a player is missing, the anchor doesn't play, ties is not known, a weight is
+            negative or missing, or a used comparison has no group.
+
+    Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957), for when a maximum
+    exists; WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
+
+    >>> from vjudge.metrics import bradley_terry
+    >>> table = bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"], n_resamples=0)
+    >>> bool(table.loc["x", "estimate"] > table.loc["y", "estimate"])
+    True
+    """
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(TIES)}, not {ties!r}")
+    same_index(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
+    read = read_verdicts(verdicts, labels=labels)
+    worth = np.ones(len(read.choice)) if weights is None else scores(weights, name="weights")
+    if not len(first) == len(second) == len(read.choice) == len(worth):
+        raise ValueError(
+            f"{len(first)} first and {len(second)} second players, {len(read.choice)} verdicts, {len(worth)} weights: "
+            "give one of each"
+        )
+    codes, index = pd.factorize(pd.Series([*first, *second], dtype=object))
+    players, p = list(index), len(index)
+    i, j = np.split(codes.astype(np.int64), 2)
+    if nameless := np.flatnonzero((i < 0) | (j < 0)).tolist():
+        raise ValueError(f"a player is missing at positions {nameless[:20]}: name both, or remove the comparison")
+    if anchor is not None and anchor not in players:
+        raise ValueError(f"the anchor {anchor!r} is none of the players: {', '.join(map(str, players[:20]))}")
+    itself, tied = read.used & (i == j), read.choice == "tie"
+    if itself.any():
+        warnings.warn(f"{int(itself.sum())} comparisons of a player with itself are left out", stacklevel=2)
+    used = read.used & ~itself
+    if bad := np.flatnonzero(used & ~(worth >= 0)).tolist():
+        raise ValueError(f"weights must not be negative or missing: see positions {bad[:20]}")
+    ties_left_out = int((used & tied).sum()) if ties == "out" else 0
+    used &= ~tied | (ties == "half")
+
+    # Each kind of comparison is a cell: who met whom, what came of it, and how much it counts.
+    points = np.where(tied, 0.5, np.where(read.choice == "a", 1.0, 0.0))
+    cells, cell = np.unique(np.stack([i, j, points, worth])[:, used], axis=1, return_inverse=True)
+    cell = np.reshape(cell, -1)
+    a, b = cells[:2].astype(np.int64)
+    columns = np.arange(len(a))
+    entries = (np.concatenate([a * p + b, b * p + a]), np.concatenate([columns, columns]))
+    won_by = np.concatenate([cells[3] * cells[2], cells[3] * (1 - cells[2])])
+    wins = sparse.csr_array((won_by, entries), shape=(p * p, len(a)))
+    at = None if anchor is None else players.index(anchor)
+
+    def statistic(w: NDArray[np.number]) -> Floats:
+        strength = _strengths(np.moveaxis((wins @ w).reshape(p, p, -1), -1, 0))
+        centre = strength.mean(axis=1) if at is None else strength[:, at]
+        return np.asarray((strength - centre[:, None]).T)
+
+    with warnings.catch_warnings():
+        if at is not None:
+            warnings.filterwarnings("ignore", message=".*no width.*")  # the anchor's
+        table = tabulate(
+            statistic,
+            players,
+            design_of(cell, groups, used),
+            n=(np.bincount(i[used], minlength=p) + np.bincount(j[used], minlength=p)).tolist(),
+            confidence=confidence,
+            n_resamples=n_resamples,
+            seed=seed,
+            method="t",
+            width=p * p,
+            unit="comparisons",
+            index="player",
+            why="some players never beat, or never meet, the others"
+            if used.any()
+            else "no comparison of two players has a verdict",
+        )
+    undefined = max(table.attrs["undefined_resamples"].values(), default=math.nan)
+    attrs = table.attrs | {"undefined_resamples": undefined}
+    n = table.pop("n")
+    table = table.drop(columns="missing")
+    for column, name in (("estimate", "elo"), ("low", "elo_low"), ("high", "elo_high")):
+        table[name] = 1000 + ELO_PER_LOGIT * table[column]
+    table["n"] = n
+    mine, theirs = np.concatenate([i[used], j[used]]), np.concatenate([points[used], 1 - points[used]])
+    for name, value in (("wins", 1.0), ("losses", 0.0), ("ties", 0.5)):
+        table[name] = np.bincount(mine, weights=np.tile(worth[used], 2) * (theirs == value), minlength=p)
+    extra = {"ties": ties, "anchor": anchor, "self_comparisons": int(itself.sum()), "ties_left_out": ties_left_out}
+    table.attrs = {**attrs, **extra, **read.account}
+    return table.sort_values("estimate", ascending=False, kind="stable")
+
+
+def _strengths(won: Floats) -> Floats:
+    """Maximum-likelihood strengths of many tournaments at once, by Newton's method.
+
+    Args:
+        won: won[r, i, j], wins of i over j in tournament r, ties as half a win each; shape (R, p, p).
+
+    Returns:
+        Strengths of shape (R, p), with mean 0; NaN where there is no finite maximum: it exists if and only if wins lead
+        from every player to every other.
+    """
+    p = won.shape[1]
+    strength = np.full(won.shape[:2], np.nan)
+    rows = np.flatnonzero([connected_components(g, directed=True, connection="strong")[0] == 1 for g in won > 0])
+    if p < 2 or not len(rows):
+        return strength
+    won = won[rows]
+    met, points = won + won.transpose(0, 2, 1), won.sum(axis=2)
+    theta, index = np.zeros((len(rows), p)), np.arange(p)
+    for _ in range(200):
+        chance = special.expit(theta[:, :, None] - theta[:, None, :])
+        spread = met * chance * (1 - chance)
+        hessian = 1 / p - spread  # strengths matter up to a constant: 1 / p holds their sum
+        hessian[:, index, index] += spread.sum(axis=2)
+        step = np.linalg.solve(hessian, (points - (met * chance).sum(axis=2))[..., None])[..., 0]
+        size = np.abs(step).max(axis=1, keepdims=True)
+        theta += step * np.minimum(1, 2 / np.maximum(size, 1e-300))  # two logits at a time: no step overshoots
+        if size.max() < 1e-11:
+            break
+    theta[size[:, 0] > 1e-6] = np.nan
+    strength[rows] = theta - theta.mean(axis=1, keepdims=True)
+    return strength
+
+
+def model_ranking(
+    models: Labels,
+    judge: Scores,
+    human: Scores,
+    *,
+    groups: Labels | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 2_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
+
+    Args:
+        models: which model gave each of n responses.
+        judge, human: scores of the responses (or 1, .5 and 0 for won, tied and lost comparisons with a baseline); NaN
+            where missing. A response counts where it has both.
+        groups: the question or image that several models answered; whole groups are drawn. None draws responses.
+        confidence, n_resamples, seed: see `correlate`.
+
+    Returns:
+        One row a model, the people's best first: judge, judge_low, judge_high, judge_rank, human, human_low,
+        human_high, human_rank (1 is the best, equals share the mean rank), n, missing. `attrs` has tau (Kendall's tau-b
+        of the two rankings), tau_low, tau_high (percentiles of the same resamples), method, n_models. The models are
+        taken as given: the intervals say what other questions would change, not what other models would.
+
+    Raises:
+        TypeError, ValueError: as `correlate`; a scored response has no model.
+
+    Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
+
+    >>> from vjudge.metrics import model_ranking
+    >>> table = model_ranking(list("xxyyzz"), [5, 4, 3, 3, 1, 2], [4, 5, 2, 1, 3, 3], n_resamples=0)
+    >>> table["judge_rank"].to_dict(), round(table.attrs["tau"], 3)
+    ({'x': 1.0, 'z': 3.0, 'y': 2.0}, 0.333)
+    """
+    check_options(confidence=confidence, n_resamples=n_resamples)
+    same_index(models=models, judge=judge, human=human, groups=groups)
+    x, y = scores(judge, name="judge"), scores(human, name="human")
+    if not len(x) == len(y) == len(models):
+        raise ValueError(f"{len(models)} models, {len(x)} judge and {len(y)} human scores: give one of each a response")
+    used = ~(np.isnan(x) | np.isnan(y))
+    names = list(pd.unique(pd.Series(list(models), dtype=object).dropna()))
+    code = np.array([names.index(name) for name, use in zip(models, used, strict=True) if use and name in names])
+    if len(code) < used.sum():
+        raise ValueError("a scored response has no model: name it, or remove the response")
+    code = code.astype(np.int64)
+    cells, cell = np.unique(np.stack([code, x[used], y[used]]), axis=1, return_inverse=True)
+    of_model = sparse.csr_array(
+        (np.ones(cells.shape[1]), (cells[0].astype(np.int64), np.arange(cells.shape[1]))),
+        shape=(len(names), cells.shape[1]),
     )
-    table.attrs |= read.account
-    return table
+
+    def statistic(w: NDArray[np.number]) -> Floats:
+        n = of_model @ w
+        means = [np.round(of_model @ (w * column[:, None]) / n, 12) for column in cells[1:]]
+        one, other = (np.sign(mean[:, None] - mean[None, :]) for mean in means)
+        untied = np.sqrt((one**2).sum(axis=(0, 1)) * (other**2).sum(axis=(0, 1)))
+        return np.vstack([*means, (one * other).sum(axis=(0, 1)) / np.where(untied > 0, untied, np.nan)])
+
+    m = len(names)
+    ways = ["t"] * (2 * m) + ["percentile"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*no width.*")  # a tau of 1 in every resample says what it says
+        both = tabulate(
+            statistic,
+            [*((who, name) for who in ("judge", "human") for name in names), ("tau", "")],
+            design_of(np.reshape(cell, -1), groups, used),
+            n=0,
+            confidence=confidence,
+            n_resamples=n_resamples,
+            seed=seed,
+            method=ways,
+            width=m * m,
+            unit="responses",
+            index=["of", "model"],
+            why="a model without a scored response, or fewer than two models that differ",
+        )
+    table = pd.DataFrame(index=pd.Index(names, name="model", dtype=object))
+    for row, who in enumerate(("judge", "human")):
+        part = both.iloc[row * m : (row + 1) * m]
+        table[who], table[f"{who}_low"], table[f"{who}_high"] = part[["estimate", "low", "high"]].to_numpy().T
+        table[f"{who}_rank"] = table[who].rank(ascending=False)
+    table["n"] = np.bincount(code, minlength=m)
+    table["missing"] = [sum(name == one for one in models) for name in names] - table["n"]
+    tau, low, high = both.iloc[-1][["estimate", "low", "high"]].astype(float)
+    bounds = {
+        "tau_low": min(low, tau),
+        "tau_high": max(high, tau),
+    }
+    table.attrs = {**both.attrs, "tau": tau, **bounds, "n_models": m}
+    table.attrs.pop("undefined_resamples")
+    return table.sort_values("human_rank", kind="stable")

@@ -22,7 +22,7 @@ def reliability_curve(
     """The mean true score at each score that a judge gives, and how often it gives it.
 
     Args:
-        tables: by judge, what `metrics.reliability` returned.
+        tables: by judge, what `metrics.calibration_curve` returned.
         label: of the upper vertical axis, for example "mean human score".
         venue, column: the figure's width.
 
@@ -35,7 +35,7 @@ def reliability_curve(
         ValueError: there is no table, or one lacks a column or is empty.
     """
     if not tables:
-        raise ValueError("there is no judge to draw: give at least one table of metrics.reliability")
+        raise ValueError("there is no judge to draw: give at least one table of metrics.calibration_curve")
     for name, table in tables.items():
         need(table, "judge", "human", "low", "high", "n", "share")
         if table.empty:

@@ -140,7 +140,7 @@ def true_order(pairs: pd.DataFrame, **options: Any) -> pd.DataFrame:
 
     Args:
         pairs: from `make_pairs`, with true_chosen and true_rejected.
-        options: of `metrics.pairwise_accuracy`: confidence, n_resamples, seed; `groups` is the pairs' own.
+        options: of `metrics.pairwise_accuracy`: confidence; `groups` is the pairs' own.
 
     Returns:
         As `metrics.pairwise_accuracy`: in with_ties a pair of truly equal responses is an error, without_ties leaves

@@ -80,7 +80,7 @@ def benchmark(verdicts: pd.DataFrame, **options: Any) -> pd.DataFrame:
     Args:
         verdicts: from `rank_by_score` or `Judge.compare`, with preference; category where the set has some (join it to
             the frame of `compare`).
-        options: of `metrics.pairwise_accuracy`: confidence, n_resamples, seed.
+        options: of `metrics.pairwise_accuracy`: confidence.
 
     Returns:
         Columns estimate, low, high, n, missing. Index (part, statistic): part "all" has the rows of

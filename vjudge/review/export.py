@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from vjudge import plots
-from vjudge.metrics import feedback_preference
+from vjudge.metrics import agreement, feedback_preference
 from vjudge.review.review import Review
 
 
@@ -55,25 +55,29 @@ def preferences(review: Review) -> pd.DataFrame:
     return found[["id", "annotator", "answer", "blind"]].reset_index(drop=True)
 
 
-def preference(review: Review, *, blind: bool | None = None, n_resamples: int = 10_000, seed: int = 0) -> pd.DataFrame:
+def preference(review: Review, *, blind: bool | None = None) -> pd.DataFrame:
     """Whose feedback people found better, as shares with intervals.
 
     Args:
         blind: blind votes alone, others alone, or all.
-        n_resamples, seed: of the bootstrap over items, where several people voted on one.
 
     Returns:
         As `vjudge.metrics.feedback_preference`; "left" is the first judge of the review and "right" the second,
-        wherever they stood, and `attrs["words"]` has each row in words with their names. `vjudge.plots.preference_bars`
-        draws it.
+        wherever they stood, and `attrs["words"]` has each row in words with their names; where several people voted on
+        one item, `attrs["agreement"]` has Krippendorff's nominal alpha, its bounds and the number of such items.
+        `vjudge.plots.preference_bars` draws it.
     """
     votes = preferences(review)
     if blind is not None:
         votes = votes[votes["blind"] == blind]
     first, second = review.judges
     labels = {first: "left", second: "right", "both good": "both good", "both bad": "both bad"}
-    groups = votes["id"] if votes["id"].duplicated().any() else None
-    table = feedback_preference(votes["answer"], labels=labels, groups=groups, n_resamples=n_resamples, seed=seed)
+    shared = votes["id"].duplicated().any()
+    table = feedback_preference(votes["answer"], labels=labels, groups=votes["id"] if shared else None)
+    if shared:
+        answers = votes.pivot_table(index="id", columns="annotator", values="answer", aggfunc="last")
+        alpha = agreement(answers, level="nominal", n_resamples=2_000).loc["alpha_nominal"]
+        table.attrs["agreement"] = {name: float(alpha[name]) for name in ("estimate", "low", "high", "n")}
     table.attrs["words"] = {
         "left": f"{first} is better",
         "right": f"{second} is better",

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
-from vjudge.metrics.stratified import allocate
+from vjudge.metrics import label_weights, next_labels
 from vjudge.review.cases import ORDERS, Case, Cases, Progress, Selection
 from vjudge.review.journal import Event, Journal, ReviewError
 from vjudge.review.votes import ANSWERS, NOTE_LIMIT, TAGS, Votes, header, new_event, placed
@@ -292,11 +292,37 @@ class Review:
         return self._votes.table()
 
     def human_scores(self) -> pd.DataFrame:
-        """Everyone's scores: one row an item of the collection (index `id`), one column an annotator, NaN for none."""
+        """Everyone's scores: one row an item of the collection (index `id`), one column an annotator, NaN for none.
+
+        Where some items were scored because `next_best` named them, `attrs["labelled_by"]` says so, and the statistics
+        of `vjudge.metrics` refuse what they would get wrong: `correlate` takes `weights=review.weights()`.
+        """
         votes = self.votes()
-        given = votes[votes["field"] == "score"].astype({"value": float})
-        wide = given.pivot(index="id", columns="annotator", values="value")
-        return wide.reindex(index=pd.Index(self._cases.texts["id"], name="id"), columns=self.annotators)
+        scored = votes[votes["field"] == "score"].astype({"value": float})
+        wide = scored.pivot(index="id", columns="annotator", values="value")
+        table = wide.reindex(index=pd.Index(self._cases.texts["id"], name="id"), columns=self.annotators)
+        if judges := sorted({self._votes.chosen[id] for id in scored["id"] if id in self._votes.chosen}):
+            table.attrs["labelled_by"] = f"next_best, by the score of {' and of '.join(judges)},"
+            table.attrs["labelled_by_judges"] = judges
+        return table
+
+    def weights(self) -> pd.Series | None:
+        """How many items each scored item stands for, where `next_best` chose some of them.
+
+        Returns:
+            One weight an item of the collection (index `id`), NaN where nobody scored it: for `correlate(weights=)`.
+            None where `next_best` chose none of the scored items, which then count alike.
+
+        Raises:
+            ValueError: items were chosen by the scores of two judges, so that no one set of weights holds.
+
+        Source: see `vjudge.metrics.label_weights`.
+        """
+        human = self.human_scores()
+        judges = human.attrs.get("labelled_by_judges", [])
+        if len(judges) > 1:
+            raise ValueError(f"items were chosen by the scores of {' and of '.join(judges)}: choose by one judge alone")
+        return label_weights(self._cases.scores[judges[0]].to_numpy(), human.mean(axis=1)) if judges else None
 
     def next_best(self, n: int = 10, *, judge: str | None = None, seed: int = 0) -> pd.DataFrame:
         """Which items to label next so that the interval of the judge-human correlation shrinks fastest.
@@ -308,18 +334,21 @@ class Review:
 
         Returns:
             One row an item, the most useful first: `id`, `stratum`, `judge` (its score), `gain`. `goto` goes there. An
-            item counts as labelled when anybody scored it; its label is the mean of their scores.
+            item counts as labelled when anybody scored it; its label is the mean of their scores. The file records
+            what was named, so that whoever reads the scores later knows: see `weights`.
 
         Raises:
             ValueError: the judge is unknown, or not named among several.
 
-        `vjudge.metrics.stratified.allocate` says how; `correlate_labelled` there gives the correlation.
+        `vjudge.metrics.next_labels` says how.
         """
         judge = self.judges[0] if judge is None and len(self.judges) == 1 else judge
         if judge not in self.judges:
             raise ValueError(f"judge {judge!r}: name one of {', '.join(self.judges)}")
-        chosen = allocate(self._cases.scores[judge], self.human_scores().mean(axis=1).to_numpy(), n=n, seed=seed)
-        ids = self._cases.texts["id"].iloc[chosen["position"]].to_numpy()
+        chosen = next_labels(self._cases.scores[judge], self.human_scores().mean(axis=1).to_numpy(), n=n, seed=seed)
+        ids = self._cases.texts["id"].iloc[chosen["position"]].tolist()
+        if any(self._votes.chosen.get(id) != judge for id in ids):
+            self._write(lambda: new_event(self.annotator, field="next_best", id=ids, value=judge))
         return chosen.drop(columns="position").assign(id=ids)[["id", "stratum", "judge", "gain"]]
 
     # How it works

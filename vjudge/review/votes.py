@@ -52,7 +52,8 @@ class Votes:
     """The votes that a list of events amounts to.
 
     A vote is the last event about (annotator, id, field) that was not undone. Undoing takes back the last event of one
-    annotator, redoing the last one undone, until a new vote is cast.
+    annotator, redoing the last one undone, until a new vote is cast. `chosen` holds the items that `next_best` named,
+    with the judge by whose scores it did.
     """
 
     live: dict[Key, list[Event]] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class Votes:
     revealed: set[tuple[str, str]] = field(default_factory=set)
     withdrawn: dict[str, Event] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    chosen: dict[str, str] = field(default_factory=dict)
 
     def add(self, events: Iterable[Event]) -> None:
         """Take events in, in the order in which they were written; an event that is known already counts once.
@@ -81,6 +83,9 @@ class Votes:
             self.seen.add(name)
 
     def _apply(self, event: Event, annotator: str) -> None:
+        if event.get("field") == "next_best":
+            self.chosen |= dict.fromkeys(event["id"], event["value"])
+            return
         done, undone = self.done.setdefault(annotator, []), self.undone.setdefault(annotator, [])
         if "undo" in event:
             vote = next((vote for vote in done if vote["event"] == event["undo"]), None)

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics import correlate
-from vjudge.metrics.stratified import allocate, correlate_labelled
+from vjudge.metrics import correlate, label_weights, next_labels
 
 ORDERS = ("chosen", "random")
 
@@ -49,12 +48,12 @@ def labelling(
         chosen = np.full(n_items, np.nan)
         for labels in budgets:
             while (held := int(np.isfinite(chosen).sum())) < labels:
-                took = allocate(judge, chosen, n=min(batch, labels - held), seed=seed + simulation)["position"]
+                took = next_labels(judge, chosen, n=min(batch, labels - held), seed=seed + simulation)["position"]
                 chosen[took] = human[took]
             drawn = np.full(n_items, np.nan)
             drawn[order[:labels]] = human[order[:labels]]
             found = {
-                "chosen": correlate_labelled(judge, chosen),
+                "chosen": correlate(judge, chosen, weights=label_weights(judge, chosen)),
                 "random": correlate(judge, drawn, n_resamples=n_resamples, seed=seed + simulation),
             }
             for name, table in found.items():

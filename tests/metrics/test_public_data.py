@@ -14,16 +14,21 @@ from vjudge.metrics import (
     agreement,
     average_correlations,
     bradley_terry,
+    calibration_errors,
+    classification,
     correlate,
     correlate_groups,
     human_ceiling,
+    length_controlled,
     longer_wins,
-    reward,
+    model_ranking,
+    pairwise_accuracy,
+    rater_table,
     win_rate,
 )
 from vjudge.metrics.levels import AVERAGES
 
-DATA = Path(__file__).parents[2] / "shared/data"
+DATA = Path(__file__).parents[3] / "shared/data"
 BASELINE = "claude-3-sonnet-20240229"
 
 # As printed by TIFA's compute_correlation.ipynb and recomputed with SciPy. Its "Spearman" is Pearson.
@@ -129,17 +134,15 @@ def test_viescore_groups_as_printed(viescore):
     assert {name: rho[name] for name in printed} == printed and len(rho) == 29
 
 
-def test_wildvision_win_rates_and_rewards(wildvision):
+def test_wildvision_win_rates(wildvision):
     board = pd.read_csv(DATA / "wildvision/leaderboard_recomputed.csv", index_col="model")
     apart = 0
     for model, rows in wildvision.groupby("model"):
-        found = win_rate(rows["verdict"], side="b", labels=FIVE_POINT, groups=rows["question_id"], n_resamples=50)
+        found = win_rate(rows["verdict"], side="b", labels=FIVE_POINT, groups=rows["question_id"])
         published = board.loc[model]
         assert 100 * found.loc["win_of_all", "estimate"] == pytest.approx(published["win_rate"], abs=1e-9)
         assert found.loc["win", "n"] == published["n"]
         assert found.loc["tie", "estimate"] * published["n"] == pytest.approx(published["tie"])
-        points = reward(rows["verdict"], side="b", n_resamples=0)
-        assert points.loc["reward", "estimate"] == pytest.approx(published["reward"], abs=1e-9)
         apart += found.attrs["malformed"] + found.attrs["missing"]
         if not found.attrs["malformed"] + found.attrs["missing"]:
             assert found.loc["win", "estimate"] == found.loc["win_of_all", "estimate"]
@@ -178,8 +181,120 @@ def test_wildvision_longer_answers_win(wildvision):
         wildvision["tok_b"],
         labels=FIVE_POINT,
         groups=wildvision["question_id"],
-        n_resamples=100,
     )
     assert round(found.loc["longer_wins", "estimate"], 3) == 0.663
     assert found.loc["longer_wins", "n"] == 9903
     assert found.loc["longer_wins", "low"] > 0.6
+
+
+def verdicts(name):
+    return read(f"verdicts/{name}.csv.gz", pd.read_csv)
+
+
+def figures(name):
+    """Published or recomputed figures of a table: name -> (value, digits that were printed)."""
+    rows = read("verdicts/figures.json", lambda file: json.loads(file.read_text()))[name]
+    return {row["figure"]: row.get("published", row["recomputed"]) for row in rows}
+
+
+GENAI = {"A": "a", "B": "b", "G": "tie", "D": "tie", "T": "tie"}
+GENAI_TASKS = ("image_generation", "image_edition", "video_generation")
+
+
+def test_genai_bench_accuracies_as_printed():
+    """13 judges, three tasks: four answers, a bare tie right against either tie, a malformed verdict wrong."""
+    rows, published = verdicts("genai_bench_pairs"), figures("genai_bench_pairs")
+    judges = list(rows.columns[rows.columns.get_loc("preference") + 1 :])
+    assert len(judges) == 13
+    for judge in judges:
+        for task in GENAI_TASKS:
+            part = rows[rows["criterion"] == task]
+            preference = part["preference"]
+            verdict = part[judge].where(part[judge].ne("X"))
+            verdict = verdict.where(verdict.ne("T") | ~preference.isin(["G", "D"]), preference)
+            found = classification(verdict, preference, groups=part["group"])
+            accuracy = 100 * found.loc[("all", "accuracy_of_all"), "estimate"]
+            assert round(accuracy, 2) == published[f"{judge} accuracy % {task}"], (judge, task)
+
+
+def test_genai_bench_where_both_decide():
+    rows, published = verdicts("genai_bench_pairs"), figures("genai_bench_pairs")
+    rows = rows[rows["criterion"].isin(["image_generation", "image_edition"])]
+    for judge in ("gpt4o", "gemini_1_5_pro", "idefics2", "llava"):
+        found = pairwise_accuracy(
+            rows[judge], rows["preference"], labels=GENAI, preference_labels=GENAI, groups=rows["group"]
+        )
+        expected = published[f"{judge} accuracy where both decide, images"]
+        assert found.loc["both_decided", "estimate"] == pytest.approx(expected, abs=5e-7)
+        assert found.loc["both_decided", "low"] < expected < found.loc["both_decided", "high"]
+
+
+def test_raters_of_tifa160_in_one_table():
+    rows, published = verdicts("tifa160_images"), figures("tifa160_images")
+    people = rows[[f"human_{rater}" for rater in range(1, 6)]]
+    judges = {name: rows[name] for name in ("dsg_mplug", "dsg_instructblip", "dsg_pali17b", "tifa_mplug_large")}
+    found = rater_table(people, judges, groups=rows["group"], n_resamples=100)
+    for judge in ("dsg_mplug", "dsg_instructblip", "dsg_pali17b"):
+        for statistic in ("spearman", "kendall"):
+            value = found.loc[(judge, "the mean", statistic), "estimate"]
+            assert round(value, 3) == published[f"{judge} {statistic}, five raters"]
+    value = found.loc[("tifa_mplug_large", "the mean", "spearman"), "estimate"]
+    assert value == pytest.approx(published["tifa_mplug_large spearman, five raters"], abs=5e-7)
+    assert (
+        found.loc[("ceiling", "the others"), "estimate"] > found.loc[("dsg_pali17b", "all but one"), "estimate"]
+    ).all()
+
+
+def test_ceiling_of_viescore():
+    rows, published = verdicts("viescore_images"), figures("viescore_images")
+    for aspect in ("SC", "PQ"):
+        people = rows.loc[rows["criterion"] == aspect, ["human_1", "human_2", "human_3"]]
+        found = human_ceiling(people, n_resamples=0)["estimate"]["spearman"]
+        name = f"{aspect} human ceiling: rater vs mean of other two, pooled spearman, mean of 3"
+        assert found == pytest.approx(published[name], abs=5e-7)
+
+
+def test_mllm_as_a_judge_errors_as_printed():
+    rows, published = verdicts("mllm_judge_scores"), figures("mllm_judge_scores")
+    for judge in ("llava_critic_7b", "gemini_2_5_flash", "phi4_15b"):
+        errors = calibration_errors(rows[judge], rows["human_1"], methods=[], n_resamples=0)["estimate"]["raw"]
+        close = agreement(rows[[judge, "human_1"]], n_resamples=0)
+        assert round(errors["mae"], 4) == published[f"{judge} mae"]
+        assert round(errors["bias"], 4) == published[f"{judge} bias"]
+        assert round(errors["exact"], 4) == round(close.loc["exact", "estimate"], 4) == published[f"{judge} exact"]
+        assert round(close.loc["within_one", "estimate"], 4) == published[f"{judge} within_1"]
+        assert close.loc["exact", "n"] == published[f"{judge} n"]
+
+
+def test_wildvision_models_in_the_order_of_people(wildvision):
+    """The judge's ranking of 20 models against human Elo: rho .950 over the models; tau and its interval by us."""
+    models = verdicts("wildvision_models").dropna(subset="human_elo_anony").set_index("model")
+    elo = models.drop(index=BASELINE, errors="ignore")["human_elo_anony"]
+    rows = wildvision[wildvision["model"].isin(elo.index)]
+    won = rows["verdict"].map({"A>>B": 0, "A>B": 0, "A=B": 0.5, "B>A": 1, "B>>A": 1})
+    found = model_ranking(rows["model"], won, rows["model"].map(elo), groups=rows["question_id"], n_resamples=200)
+    assert len(found) == 20 and (found["human"] == elo[found.index]).all()
+    rates = [
+        win_rate(part["verdict"], side="b", labels=FIVE_POINT).loc["win_of_all", "estimate"]
+        for _, part in rows.groupby("model")
+    ]
+    order = sorted(set(rows["model"]))
+    published = figures("wildvision_models")["judge win rate vs human Elo spearman, 20 models"]
+    rho = correlate(rates, elo[order], n_resamples=0)["estimate"]
+    assert published == 0.94 and round(rho["spearman"], 3) == 0.95  # .94 is of another Elo list
+    assert 0.75 < found.attrs["tau_low"] <= found.attrs["tau"] <= found.attrs["tau_high"] <= 1
+
+
+def test_wildvision_at_equal_length(wildvision):
+    """Length moves GPT-4o's verdicts with every preference unknown; a model against itself wins one half."""
+    itself = wildvision[wildvision["model"] == BASELINE]
+    if len(itself):
+        with pytest.warns(UserWarning, match="length_log_odds"):
+            found = length_controlled(["tie"] * len(itself), itself["tok_a"], itself["tok_a"])
+        assert found.loc["length_controlled_win_rate", "estimate"] == 0.5
+    rows = wildvision[wildvision["model"] == "gpt-4o"]
+    swapped = {"A>>B": "b", "A>B": "b", "A=B": "tie", "B>A": "a", "B>>A": "a"}
+    found = length_controlled(rows["verdict"], rows["tok_b"], rows["tok_a"], labels=swapped)
+    assert found.loc["length_log_odds", "low"] > 0
+    assert found.loc["win_rate", "estimate"] == (403 + 7) / 500, "255 + 148 won and 14 tied of 500"
+    assert (found["low"] < found["estimate"]).all() and (found["estimate"] < found["high"]).all()

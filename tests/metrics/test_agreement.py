@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from vjudge.metrics import agreement, human_ceiling, noise_corrected
-from vjudge.metrics.raters import AGREEMENT
+from vjudge.metrics import agreement, average_samples, human_ceiling, noise_corrected, rater_table
+from vjudge.metrics.agreement import AGREEMENT, Patterns, _agreement
 
 # Six targets rated by four judges: Shrout and Fleiss (1979), table 2.
 SHROUT_FLEISS = [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
@@ -126,8 +126,6 @@ def test_frame_its_account_and_the_bootstrap():
 
 
 def test_a_replicate_is_the_statistic_of_the_drawn_items():
-    from vjudge.metrics.raters import Patterns, _agreement
-
     table = simulated(30, 3, missing=0)
     patterns = Patterns.of(table)
     drawn = np.random.default_rng(0).integers(0, 30, 30)
@@ -153,6 +151,75 @@ def test_ceiling_is_each_rater_against_the_mean_of_the_others():
     np.testing.assert_allclose(found["estimate"], np.mean(expected, axis=0), atol=1e-10)
     np.testing.assert_allclose([list(r.values()) for r in found.attrs["raters"].values()], expected, atol=1e-10)
     assert ((found["low"] < found["estimate"]) & (found["estimate"] < found["high"])).all()
+
+
+def test_one_table_of_raters_their_mean_the_ceiling_and_judges():
+    """Every row by SciPy from the raters' columns, as someone would put the table together by hand."""
+    people = pd.DataFrame(simulated(80, 3, missing=0), columns=["ann", "bob", "eve"])
+    rng = np.random.default_rng(1)
+    judges = {
+        "fine": people.mean(axis=1) + rng.normal(size=80),
+        "coarse": (people["ann"] + rng.integers(0, 2, 80)).where(rng.random(80) < 0.9),
+    }
+    found = rater_table(people, judges, n_resamples=200)
+    rho = found["estimate"].xs("spearman", level="statistic")
+    others = {name: people.drop(columns=name).mean(axis=1) for name in people}
+    for name in people:
+        assert rho[name, "the others"] == pytest.approx(stats.spearmanr(people[name], others[name])[0], abs=1e-10)
+        assert rho["fine", name] == pytest.approx(stats.spearmanr(judges["fine"], people[name])[0], abs=1e-10)
+    mean = stats.spearmanr(judges["fine"], people.mean(axis=1))[0]
+    assert rho["fine", "the mean"] == pytest.approx(mean, abs=1e-10)
+    like_for_like = np.mean([stats.spearmanr(judges["fine"], others[name])[0] for name in people])
+    assert rho["fine", "all but one"] == pytest.approx(like_for_like, abs=1e-10)
+    assert rho["ceiling", "the others"] == pytest.approx(human_ceiling(people, n_resamples=0)["estimate"]["spearman"])
+    assert (found["low"] < found["estimate"]).all() and (found["estimate"] < found["high"]).all()
+    gone = int(judges["coarse"].isna().sum())
+    assert gone and found.loc[("coarse", "the mean"), "missing"].eq(gone).all()
+    assert rater_table(people, judges["fine"].to_numpy(), n_resamples=0).index[-1][0] == "judge"
+    with pytest.raises(ValueError, match="one score for each of the 80 items"):
+        rater_table(people, [1, 2, 3])
+
+
+def test_agreement_of_annotators_on_four_way_votes():
+    """Labels have no order: Krippendorff's nominal alpha and kappa alone, on words."""
+    rng = np.random.default_rng(0)
+    truth = rng.choice(["left", "right", "both good", "both bad"], 60)
+    votes = pd.DataFrame({name: np.where(rng.random(60) < 0.7, truth, "both good") for name in ("ann", "bob")})
+    votes.loc[:4, "bob"] = None
+    found = agreement(votes, level="nominal", n_resamples=200)
+    assert found.index.tolist() == ["alpha_nominal", "cohen_kappa", "exact"]
+    codes = votes.apply(lambda column: pd.Categorical(column, sorted(set(truth))).codes).replace(-1, np.nan)
+    theirs = krippendorff.alpha(reliability_data=codes.to_numpy().T, level_of_measurement="nominal")
+    assert found.loc["alpha_nominal", "estimate"] == pytest.approx(theirs, abs=1e-10)
+    both = votes.dropna()
+    assert found.loc["cohen_kappa", "estimate"] == pytest.approx(cohen_kappa_score(both["ann"], both["bob"]), abs=1e-10)
+    assert found["missing"].eq(5).all() and (found["low"] < found["estimate"]).all()
+    with pytest.raises(TypeError, match="position 0: 'left'|not numbers"):
+        agreement(votes)
+
+
+def test_samples_of_one_judge_are_averaged_and_failures_carried_along():
+    run = pd.DataFrame(
+        {
+            "id": ["p", "p", "p", "q", "q", "r"],
+            "judge": "tiny",
+            "sample": [0, 1, 2, 0, 1, 0],
+            "score": [4.0, 5.0, np.nan, np.nan, np.nan, 2.0],
+            "expected_score": [3.5, 4.5, np.nan, np.nan, np.nan, 2.5],
+            "gold": [4.0, 4.0, 4.0, 1.0, 1.0, 2.0],
+            "human_scores": [[4, 5]] * 3 + [[1, 1]] * 2 + [[2, 3]],
+            "failure": [None, None, "no score", "cut off", "cut off", None],
+        }
+    )
+    found = average_samples(run).set_index("id")
+    assert found["score"].tolist()[::2] == [4.5, 2.0] and np.isnan(found["score"]["q"])
+    assert found[["n_samples", "n_failed"]].to_numpy().tolist() == [[3, 1], [2, 2], [1, 0]]
+    assert found["failure"].tolist() == [None, "cut off", None] and found["human_scores"]["p"] == [4, 5]
+    assert found["sd"]["p"] == pytest.approx(np.std([4, 5], ddof=1)) and found["expected_score"]["p"] == 4
+    assert found.attrs["failures"] == {"cut off": 2, "no score": 1}
+    assert found.attrs["missing"] == 1 and found.attrs["partly_failed"] == 1
+    with pytest.raises(ValueError, match="needs id"):
+        average_samples(run.drop(columns="id"))
 
 
 def test_noise_correction_finds_the_correlation_with_the_true_score():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from vjudge.metrics import calibrate, calibration_errors, reliability
+from vjudge.metrics import calibrate, calibration_curve, calibration_errors
 
 
 def lenient(n=300, seed=0):
@@ -22,9 +22,9 @@ def lenient(n=300, seed=0):
     return np.clip(np.round(3.9 + 0.6 * quality + 0.5 * rng.normal(size=n)), 1, 5), human
 
 
-def test_reliability_by_hand():
+def test_calibration_curve_by_hand():
     with pytest.warns(UserWarning, match="undefined in 2 of 3 bins"):
-        found = reliability([1, 1, 1, 2, 2, 5, np.nan], [1, 2, 3, 2, 2, 4, 1])
+        found = calibration_curve([1, 1, 1, 2, 2, 5, np.nan], [1, 2, 3, 2, 2, 4, 1])
     assert found[["judge", "human", "gap", "n"]].to_numpy().tolist() == [[1, 2, 1, 3], [2, 2, 0, 2], [5, 4, -1, 1]]
     theirs = stats.t.interval(0.95, 2, loc=2, scale=stats.sem([1, 2, 3]))
     assert found.loc[0, ["low", "high"]].tolist() == pytest.approx(theirs, abs=1e-10)
@@ -37,7 +37,7 @@ def test_grouped_intervals_are_statsmodels_cluster_robust():
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(20), 5)
     human = rng.normal(size=20)[group] + rng.normal(size=100)
-    found = reliability(np.ones(100), human, groups=group).iloc[0]
+    found = calibration_curve(np.ones(100), human, groups=group).iloc[0]
     model = sm.OLS(human, np.ones(100)).fit(cov_type="cluster", cov_kwds={"groups": group, "use_correction": False})
     half = stats.t.ppf(0.975, 19) * model.bse[0] * np.sqrt(20 / 19)
     assert found["high"] - found["human"] == pytest.approx(half, abs=1e-10)
@@ -46,9 +46,9 @@ def test_grouped_intervals_are_statsmodels_cluster_robust():
 def test_bins_of_continuous_scores():
     rng = np.random.default_rng(0)
     score = rng.normal(size=100)
-    found = reliability(score, score, bins=4)
+    found = calibration_curve(score, score, bins=4)
     assert found["n"].tolist() == [25] * 4 and found["gap"].abs().max() < 1e-12
-    assert len(reliability([1] * 10, range(10), bins=4)) == 1
+    assert len(calibration_curve([1] * 10, range(10), bins=4)) == 1
 
 
 def test_isotonic_map_equals_scikit_learn_on_the_other_half():
@@ -122,10 +122,10 @@ def test_constant_scores():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: reliability(["3"], [1]), TypeError, "position 0"),
-        (lambda: reliability([3], [1, 2]), ValueError, "1 scores and human has 2"),
-        (lambda: reliability([3], [1], bins=0), ValueError, "bins"),
-        (lambda: reliability([3, 1], [1, 2], groups=["a", None]), ValueError, "position 1"),
+        (lambda: calibration_curve(["3"], [1]), TypeError, "position 0"),
+        (lambda: calibration_curve([3], [1, 2]), ValueError, "1 scores and human has 2"),
+        (lambda: calibration_curve([3], [1], bins=0), ValueError, "bins"),
+        (lambda: calibration_curve([3, 1], [1, 2], groups=["a", None]), ValueError, "position 1"),
         (lambda: calibrate([3], [1], method="platt"), ValueError, "method must be one of"),
         (lambda: calibration_errors([3], [1], methods=["platt"]), ValueError, "platt"),
     ],
@@ -141,6 +141,6 @@ def test_no_exception_on_any_scores(rows):
     judge, human = [row[0] for row in rows], [row[1] for row in rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        reliability(judge, human)
-        reliability(human, human, bins=3)
+        calibration_curve(judge, human)
+        calibration_curve(human, human, bins=3)
         calibration_errors(judge, human, methods=["shift", "isotonic"], n_resamples=20)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vjudge import metrics
-from vjudge.metrics import stratified
 
 FAST = {"n_resamples": 20}
 
@@ -29,37 +28,42 @@ def as_texts(x):
 # Name -> a call with two columns of scores and a group of each. Names of `metrics.__all__` are all here.
 CALLS = {
     "agreement": lambda x, y, g: metrics.agreement(list(zip(x, y, strict=True)), groups=g, **FAST),
+    "average_samples": lambda x, y, g: metrics.average_samples(pd.DataFrame({"id": list(g), "score": list(x)})),
     "average_correlations": lambda x, y, g: metrics.average_correlations(x, y, within=g, **FAST),
     "bradley_terry": lambda x, y, g: metrics.bradley_terry(g, list(g)[::-1], as_verdicts(x), **FAST),
     "calibrate": lambda x, y, g: metrics.calibrate(x, y, groups=g, method="ordinal"),
+    "calibration_curve": lambda x, y, g: metrics.calibration_curve(x, y, groups=g),
     "calibration_errors": lambda x, y, g: metrics.calibration_errors(x, y, groups=g, **FAST),
     "compare_judges": lambda x, y, g: metrics.compare_judges(y, {"x": x, "y": list(x)[::-1]}, groups=g, **FAST),
     "correlate": lambda x, y, g: metrics.correlate(x, y, groups=g, **FAST),
     "correlate_groups": lambda x, y, g: metrics.correlate_groups(x, y, groups=g, **FAST),
     "correlate_levels": lambda x, y, g: metrics.correlate_levels(x, y, systems=g, **FAST),
-    "elo": lambda x, y, g: metrics.elo(g, list(g)[::-1], as_verdicts(x), orders=3),
+    "classification": lambda x, y, g: metrics.classification(as_verdicts(x), as_verdicts(y), groups=g),
     "feedback_preference": lambda x, y, g: metrics.feedback_preference(
-        as_verdicts(x), labels={"a": "left", "b": "right", "tie": "both bad"}, groups=g, **FAST
+        as_verdicts(x), labels={"a": "left", "b": "right", "tie": "both bad"}, groups=g
     ),
     "human_ceiling": lambda x, y, g: metrics.human_ceiling(list(zip(x, y, strict=True)), groups=g, **FAST),
-    "labels_needed": lambda x, y, g: metrics.labels_needed(x, y, width=0.5, total=100, groups=g, **FAST),
-    "longer_wins": lambda x, y, g: metrics.longer_wins(as_verdicts(x), x, y, groups=g, **FAST),
+    "label_weights": lambda x, y, g: metrics.label_weights(x, y),
+    "length_controlled": lambda x, y, g: metrics.length_controlled(as_verdicts(x), x, y, groups=g),
+    "lengths": lambda x, y, g: metrics.lengths(as_texts(x)),
+    "longer_wins": lambda x, y, g: metrics.longer_wins(as_verdicts(x), x, y, groups=g),
+    "model_ranking": lambda x, y, g: metrics.model_ranking(g, x, y, **FAST),
+    "next_labels": lambda x, y, g: metrics.next_labels(x, y, n=2),
     "noise_corrected": lambda x, y, g: metrics.noise_corrected(x, list(zip(x, y, strict=True)), groups=g, **FAST),
-    "order_consistency": lambda x, y, g: metrics.order_consistency(as_verdicts(x), as_verdicts(y), groups=g, **FAST),
+    "order_consistency": lambda x, y, g: metrics.order_consistency(as_verdicts(x), as_verdicts(y), groups=g),
     "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(as_texts(x), as_texts(y)),
     "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(
-        as_verdicts(x), as_verdicts(y), categories=g, groups=g, **FAST
+        as_verdicts(x), as_verdicts(y), categories=g, groups=g
     ),
     "prediction_powered_mean": lambda x, y, g: metrics.prediction_powered_mean(x, y, groups=g),
-    "reliability": lambda x, y, g: metrics.reliability(x, y, groups=g),
-    "reward": lambda x, y, g: metrics.reward(as_verdicts(x), points={"a": 1, "b": -1, "tie": 0}, groups=g, **FAST),
+    "rater_table": lambda x, y, g: metrics.rater_table(list(zip(x, y, strict=True)), x, groups=g, **FAST),
+    "tie_calibrated_accuracy": lambda x, y, g: metrics.tie_calibrated_accuracy(x, y, within=g, **FAST),
     "who_beats_whom": lambda x, y, g: metrics.who_beats_whom(CALLS["compare_judges"](x, y, g)),
-    "win_rate": lambda x, y, g: metrics.win_rate(as_verdicts(x), groups=g, **FAST),
-    "correlate_labelled": lambda x, y, g: stratified.correlate_labelled(x, y),
-    "allocate": lambda x, y, g: stratified.allocate(x, y, n=2),
+    "win_rate": lambda x, y, g: metrics.win_rate(as_verdicts(x), groups=g),
 }
-NO_ESTIMATE = {"overlap_baselines", "allocate"}  # a score for each text, missing where a text is; a choice of items
-READ_NO_SCORE = {"overlap_baselines"}
+# A score for each text or item, missing where it has none; a choice of items.
+NO_ESTIMATE = {"average_samples", "lengths", "next_labels", "overlap_baselines"}
+READ_NO_SCORE = {"classification", "lengths", "overlap_baselines", "published"}
 
 nan = float("nan")
 CASES = {
@@ -83,7 +87,7 @@ CASES = {
 
 
 def test_every_public_function_is_here():
-    functions = {name for name in metrics.__all__ if callable(getattr(metrics, name))}
+    functions = {name for name in metrics.__all__ if callable(getattr(metrics, name))} - {"published"}
     assert functions <= set(CALLS)
 
 
@@ -110,7 +114,7 @@ def test_undefined_is_nan_with_a_warning(name, case):
         return
     table = found.to_frame() if isinstance(found, pd.Series) else found
     assert not np.isinf(table.select_dtypes("number").to_numpy(dtype=float)).any()
-    shown = [column for column in ("estimate", "low", "high", "difference", name) if column in table]
+    shown = [column for column in ("estimate", "low", "high", "difference", "judge", name) if column in table]
     if table[shown].isna().any(axis=None) and name != "calibrate":
         assert warned, f"NaN without a warning:\n{table}"
     elif name == "calibrate" and table.isna().all(axis=None) and len(table):
