@@ -97,7 +97,7 @@ figures: setup  ## write the paper figures of notebooks 03 and 04 to figures/
 	@ls figures/*.pdf
 
 validity: setup  ## prove probes and tests on simulated judges: figures/validity*, half an hour on one core
-	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.simulate --out figures
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m validity --out figures
 
 ablations: setup  ## train a judge for each ablation of the recipe: figures/ablations.csv, an hour on one core
 	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.ablations --out outputs/ablations --save figures

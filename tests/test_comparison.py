@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
+from validity.populations import Population
 
 from vjudge.metrics import compare_judges, correlate, who_beats_whom
 from vjudge.metrics.comparison import COLUMNS, holm, steiger, williams
-from vjudge.simulate.correlated import Population
 
 JUDGES = Population(((1, 0.8, 0.6), (0.8, 1, 0.5), (0.6, 0.5, 1)))
 ALIKE = Population(((1, 0.6, 0.6), (0.6, 1, 0.5), (0.6, 0.5, 1)))

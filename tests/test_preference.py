@@ -18,10 +18,10 @@ from vjudge.data import CollectionError, load_collection
 from vjudge.engines import Answer, Engine
 from vjudge.preference import best, candidates, hacking, rewards
 from vjudge.preference.policy import Policy
+from vjudge.probes.simulated import Planted, SimulatedJudge
 from vjudge.prompts import VICUNA_V1
 from vjudge.records import Rubric
 from vjudge.runs import RunError
-from vjudge.simulate import Planted, SimulatedJudge
 
 LEVELS = ["Wrong.", "Poor.", "Half.", "Good.", "Right."]
 

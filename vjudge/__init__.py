@@ -25,6 +25,7 @@ __all__ = [
     "correlate",
     "load_collection",
     "load_judge",
+    "load_verdicts",
     "plan",
     "truth",
     "win_rate",
@@ -38,6 +39,7 @@ _HOMES = {
     "correlate": "vjudge.metrics",
     "load_collection": "vjudge.data",
     "load_judge": "vjudge.judge",
+    "load_verdicts": "vjudge.data",
     "plan": "vjudge.judge",
     "truth": "vjudge.data",
     "win_rate": "vjudge.metrics",
@@ -60,7 +62,6 @@ _MODULES = (
     "review",
     "runs",
     "scenes",
-    "simulate",
     "table",
     "training",
     "widgets",
@@ -69,6 +70,7 @@ _INNER = {"calls", "judge", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
     from vjudge.data import load_collection as load_collection
+    from vjudge.data import load_verdicts as load_verdicts
     from vjudge.data import truth as truth
     from vjudge.judge import Judge as Judge
     from vjudge.judge import load_judge as load_judge

@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from tqdm.auto import tqdm
 
 import vjudge
 from vjudge import data
-from vjudge.data import rows_of
 from vjudge.engines.engine import Ask, Engine, whole
 from vjudge.images import ImageError, Picture, Pictures
 from vjudge.prompts import Prompt, Template
@@ -27,126 +26,91 @@ from vjudge.records import Item, Pair
 from vjudge.runs import Run, RunError
 from vjudge.table import fault_of, in_order, record_of
 
-Records = dict[tuple[Any, ...], dict[str, Any]]
 EMBEDDED = ("tiny", "tiny-base")  # made for Scenes alone
 LOOKED_AT = 100  # rows of a call in which an embedded judge looks for what it was not made for
 MANY = 0.1  # the share of failures at which another format is looked for
 
 
-@dataclass(frozen=True)
 class JudgeCall:
-    """What a judge puts to its engine in one call.
+    """What a judge puts to its engine in one call: each row once a unit, which is a sample's number or an order.
 
     Args:
         name: the judge's.
+        items: the rows.
         template: its wording for one response, or for two.
-        units: samples' numbers, or orders: each row is put to the judge once for each.
-        rows, origin: the canonical rows, and where they come from.
-        pictures: of the call.
+        ask: how to decode, without what differs between prompts.
+        units: of each row.
+        seed: of the draws.
+
+    Attributes:
         keys: one a verdict: (id, unit).
         prompts, images, scores: one a verdict: what is asked, with which images, and the scale.
-        ask: how; its scales and seeds stand one a verdict.
-        seed: of the draws.
         carried: one a row: the columns that come along into the table.
-        without_images: rows without an image for a judge that sees images.
-        unlike: for an embedded judge, what it was not made for among the rows.
+
+    Raises:
+        CollectionError: bad rows, all of them.
     """
 
-    name: str
-    template: Template
-    units: Sequence[Any]
-    rows: Sequence[Mapping[str, Any]]
-    origin: Any
-    pictures: Pictures
-    keys: list[tuple[str, Any]]
-    prompts: list[Prompt]
-    images: Images
-    scores: list[tuple[int, ...]]
-    ask: Ask
-    seed: int
-    carried: list[dict[str, Any]]
-    without_images: int
-    unlike: dict[str, int] | None
-
-    @classmethod
-    def of(cls, name: str, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> JudgeCall:
-        """Check the rows and render them: one prompt a row and unit.
-
-        Raises:
-            CollectionError: bad rows, all of them.
-        """
-        pictures, rows = Pictures(), rows_of(items)
+    def __init__(self, name: str, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> None:
+        self.name, self.template, self.units, self.seed = name, template, units, seed
+        self._origin, self._pictures, self._rows = data.origin(items), Pictures(), data.rows_of(items)
         data.validate(
-            rows, needs=template.needs, sees_images=template.sees_images, pictures=pictures, pairs=template.compares
+            self._rows,
+            needs=template.needs,
+            sees_images=template.sees_images,
+            pictures=self._pictures,
+            pairs=template.compares,
         )
-        keys: list[tuple[str, Any]] = []
-        rendered: list[Prompt] = []
-        scales: list[dict[int, str]] = []
-        scores: list[tuple[int, ...]] = []
-        carried: list[dict[str, Any]] = []
-        texts: dict[tuple[int, ...], dict[int, str]] = {}
-        without = 0
-        for row in rows:
+        self._unit = "order" if template.compares else "sample"
+        self.keys: list[tuple[str, Any]] = []
+        self.prompts: list[Prompt] = []
+        self.scores: list[tuple[int, ...]] = []
+        self.carried: list[dict[str, Any]] = []
+        self._without_images = 0
+        for row in self._rows:
             subject = subject_of(row, template.compares)
-            without += template.sees_images and not subject.images
-            carried.append(_carried(row, subject))
-            own = (0, 1) if template.compares else template.scores(subject.rubric)
-            scale = texts.setdefault(own, template.score_texts(own))
+            self._without_images += template.sees_images and not subject.images
+            self.carried.append(_carried(row, subject))
+            self.keys += [(subject.id, unit) for unit in units]
             if isinstance(subject, Pair):
-                rendered += [prompt_of(template, in_order(subject, unit), ask.mode) for unit in units]
+                self.prompts += [prompt_of(template, in_order(subject, unit), ask.mode) for unit in units]
+                self.scores += [(0, 1)] * len(units)
             else:  # samples share one prompt
-                rendered += [prompt_of(template, subject, ask.mode)] * len(units)
-            keys += [(subject.id, unit) for unit in units]
-            scores += [own] * len(units)
-            scales += [scale] * len(units)
-        images = Images(rows, 1 if template.sees_images else 0, pictures)
-        return cls(
-            name=name,
-            template=template,
-            units=units,
-            rows=rows,
-            origin=data.origin(items),
-            pictures=pictures,
-            keys=keys,
-            prompts=rendered,
-            images=Images(rows, len(units) if template.sees_images else 0, pictures),
-            scores=scores,
-            ask=replace(ask, scales=scales, seeds=[] if ask.scores else [seed_of(seed, *key) for key in keys]),
-            seed=seed,
-            carried=carried,
-            without_images=without,
-            unlike=_unlike(rows, images) if name in EMBEDDED else None,
-        )
+                self.prompts += [prompt_of(template, subject, ask.mode)] * len(units)
+                self.scores += [template.scores(subject.rubric)] * len(units)
+        self.images = Images(self._rows, len(units) if template.sees_images else 0, self._pictures)
+        texts = {scale: template.score_texts(scale) for scale in set(self.scores)}  # one mapping for each rubric
+        seeds = [] if ask.scores else [seed_of(seed, *key) for key in self.keys]
+        self.ask = replace(ask, scales=[texts[scale] for scale in self.scores], seeds=seeds)
 
-    def collect(self, engine: Engine, *, out: str | Path | None, progress: bool) -> Records:
-        """Get every verdict's record, by key, from the run's folder or from the engine."""
-        unit = "order" if self.template.compares else "sample"
+    def collect(self, engine: Engine, *, out: str | Path | None, progress: bool) -> list[dict[str, Any]]:
+        """Get every verdict's record, from the run's folder or from the engine, in the order of `keys`."""
         done: dict[tuple[Any, ...], dict[str, Any]] = {}
         with ExitStack() as stack:
             run = None
             if out is not None:
+                run = Run(out, keys=("id", self._unit))
                 note: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-                note |= {"batch_size": self.ask.batch_size}
-                note |= {"origin": self.origin} if self.origin else {}
-                run = Run(out, keys=("id", unit))
+                note["batch_size"] = self.ask.batch_size
+                note |= {"origin": self._origin} if self._origin else {}
                 stack.enter_context(run.open({**self.manifest(engine), "note": note}, expected=len(self.keys)))
-                done |= self._sound(run)
+                self._check(run)
+                done |= run.done
             bar = stack.enter_context(
                 tqdm(total=len(self.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
             )
             failed = sum(record["failure"] is not None for record in done.values())
             missing = {index for index, key in enumerate(self.keys) if key not in done}
-            answers = engine.answer(self.prompts, self.images, self.ask, missing) if missing else iter(())
-            for batch in answers:
-                records = [self._record(answer, unit) for answer in batch]
+            for answers in engine.answer(self.prompts, self.images, self.ask, missing) if missing else ():
+                records = {self.keys[answer.index]: self._record(answer) for answer in answers}
                 if run is not None:
                     # What only the transport prevented is asked for again by the next call.
-                    run.append(record for answer, record in zip(batch, records, strict=True) if not answer.transient)
-                done.update((self.keys[answer.index], record) for answer, record in zip(batch, records, strict=True))
-                failed += sum(record["failure"] is not None for record in records)
+                    run.append(records[self.keys[answer.index]] for answer in answers if not answer.transient)
+                done |= records
+                failed += sum(record["failure"] is not None for record in records.values())
                 bar.set_postfix(failed=failed, refresh=False)
                 bar.update(len(records))
-        return done
+        return [done[key] for key in self.keys]
 
     def manifest(self, engine: Engine) -> dict[str, Any]:
         """What decides the verdicts of a run."""
@@ -162,7 +126,7 @@ class JudgeCall:
             "template": {"name": self.template.name, "fingerprint": self.template.fingerprint()},
             "prompts": prompts_digest(self.prompts),
             "collection": {
-                "fingerprint": data.fingerprint(self.rows, pictures=self.pictures),
+                "fingerprint": data.fingerprint(self._rows, pictures=self._pictures),
                 "verdicts": len(self.keys),
             },
             "decoding": decoding,
@@ -170,40 +134,41 @@ class JudgeCall:
             "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
         }
 
-    def _sound(self, run: Run) -> Records:
-        """The verdicts that a run holds, checked against the scales of the call.
+    def notes(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What a table is told besides its records."""
+        images = Images(self._rows, 1 if self.template.sees_images else 0, self._pictures)
+        unlike = _unlike(self._rows, images) if self.name in EMBEDDED else None
+        return {"without_images": self._without_images, "unlike": unlike, "suggested": self._suggested(records)}
 
-        Raises:
-            RunError: one of them is none of this call's, or off its scale.
-        """
+    def _check(self, run: Run) -> None:
+        """Refuse what a run holds where it is none of this call's verdicts, or off its scale."""
         scales = dict(zip(self.keys, self.scores, strict=True))
         for key, record in run.done.items():
-            fault = "is none of this call's"
-            if key in scales and (fault := fault_of(record, scales[key], compares=self.template.compares) or "") == "":
-                continue
-            raise RunError(f"{run.path}: the verdict {key} {fault}; restore the record or use another folder")
-        return run.done
+            fault: str | None = "is none of this call's"
+            if key in scales:
+                fault = fault_of(record, scales[key], compares=self.template.compares)
+            if fault is not None:
+                raise RunError(f"{run.path}: the verdict {key} {fault}; restore the record or use another folder")
 
-    def _record(self, answer: Any, unit: str) -> dict[str, Any]:
+    def _record(self, answer: Any) -> dict[str, Any]:
         """One verdict as the run keeps it."""
-        id, number = self.keys[answer.index]
-        scores, compares = self.scores[answer.index], self.template.compares
+        (id, unit), scores = self.keys[answer.index], self.scores[answer.index]
         format = None if self.ask.scores else self.template.format
-        return {"id": id, unit: number} | record_of(answer, scores=scores, format=format, compares=compares)
+        return {"id": id, self._unit: unit} | record_of(
+            answer, scores=scores, format=format, compares=self.template.compares
+        )
 
-    def notes(self, records: Records) -> dict[str, Any]:
-        """What a table is told besides its records."""
-        suggested = self._suggested(records)
-        return {"without_images": self.without_images, "unlike": self.unlike, "suggested": suggested}
-
-    def _suggested(self, records: Records) -> str | None:
+    def _suggested(self, records: Sequence[Mapping[str, Any]]) -> str | None:
         """The format that reads most of the answers that the judge's own can't, where they are many."""
-        failed = [key for key in self.keys if records[key]["failure"] is not None and records[key]["raw"].strip()]
-        if self.ask.scores or len(failed) < max(2, MANY * len(self.keys)):
+        failed = [
+            (scale, record["raw"])
+            for scale, record in zip(self.scores, records, strict=True)
+            if record["failure"] is not None and record["raw"].strip()
+        ]
+        if self.ask.scores or len(failed) < max(2, MANY * len(records)):
             return None
-        scales = dict(zip(self.keys, self.scores, strict=True))
-        scale = scales[failed[0]]
-        texts = [records[key]["raw"] for key in failed if scales[key] == scale]
+        scale = failed[0][0]
+        texts = [text for other, text in failed if other == scale]
         return suggest_format(texts, scores=() if self.template.compares else scale, format=self.template.format)
 
 
@@ -257,7 +222,7 @@ def check_ask(ask: Ask, *, samples: int, seed: int) -> None:
     faults = ask.check()
     faults += [] if whole(samples, 1) else [f"samples={samples!r}: use a whole number from 1"]
     faults += [] if whole(seed, 0) else [f"seed={seed!r}: use a whole number from 0"]
-    if samples != 1 and ask.temperature == 0:
+    if whole(samples, 2) and ask.temperature == 0:
         faults.append(f"samples={samples!r} of greedy decoding are all the same: set a temperature")
     if faults:
         raise ValueError("; ".join(faults))

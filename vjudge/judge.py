@@ -7,7 +7,6 @@ them. An answer without a verdict stays without a score: it is counted, shown an
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -18,44 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vjudge import prompts
-from vjudge.calls import JudgeCall, check_ask, prompt_of, seed_of, subject_of
-from vjudge.data import rows_of
+from vjudge import data, prompts
+from vjudge.calls import JudgeCall, check_ask, prompt_of, subject_of
 from vjudge.engines.engine import Ask, Engine
 from vjudge.names import public
 from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template, families
 from vjudge.prompts.families import Family
 from vjudge.prompts.parse import FORMATS
 from vjudge.records import Item, Pair
-from vjudge.table import (
-    ORDERS,
-    POINTS,
-    SWAPPED,
-    check_candidates,
-    combine,
-    comparisons,
-    grades,
-    pairs_of,
-    ranking,
-    singles_of,
-)
+from vjudge.table import ORDERS, check_candidates, combine, comparisons, grades, pairs_of, ranking, singles_of
 
 if TYPE_CHECKING:
     from vjudge.engines import Forward
 
-__all__ = [
-    "MAX_NEW_TOKENS",
-    "ORDERS",
-    "POINTS",
-    "SWAPPED",
-    "Judge",
-    "combine",
-    "load_judge",
-    "pairs_of",
-    "plan",
-    "seed_of",
-    "singles_of",
-]
+__all__ = ["MAX_NEW_TOKENS", "Judge", "combine", "load_judge", "plan"]
 __dir__ = public(__name__)
 
 MAX_NEW_TOKENS = 1024  # Source: the published decoding of Prometheus-Vision (llava/eval/model_vqa.py upstream)
@@ -123,62 +98,66 @@ def load_judge(
     """
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(map(repr, ENGINES))}")
-    if engine == "auto":
-        engine = "server" if str(name_or_path).startswith(SERVER) else "torch"
     if not isinstance(name_or_path, (str, os.PathLike)):
         raise TypeError(f"a judge has a name, or a path as text; {name_or_path!r} is neither")
-    if not isinstance(template, (str, Template, type(None))) or (
-        isinstance(template, str) and template not in TEMPLATES
-    ):
+    if not (name := str(name_or_path)).strip():
+        raise ValueError("a judge has a name such as 'tiny', or the path of a folder; this one is blank")
+    if isinstance(template, str) and template in TEMPLATES:
+        wording: Template | None = TEMPLATES[template]
+    elif template is None or isinstance(template, Template):
+        wording = template
+    else:
         raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
-    wording = TEMPLATES[template] if isinstance(template, str) else template
+    if engine == "auto":
+        engine = "server" if name.startswith(SERVER) else "torch"
     placing: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
     placing |= {"device_map": device_map, "max_memory": max_memory, "offload_folder": offload_folder}
     placing |= {"attention": attention, "check_memory": check_memory, "trust_remote_code": trust_remote_code or None}
-    placing = {name: value for name, value in placing.items() if value != UNSET.get(name)}
-    if engine in LEFT_OPEN and (own := [name for name in placing if name not in LEFT_OPEN[engine]]):
+    placing = {option: value for option, value in placing.items() if value != UNSET.get(option)}
+    if engine in LEFT_OPEN and (own := [option for option in placing if option not in LEFT_OPEN[engine]]):
         raise ValueError(f"{', '.join(own)}: these are the {engine} engine's own choice; leave them out")
-    name = str(name_or_path)
     if engine == "server":
-        from vjudge.engines import ServerEngine
-
-        family = families.find(name_or_path)
-        single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
-        _check_options("server engine", ServerEngine, engine_options, own=("model",))
-        fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
-        served = ServerEngine(
-            name.removeprefix(SERVER), **{"conversation": fixed[0] if fixed else None, **engine_options}
-        )
-        pairs = pairs and pairs.as_messages()
-        return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
+        return _behind_a_server(name, wording, engine_options)
     if engine == "ray":
         from vjudge.engines import RayEngine
 
         spread = RayEngine(name_or_path, load=partial(load_judge, template=template, **placing), **engine_options)
         return Judge(name, template=spread.template, pairs=spread.pairs, engine=spread, family=spread.family)
-    return _load_here(name_or_path, engine, wording, template, placing, engine_options)
+    return _here(name_or_path, engine, wording, placing, engine_options, own_family=not isinstance(template, Template))
 
 
-def _load_here(
+def _behind_a_server(name: str, wording: Template | None, options: Mapping[str, Any]) -> Judge:
+    """A judge whose model a server runs."""
+    from vjudge.engines import ServerEngine
+
+    _check_options("server engine", ServerEngine, options, own=("model",))
+    family = families.find(name)
+    single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
+    fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
+    served = ServerEngine(name.removeprefix(SERVER), **{"conversation": fixed[0] if fixed else None, **options})
+    pairs = pairs and pairs.as_messages()
+    return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
+
+
+def _here(
     name_or_path: str | Path,
     engine: str,
     wording: Template | None,
-    template: str | Template | None,
     placing: Mapping[str, Any],
-    engine_options: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    own_family: bool,
 ) -> Judge:
     """A judge whose model is in this process."""
     from vjudge import engines, models  # torch: seconds to import, so only when a model is wanted
 
     runs: Any
-    model: Any
     if engine == "vllm":
-        runs = engines.VllmEngine(name_or_path, **placing, **engine_options)
-        model = runs.model
+        runs = engines.VllmEngine(name_or_path, **placing, **options)
     else:
-        _check_options("torch engine", engines.TorchEngine, engine_options, own=("model",))
-        model = models.load(name_or_path, **placing)
-        runs = engines.TorchEngine(model, **engine_options)
+        _check_options("torch engine", engines.TorchEngine, options, own=("model",))
+        runs = engines.TorchEngine(models.load(name_or_path, **placing), **options)
+    model: Any = runs.model
     if wording is None:
         wording = families.recorded(model.path)
     # A build tells the family where the vision is ours alone: there are chat models of LLaVA's class, too.
@@ -191,7 +170,7 @@ def _load_here(
             one = replace(one, sees_images=False)
         if one.conversation.name == MESSAGES.name:
             return one.bind(model.processor or model.tokenizer, image_token=model.image_token)
-        if model.tiled and not isinstance(template, Template):
+        if model.tiled and own_family:
             return replace(one, conversation=QWEN_1_5)  # a family knows one conversation only
         return one
 
@@ -334,30 +313,10 @@ class Judge:
         >>> run.attrs["failures"], run.attrs["without_images"]
         ({}, 0)
         """
-        call = self._grading(
-            items,
-            mode=mode,
-            samples=samples,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-        )
-        records = call.collect(self.engine, out=out, progress=progress)
-        frame = grades(
-            [records[key] for key in call.keys],
-            [carried for carried in call.carried for _ in call.units],
-            judge=self.name,
-            mode=mode,
-            several=len(call.units) > 1,
-            scale=self.template.scale,
-            distributed=bool(self.template.marker),
-            **call.notes(records),
-        )
-        frame.attrs["work"] = _work(self.engine)
-        return frame
+        decoding: dict[str, Any] = {"mode": mode, "temperature": temperature, "top_p": top_p, "seed": seed}
+        decoding |= {"repetition_penalty": repetition_penalty, "max_new_tokens": max_new_tokens}
+        call = self._call(items, samples=samples, batch_size=batch_size, **decoding)
+        return self._table(call, out, progress, scale=self.template.scale, distributed=bool(self.template.marker))
 
     def compare(
         self,
@@ -418,22 +377,10 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        call = self._comparing(
-            pairs,
-            orders=orders,
-            mode=mode,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-        )
-        records = call.collect(self.engine, out=out, progress=progress)
-        notes = call.notes(records)
-        frame = comparisons(records, call.carried, judge=self.name, mode=mode, orders=call.units, **notes)
-        frame.attrs["work"] = _work(self.engine)
-        return frame
+        decoding: dict[str, Any] = {"mode": mode, "temperature": temperature, "top_p": top_p, "seed": seed}
+        decoding |= {"repetition_penalty": repetition_penalty, "max_new_tokens": max_new_tokens}
+        call = self._call(pairs, orders=orders, batch_size=batch_size, **decoding)
+        return self._table(call, out, progress)
 
     def rank(
         self, candidates: Any, *, by: str = "pairs", orders: str | None = None, mode: str = "feedback", **options: Any
@@ -465,9 +412,7 @@ class Judge:
 
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
         """
-        _check_ranking(by, orders)
-        rows = rows_of(candidates)
-        check_candidates(rows)
+        rows = _candidates(candidates, by, orders)
         if by == "scores":
             judged = self.grade(list(singles_of(rows)), mode=mode, **options)
         else:
@@ -481,6 +426,9 @@ class Judge:
             item: an `Item`, a `Pair`, or a row with the canonical columns of either.
             mode: as in `grade`; "score" ends in the forced marker.
 
+        Raises:
+            CollectionError: what the row lacks; its images are not looked at.
+
         >>> import vjudge as vj
         >>> (item,) = vj.load_collection("scenes", split="test", limit=1)
         >>> vj.load_judge("tiny", device="cpu").render(item, mode="score")[-19:]
@@ -488,9 +436,11 @@ class Judge:
         """
         if mode not in ("feedback", "score"):
             raise ValueError(f'mode={mode!r}: use "feedback" or "score"')
-        (row,) = rows_of([item])
-        pair = "response_a" in row
-        return prompt_of(self._pairwise() if pair else self.template, subject_of(row, pair), mode).text
+        rows = data.rows_of([item])
+        pair = "response_a" in rows[0]
+        template = self._pairwise() if pair else self.template
+        data.validate(rows, needs=template.needs, pairs=pair, pictures=lambda source: source)
+        return prompt_of(template, subject_of(rows[0], pair), mode).text
 
     def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
         """One pass of the model over a free question, for research and for comparison with the original code.
@@ -552,45 +502,37 @@ class Judge:
             )
         return self.pairs
 
-    def _grading(self, items: Any, *, samples: int = 1, **options: Any) -> JudgeCall:
-        """What `grade` puts to the engine."""
-        ask, samples = self._ask(self.template, samples=samples, **options)
-        return JudgeCall.of(self.name, items, self.template, ask, units=range(samples), seed=options.get("seed", 0))
-
-    def _comparing(self, pairs: Any, *, orders: str = "both", **options: Any) -> JudgeCall:
-        """What `compare` puts to the engine."""
-        template = self._pairwise()
-        if orders not in ("both", "one"):
-            raise ValueError(f'orders={orders!r}: use "both" or "one"')
-        ask, _ = self._ask(template, samples=1, **options)
-        units = ORDERS if orders == "both" else ORDERS[:1]
-        return JudgeCall.of(self.name, pairs, template, ask, units=units, seed=options.get("seed", 0))
-
-    def _ask(
+    def _call(
         self,
-        template: Template,
+        rows: Any,
         *,
-        samples: int,
+        orders: str | None = None,
         mode: str = "feedback",
+        samples: int = 1,
         temperature: float = 0.0,
         top_p: float = 1.0,
         repetition_penalty: float = 1.0,
         seed: int = 0,
         batch_size: int | str = "auto",
         max_new_tokens: int | None = None,
-    ) -> tuple[Ask, int]:
-        """How a call decodes, without its rows, and its samples; unsound options are refused, all at once."""
-        if mode == "score":
+    ) -> JudgeCall:
+        """What `grade` puts to the engine, or with orders `compare`; unsound options are refused, all at once."""
+        template = self.template if orders is None else self._pairwise()
+        if orders not in ("both", "one", None):
+            raise ValueError(f'orders={orders!r}: use "both" or "one"')
+        if mode == "score":  # the published decoding, as a whole, means what a score pass does
             drawing = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-            drawing |= {} if template.compares else {"samples": samples}
             neutral = {"temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "samples": 1}
             published = self.family.published if self.family else {}
-            if all(value == published.get(name, neutral[name]) for name, value in drawing.items()):
-                samples, temperature, top_p, repetition_penalty = 1, 0.0, 1.0, 1.0
+            drawn = drawing if template.compares else {**drawing, "samples": samples}
+            if all(value == published.get(name, neutral[name]) for name, value in drawn.items()):
+                temperature, top_p, repetition_penalty, samples = 0.0, 1.0, 1.0, 1
+        if max_new_tokens is None:
+            max_new_tokens = self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
         ask = Ask(
             mode=mode,
             marker=template.marker,
-            max_new_tokens=self._limit(max_new_tokens),
+            max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_p=top_p,
             repetition_penalty=repetition_penalty,
@@ -602,37 +544,38 @@ class Judge:
                 f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
                 ' none: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
             )
-        return ask, samples
+        units = range(samples) if orders is None else ORDERS if orders == "both" else ORDERS[:1]
+        return JudgeCall(self.name, rows, template, ask, units=units, seed=seed)
 
-    def _limit(self, max_new_tokens: int | None) -> int:
-        if max_new_tokens is not None:
-            return max_new_tokens
-        return self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
+    def _table(self, call: JudgeCall, out: str | Path | None, progress: bool, **options: Any) -> pd.DataFrame:
+        """The verdicts of a call."""
+        records = call.collect(self.engine, out=out, progress=progress)
+        make = comparisons if call.template.compares else grades
+        frame = make(records, call.carried, judge=self.name, mode=call.ask.mode, **options, **call.notes(records))
+        work = self.engine.work  # None where it computes elsewhere
+        frame.attrs["work"] = None if work is None else asdict(work)
+        return frame
 
 
-def plan(
-    judge: Judge, items: Any, *, seconds: float = 10.0, run: pd.DataFrame | None = None, **options: Any
-) -> pd.DataFrame:
+def plan(judge: Judge, items: Any, *, seconds: float = 10.0, **options: Any) -> pd.DataFrame:
     """Say what grading, comparing or ranking a collection takes, before it starts.
 
     Args:
         judge: any; where its engine computes elsewhere, nothing that costs is sent.
         items: what `grade`, `compare` (rows with `response_a`) or `rank` (rows with `responses`) takes.
         seconds: how long to measure on a part of the work, at least one pass; 0 measures nothing.
-        run: the frame of the same call when it is done: what was true stands beside what was planned. Of a continued
-            run, what the last call computed.
         options: of that call: `mode`, `samples`, `batch_size`, `max_new_tokens` and so on.
 
     Returns:
         Indexed by quantity, with the columns `planned` (NaN where it is not known), `unit` and `note` (how it is known,
-        or why it is not), and `was` with a run. On this machine: verdicts; unanswerable; prompt tokens, and those of
-        them to compute, with the share that is saved; images shown and encoded; answers written at once; memory of the
-        weights and of a batch; new tokens an answer; the time of images, prompts and answers, the total, and the most
-        it can be, with every answer at its limit. Of a server: requests, tokens, and with prices the cost.
+        or why it is not). On this machine: verdicts; unanswerable; prompt tokens, and those of them to compute, with
+        the share that is saved; images shown and encoded; answers written at once; memory of the weights and of a
+        batch; new tokens an answer; the time of images, prompts and answers, the total, and the most it can be, with
+        every answer at its limit. Of a server: requests, tokens, and with prices the cost. What a run took stands in
+        its `attrs["work"]`.
 
     Raises:
-        ValueError: `run` is of another call.
-        CollectionError: bad rows, as the call itself would say.
+        CollectionError, ValueError, TypeError: what the call itself would say.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)
@@ -642,66 +585,31 @@ def plan(
     >>> table.loc["total", "note"]
     'nothing was measured: seconds=0'
     """
-    call = _asked(judge, items, options)
-    quantities = judge.engine.plan(call.prompts, call.images, call.ask, seconds=seconds)
-    lines = [(quantity.name, quantity.value, quantity.unit, quantity.note) for quantity in quantities]
-    frame = pd.DataFrame(lines, columns=["quantity", "planned", "unit", "note"]).set_index("quantity")
-    frame["planned"] = frame["planned"].astype("float64")
-    if run is not None:
-        frame["was"] = pd.Series(_was(run, frame["planned"]), dtype="float64")
-    return frame
-
-
-def _asked(judge: Judge, items: Any, options: dict[str, Any]) -> JudgeCall:
-    """What the judge would ask of its engine."""
-    rows: Sequence[Mapping[str, Any]] = rows_of(items)
+    rows: Sequence[Mapping[str, Any]] = data.rows_of(items)
     names = set(rows[0]) if len(rows) else set()
     options = {name: value for name, value in options.items() if name not in ("out", "progress")}
     compares = "response_a" in names
     if "responses" in names:
-        by, orders = options.pop("by", "pairs"), options.get("orders")
-        _check_ranking(by, orders)
-        check_candidates(rows)
-        compares = by == "pairs"
-        rows = list(pairs_of(rows) if compares else singles_of(rows))
-        options = {name: value for name, value in options.items() if (name, value) != ("orders", None)}
-    call = judge.compare if compares else judge.grade
-    _check_options(f"judge's {call.__name__}", call, options, own=("items", "pairs", "out", "progress"))
-    return judge._comparing(rows, **options) if compares else judge._grading(rows, **options)
+        by, orders = options.pop("by", "pairs"), options.pop("orders", None)
+        candidates, compares = _candidates(rows, by, orders), by == "pairs"
+        rows = list((pairs_of if compares else singles_of)(candidates))
+        options |= {"orders": orders} if orders else {}
+    method = judge.compare if compares else judge.grade
+    _check_options(f"judge's {method.__name__}", method, options, own=("items", "pairs", "out", "progress"))
+    call = judge._call(rows, **({"orders": "both"} if compares else {}) | options)
+    quantities = judge.engine.plan(call.prompts, call.images, call.ask, seconds=seconds)
+    lines = [(quantity.name, quantity.value, quantity.unit, quantity.note) for quantity in quantities]
+    frame = pd.DataFrame(lines, columns=["quantity", "planned", "unit", "note"]).set_index("quantity")
+    frame["planned"] = frame["planned"].astype("float64")
+    return frame
 
 
-def _check_ranking(by: str, orders: str | None) -> None:
-    """Refuse unsound options of a ranking."""
+def _candidates(items: Any, by: str, orders: str | None) -> Sequence[Mapping[str, Any]]:
+    """The rows of a ranking; unsound options and rows are refused."""
     if by not in ("pairs", "scores"):
         raise ValueError(f'by={by!r}: use "pairs" or "scores"')
     if by == "scores" and orders is not None:
         raise ValueError(f"orders={orders!r}: a response that is graded by itself has no order; leave it out")
-
-
-def _was(run: pd.DataFrame, planned: pd.Series) -> dict[str, float]:
-    """What a run's frame says of the same quantities."""
-    work, verdicts, answers = run.attrs.get("work"), planned["verdicts"], float(run["n_new_tokens"].sum())
-    if work is None and "computed" in planned:
-        raise ValueError("this run holds no account of its work: give the frame that grade or compare returned")
-    if work is None:
-        return {"verdicts": verdicts, "prompt tokens": float(run["n_prompt_tokens"].sum()), "new tokens": answers}
-    total = work["prompt_tokens"]
-    if total > planned.get("prompt tokens", math.inf):
-        raise ValueError("the run is of another call: its prompts hold more tokens than those planned")
-    seconds = {f"{kind}s": work[f"{kind}_seconds"] for kind in ("image", "prompt", "answer")}
-    return {
-        "verdicts": verdicts,
-        "prompt tokens": total,
-        "computed": work["computed_tokens"],
-        "saved": 1 - work["computed_tokens"] / total if total else math.nan,
-        "images encoded": work["images"],
-        "answers at once": work["at_once"],
-        "new tokens": answers / verdicts,
-        **seconds,
-        "total": sum(seconds.values()),
-    }
-
-
-def _work(engine: Engine) -> dict[str, Any] | None:
-    """What the last call of an engine computed on this machine; None where it computes elsewhere."""
-    return None if engine.work is None else asdict(engine.work)
+    rows = data.rows_of(items)
+    check_candidates(rows)
+    return rows

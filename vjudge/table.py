@@ -33,8 +33,10 @@ LOW_MASS = 0.5
 """In score mode, the least probability that the scores should have together: below it the judge was more likely to
 write something else there than any score, and its distribution over the scores says little."""
 
-_NUMBERS = ("score", "expected_score", "probability_mass")
-_CARRIED = ("gold", "human_scores", "group", "criteria")
+_KINDS = dict.fromkeys(("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold"), "float64")
+_KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
+_READ = ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure")
+_WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
 _SHOWN = 5  # reasons on a line
 
 
@@ -104,7 +106,7 @@ def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) ->
 
 def fault_of(record: Mapping[str, Any], scores: Sequence[int], *, compares: bool) -> str | None:
     """What keeps a record that was read back from being a verdict on a scale; None for a sound one."""
-    if lacking := [name for name in _COLUMNS if name not in record]:
+    if lacking := [name for name in (*_READ, "choice", "scores", "strong", *_WORK) if name not in record]:
         return f"lacks {', '.join(lacking)}"
     low, high = (0, 1) if compares else (min(scores, default=-math.inf), max(scores, default=math.inf))
     for name in ("expected_score",) if compares else ("score", "expected_score"):
@@ -119,113 +121,77 @@ def fault_of(record: Mapping[str, Any], scores: Sequence[int], *, compares: bool
     return None
 
 
-_COLUMNS = ("score", "choice", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure") + (
-    *("scores", "strong", "n_prompt_tokens", "n_new_tokens", "seconds"),
-)
-
-
 def grades(
     records: Sequence[Mapping[str, Any]],
     carried: Sequence[Mapping[str, Any]],
     *,
     judge: str,
     mode: str,
-    several: bool = False,
     scale: tuple[int, int] | None = None,
     distributed: bool = True,
-    without_images: int = 0,
-    unlike: Mapping[str, int] | None = None,
-    suggested: str | None = None,
+    **notes: Any,
 ) -> pd.DataFrame:
     """The table of `Judge.grade`, and one line on standard error about what is missing from it.
 
     Args:
-        records: in the collection's order.
-        carried: for each record the collection's columns that come along.
+        records: in the collection's order, an item's samples after each other.
+        carried: for each item the collection's columns that come along.
         judge, mode: of the run.
-        several: whether an item has several samples, so that a column numbers them.
         scale: lowest and highest score where the judge has a scale of its own; None for the rubric's.
         distributed: whether the judge's answers have a place where a distribution can be read at all.
-        without_images: rows without an image for a judge that sees images.
-        unlike: for an embedded judge, how many `rows` were looked at, and how many have `pictures` or `texts` that it
-            was not made for.
-        suggested: the format that would read most of the answers that failed; None for none.
+        notes: as for `_account`.
     """
-    columns: dict[str, Any] = {"id": _objects(record["id"] for record in records), "judge": judge}
-    if several:
+    samples = len(records) // len(carried)
+    columns: dict[str, list[Any]] = {"id": [record["id"] for record in records]}
+    if samples > 1:
         columns["sample"] = [record["sample"] for record in records]
-    for name in ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure"):
-        values = [record[name] for record in records]
-        if name in _NUMBERS:
-            columns[name] = pd.Series(values, dtype="float64")
-        elif name == "probabilities":
-            columns[name] = _objects(
-                value and {int(score): share for score, share in value.items()} for value in values
-            )
-        else:
-            columns[name] = _objects(values)
-    for name, kind in (("n_prompt_tokens", "int64"), ("n_new_tokens", "int64"), ("seconds", "float64")):
-        columns[name] = pd.Series([record[name] for record in records], dtype=kind)
+    columns |= {name: [record[name] for record in records] for name in (*_READ, *_WORK)}
+    columns["probabilities"] = [
+        shares and {int(score): share for score, share in shares.items()} for shares in columns["probabilities"]
+    ]
     if any(record["choice"] is not None for record in records):
-        columns["choice"] = _objects(record["choice"] for record in records)
-    for name in _CARRIED:
+        columns["choice"] = [record["choice"] for record in records]
+    for name in ("gold", "human_scores", "group", "criteria"):
         if any(name in row for row in carried):
-            column = [row.get(name) for row in carried]
-            columns[name] = pd.Series(column, dtype="float64") if name == "gold" else _objects(column)
-    frame = pd.DataFrame(columns)
-    reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
+            columns[name] = [row.get(name) for row in carried for _ in range(samples)]
+    frame = _frame(columns)
+    frame.insert(1, "judge", judge)
+    total = len(records)
     abstained = sum(record["choice"] == "abstain" for record in records)
     silent = sum(record["failure"] is None and record["probabilities"] is None for record in records) - abstained
     blind = silent if distributed else 0
-    low = _low_mass(records, mode)
-    frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "without_distribution": blind}
-    frame.attrs |= {"abstained": abstained, "scale": scale, "low_mass": low, "without_images": without_images}
-    frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
-    frame.attrs |= {} if suggested is None else {"suggested_format": suggested}
-    total = len(records)
-    _report(
-        _failures(reasons, total, "verdicts"),
-        _format_line(suggested),
-        f"{abstained} of {total} verdicts are abstentions" if abstained else "",
-        f"{blind} of {total} have a score and no distribution: no log-probabilities came with it, or it was written in"
-        " other tokens than the scale's"
-        if blind
-        else "",
-        _low_line(low, total, "verdicts"),
-        _image_line(without_images, "items"),
-        _unlike_line(judge, unlike),
-    )
-    return frame
+    lines = [f"{abstained} of {total} verdicts are abstentions"] if abstained else []
+    if blind:
+        lines.append(
+            f"{blind} of {total} have a score and no distribution: no log-probabilities came with it, or it was written"
+            " in other tokens than the scale's"
+        )
+    own = {"without_distribution": blind, "abstained": abstained, "scale": scale}
+    return _account(frame, records, own, lines, judge=judge, mode=mode, nouns=("verdicts", "items"), **notes)
 
 
 def comparisons(
-    records: Mapping[tuple[Any, ...], Mapping[str, Any]],
+    records: Sequence[Mapping[str, Any]],
     carried: Sequence[Mapping[str, Any]],
     *,
     judge: str,
     mode: str,
-    orders: Sequence[str],
-    without_images: int = 0,
-    unlike: Mapping[str, int] | None = None,
-    suggested: str | None = None,
+    **notes: Any,
 ) -> pd.DataFrame:
     """The table of `Judge.compare`, and one line on standard error about what is missing or depends on the order.
 
     Args:
-        records: (id, order) -> what the run keeps.
-        carried: for each pair its `id` and the columns that come along, in the collection's order.
-        judge, mode, without_images, unlike, suggested: as in `grades`.
-        orders: one or both of `ORDERS`.
+        records: in the collection's order, a pair's orders after each other.
+        carried: for each pair its `id` and the columns that come along.
+        judge, mode, notes: as in `grades`.
     """
     columns: dict[str, list[Any]] = {}
-    reasons: Counter[str] = Counter()
     counts = Counter(pairs=0, consistent=0, choices=0, first=0)
-    for pair in carried:
-        by_order = {order: records[pair["id"], order] for order in orders}
+    n_orders = len(records) // len(carried)
+    for place, pair in enumerate(carried):
+        by_order = {record["order"]: record for record in records[place * n_orders : (place + 1) * n_orders]}
         choices = {order: _own(record["choice"], order) for order, record in by_order.items()}
         verdict, agree = combine(list(choices.values()))
-        failures = {order: record["failure"] for order, record in by_order.items() if record["failure"] is not None}
-        reasons.update(failures.values())
         first = [record["choice"] == "a" for record in by_order.values() if record["choice"] in ("a", "b")]
         counts.update(choices=len(first), first=sum(first))
         if agree is not None and "abstain" not in choices.values():
@@ -236,36 +202,25 @@ def comparisons(
             if not is_missing(record["expected_score"])
         ]
         row: dict[str, Any] = {"id": pair["id"], "judge": judge, "verdict": verdict, "consistent": agree}
-        row["probability_a"] = sum(chances) / len(chances) if len(chances) == len(orders) else NAN
+        row["probability_a"] = sum(chances) / len(chances) if len(chances) == n_orders else NAN
         row |= {f"verdict_{order}": choice for order, choice in choices.items()}
-        row["failure"] = "; ".join(f"{order}: {reason}" for order, reason in failures.items()) or None
+        failures = [f"{order}: {record['failure']}" for order, record in by_order.items() if record["failure"]]
+        row["failure"] = "; ".join(failures) or None
         for name in ("scores", "strong", "feedback", "raw"):
             row |= {f"{name}_{order}": record[name] for order, record in by_order.items()}
-        for name in ("n_prompt_tokens", "n_new_tokens", "seconds"):
-            row[name] = sum(record[name] for record in by_order.values())
+        row |= {name: sum(record[name] for record in by_order.values()) for name in _WORK}
         row |= {name: pair[name] for name in ("preference", "group", "criteria") if name in pair}
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
-    numeric = {"probability_a": "float64", "n_prompt_tokens": "int64", "n_new_tokens": "int64", "seconds": "float64"}
-    frame = pd.DataFrame({name: pd.Series(values, dtype=numeric.get(name, object)) for name, values in columns.items()})
-    low, total = _low_mass(records.values(), mode), len(carried) * len(orders)
-    frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), "position": dict(counts)}
-    frame.attrs |= {"low_mass": low, "without_images": without_images}
-    frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
-    frame.attrs |= {} if suggested is None else {"suggested_format": suggested}
     changed = counts["pairs"] - counts["consistent"]
-    _report(
-        _failures(reasons, total, "comparisons"),
-        _format_line(suggested),
-        f"{changed} of {counts['pairs']} verdicts changed with the order;"
-        f" the first response was chosen in {counts['first']} of {counts['choices']} choices"
-        if changed
-        else "",
-        _low_line(low, total, "comparisons"),
-        _image_line(without_images, "pairs"),
-        _unlike_line(judge, unlike),
-    )
-    return frame
+    lines = []
+    if changed:
+        lines.append(
+            f"{changed} of {counts['pairs']} verdicts changed with the order; the first response was chosen in"
+            f" {counts['first']} of {counts['choices']} choices"
+        )
+    own, nouns = {"position": dict(counts)}, ("comparisons", "pairs")
+    return _account(_frame(columns), records, own, lines, judge=judge, mode=mode, nouns=nouns, **notes)
 
 
 def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
@@ -325,17 +280,17 @@ def check_candidates(candidates: Sequence[Mapping[str, Any]]) -> None:
         CollectionError: every bad row.
     """
     problems = []
-    ids: dict[str, int] = {}
+    ids: set[str] = set()
     for index, row in enumerate(candidates):
         responses, id = plain(row.get("responses")), str(row.get("id"))
-        if is_missing(row.get("id")) or ids.setdefault(id, index) != index:
+        if is_missing(row.get("id")) or id in ids:
             problems.append(Problem(index, id, "id", "is missing or not unique", "give every row its own id"))
         if not isinstance(responses, list) or len(responses) < 2:
-            problems.append(
-                Problem(index, id, "responses", "is not a list of two texts or more", "give the candidates")
-            )
+            what = "is not a list of two texts or more"
+            problems.append(Problem(index, id, "responses", what, "give the candidates"))
+        ids.add(id)
     if problems:
-        raise CollectionError(f"{len(problems)} problems among {len(candidates)} rows:", problems)
+        raise CollectionError.of_rows(problems, len(candidates))
 
 
 def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, judge: str, by: str) -> pd.DataFrame:
@@ -361,15 +316,10 @@ def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, ju
                         points[j].append(-POINTS[choice])
         values = [sum(own) / len(own) if own else NAN for own in points]
         for i, (value, response) in enumerate(zip(values, responses, strict=True)):
-            ahead = sum(other > value for other in values)
-            rank = NAN if math.isnan(value) else float(ahead + 1)
-            rows.append(
-                {
-                    **{"id": row["id"], "judge": judge, "candidate": i, "response": response, "value": value},
-                    **{"rank": rank, "best": rank == 1.0, "n": len(points[i]), "missing": expected - len(points[i])},
-                    "group": str(row["id"] if is_missing(row.get("group")) else row["group"]),
-                }
-            )
+            rank = NAN if math.isnan(value) else 1.0 + sum(other > value for other in values)
+            line = {"id": row["id"], "judge": judge, "candidate": i, "response": response, "value": value}
+            line |= {"rank": rank, "best": rank == 1, "n": len(points[i]), "missing": expected - len(points[i])}
+            rows.append(line | {"group": str(row["id"] if is_missing(row.get("group")) else row["group"])})
     frame = pd.DataFrame(rows)
     frame.attrs = {name: judged.attrs[name] for name in ("judge", "mode", "failures", "low_mass", "without_images")}
     return frame
@@ -380,49 +330,62 @@ def _own(choice: str | None, order: str) -> str | None:
     return SWAPPED.get(choice or "", choice) if order == "ba" else choice
 
 
-def _objects(values: Iterable[Any]) -> pd.Series:
-    """A column that keeps texts, None and dicts as they are."""
-    return pd.Series(list(values), dtype=object)
+def _frame(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """A table whose texts, None and dicts stay as they are."""
+    return pd.DataFrame({name: pd.Series(cells, dtype=_KINDS.get(name, object)) for name, cells in columns.items()})
 
 
-def _low_mass(records: Iterable[Mapping[str, Any]], mode: str) -> int:
-    """How many verdicts of a score pass rest on less than `LOW_MASS`."""
+def _account(
+    frame: pd.DataFrame,
+    records: Sequence[Mapping[str, Any]],
+    own: Mapping[str, Any],
+    lines: Sequence[str],
+    *,
+    judge: str,
+    mode: str,
+    nouns: tuple[str, str],
+    without_images: int = 0,
+    unlike: Mapping[str, int] | None = None,
+    suggested: str | None = None,
+) -> pd.DataFrame:
+    """The table with what it lacks counted in its `attrs` and said on one line; nothing is said of a whole one.
+
+    Args:
+        own, lines: attributes and remarks of this kind of table.
+        nouns: what its records are of, and its rows.
+        without_images: rows without an image for a judge that sees images.
+        unlike: for an embedded judge, how many `rows` were looked at, and how many have `pictures` or `texts` that it
+            was not made for.
+        suggested: the format that would read most of the answers that failed; None for none.
+    """
+    reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
     masses = [record["probability_mass"] for record in records if record["failure"] is None] if mode == "score" else []
-    return sum(mass is not None and mass < LOW_MASS for mass in masses)
-
-
-def _failures(reasons: Counter[str], total: int, what: str) -> str:
-    listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
-    more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""
-    return f"{sum(reasons.values())} of {total} {what} failed: {listed}{more}" if reasons else ""
-
-
-def _format_line(suggested: str | None) -> str:
-    if suggested is None:
-        return ""
-    return f"format {suggested!r} would read most of them: give load_judge a template= with it, if the judge writes so"
-
-
-def _low_line(count: int, total: int, what: str) -> str:
-    line = f"{count} of {total} {what} rest on less than {LOW_MASS:g} of the probability: the judge would rather have"
-    return f"{line} written something else there" if count else ""
-
-
-def _image_line(count: int, what: str) -> str:
-    return f"{count} {what} have no image and were judged without" if count else ""
-
-
-def _unlike_line(judge: str, unlike: Mapping[str, int] | None) -> str:
-    kinds = [f"{unlike[kind]} have {kind}" for kind in ("pictures", "texts") if unlike[kind]] if unlike else []
-    if not unlike or not kinds:
-        return ""
-    return (
-        f"of {unlike['rows']} rows looked at, {' and '.join(kinds)} unlike those of Scenes, the drawings that {judge!r}"
-        " was made for: its scores mean nothing there"
-    )
-
-
-def _report(*parts: str) -> None:
-    """Say on one line what a table lacks; nothing when it is whole."""
-    if line := "; ".join(filter(None, parts)):
-        print(line, file=sys.stderr)
+    low, total = sum(mass is not None and mass < LOW_MASS for mass in masses), len(records)
+    frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), **own}
+    frame.attrs |= {"low_mass": low, "without_images": without_images}
+    frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
+    frame.attrs |= {} if suggested is None else {"suggested_format": suggested}
+    remarks = []
+    if reasons:
+        listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
+        more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""
+        remarks.append(f"{sum(reasons.values())} of {total} {nouns[0]} failed: {listed}{more}")
+    if suggested is not None:
+        use = "give load_judge a template= with it, if the judge writes so"
+        remarks.append(f"format {suggested!r} would read most of them: {use}")
+    remarks += lines
+    if low:
+        remarks.append(
+            f"{low} of {total} {nouns[0]} rest on less than {LOW_MASS:g} of the probability: the judge would rather"
+            " have written something else there"
+        )
+    if without_images:
+        remarks.append(f"{without_images} {nouns[1]} have no image and were judged without")
+    if unlike and (kinds := [f"{unlike[kind]} have {kind}" for kind in ("pictures", "texts") if unlike[kind]]):
+        remarks.append(
+            f"of {unlike['rows']} rows looked at, {' and '.join(kinds)} unlike those of Scenes, the drawings that"
+            f" {judge!r} was made for: its scores mean nothing there"
+        )
+    if remarks:
+        print("; ".join(remarks), file=sys.stderr)
+    return frame

@@ -7,6 +7,7 @@ its own (short, because a socket's path has a limit).
 from __future__ import annotations
 
 import os
+import pickle
 import secrets
 import shutil
 import signal
@@ -43,10 +44,8 @@ def test_blocks_keep_an_image_together(tmp_path: Path) -> None:
     data = (tmp_path / "red.png").read_bytes()
     images: list[list[Any]] = [[red], [blue], [], [red.copy(), blue], [str(tmp_path / "red.png")], [np.zeros(3)]]
     images += [[{"bytes": data, "path": "x"}], [blue], [red], []]
-    blocks = partial(engine_module._blocks, images, len(images), pictures=Pictures())
-    assert list(blocks(4)) == [[0, 3, 8], [1, 7, 2, 5], [9, 4, 6]]
-    for size in (1, 2, 3, 10):
-        assert sorted(row for block in blocks(size) for row in block) == list(range(10))
+    blocks = engine_module._blocks(images, len(images), 4, Pictures())
+    assert list(blocks) == [[0, 3, 8, 1], [7, 2, 5, 9], [4, 6]]
 
 
 def test_what_is_sent_is_whole_and_each_image_once(tmp_path: Path) -> None:
@@ -54,10 +53,11 @@ def test_what_is_sent_is_whole_and_each_image_once(tmp_path: Path) -> None:
     path, prompt, pictures = str(tmp_path / "red.png"), Prompt((IMAGE, "What?")), Pictures()
     images: list[list[Any]] = [[path], [pictures(path)], [str(tmp_path / "gone.png")], []]
     ask = Ask(marker="x", scales=[{1: " 1"}, {2: " 2"}, {}, {}], seeds=[10, 11, 12, 13])
-    sent = engine_module._packed([1, 0, 2, 3], [prompt] * 4, images, ask, {0, 3}, pictures)
-    assert sent["files"][sent["keys"][0][0]]["bytes"] == Path(path).read_bytes(), "a file travels as its bytes"
-    assert sent["keys"][0] == sent["keys"][1] and len(sent["files"]) == 2 and sent["keys"][3] == []
-    assert sent["files"][sent["keys"][2][0]].endswith("gone.png"), "whoever opens it says what is wrong"
+    sent = engine_module._parcel([1, 0, 2, 3], [prompt] * 4, images, ask, {0, 3}, pictures)
+    (first,), (second,), (gone,), nothing = pickle.loads(pickle.dumps(sent["images"]))
+    assert first["bytes"] == Path(path).read_bytes(), "a file travels as its bytes"
+    assert first is second and nothing == []
+    assert gone.endswith("gone.png"), "whoever opens it says what is wrong"
     assert sent["ask"] == Ask(marker="x", scales=[{2: " 2"}, {1: " 1"}, {}, {}], seeds=[11, 10, 12, 13])
     assert sent["wanted"] == {1, 3}
 
@@ -70,9 +70,9 @@ def test_a_judge_that_does_not_load_says_why() -> None:
 
 
 def test_unsound_options_come_before_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_connected", lambda init: pytest.fail("Ray was started"))
-    with pytest.raises(ValueError, match="workers=0.*rows_per_block=0.*attempts=True.*worker_engine='server'"):
-        RayEngine("tiny", load=load_judge, workers=0, rows_per_block=0, attempts=True, worker_engine="server")
+    monkeypatch.setattr(engine_module, "_connected", lambda: pytest.fail("Ray was started"))
+    with pytest.raises(ValueError, match="workers=0.*rows_per_block=True.*cpus=-1.*worker_engine='server'"):
+        RayEngine("tiny", load=load_judge, workers=0, rows_per_block=True, cpus=-1, worker_engine="server")
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_worker_killed_in_mid_run_loses_and_doubles_nothing(
     def kill(run: Run, verdicts: Any) -> None:
         append(run, verdicts)
         if not killed:  # the first block is on the disk, every worker has another one under way
-            killed.append(next(iter(engine.processes.values())))
+            killed.append(next(process for _, process in engine.processes))
             os.kill(killed[0], signal.SIGKILL)
 
     monkeypatch.setattr(Run, "append", kill)
@@ -151,8 +151,7 @@ def test_a_worker_killed_in_mid_run_loses_and_doubles_nothing(
     assert_same(table, alone.grade(scenes, progress=False))
     lines = Run(tmp_path / "run").verdicts()
     assert len(lines) == 30 and {line["id"] for line in lines} == set(scenes["id"])
-    assert killed and killed[0] not in engine.processes.values() and len(set(engine.processes.values())) == 2
-    assert engine.restarts == 1 and "Ray restarted 1 worker(s)" in capsys.readouterr().err
+    assert killed and len(engine.processes) == 3 and "Ray restarted 1 worker(s)" in capsys.readouterr().err
 
 
 def test_score_mode_and_draws(judges: tuple[Judge, Judge], scenes: Any) -> None:
@@ -208,7 +207,6 @@ def test_identity_is_the_workers(judges: tuple[Judge, Judge]) -> None:
 def test_a_plan_is_counted_by_the_workers(judges: tuple[Judge, Judge], scenes: Any) -> None:
     few = scenes.select(range(23))
     spread, alone = (vjudge.plan(judge, few, seconds=0) for judge in judges)
-    assert list(spread.index) == list(alone.index)
     same = ["verdicts", "unanswerable", "prompt tokens", "images shown"]
     assert list(spread["planned"][same]) == list(alone["planned"][same])
     assert 0 < spread["planned"]["computed"] < spread["planned"]["prompt tokens"]
@@ -230,13 +228,13 @@ def test_workers_that_differ_are_refused(judges: tuple[Judge, Judge], scenes: An
 
 
 def test_a_block_that_kills_every_worker_is_not_lost_silently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray gives up after `attempts`; the rows fail as unanswered, so that the next call asks for them again."""
+    """Ray gives up after three attempts; the rows fail as unanswered, so that the next call asks for them again."""
 
     def dead(result: Any) -> Any:
         raise ray.exceptions.ActorDiedError()
 
     engine = RayEngine.__new__(RayEngine)
     engine.ray = types.SimpleNamespace(get=dead, exceptions=ray.exceptions)
-    answers = engine._read(0, [4, 9], [4, 7, 9], None)
+    answers = engine._read([4, 9], [4, 7, 9], None)
     assert [answer.index for answer in answers] == [4, 9] and all(answer.transient for answer in answers)
     assert "the worker died" in str(answers[0].failure)

@@ -15,6 +15,7 @@ import torch
 import vjudge as vj
 from vjudge.data import CollectionError
 from vjudge.prompts import TEMPLATES, VICUNA_V1
+from vjudge.runs import RunError
 
 QUIET: dict[str, Any] = {"progress": False, "max_new_tokens": 60}
 
@@ -90,6 +91,14 @@ def test_rows_of_the_other_kind_are_named(judge: vj.Judge, items: Any) -> None:
         judge.render(items[0], mode="foo")
     with pytest.raises(CollectionError, match="`compare` takes them"):
         judge.grade([pair], **QUIET)
+    with pytest.raises(CollectionError, match="used, for 4 reasons:\n.* no column instruction; add it"):
+        judge.render({"id": "a"})
+    with pytest.raises(CollectionError, match="no column response; `answer` looks like it"):
+        judge.render({"answer" if name == "response" else name: cell for name, cell in items[0].items()})
+    assert judge.render({**items[0], "images": ["gone.png"]}) == judge.render(items[0])  # what it reads, not sees
+    for out in ("", 5):
+        with pytest.raises(RunError, match=f"{out!r} names none: give a folder's path as out="):
+            judge.grade(items[:1], out=out, **QUIET)
     both = vj.load_judge("tiny", template=replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1))
     with pytest.raises(CollectionError, match="`grade` takes them"):
         both.compare(items[:1], **QUIET)

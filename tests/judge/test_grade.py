@@ -271,7 +271,7 @@ def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_pat
     ("options", "message"),
     [
         ({"mode": "both"}, "mode='both'"),
-        ({"samples": 0}, "samples=0"),
+        ({"samples": 0}, "^samples=0: use a whole number from 1$"),
         ({"samples": 2}, "all the same"),
         ({"temperature": -1.0}, "temperature=-1.0"),
         ({"temperature": math.nan}, "temperature=nan"),

@@ -183,13 +183,13 @@ def test_every_split_of_scenes_is_known(tiny: Judge, split: str, capsys: Any) ->
 
 
 def test_what_the_probes_make_of_scenes_is_known(tiny: Judge) -> None:
-    from vjudge.probes import injections, pictures, texts
+    from vjudge.probes import perturbations as p
 
     items = vj.load_collection("scenes", split="test", limit=40)
-    made = [texts.padded(items, doublings=2.0), texts.bold(items), texts.listed(items), texts.halved(items)]
-    made += [pictures.blanked(items), pictures.shuffled(items), pictures.swapped(items)]
-    made += [pictures.reencoded(items, quality=50)]
-    made += [injections.injected(items, phrase=phrase) for phrase in injections.PHRASES]
+    made = [p.padded(items, doublings=2.0), p.bold(items), p.listed(items)]
+    made += [p.blanked(items), p.shuffled(items), p.swapped(items)]
+    made += [p.reencoded(items, quality=50)]
+    made += [p.injected(items, phrase=phrase) for phrase in p.PHRASES]
     for changed in made:
         unlike = tiny.grade(changed, **QUIET).attrs["unlike"]
         assert unlike["pictures"] == unlike["texts"] == 0

@@ -45,7 +45,7 @@ def test_unknown_name() -> None:
         _ = vjudge.nothing
 
 
-ROOMS = "builder data engines judge models preference prompts review scenes simulate training widgets".split()
+ROOMS = "builder data engines judge models preference prompts review scenes training widgets".split()
 
 
 @pytest.mark.parametrize("room", ["", *ROOMS])
@@ -98,6 +98,7 @@ def test_the_names_used_most_have_examples_that_run(name: str, monkeypatch: pyte
         ("openai:m", {"foo": 1}, "^foo: the server engine has no such option; it has base_url"),
         ("tiny", {"template": 5}, "template 5 is unknown"),
         (None, {}, "None is neither"),
+        (" ", {}, "a judge has a name such as 'tiny', or the path of a folder; this one is blank"),
         ("tiny", {"memory_bytes": "1"}, "memory_bytes='1': use a whole number from 1"),
         ("tiny", {"memory_bytes": 0}, "memory_bytes=0: use"),
         ("tiny", {"max_rows": -1, "threads": 1.5}, "max_rows=-1: use .*; threads=1.5: use"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pandas as pd
 import pytest
 
 import vjudge as vj
@@ -24,15 +23,12 @@ def items():
 def test_a_plan_is_what_the_run_computes(judge, items):
     """Counts are equal to the run's, and less than without sharing; nothing is measured where that is not wanted."""
     run = judge.grade(items, max_new_tokens=4, progress=False)
-    plan = vj.plan(judge, items, max_new_tokens=4, seconds=0, run=run)
-    for name in ("prompt tokens", "computed", "saved", "images encoded", "verdicts"):
-        assert plan.loc[name, "planned"] == plan.loc[name, "was"], name
-    assert plan.loc["prompt tokens", "was"] == run["n_prompt_tokens"].sum()
-    assert plan.loc["images encoded", "was"] == len(set(items["group"])) == 4
-    assert 0.2 < plan.loc["saved", "planned"] < 1
-    assert plan.loc["new tokens", "was"] == 4
-    assert plan.loc["answers at once", "planned"] == plan.loc["answers at once", "was"] == 40
-    assert math.isnan(plan.loc["total", "planned"]) and plan.loc["total", "was"] > 0
+    plan, work = vj.plan(judge, items, max_new_tokens=4, seconds=0)["planned"], run.attrs["work"]
+    assert plan["prompt tokens"] == work["prompt_tokens"] == run["n_prompt_tokens"].sum()
+    assert plan["computed"] == work["computed_tokens"] and 0.2 < plan["saved"] < 1
+    assert plan["images encoded"] == work["images"] == len(set(items["group"])) == 4
+    assert plan["verdicts"] == len(run) and plan["answers at once"] == work["at_once"] == 40
+    assert math.isnan(plan["total"])
 
 
 def test_time_is_measured_on_a_part(judge, items):
@@ -49,14 +45,6 @@ def test_score_mode_writes_nothing(judge, items):
     plan = vj.plan(judge, items, mode="score", seconds=30)
     assert plan.loc["new tokens", "planned"] == 0 == plan.loc["answers", "planned"]
     assert plan.loc["at most", "planned"] == plan.loc["total", "planned"] > 0
-
-
-def test_a_run_of_another_call_is_refused(judge, items):
-    run = judge.grade(items, mode="score", progress=False)
-    with pytest.raises(ValueError, match="another call"):
-        vj.plan(judge, items.select(range(5)), mode="score", seconds=0, run=run)
-    with pytest.raises(ValueError, match="no account"):
-        vj.plan(judge, items, mode="score", seconds=0, run=pd.DataFrame({"n_new_tokens": []}))
 
 
 class Priced(Engine):
@@ -79,11 +67,10 @@ class Priced(Engine):
 
 
 def test_a_judge_elsewhere_has_a_plan(judge, items):
-    """What is not known says why; a finished run stands beside it without an account of work."""
+    """What is not known says why."""
     elsewhere = vj.Judge("priced", template=judge.template, engine=Priced())
-    run = pd.DataFrame({"n_prompt_tokens": [7] * 40, "n_new_tokens": [2] * 40})
-    plan = vj.plan(elsewhere, items, max_new_tokens=5, run=run)
-    assert plan.loc["new tokens", ["planned", "was"]].tolist() == [200, 80]
+    plan = vj.plan(elsewhere, items, max_new_tokens=5)
+    assert plan.loc["new tokens", "planned"] == 200
     assert plan.loc["cost", "note"] == "no price= was given"
     for name, line in vj.plan(judge, items, max_new_tokens=4, seconds=0).iterrows():
         assert not math.isnan(line["planned"]) or line["note"], name

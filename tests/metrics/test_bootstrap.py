@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
+from validity.populations import Population
 
 from vjudge.metrics import _bootstrap
 from vjudge.metrics._bootstrap import (
@@ -26,7 +27,6 @@ from vjudge.metrics._bootstrap import (
     replicates,
     swaps,
 )
-from vjudge.simulate.correlated import Population
 
 BINS = [-1.2, -0.4, 0.4, 1.2]
 

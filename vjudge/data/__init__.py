@@ -12,6 +12,7 @@ candidates have `responses` and `ranks`. What a source does not know stays None,
     validation.py  what must hold before a long run; fingerprints; true scores
     answers.py     a policy's responses to questions
     summary.py     what is in a collection
+    verdicts.py    real verdicts: people and judges on the same items, from their public files
 """
 
 from vjudge.data.answers import with_responses
@@ -28,6 +29,7 @@ from vjudge.data.summary import (
     rubric_overlap,
 )
 from vjudge.data.validation import check_pictures, fingerprint, truth, validate
+from vjudge.data.verdicts import load_verdicts
 from vjudge.names import public
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "length_test",
     "lengths",
     "load_collection",
+    "load_verdicts",
     "origin",
     "readable",
     "reference_overlap",

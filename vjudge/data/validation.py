@@ -24,7 +24,7 @@ def validate(
     *,
     needs: Collection[str] | None = None,
     sees_images: bool = False,
-    pictures: Pictures | None = None,
+    pictures: Callable[[Any], Any] | None = None,
     pairs: bool | None = None,
 ) -> None:
     """Check a whole collection before a long run; each distinct image is looked at once, by its header.
@@ -34,7 +34,8 @@ def validate(
         needs: what of a rubric the judge shows, `Template.needs`: "criteria", "descriptions", or neither. None asks for
             both of items, and of pairs for neither.
         sees_images: whether the judge looks at images: then one column must name them, if only as empty lists.
-        pictures: of the call, so that what reads the images next opens no file again.
+        pictures: the `Pictures` of the call, so that what reads the images next opens no file again; what opens none
+            leaves them unchecked.
         pairs: whether rows must hold two responses, or one; None takes each row by its columns.
 
     Raises:

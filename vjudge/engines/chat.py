@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -35,13 +35,11 @@ class Way:
     Args:
         endpoint: after the base URL.
         fields: of each request.
-        continues: further ones where the answer is begun.
-        conversation: the words around a turn where they are sent; None where the server writes them.
+        conversation: the words around a turn where they are sent; None where the server's chat template writes them.
     """
 
     endpoint: str = "chat/completions"
     fields: Mapping[str, Any] = field(default_factory=dict)
-    continues: Mapping[str, Any] = field(default_factory=lambda: CONTINUE)
     conversation: Conversation | None = None
 
     def request(self, prompt: Prompt, pictures: Sequence[Any], begun: str | None = None) -> dict[str, Any]:
@@ -60,20 +58,21 @@ class Way:
         if any(isinstance(part, Control) for part in prompt.parts):
             raise ValueError("the prompt holds control tokens, and a server writes those itself: use as_messages()")
         if self.conversation is None:
-            system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-            answer = [] if begun is None else [{"role": "assistant", "content": begun}]
-            continues = {} if begun is None else self.continues
-            return {"messages": [*system, _message(prompt.parts, pictures), *answer], **self.fields, **continues}
-        parts = list(conversation_of(prompt, self.conversation, begun).parts)
+            messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+            messages.append(_message(prompt.parts, pictures))
+            if begun is None:
+                return {"messages": messages, **self.fields}
+            return {"messages": [*messages, {"role": "assistant", "content": begun}], **self.fields, **CONTINUE}
+        parts = conversation_of(prompt, self.conversation, begun).parts
         if self.endpoint == "completions":
             return {"prompt": spelled(parts), **self.fields}
-        # What stands before the first image is one message: servers put images at the front of theirs.
-        first = next((at for at, part in enumerate(parts) if part is IMAGE), len(parts))
-        opening = [{"role": "system", "content": spelled(parts[:first])}] if pictures and first else []
-        last = len(parts) - next((at for at, part in enumerate(reversed(parts)) if part is IMAGE), len(parts))
-        text = spelled(parts[last:])
-        turn = [*parts[first:last:2], text.removeprefix("\n")] if pictures else [text]
-        return {"messages": [*opening, _message(turn, pictures)], **self.fields}
+        places = [place for place, part in enumerate(parts) if part is IMAGE] or [0]
+        # Servers put the images at the front of their message, a line feed after each: what stands before the first
+        # image is a message of its own.
+        messages = [{"role": "system", "content": spelled(parts[: places[0]])}] if places[0] else []
+        text = spelled(parts[places[-1] :])
+        turn = [*[IMAGE] * len(pictures), text.removeprefix("\n") if pictures else text]
+        return {"messages": [*messages, _message(turn, pictures)], **self.fields}
 
 
 def conversation_of(prompt: Prompt, conversation: Conversation, begun: str | None) -> Prompt:
@@ -84,9 +83,10 @@ def conversation_of(prompt: Prompt, conversation: Conversation, begun: str | Non
     return whole if begun is None else whole.append(conversation.reply + begun)
 
 
-def spelled(parts: Sequence[Any]) -> str:
-    """Parts without images as a server's tokenizer reads them."""
-    return "".join(part if isinstance(part, str) else part.text * part.times for part in parts)
+def spelled(parts: Iterable[Any]) -> str:
+    """The texts and control tokens among parts, as a server's tokenizer reads them."""
+    texts = (part if isinstance(part, str) else part.text * part.times for part in parts if part is not IMAGE)
+    return "".join(texts)
 
 
 def picture_part(uri: str, detail: str | None = None) -> dict[str, Any]:
@@ -103,31 +103,42 @@ def _message(parts: Sequence[Any], pictures: Sequence[Any]) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
+def probe(prompt: Prompt, marker: str = "") -> Prompt:
+    """A short prompt with all that a chat template may write differently: images, system message, blanks at the ends.
+
+    Args:
+        prompt: that of a row.
+        marker: that it may end in, and the short one does not.
+
+    >>> probe(Prompt((IMAGE, "Look: [RESULT]")), "[RESULT]").text[-12:]
+    '##Feedback: '
+    """
+    text = spelled(prompt.parts).removesuffix(marker)
+    start = text[: len(text) - len(text.lstrip())]
+    end = text[len(text.rstrip()) :] if text.strip() else ""
+    return Prompt((*[IMAGE] * prompt.n_images, f"{start}{PROBE}{end}"), prompt.system)
+
+
 # --- what an answer says ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Reply:
-    """A completion, as far as it holds what every completion has.
+class Token(NamedTuple):
+    """One new token.
 
     Args:
-        choice: its one choice, as JSON.
-        text: what the judge wrote, without the key.
-        failure: None, or why there is no answer in it.
-        stopped: whether the model ended it, rather than a limit.
-        n_prompt, n_new: tokens as the server counts them; 0 where it does not.
+        text: its text, or its id as "token_id:5" where it was requested so.
+        alternatives: text -> log-probability, of this token and of the most probable others in its place.
     """
 
-    choice: Mapping[str, Any]
     text: str
-    failure: str | None
-    stopped: bool
-    n_prompt: int
-    n_new: int
+    alternatives: dict[str, float]
 
 
-def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> Reply:
-    """Read one answer and count it.
+def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer, list[Token] | None]:
+    """Read one reply and count it.
+
+    Returns:
+        What the judge wrote, without the key, as the answer to row 0; and its tokens, as `read_tokens` gives them.
 
     Raises:
         Unanswered: it lacks what every completion has.
@@ -135,23 +146,24 @@ def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> Reply:
     try:
         choice = reply["choices"][0]
         message, finish = choice if "text" in choice else choice["message"], choice["finish_reason"]
-        text, refusal = message.get("text" if "text" in choice else "content"), message.get("refusal")
+        content, refusal = message.get("text" if "text" in choice else "content"), message.get("refusal")
         # A model that spent its whole budget on hidden reasoning has no text, and a reason to stop.
-        if not (isinstance(text, str) or (text is None and isinstance(finish, str))):
+        if not (isinstance(content, str) or (content is None and isinstance(finish, str))):
             raise TypeError("choices[0].message.content is no text")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unanswered(f"the server's answer is no chat completion ({type(error).__name__}: {error})") from None
     n_prompt, n_new = _count(reply, usage, key)
-    written, failure = text or "", None
+    content, failure = content or "", None
     if isinstance(refusal, str) and refusal:
-        failure, written = "the judge refused", written or refusal
+        failure, content = "the judge refused", content or refusal
     elif finish == "content_filter":
         failure = "the server's content filter cut the answer"
-    text = key.cut(written)
-    usage.key_echoes += text != written
+    text = key.cut(content)
+    usage.key_echoes += text != content
     if (sound := text.encode("utf-8", "backslashreplace").decode()) != text:
         failure, text = "the answer is no text: it holds half of a character (a lone surrogate)", sound
-    return Reply(choice, text, failure, finish != "length", n_prompt, n_new)
+    answer = Answer(0, text, n_prompt, n_new, stopped=finish != "length", failure=failure)
+    return answer, read_tokens(choice)
 
 
 def _count(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[int, int]:
@@ -169,19 +181,6 @@ def _count(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[int, int]:
     return n_prompt, n_new
 
 
-@dataclass(frozen=True)
-class Token:
-    """One new token.
-
-    Args:
-        text: its text, or its id as "token_id:5" where it was asked for so.
-        alternatives: text -> log-probability, of this token and of the most probable others in its place.
-    """
-
-    text: str
-    alternatives: dict[str, float]
-
-
 def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
     """The log-probabilities of an answer's tokens; None where there are none, or not in a published form.
 
@@ -190,24 +189,17 @@ def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
     try:
         logprobs, tokens = choice["logprobs"], []
         if "content" in logprobs:
-            listed = [
-                (
-                    entry["token"],
-                    entry["logprob"],
-                    [(other["token"], other["logprob"]) for other in entry["top_logprobs"]],
-                )
-                for entry in logprobs["content"]
-            ]
+            listed = [(entry["token"], [*entry["top_logprobs"], entry]) for entry in logprobs["content"]]
+            pairs = [(text, [(other["token"], other["logprob"]) for other in others]) for text, others in listed]
         else:  # of a completion that is no chat
             columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
-            listed = [(text, own, list((others or {}).items())) for text, own, others in zip(*columns, strict=True)]
-        for text, own, others in listed:
-            alternatives: dict[str, float] = {}
-            for other, value in [*others, (text, own)]:
+            pairs = [(text, [*(top or {}).items(), (text, own)]) for text, own, top in zip(*columns, strict=True)]
+        for text, others in pairs:
+            for other, value in others:
                 # NaN compares as false; a truth value is no number.
                 if not isinstance(other, str) or isinstance(value, bool) or not value <= 1e-3:
                     return None
-                alternatives[other] = float(value)
+            alternatives = {other: float(value) for other, value in others}
             if sum(map(math.exp, alternatives.values())) > 1.01:
                 return None
             tokens.append(Token(text, alternatives))
@@ -217,18 +209,16 @@ def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
 
 
 def by_id(token: Token) -> dict[int, float]:
-    """Token id -> log-probability, in the place of a token that was asked for by id.
+    """Token id -> log-probability, in the place of a token that was requested by id.
 
     >>> by_id(Token("token_id:7", {"token_id:7": -0.5, "token_id:9": -1.0}))
     {7: -0.5, 9: -1.0}
     """
-    ids = {text.removeprefix("token_id:"): value for text, value in token.alternatives.items() if ":" in text}
-    return {int(text): value for text, value in ids.items() if re.fullmatch("[0-9]{1,9}", text)}
+    matches = ((re.fullmatch("token_id:([0-9]{1,9})", text), value) for text, value in token.alternatives.items())
+    return {int(match[1]): value for match, value in matches if match}
 
 
-def at_verdict(
-    text: str, tokens: Sequence[Token], *, marker: str, scores: Mapping[str, int], begun: bool = False
-) -> dict[int, float] | None:
+def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mapping[int, str]) -> dict[int, float] | None:
     """The scores' log-probabilities at the token that wrote the verdict; None where no token did alone.
 
     It is the first token of the scale after the last marker, before any other word. " 4" and "4" are one score. A score
@@ -238,101 +228,52 @@ def at_verdict(
         text: the answer.
         tokens: its tokens.
         marker: the text before every verdict.
-        scores: a score's text, without spaces -> the score.
-        begun: whether the answer goes on after a marker, in a score pass.
+        texts: score -> what the judge writes after the marker.
     """
-    marker, before = marker.casefold(), marker if begun else ""
-    written = (before + "".join(token.text for token in tokens)).casefold()
-    markers = written.count(marker)
-    if not markers or (not begun and markers != text.casefold().count(marker)):
+    marker, scores = marker.casefold(), {text.strip(): score for score, text in texts.items()}
+    markers, before = text.casefold().count(marker), ""
+    if "".join(token.text for token in tokens).casefold().count(marker) != markers:
         return None
     for token in tokens:
         head, mark, tail = before.casefold().rpartition(marker)
         if token.text.strip() in scores and mark and head.count(marker) == markers - 1:
             if not any(map(str.isalnum, tail)):
-                return _distribution(token, scores)
+                chances = dict.fromkeys(scores.values(), 0.0)
+                for other, logprob in token.alternatives.items():
+                    if (score := scores.get(other.strip())) is not None:
+                        chances[score] += math.exp(logprob)
+                return {score: math.log(chance) if chance else -math.inf for score, chance in chances.items()}
         before += token.text
-    # What a score pass reads stands first, also where the judge then wrote something else.
-    return _distribution(tokens[0], scores) if begun and markers == 1 else None
+    return None
 
 
-def _distribution(token: Token, scores: Mapping[str, int]) -> dict[int, float] | None:
-    """The scores' log-probabilities in one token's place; None where none of them is listed."""
-    chances = dict.fromkeys(scores.values(), 0.0)
-    for text, logprob in token.alternatives.items():
-        if (score := scores.get(text.strip())) is not None:
-            chances[score] += math.exp(logprob)
-    if not any(chances.values()):
-        return None
-    return {score: math.log(chance) if chance else -math.inf for score, chance in chances.items()}
+def clash(texts: Mapping[int, str]) -> bool:
+    """Whether the first token may not tell some scores apart, "1" and "10" for example.
 
-
-def bare(texts: Mapping[int, str]) -> dict[str, int]:
-    """A score's text without spaces -> the score.
-
-    >>> bare({1: " 1", 2: " 2"})
-    {'1': 1, '2': 2}
+    >>> clash({n: f" {n}" for n in range(1, 6)}), clash({n: f" {n}" for n in range(1, 11)})
+    (False, True)
     """
-    return {text.strip(): score for score, text in texts.items()}
-
-
-def clash(texts: Mapping[int, str]) -> str:
-    """Why the first token may not tell some scores apart, "1" and "10" for example; empty where it does.
-
-    >>> clash({n: f" {n}" for n in range(1, 6)})
-    ''
-    """
-    own = bare(texts)
-    begun = [text for text in own if any(other != text and other.startswith(text) for other in own)]
-    if not begun:
-        return ""
-    return (
-        f"log-probabilities can't tell the scores apart: {', '.join(begun[:5])} may be the beginning of another score;"
-        " use rubrics whose scores are single digits"
-    )
+    own = [text.strip() for text in texts.values()]
+    return any(other.startswith(text) for text in own for other in own if other != text)
 
 
 # --- one call ---------------------------------------------------------------------------------------------------------
 
 
-class Shape(NamedTuple):
-    """What of a prompt a chat template may write differently: images, the system message, blanks at the text's ends."""
-
-    n_images: int
-    system: str
-    start: str
-    end: str
-
-    @classmethod
-    def of(cls, prompt: Prompt, marker: str) -> Shape:
-        """The shape of a prompt, without the marker that it may end in.
-
-        >>> Shape.of(Prompt((IMAGE, "Look: [RESULT]")), "[RESULT]")
-        Shape(n_images=1, system='', start='', end=' ')
-        """
-        text = "".join(part for part in prompt.parts if isinstance(part, str)).removesuffix(marker)
-        start, end = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-        return cls(prompt.n_images, prompt.system, start, end if text.strip() else "")
-
-    def probe(self) -> Prompt:
-        """A short prompt of this shape."""
-        return Prompt((*[IMAGE] * self.n_images, f"{self.start}{PROBE}{self.end}"), self.system)
-
-
 @dataclass(frozen=True)
-class ScoreTexts:
+class Reading:
     """How the verdicts on one scale are read.
 
     Args:
         texts: score -> what the judge writes after the marker.
         scale: the same as tokens of the server; None where it does not show them.
-        stems: in a score pass, a prompt's shape -> what to read a distribution after -> the text that the answer is
-            begun with for it, after the marker.
+        stems: in a score pass, what to read a distribution after -> the text that the answer is begun with for it,
+            after the marker.
     """
 
     texts: Mapping[int, str]
     scale: Scale | None = None
-    stems: Mapping[Shape, Mapping[tuple[int, ...], str]] = field(default_factory=dict)
+    stems: Mapping[tuple[int, ...], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -344,92 +285,78 @@ class Call:
         sent: fields of each request.
         fields: those that a user adds to, or takes out of, each of them.
         top_logprobs: how many tokens to list at each place.
-        ways: a prompt's shape -> how such a prompt is put.
-        verdicts: scale -> how its verdicts are read; without those of which nothing is read.
+        way: how a prompt is put.
+        scales: scale -> how its verdicts are read; without those that can't be read.
     """
 
     ask: Ask
     sent: Mapping[str, Any]
     fields: Mapping[str, Any] = field(default_factory=dict)
     top_logprobs: int = 20
-    ways: Mapping[Shape, Way] = field(default_factory=dict)
-    verdicts: Mapping[tuple[Any, ...], ScoreTexts] = field(default_factory=dict)
+    way: Way = field(default_factory=Way)
+    scales: Mapping[tuple[Any, ...], Reading] = field(default_factory=dict)
 
-    def on(self, row: int) -> ScoreTexts | None:
+    def on(self, row: int) -> Reading | None:
         """How a row's verdict is read; None where no distribution is wanted, or none can be had."""
-        return self.verdicts.get(scale_key(self.ask.scale(row)))
-
-    def shape(self, prompt: Prompt) -> Shape:
-        """A prompt's shape."""
-        return Shape.of(prompt, self.ask.marker if self.ask.scores else "")
+        return self.scales.get(scale_key(self.ask.scale(row)))
 
     def requests(
-        self, prompt: Prompt, pictures: Sequence[Any], verdicts: ScoreTexts | None, seed: int
+        self, prompt: Prompt, pictures: Sequence[Any], reading: Reading | None, seed: int
     ) -> list[dict[str, Any]]:
-        """A prompt's requests: one, or in a score pass one for each beginning of the scores' texts."""
-        shape, marker = self.shape(prompt), self.ask.marker
-        way = self.ways[shape]
-        drawn = {"seed": seed % 2**31} if self.ask.temperature > 0 else {}
-        if not self.ask.scores or verdicts is None:
-            put: dict[tuple[int, ...], dict[str, Any]] = {(): way.request(prompt, pictures)}
-        else:
-            end = prompt.parts[-1] if prompt.parts else ""
+        """A prompt's requests: one, or in a score pass one for each beginning of the scores' texts.
+
+        Raises:
+            ValueError: as `Way.request`; in a score pass, a prompt that does not end in the marker.
+        """
+        beginnings: dict[tuple[int, ...], str | None] = {(): None}
+        if self.ask.scores and reading is not None:
+            marker, end = self.ask.marker, prompt.parts[-1] if prompt.parts else ""
             if not isinstance(end, str) or not end.endswith(marker):
                 raise ValueError(f"the prompt does not end in {marker!r}, after which a score pass reads")
-            cut = replace(prompt, parts=(*prompt.parts[:-1], end.removesuffix(marker)))
-            stems = verdicts.stems.get(shape, {(): ""})
-            put = {stem: way.request(cut, pictures, marker + text) for stem, text in stems.items()}
+            prompt = replace(prompt, parts=(*prompt.parts[:-1], end.removesuffix(marker)))
+            beginnings = {stem: marker + text for stem, text in reading.stems.items()}
         bodies = []
-        for stem, body in put.items():
-            body |= {**self.sent, **drawn}
-            if verdicts is not None:
-                plain = "prompt" in body
-                body |= {"logprobs": self.top_logprobs if plain else True}
-                body |= {} if plain else {"top_logprobs": self.top_logprobs}
-                if verdicts.scale is not None:
-                    ids = verdicts.scale.reads(stem)
-                    body |= {"logprob_token_ids": ids} if len(ids) <= self.top_logprobs else {}
-                    body |= {"return_tokens_as_token_ids": True} if self.ask.scores else {}
+        for stem, begun in beginnings.items():
+            body = {**self.way.request(prompt, pictures, begun), **self.sent}
+            body |= {"seed": seed % 2**31} if self.ask.temperature > 0 else {}
+            if reading is not None:
+                chat = {"logprobs": True, "top_logprobs": self.top_logprobs}
+                body |= {"logprobs": self.top_logprobs} if "prompt" in body else chat
+            if reading is not None and reading.scale is not None:
+                ids = reading.scale.reads(stem)
+                body |= {"logprob_token_ids": ids} if len(ids) <= self.top_logprobs else {}
+                body |= {"return_tokens_as_token_ids": True} if self.ask.scores else {}
             bodies.append({name: value for name, value in {**body, **self.fields}.items() if value is not None})
         return bodies
 
-    def answer(self, row: int, replies: Sequence[Reply], usage: Usage) -> Answer:
+    def answer(self, row: int, replies: Sequence[tuple[Answer, list[Token] | None]], usage: Usage) -> Answer:
         """What a row's replies come to."""
-        verdicts, first, scores = self.on(row), replies[0], None
-        failure = next((reply.failure for reply in replies if reply.failure), None)
-        if verdicts is not None and failure is None:
-            tokens = [each for reply in replies if (each := read_tokens(reply.choice)) is not None]
+        answers, tokens = [answer for answer, _ in replies], [each for _, each in replies if each is not None]
+        failure = next((answer.failure for answer in answers if answer.failure), None)
+        reading, scores = self.on(row), None
+        if reading is not None and failure is None:
             if len(tokens) < len(replies):
                 usage.without_logprobs += 1
                 failure = "the server gave no log-probabilities with this answer" if self.ask.scores else None
-            else:
-                scores = self._scores(first.text, tokens, verdicts)
-                if scores is None and self.ask.scores:
-                    failure = f"no score of the scale among the most probable tokens; it wrote {first.text[:40]!r}"
+            elif not self.ask.scores:
+                scores = at_verdict(answers[0].text, tokens[0], marker=self.ask.marker, texts=reading.texts)
+            elif (scores := self._at_end(tokens, reading)) is None:
+                failure = f"no score of the scale among the most probable tokens; it wrote {answers[0].text[:40]!r}"
             usage.off_list += scores is not None and -math.inf in scores.values()
-        return Answer(
-            row,
-            text=first.text,
-            n_prompt_tokens=first.n_prompt,
-            n_new_tokens=sum(reply.n_new for reply in replies),
-            score_logprobs=scores,
-            stopped=first.stopped,
-            failure=failure,
-        )
+        n_new = sum(answer.n_new_tokens for answer in answers)
+        return replace(answers[0], index=row, n_new_tokens=n_new, score_logprobs=scores, failure=failure)
 
-    def _scores(self, text: str, tokens: Sequence[list[Token]], verdicts: ScoreTexts) -> dict[int, float] | None:
-        """The scores' log-probabilities; None where none of them is listed."""
-        if verdicts.scale is None or not self.ask.scores:
-            scores = bare(verdicts.texts)
-            return at_verdict(text, tokens[0], marker=self.ask.marker, scores=scores, begun=self.ask.scores)
-        after = {}
-        for stem, places in zip(verdicts.scale.stems, tokens, strict=True):
+    def _at_end(self, tokens: Sequence[list[Token]], reading: Reading) -> dict[int, float] | None:
+        """The scores' log-probabilities right after the prompt; None where none of them is listed."""
+        after, scale = {}, reading.scale
+        assert scale is not None  # a score pass is refused where the server does not show its tokens
+        for stem, places in zip(reading.stems, tokens, strict=True):
             listed = by_id(places[0])
-            after[stem] = {id: listed.get(id, -math.inf) for id in verdicts.scale.reads(stem)}
-        logprobs = verdicts.scale.logprobs(after)
+            after[stem] = {id: listed.get(id, -math.inf) for id in scale.reads(stem)}
+        logprobs = scale.logprobs(after)
         return logprobs if any(value > -math.inf for value in logprobs.values()) else None
 
 
 def scale_key(texts: Mapping[int, str]) -> tuple[Any, ...]:
-    """A scale's name among a call's verdicts."""
+    """A scale's name among a call's."""
     return tuple(sorted(texts.items()))

@@ -1,8 +1,8 @@
 """The Ray engine: one judge in many processes, on one machine or on a cluster.
 
 Each worker is a Ray actor that loads the judge by itself, from the same name and options: weights travel over no
-network of ours. Rows go out in blocks that keep the rows of an image together, and a block's answers come back at once,
-so that the caller records them as they come.
+network of ours. Rows go out in blocks, those of an image one after another, and a block's answers come back at once, so
+that the caller records them as they come.
 
 What a worker's death costs is left to Ray: it restarts the actor, which loads the judge again, and repeats the blocks
 that were unfinished. A block has one result, so nothing is lost and nothing comes twice.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,10 +30,16 @@ from vjudge.images import Picture, Pictures
 from vjudge.prompts import Prompt, Template, families
 
 AHEAD = 2  # blocks a worker has at once, so that it never waits for the caller
+ATTEMPTS = 3  # times a block is computed at most, if its worker dies each time
+COUNTS = ("verdicts", "unanswerable", "prompt tokens", "computed", "images shown", "images encoded")
+"""Lines of a worker's plan that add up over blocks."""
 
 
 class RayEngine(Engine):
     """Run a judge in several processes.
+
+    Ray joins the cluster of RAY_ADDRESS or of this machine, or starts one for this process; call `ray.init` before for
+    anything else. A block whose worker dies three times fails as unanswered, and the next call asks for it again.
 
     Args:
         judge: the judge's name, as for `load_judge`.
@@ -45,17 +52,12 @@ class RayEngine(Engine):
             repeat. None takes 1,024 for vLLM, else 256 on a GPU and 64 on a CPU.
         cpus, gpus: what Ray sets aside for a worker; `gpus` None takes one where the cluster has any, else none. For a
             judge over several GPUs, by vLLM's `tensor_parallel_size` say, give their number.
-        attempts: how often a block is computed at most, if its worker dies each time; its rows then fail as unanswered,
-            and the next call asks for them again.
-        init: options for `ray.init`, where this process has not called it yet. Without an address there, Ray joins the
-            cluster of RAY_ADDRESS or of this machine, or starts one for this process.
         options: for the workers' engine.
 
     Attributes:
         template, pairs: the judge's wordings as the workers render them.
         family: the judge's family; None where it has none.
-        processes: worker -> its process on its machine, once it has answered a block.
-        restarts: how many times a worker was started again.
+        processes: machine and process of every worker that has answered a block, dead ones included.
 
     Raises:
         ImportError: Ray is not installed.
@@ -75,23 +77,18 @@ class RayEngine(Engine):
         rows_per_block: int | None = None,
         cpus: float = 1,
         gpus: float | None = None,
-        attempts: int = 3,
-        init: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        counts = {"workers": workers, "rows_per_block": rows_per_block, "attempts": attempts}
-        faults = [
-            f"{name}={value!r}: use a whole number from 1"
-            for name, value in counts.items()
-            if not (whole(value, 1) or (value is None and name != "attempts"))
-        ]
-        shares = {"cpus": cpus, "gpus": gpus or 0}
-        faults += [f"{name}={value!r}: use a number from 0" for name, value in shares.items() if not value >= 0]
+        counts = {"workers": workers, "rows_per_block": rows_per_block}
+        counts = {name: count for name, count in counts.items() if count is not None and not whole(count, 1)}
+        faults = [f"{name}={count!r}: use a whole number from 1" for name, count in counts.items()]
+        if not (cpus >= 0 and (gpus or 0) >= 0):
+            faults.append(f"cpus={cpus!r}, gpus={gpus!r}: use numbers from 0")
         if worker_engine not in ("auto", "torch", "vllm"):
             faults.append(f'worker_engine={worker_engine!r}: use "auto", "torch" or "vllm"')
         if faults:
             raise ValueError("; ".join(faults))
-        self.ray = _connected(init or {})
+        self.ray = _connected()
         room = self.ray.cluster_resources()
         gpus = min(1.0, room.get("GPU", 0)) if gpus is None else gpus
         if workers is None and not gpus:
@@ -106,11 +103,10 @@ class RayEngine(Engine):
         if min(fit, default=count) < count:
             say(f"Ray has room for {min(fit)} of {count} workers now; the others start when it has more")
         self.rows_per_block = rows_per_block or (1024 if worker_engine == "vllm" else 256 if gpus else 64)
-        self.judge, self.restarts = str(judge), 0
-        self.processes: dict[int, int] = {}
+        self.judge, self.processes = str(judge), set[tuple[str, int]]()
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(_Worker).options(
-            num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=attempts - 1
+            num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1
         )
         own = [dict(vars(family), published=dict(family.published)) for family in families.FAMILIES.values()]
         load = partial(load, place, engine=worker_engine, **options)
@@ -135,36 +131,27 @@ class RayEngine(Engine):
         wanted: Container[int] | None = None,
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
-        restarts = self.restarts
+        before = len(self.processes)
         try:
-            for place, block, result in self._results("answer", prompts, images, ask, wanted):
+            for block, result in self._results("answer", prompts, images, ask, wanted):
                 rows = [row for row in block if wanted is None or row in wanted]
-                if answers := self._read(place, rows, block, result):
+                if answers := self._read(rows, block, result):
                     yield answers
         finally:
-            if self.restarts > restarts:
-                say(f"{self.judge}: Ray restarted {self.restarts - restarts} worker(s) and repeated their blocks")
+            if (restarts := len(self.processes) - max(before, len(self.workers))) > 0:
+                say(f"{self.judge}: Ray restarted {restarts} worker(s) and repeated their blocks")
 
     def plan(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
     ) -> list[Quantity]:
         """What `answer` would take, counted by the workers block by block; see `Engine.plan`. Nothing is measured."""
-        lines: dict[str, list[Quantity]] = {}
-        for _, _, result in self._results("plan", prompts, images, ask, None):
+        total: dict[str, Quantity] = {}
+        for _, result in self._results("plan", prompts, images, ask, None):
             for line in self.ray.get(result):
-                lines.setdefault(line.name, []).append(line)
-        plan = {name: first for name, (first, *_) in lines.items()}
-        for name, line in plan.items():
-            if line.unit in ("", "tokens") and name != "answers at once":
-                plan[name] = replace(line, value=sum(each.value for each in lines[name]))
-            elif line.unit == "seconds":
-                plan[name] = replace(line, value=math.nan, note="not measured: time a part of the items")
-            elif not math.isnan(line.value):
-                plan[name] = replace(line, value=max(each.value for each in lines[name]), note="the most of a worker")
-        if "saved" in plan:
-            saved = 1 - plan["computed"].value / max(1, plan["prompt tokens"].value)
-            plan["saved"] = replace(plan["saved"], value=saved, note="")
-        return list(plan.values())
+                if line.name in COUNTS:
+                    before = total[line.name].value if line.name in total else 0
+                    total[line.name] = replace(line, value=before + line.value)
+        return [*total.values(), Quantity("total", math.nan, "seconds", "not measured: time a part of the items")]
 
     def identity(self) -> dict[str, Any]:
         """The workers' own, which all of them share; how many they are decides nothing."""
@@ -177,30 +164,30 @@ class RayEngine(Engine):
         images: Sequence[Sequence[Any]],
         ask: Ask,
         wanted: Container[int] | None,
-    ) -> Iterator[tuple[int, list[int], Any]]:
-        """Hand out blocks, and give what is done, in whatever order: the worker, the block and Ray's result."""
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Hand out blocks, and give each with Ray's result as soon as it is done, in whatever order."""
         pictures = Pictures()
         blocks = _blocks(images, len(prompts), self.rows_per_block, pictures)
         waiting = (block for block in blocks if wanted is None or any(row in wanted for row in block))
-        places = deque([*range(len(self.workers))] * AHEAD)  # whose turn it is for a block
-        running: dict[Any, tuple[int, list[int]]] = {}
+        idle = deque([*self.workers] * AHEAD)  # whose turn it is for a block
+        running: dict[Any, tuple[Any, list[int]]] = {}
         try:
             while True:
-                while places and (block := next(waiting, None)) is not None:
-                    parcel = _packed(block, prompts, images, ask, wanted, pictures)
-                    place = places.popleft()
-                    running[getattr(self.workers[place], method).remote(parcel)] = place, block
+                while idle and (block := next(waiting, None)) is not None:
+                    worker = idle.popleft()
+                    parcel = _parcel(block, prompts, images, ask, wanted, pictures)
+                    running[getattr(worker, method).remote(parcel)] = worker, block
                 if not running:
                     return
                 (result,), _ = self.ray.wait(list(running))
-                place, block = running.pop(result)
-                places.append(place)
-                yield place, block, result
+                worker, block = running.pop(result)
+                idle.append(worker)
+                yield block, result
         finally:
             for result in running:
                 self.ray.cancel(result)  # a call that was given up: what has not started never does
 
-    def _read(self, place: int, rows: Sequence[int], block: Sequence[int], result: Any) -> list[Answer]:
+    def _read(self, rows: Sequence[int], block: Sequence[int], result: Any) -> list[Answer]:
         """A block's answers by the call's own numbers; `rows` are those of it that are wanted."""
         errors = self.ray.exceptions
         try:
@@ -215,8 +202,7 @@ class RayEngine(Engine):
                 f"the workers of {self.judge!r} differ: {report['identity']} and {self._identity}; make them equal, by"
                 " dtype= for instance, or leave out the machines that differ"
             )
-        self.restarts += self.processes.setdefault(place, report["process"]) != report["process"]
-        self.processes[place] = report["process"]
+        self.processes.add(report["process"])
         return [replace(answer, index=block[answer.index]) for answer in report["answers"]]
 
 
@@ -233,57 +219,44 @@ class _Worker:
     def describe(self) -> dict[str, Any]:
         if self.problem:
             return {"problem": self.problem}
-        return {
-            "template": self.judge.template,
-            "pairs": self.judge.pairs,
-            "family": self.judge.family.name if self.judge.family else "",
-            "identity": self.judge.engine.identity(),
-        }
+        judge, family = self.judge, self.judge.family and self.judge.family.name
+        report = {"template": judge.template, "pairs": judge.pairs, "family": family}
+        return {**report, "identity": judge.engine.identity()}
 
     def answer(self, parcel: Mapping[str, Any]) -> dict[str, Any]:
         """Answer one block."""
         if self.problem:
             raise RuntimeError(f"a worker can't load the judge: {self.problem}")
-        prompts, images, ask, wanted = _unpacked(parcel)
-        answers = [answer for batch in self.judge.engine.answer(prompts, images, ask, wanted) for answer in batch]
-        return {"answers": answers, "identity": self.judge.engine.identity(), "process": os.getpid()}
+        answers = [answer for batch in self.judge.engine.answer(**parcel) for answer in batch]
+        process = (platform.node(), os.getpid())
+        return {"answers": answers, "identity": self.judge.engine.identity(), "process": process}
 
     def plan(self, parcel: Mapping[str, Any]) -> list[Quantity]:
         """Plan one block."""
-        prompts, images, ask, _ = _unpacked(parcel)
-        lines: list[Quantity] = self.judge.engine.plan(prompts, images, ask, seconds=0)
+        engine = self.judge.engine
+        lines: list[Quantity] = engine.plan(parcel["prompts"], parcel["images"], parcel["ask"], seconds=0)
         return lines
 
 
 def _blocks(images: Sequence[Sequence[Any]], n_rows: int, size: int, pictures: Pictures) -> Iterator[list[int]]:
-    """Cut rows into blocks of at most `size`: the rows of a first image in one block, or in as few as they fill."""
+    """Cut rows into blocks of at most `size`, the rows of a first image one after another."""
     groups: dict[str, list[int]] = {}
     for row in range(n_rows):
         sources = images[row]
-        groups.setdefault(_key(pictures, sources[0], "") if len(sources) else "", []).append(row)
-    block: list[int] = []
-    for key, rows in groups.items():
-        if key and block and len(block) + len(rows) > size:
-            yield block
-            block = []
-        for row in rows:
-            if len(block) == size:
-                yield block
-                block = []
-            block.append(row)
-    if block:
-        yield block
+        groups.setdefault(_key(pictures, sources[0]) if len(sources) else "", []).append(row)
+    rows = [row for group in groups.values() for row in group]
+    return (rows[start : start + size] for start in range(0, n_rows, size))
 
 
-def _key(pictures: Pictures, source: Any, otherwise: str) -> str:
-    """An image's key; `otherwise` for one that can't be read: whoever answers the row says what is wrong with it."""
+def _key(pictures: Pictures, source: Any) -> str:
+    """An image's key; "" for one that can't be read: whoever answers the row says what is wrong with it."""
     try:
         return pictures(source).key
     except (ValueError, OSError):
-        return otherwise
+        return ""
 
 
-def _packed(
+def _parcel(
     block: Sequence[int],
     prompts: Sequence[Prompt],
     images: Sequence[Sequence[Any]],
@@ -291,28 +264,21 @@ def _packed(
     wanted: Container[int] | None,
     pictures: Pictures,
 ) -> dict[str, Any]:
-    """A block as it is sent: rows numbered from 0, each image once."""
+    """The arguments of a worker's engine for a block: rows numbered from 0, each image one object, sent once."""
     files: dict[str, Any] = {}
-    keys: list[list[str]] = [[] for _ in block]
+    shown: list[list[Any]] = [[] for _ in block]
     for place, row in enumerate(block):
-        for number, source in enumerate(images[row]):
-            key = _key(pictures, source, f"broken:{place}:{number}")
+        for source in images[row]:
+            key = _key(pictures, source) or f"unreadable: {source!r}"
             files[key] = files[key] if key in files else _portable(source)
-            keys[place].append(key)
+            shown[place].append(files[key])
     scales = [ask.scale(row) for row in block] if ask.scales else ()
     return {
         "prompts": [prompts[row] for row in block],
-        "keys": keys,
-        "files": files,
+        "images": shown,
         "ask": replace(ask, scales=scales, seeds=[ask.seed(row) for row in block]),
         "wanted": {place for place, row in enumerate(block) if wanted is None or row in wanted},
     }
-
-
-def _unpacked(parcel: Mapping[str, Any]) -> tuple[list[Prompt], list[list[Any]], Ask, set[int]]:
-    """What `_packed` sent, as an engine takes it."""
-    images = [[parcel["files"][key] for key in keys] for keys in parcel["keys"]]
-    return parcel["prompts"], images, parcel["ask"], parcel["wanted"]
 
 
 def _portable(source: Any) -> Any:
@@ -329,7 +295,7 @@ def _portable(source: Any) -> Any:
     return source
 
 
-def _connected(init: Mapping[str, Any]) -> Any:
+def _connected() -> Any:
     """Ray, connected."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
     try:
@@ -337,5 +303,5 @@ def _connected(init: Mapping[str, Any]) -> Any:
     except ImportError as error:
         raise ImportError("engine='ray' needs Ray: pip install 'vjudge[ray]'") from error
     if not ray.is_initialized():
-        ray.init(**{"include_dashboard": False, **init})
+        ray.init(include_dashboard=False)
     return ray

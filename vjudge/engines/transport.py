@@ -21,19 +21,23 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Generator
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
+from anyio.from_thread import start_blocking_portal
 
 RETRIED = frozenset({408, 429, *range(500, 600)})
 HOPELESS = frozenset({401, 402, 403, 404, 405, 407, *range(300, 400)})  # the next prompt would fare no better
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0  # seconds; half of it at least, at random, so that requests spread
+LONGEST_WAIT = 600.0  # seconds of a Retry-After; a longer one ends the call
+MOST_BYTES = 1 << 24  # of an answer
 SHOWN = 300  # characters of a server's own words in a message
 WINDOW = 8  # letters and digits of a key in a row that are cut out
 THREAD = "vjudge requests"  # the thread that sends them
@@ -94,22 +98,19 @@ class Usage:
         return (self.prompt_tokens * self.price[0] + self.new_tokens * self.price[1]) / 1e6
 
     def __str__(self) -> str:
-        parts = [f"{self.requests} requests"]
-        if self.retries:
-            reasons = ", ".join(f"{count} x {reason}" for reason, count in self.retries.most_common())
-            parts.append(f"{self.retries.total()} of them repetitions ({reasons})")
-        parts.append(f"{self.prompt_tokens} prompt and {self.new_tokens} new tokens")
-        for count, what in (
-            (self.unreported, "answers without a token count"),
-            (self.without_logprobs, "answers without log-probabilities"),
-            (self.off_list, "verdicts with a score outside the most probable tokens, counted as 0"),
-            (self.key_echoes, "answers that repeated the key, which was cut out"),
-        ):
-            if count:
-                parts.append(f"{count} {what}")
-        if self.price is not None:
-            parts.append(f"{self.spend:.4f} at the given price" + (", at least" if self.unreported else ""))
-        return "; ".join(parts)
+        reasons = ", ".join(f"{count} x {reason}" for reason, count in self.retries.most_common())
+        bound = ", at least" if self.unreported else ""
+        parts = {
+            f"{self.requests} requests": 1,
+            f"{self.retries.total()} of them repetitions ({reasons})": len(self.retries),
+            f"{self.prompt_tokens} prompt and {self.new_tokens} new tokens": 1,
+            f"{self.unreported} answers without a token count": self.unreported,
+            f"{self.without_logprobs} answers without log-probabilities": self.without_logprobs,
+            f"{self.off_list} verdicts with a score outside the most probable tokens, counted as 0": self.off_list,
+            f"{self.key_echoes} answers that repeated the key, which was cut out": self.key_echoes,
+            f"{self.spend:.4f} at the given price{bound}": self.price is not None,
+        }
+        return "; ".join(part for part, applies in parts.items() if applies)
 
 
 class Key:
@@ -124,8 +125,9 @@ class Key:
         self._text = text
         raw = (text or "").encode()
         shapes = [raw.decode(), quote(raw, safe=""), raw.hex(), raw.decode()[::-1]]
-        shapes += [base64.b64encode(b"\0" * shift + raw).decode() for shift in range(3)] if raw else []
-        plain = [_letters(shape) for shape in shapes] if len(_letters(shapes[0])) >= WINDOW else []
+        shapes += [base64.b64encode(b"\0" * shift + raw).decode() for shift in range(3)]
+        plain = ["".join(map(itemgetter(1), _letters(shape))) for shape in shapes]
+        plain = plain if len(plain[0]) >= WINDOW else []
         self._windows = {text[at : at + WINDOW] for text in plain for at in range(len(text) - WINDOW + 1)}
 
     def __repr__(self) -> str:
@@ -142,25 +144,20 @@ class Key:
         >>> Key("sk-0123-4567-89ab").cut("no: s k 0 1 2 3 4 5 6 7, sorry")
         'no: [key], sorry'
         """
-        plain = _letters(text) if self._windows else ""
-        hits = [at for at in range(len(plain) - WINDOW + 1) if plain[at : at + WINDOW] in self._windows]
-        if not hits:
-            return text
-        places = [match.start() for match in _LETTER.finditer(text)]
-        pieces, end, start = [], 0, places[hits[0]]
-        for at, following in itertools.zip_longest(hits, hits[1:]):
-            stop = places[at + WINDOW - 1] + 1
-            if following is None or places[following] > stop:
-                pieces += [text[end:start], "[key]"]
-                end, start = stop, places[following] if following is not None else 0
-        return "".join(pieces) + text[end:]
+        letters = _letters(text) if self._windows else []
+        plain = "".join(letter for _, letter in letters)
+        secret = bytearray(len(text))
+        for at in range(len(plain) - WINDOW + 1):
+            if plain[at : at + WINDOW] in self._windows:
+                start, end = letters[at][0], letters[at + WINDOW - 1][0] + 1
+                secret[start:end] = b"\1" * (end - start)
+        runs = itertools.groupby(zip(secret, text, strict=True), key=itemgetter(0))
+        return "".join("[key]" if hidden else "".join(map(itemgetter(1), run)) for hidden, run in runs)
 
 
-_LETTER = re.compile("[0-9A-Za-z]")
-
-
-def _letters(text: str) -> str:
-    return re.sub("[^0-9A-Za-z]+", "", text).lower()
+def _letters(text: str) -> list[tuple[int, str]]:
+    """Letters and digits of a text, in lower case, with their places."""
+    return [(match.start(), match[0].lower()) for match in re.finditer("[0-9A-Za-z]", text)]
 
 
 def check_url(base_url: str) -> str:
@@ -215,14 +212,11 @@ def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
 # --- the way there and back -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """What bounds a request; the fields are `ServerEngine`'s arguments."""
 
     timeout: float = 300.0
     retries: int = 6
-    max_wait: float = 600.0
-    max_answer_bytes: int = 1 << 24
     ca_file: str | None = None
 
 
@@ -234,8 +228,8 @@ class Client:
     why no further request is sent.
     """
 
-    def __init__(self, base_url: str, key: Key, bounds: Bounds, usage: Usage, *, connections: int = 1) -> None:
-        self.base_url, self.key, self.bounds, self.usage = base_url, key, bounds, usage
+    def __init__(self, base_url: str, key: Key, usage: Usage, bounds: Bounds, *, connections: int = 1) -> None:
+        self.base_url, self.key, self.usage, self.bounds = base_url, key, usage, bounds
         self.stopped: str | None = None
         self._reached = False  # whether anything at this address ever answered
         self._stop = asyncio.Event()
@@ -277,14 +271,19 @@ class Client:
         content = json.dumps(body).encode()
         repetitions = self.bounds.retries if answers else min(self.bounds.retries, 1)
         for attempt in itertools.count():
-            while (wait := self._closed_until - time.monotonic()) > 0 and not self.stopped:
-                await self._pause(wait)
+            while (pause := self._closed_until - time.monotonic()) > 0 and not self.stopped:
+                await self._pause(pause)
             if self.stopped:
                 raise Unanswered(self.stopped)
             self.usage.requests += answers
             hint = ""
             try:
                 status, headers, answer = await asyncio.wait_for(self._once(url, content), self.bounds.timeout)
+                self._reached = True
+                if status not in RETRIED:
+                    return self._read(status, headers, answer, answers)
+                reason = f"HTTP {status}"
+                self._obey(headers, answer)
             except (asyncio.TimeoutError, httpx.TimeoutException):
                 reason = "time-out"
             except httpx.TransportError as error:
@@ -294,19 +293,6 @@ class Client:
                     hint = ": nothing answers there; start the server, or correct base_url"
                 if "CERTIFICATE_VERIFY_FAILED" in str(error):
                     self.stop(f"the server's certificate is not trusted ({self.shown(str(error))}); see ca_file")
-            else:
-                self._reached = True
-                if status not in RETRIED:
-                    return self._read(status, headers, answer, answers)
-                reason = f"HTTP {status}"
-                if b"insufficient_quota" in answer:  # a 429 that no waiting ends
-                    self.stop(f"the account's quota is used up: {self._words(answer)}")
-                if (after := retry_after(headers.get("retry-after"))) is not None:
-                    if after > self.bounds.max_wait:
-                        self.stop(
-                            f"the server asks to wait {after:.0f} s, longer than max_wait={self.bounds.max_wait:g} s"
-                        )
-                    self._closed_until = max(self._closed_until, time.monotonic() + after)
             if self.stopped:
                 raise Unanswered(self.stopped)
             if attempt >= repetitions:
@@ -334,37 +320,46 @@ class Client:
             pass
 
     async def _once(self, url: str, content: bytes) -> tuple[int, httpx.Headers, bytes]:
-        """Status, headers and at most `max_bytes` of the body."""
+        """Status, headers and the body, as far as it is read."""
         async with self._http.stream("POST", url, content=content) as response:
             answer = bytearray()
             # Undecoded: a few compressed bytes could unfold to any size.
             async for chunk in response.aiter_raw():
                 answer += chunk
-                if len(answer) > self.bounds.max_answer_bytes:
+                if len(answer) > MOST_BYTES:
                     if response.status_code == 200:
-                        raise Unanswered(f"the server's answer is larger than {self.bounds.max_answer_bytes} bytes")
+                        raise Unanswered(f"the server's answer is larger than {MOST_BYTES} bytes")
                     break
             return response.status_code, response.headers, bytes(answer)
 
+    def _obey(self, headers: httpx.Headers, answer: bytes) -> None:
+        """Wait as long as a busy server says, or stop where that is too long, or no waiting helps."""
+        if b"insufficient_quota" in answer:
+            self.stop(f"the account's quota is used up: {self._words(answer)}")
+        if (after := retry_after(headers.get("retry-after"))) is not None:
+            if after > LONGEST_WAIT:
+                self.stop(f"the server asks to wait {after:.0f} s, longer than {LONGEST_WAIT:.0f} s")
+            self._closed_until = max(self._closed_until, time.monotonic() + after)
+
     def _read(self, status: int, headers: httpx.Headers, answer: bytes, answers: bool) -> dict[str, Any]:
         """The JSON object of a final answer."""
-        if status in HOPELESS and answers:
+        if status in HOPELESS and answers and b"logprob" not in answer:  # a refusal of those alone is one of a request
+            reason = f"HTTP {status}: {self._words(answer)}"
             if 300 <= status < 400:
                 host = urlsplit(headers.get("location", "")).hostname or "elsewhere"
-                self.stop(f"the server redirects to {self.shown(host)} (HTTP {status}); correct base_url")
-            else:
-                self.stop(f"HTTP {status}: {self._words(answer)}")
-            raise Unanswered(str(self.stopped))
+                reason = f"the server redirects to {self.shown(host)} (HTTP {status}); correct base_url"
+            self.stop(reason)
+            raise Unanswered(reason)
         if status != 200:
             raise Rejected(f"HTTP {status}: {self._words(answer)}")
-        kind = headers.get("content-type", "no content type").split(";")[0]
+        words = self.shown(answer[: 8 * SHOWN].decode(errors="replace"))
         try:
             reply = json.loads(answer)
         except (ValueError, RecursionError):
-            words = self.shown(answer.decode(errors="replace"))
+            kind = headers.get("content-type", "no content type").split(";")[0]
             raise Unanswered(f"the server's answer is not JSON ({self.shown(kind)}): {words!r}") from None
         if not isinstance(reply, dict):
-            raise Unanswered(f"the server's answer is no JSON object: {self.shown(answer.decode(errors='replace'))}")
+            raise Unanswered(f"the server's answer is no JSON object: {words}")
         if reply.get("error"):
             raise Unanswered(f"the server answered with an error: {self._words(answer)}")
         return reply
@@ -406,44 +401,27 @@ for _name in ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11",
 
 def stream(values: AsyncIterator[Result]) -> Generator[Result, None, None]:
     """Run an asynchronous iterator in a thread of its own; whoever leaves cancels what still runs."""
-    loop, end = asyncio.new_event_loop(), object()
-    thread = threading.Thread(target=loop.run_forever, name=THREAD, daemon=True)
-    thread.start()
-
-    def result(work: Coroutine[Any, Any, Any]) -> Any:
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-        while not wait([future], timeout=0.5).done:  # on Windows, Ctrl-C does not end a wait without bound
-            pass
-        return future.result()
+    end: Any = object()
 
     async def following() -> Any:
+        threading.current_thread().name = THREAD
         return await anext(values, end)
 
-    async def close() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await loop.shutdown_asyncgens()
-
-    try:
-        while (value := result(following())) is not end:
+    with start_blocking_portal() as portal:
+        while True:
+            future = portal.start_task_soon(following)
+            while not wait([future], timeout=0.5).done:  # on Windows, Ctrl-C does not end a wait without bound
+                pass
+            if (value := future.result()) is end:
+                return
             yield value
-    finally:
-        result(close())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
-def run(work: Coroutine[Any, Any, Result]) -> Result:
+def run(work: Awaitable[Result]) -> Result:
     """Run one coroutine in such a thread."""
 
     async def once() -> AsyncIterator[Result]:
         yield await work
 
-    values = stream(once())
-    try:
-        return next(values)
-    finally:
-        values.close()
+    (value,) = stream(once())
+    return value

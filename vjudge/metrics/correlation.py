@@ -56,7 +56,7 @@ def correlate(
 
     Over 2,000 simulated samples of each kind (50, 200 or 1,000 items, on a 5-point scale or continuous; latent
     correlation .67; single items or images of five items each) 95 % intervals held the true correlation in 94 % to
-    96.5 %: figures/validity_correlation_coverage.csv, by `python -m vjudge.simulate --only coverage`. Where half of
+    96.5 %: figures/validity_correlation_coverage.csv, by `make validity`. Where half of
     all scores are at the top of a 5-point scale, Pearson's covered about 93 % at n = 50.
 
     Source: `_bootstrap.intervals`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.

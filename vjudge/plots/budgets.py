@@ -15,7 +15,7 @@ def label_curve(table: pd.DataFrame, *, venue: str = "acl", column: Column = "ha
 
     Args:
         table: one row an order and number of labels: columns `order`, `labels`, `width`, `low`, `high`,
-            `simulations`. As `vjudge.simulate.labelling` returns it.
+            `simulations`. As `tests/validity/labels.py` returns it.
         venue, column: the figure's width.
 
     Returns:

@@ -30,7 +30,7 @@ def power_curves(
     Args:
         cells: one row a simulated setting: columns `panel`, `by`, `effect`, `rejected`, `rejected_low`,
             `rejected_high` (shares in [0, 1]) and `simulations`; `unit` (of the effect) where known. As
-            `vjudge.simulate.validity.study_all` returns them.
+            `tests/validity/probes.py` returns them.
         panel: column that names the test; by: column of the lines within a panel; effect: column of the planted size.
         columns: panels in a row, at most.
         venue, column: the figure's width.

@@ -22,9 +22,9 @@ from typing import Any
 
 import pandas as pd
 
-from vjudge import judge as judging
-from vjudge.judge import ORDERS, POINTS
+from vjudge import table
 from vjudge.records import NAN, is_missing
+from vjudge.table import ORDERS, POINTS
 
 Rows = Sequence[Mapping[str, Any]]
 KINDS = ("choice", "scores", "probability")
@@ -73,7 +73,7 @@ def reward(
 
 def singles_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every candidate as a row to grade, named "id/i"; `gold` is its true score where `true_scores` has it."""
-    for row, single in _along(candidates, judging.singles_of):
+    for row, single in _along(candidates, table.singles_of):
         true = row.get("true_scores")
         place = int(single["id"].rpartition("/")[2])
         yield single | ({} if true is None else {"gold": true[place]})
@@ -81,7 +81,7 @@ def singles_of(candidates: Rows) -> Iterator[dict[str, Any]]:
 
 def pairs_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every two candidates as a row to compare, named "id/i-j"; `gold_a` and `gold_b` where `true_scores` has them."""
-    for row, pair in _along(candidates, judging.pairs_of):
+    for row, pair in _along(candidates, table.pairs_of):
         true = row.get("true_scores")
         i, j = map(int, pair["id"].rpartition("/")[2].split("-"))
         yield pair | ({} if true is None else {"gold_a": true[i], "gold_b": true[j]})

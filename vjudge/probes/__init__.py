@@ -1,41 +1,58 @@
 """Does a judge's score move when it must, and stay when it must not?
 
-A probe takes a judge and items, or the runs made of them, and returns one small table with the columns of
-`vjudge.probes.outcome`: what must happen, effect, interval, unit, p, n. `battery` runs all that apply. How far each can
+A probe takes a judge and items, or the runs made of them, and returns one small table: effect, interval, margin, and
+the verdict: moves, stays, or can't say. `battery` runs all that apply, and corrects for their number. How far each can
 be trusted was measured on simulated judges: `make validity`, figures/validity.csv.
 
-sensitivity.py  must move: image, question, rubric
-stability.py    must stay: reference, format, injected verdicts
-lengths.py      length at equal quality, padding and trimming, pairwise with length controlled
-positions.py    which response is shown first
-scales.py       leniency, range, kinds of image
-repeats.py      samples, seeds, versions
-nine.py         MM-JudgeBias's two measures over nine perturbations
-suite.py        all of them
-catalogue.py    the perturbations by name; pictures.py, texts.py, injections.py make them
-trials.py       the runs that are compared; contrasts.py compares them
-estimates.py    intervals and p values that respect groups; outcome.py the table
+perturbations.py  what is changed, by name; languages.py: empty sentences in the response's own language
+runs.py           the runs that are compared
+_cluster.py       effects with intervals that respect groups
+outcome.py        the table, and how a verdict is reached
+biases.py         the probes
+battery.py        all of them
+simulated.py      judges with planted biases, and a collection for them
 """
 
-from vjudge.probes.catalogue import PERTURBATIONS, Perturbation, perturb
-from vjudge.probes.injections import PHRASES, injected
-from vjudge.probes.lengths import length, length_controlled, verbosity
-from vjudge.probes.nine import NINE, judgebias
-from vjudge.probes.outcome import COLUMNS, Unmet
-from vjudge.probes.pictures import GREY, blanked, reencoded, shuffled, swapped
-from vjudge.probes.positions import pairs_of_items, position
-from vjudge.probes.repeats import consistency, drift
-from vjudge.probes.scales import image_kinds, scale
-from vjudge.probes.sensitivity import blindness, question, rubric
-from vjudge.probes.stability import formatting, injection, reference
-from vjudge.probes.suite import PROBES, battery
-from vjudge.probes.texts import padded, trimmed
-from vjudge.probes.trials import Trials
+from vjudge.probes.battery import PROBES, battery
+from vjudge.probes.biases import (
+    blindness,
+    consistency,
+    drift,
+    formatting,
+    image_kinds,
+    injection,
+    length,
+    pairs_of_items,
+    position,
+    question,
+    reference,
+    rubric,
+    scale,
+    verbosity,
+)  # fmt: skip
+from vjudge.probes.outcome import COLUMNS, LEAST, MARGINS, NEEDS, Unmet
+from vjudge.probes.perturbations import (
+    GREY,
+    PERTURBATIONS,
+    PHRASES,
+    Perturbation,
+    blanked,
+    injected,
+    padded,
+    perturb,
+    reencoded,
+    shuffled,
+    swapped,
+    trimmed,
+)  # fmt: skip
+from vjudge.probes.runs import Trials
 
 __all__ = [
     "COLUMNS",
     "GREY",
-    "NINE",
+    "LEAST",
+    "MARGINS",
+    "NEEDS",
     "PERTURBATIONS",
     "PHRASES",
     "PROBES",
@@ -51,9 +68,7 @@ __all__ = [
     "image_kinds",
     "injected",
     "injection",
-    "judgebias",
     "length",
-    "length_controlled",
     "padded",
     "pairs_of_items",
     "perturb",

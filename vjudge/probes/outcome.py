@@ -1,4 +1,12 @@
-"""What every probe returns: one table with the same columns, a row a case."""
+"""What every probe returns: one table with the same columns, a row a case, and the verdict on each: moves, stays, or
+can't say.
+
+Whether a score moves that must stay is asked in two ways. "moves" needs a p value of no effect below .05 after Holm's
+correction over all tests of the table, so that one honest judge in twenty at most is accused of anything. "stays" needs
+the whole interval inside a stated margin: that an effect was not shown does not show that there is none. What is
+neither can't be said from so few items. Where a score must move, the margin is the least effect that counts, and p is
+that of an effect of just this size: a judge whose scores hardly move is not passed for moving a little.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +14,41 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from vjudge.probes.estimates import NAN, Estimate
+from vjudge.metrics.comparison import holm
+from vjudge.probes._cluster import NAN, Effect
 
-COLUMNS = (
-    "judge",
-    "probe",
-    "case",
-    "must",
-    "effect",
-    "low",
-    "high",
-    "unit",
-    "p",
-    "n",
-    "groups",
-    "missing",
-    "moved",
-    "reading",
-    "note",
-)
+COLUMNS = {
+    "judge": object, "probe": object, "case": object, "must": object, "effect": float, "low": float, "high": float,
+    "unit": object, "p": float, "p_holm": float, "margin": float, "verdict": object, "n": int, "groups": int,
+    "missing": int, "moved": float, "reading": object, "note": object,
+}  # fmt: skip
 """A probe's columns.
 
 - judge, probe, case: who was probed, for which bias, and by what change or in which stratum
 - must: "move" where a sound judge's score must change, "stay" where it must not, None for a description
-- effect, low, high, unit: the estimate and its interval; p: two-sided, of no effect; NaN where there is no such null
+- effect, low, high, unit: the estimate and its interval
+- margin: the largest effect that counts as none where the score must stay, the least loss where it must move
+- p: two-sided, of no effect where the score must stay, of an effect of `margin` where it must move; NaN for a
+  description; p_holm: after Holm's correction over the tests of the table
+- verdict: "moves", "stays" or "can't say"; None for a description
 - n, groups: rows and independent groups used; missing: rows without a score, left out
 - moved: share of items whose score changed by half a level or more; NaN where nothing is compared
-- reading: what effect and p say together; note: what the row's meaning depends on, or what it lacks
+- reading: the verdict against what must be, in words; note: what the row's meaning depends on, or what it lacks
 """
 
-TEXTS = ("judge", "probe", "case", "must", "unit", "reading", "note")
-LEVEL = 0.05  # of the readings; the p values are there for any other
+MARGINS = {"score points": 0.2, "score per doubling": 0.2, "score per gold point": 0.1, "share less one half": 0.05}
+"""Unit -> the largest effect that counts as none, for scales of about five levels: a fifth of a level, a
+tenth of the slope on gold, and 45 to 55 % for one of two responses."""
+LEAST = 0.25
+"""The least share of its agreement with gold that a judge must lose with a part that it must look at (of what it loses
+if it knows all from that part)."""
+NEEDS = ("image", "rubric")
+"""Parts without which a collection can't be judged, as a rule. Not among them: the query, where rubric and response say
+what was asked, and the criterion, where good answers are good by all criteria."""
+LEVEL = 0.05  # of the verdicts; the p values are there for any other
 
 
 class Unmet(ValueError):
@@ -46,58 +56,100 @@ class Unmet(ValueError):
 
 
 def row(
-    estimate: Estimate,
+    effect: Effect,
     *,
     judge: str,
     probe: str,
     case: str,
     must: str | None,
     unit: str,
+    margin: float = NAN,
     missing: int = 0,
     moved: float = NAN,
     note: str = "",
 ) -> dict[str, Any]:
-    """One row of a probe's table."""
+    """One row of a probe's table, before the verdict; a description has no p."""
+    p = effect.p if must else NAN
     return {
         **{"judge": judge, "probe": probe, "case": case, "must": must},
-        **{name: getattr(estimate, name) for name in ("effect", "low", "high")},
-        **{"unit": unit, "p": estimate.p, "n": estimate.n, "groups": estimate.groups, "missing": missing},
-        **{"moved": moved, "reading": reading(estimate, must, moved), "note": note},
+        **{"effect": effect.effect, "low": effect.low, "high": effect.high, "unit": unit, "p": p, "margin": margin},
+        **{"n": effect.n, "groups": effect.groups, "missing": missing, "moved": moved, "note": note},
     }
-
-
-def reading(estimate: Estimate, must: str | None, moved: float = NAN) -> str:
-    """What an estimate says about what must be, at the 5 % level, in words.
-
-    Scores that move both ways may leave an average where it was: the share that moved is then said beside it.
-    """
-    if math.isnan(estimate.effect):
-        return "undefined"
-    if must is None or math.isnan(estimate.p):
-        return "described"
-    found = estimate.p < LEVEL
-    if must == "move":
-        return "moves, as it must" if found else "no shift shown, though it must move"
-    if found:
-        return "moves, though it must stay"
-    return f"no shift shown; {moved:.0%} of items moved" if moved > 0 else "no shift shown"
 
 
 def unmet(probe: str, reason: str, *, judge: str) -> dict[str, Any]:
     """The row of a probe that did not apply."""
-    made = row(Estimate(NAN, NAN, NAN, NAN, 0, 0), judge=judge, probe=probe, case="", must=None, unit="", note=reason)
-    return made | {"reading": "not run"}
+    nothing = row(Effect(NAN, NAN, NAN, NAN, 0, 0), judge=judge, probe=probe, case="", must=None, unit="", note=reason)
+    return nothing | {"reading": "not run"}
+
+
+def verdict(line: Mapping[str, Any]) -> str | None:
+    """The verdict on a row with its p_holm: "moves", "stays" or "can't say"; None for a description.
+
+    >>> line = {"must": "stay", "effect": 0.05, "low": -0.02, "high": 0.12, "margin": 0.2, "p_holm": 1.0}
+    >>> verdict(line), verdict(line | {"high": 0.3}), verdict(line | {"low": 0.15, "high": 0.4, "p_holm": 0.001})
+    ('stays', "can't say", 'moves')
+    """
+    if not line["must"]:
+        return None
+    sure = line["p_holm"] < LEVEL
+    if line["must"] == "move":
+        return "can't say" if not sure else "moves" if line["effect"] < -line["margin"] else "stays"
+    if -line["margin"] < line["low"] and line["high"] < line["margin"]:
+        return "stays"
+    return "moves" if sure else "can't say"
+
+
+def _reading(line: Mapping[str, Any]) -> str:
+    """A row's verdict against what must be, in words.
+
+    Scores that move both ways may leave an average where it was: the share that moved is then said beside it.
+    """
+    if line.get("reading") == "not run":
+        return "not run"
+    if math.isnan(line["effect"]):
+        return "undefined"
+    if not line["must"]:
+        return "described"
+    must, short = line["must"], line["verdict"]
+    if short == "can't say":
+        return "can't say"
+    if short == "moves":
+        return "moves, as it must" if must == "move" else "moves, though it must stay"
+    if must == "move":
+        return "stays, though it must move"
+    return "stays" + (f"; {line['moved']:.0%} of items moved" if line["moved"] > 0 else "")
 
 
 def table(rows: Iterable[Mapping[str, Any]], *, confidence: float, seed: int) -> pd.DataFrame:
-    """Rows as a table; `attrs` has confidence, seed and the method in words for a caption."""
-    listed = list(rows)
+    """Rows as a table, with Holm's p over all of them and the verdicts.
+
+    `attrs` has confidence, seed, n_tests, the method in words for a caption, and two lists of (probe, case): `against`,
+    whose verdict is against what must be, and `open`, of which nothing can be said.
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979). Two one-sided tests by an interval inside a margin:
+    Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); at 95 %, each of the two at 2.5 %.
+    """
+    lines = [dict(line) for line in rows]
+    corrected = holm(np.array([line["p"] for line in lines], dtype=float))
+    against, undecided = [], []
+    for line, p_holm in zip(lines, corrected, strict=True):
+        line["p_holm"] = p_holm
+        line["verdict"] = verdict(line)
+        line["reading"] = _reading(line)
+        if line["verdict"] == "can't say":
+            undecided.append((line["probe"], line["case"]))
+        elif line["must"] and line["verdict"] != f"{line['must']}s":
+            against.append((line["probe"], line["case"]))
     frame = pd.DataFrame(
-        {name: pd.Series([row[name] for row in listed], dtype=object if name in TEXTS else None) for name in COLUMNS}
+        {name: pd.Series([line[name] for line in lines], dtype=kind) for name, kind in COLUMNS.items()}
     )
     frame.attrs = {
         "confidence": confidence,
         "seed": seed,
+        "n_tests": int(frame["p"].notna().sum()),
+        "against": against,
+        "open": undecided,
         "method": f"{confidence:.0%} intervals by a jackknife over groups with Student's t; seed {seed}",
     }
     return frame

@@ -237,6 +237,10 @@ _ANY_LABEL = re.compile(
 _OF_100 = re.compile(rf"(?<![\w.])({NUMBER})[ *_]{{0,4}}(?:/|out of)[ *_]{{0,4}}100(?![\w%])", re.IGNORECASE)
 _FROM = re.compile(r"[0-9]%? {0,2}(?:[-/~,]|to|or|and)? {0,2}$|\bnot {0,2}$", re.IGNORECASE)  # "80 to 85 out of 100"
 _BETTER = re.compile(r"\bthe better (?:response|answer)\b(?: is)?(?=[*_]{0,3} {0,3}[:\[])", re.IGNORECASE)
+_BETTER_THAN = re.compile(
+    r"^[ *_#>]{0,8}(?=(?:response|answer) [12ab] is (?:\w{1,13} )?better than (?:response|answer) [12ab]\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _EQUAL = re.compile(
     r"^\W{0,8}(?:the )?(?:two|both) (?:responses|answers) are equally good\b", re.IGNORECASE | re.MULTILINE
 )
@@ -368,14 +372,16 @@ def _critic_pair(text: str, scale: Scale) -> Readout:
 @_format(
     "better-response",
     "choice",
-    '"The better response: [first|second|1|2|A|B]", or a line "Two responses are equally good."',
+    '"The better response: [first|second|1|2|A|B]", or a line that begins "Response B is better than response A" or'
+    ' "Two responses are equally good"',
     example="The better response: [1].",
     source="LLaVA-Critic-113k",
 )
 def _better_response(text: str, scale: Scale) -> Readout:
     # "Which is the better response?" and other prose has no colon or bracket; the format has.
     what = '"The better response"'
-    readout = read_choices([*_BETTER.finditer(text)], "ab12", what, f"no {what}")
+    places = sorted([*_BETTER.finditer(text), *_BETTER_THAN.finditer(text)], key=lambda match: match.start())
+    readout = read_choices(places, "ab12", what, f"no {what}")
     equal = [*_EQUAL.finditer(text)]
     if not equal:
         return readout

@@ -23,7 +23,7 @@ from vjudge.data import canonical, length_test, load_collection
 from vjudge.judge import load_judge
 from vjudge.metrics import compare_judges, correlate
 from vjudge.probes import blanked
-from vjudge.probes.texts import replaced
+from vjudge.probes.perturbations import replaced
 from vjudge.prompts import TEMPLATES, Template
 from vjudge.records import as_score
 from vjudge.runs import replace_file

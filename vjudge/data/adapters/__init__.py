@@ -3,8 +3,7 @@
     adapter.py       Adapter, and what its functions share
     prometheus.py    Perception-Collection and -Bench, Feedback-Collection and -Bench, Preference-Collection
     critic.py        LLaVA-Critic-113k
-    instructions.py  LLaVA-Bench (in the wild, COCO), VisIT-Bench: questions whose responses come from a policy
-    preferences.py   VL-RewardBench, Multimodal RewardBench, MLLM-as-a-Judge: human judgements
+    benchmarks.py    VL-RewardBench, Multimodal RewardBench, MLLM-as-a-Judge, LLaVA-Bench, VisIT-Bench
     rankings.py      HHH Alignment, MT-Bench human judgements: pairs about texts alone
 
 To add a data set: write an `Adapter` with a function that reads one row, in one of these files or a new one, and add it
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vjudge.data.adapters import critic, instructions, preferences, prometheus, rankings
+from vjudge.data.adapters import benchmarks, critic, prometheus, rankings
 from vjudge.data.adapters.adapter import Adapter
 from vjudge.data.schema import BadRow
 
@@ -30,14 +29,16 @@ ADAPTERS: tuple[Adapter, ...] = (
     prometheus.EVALUATION_ROWS,
     prometheus.TRAINING_ROWS,
     critic.LLAVA_CRITIC_113K,
-    instructions.LLAVA_BENCH_WILD,
-    instructions.LLAVA_BENCH_COCO,
-    instructions.VISIT_BENCH,
-    preferences.VL_REWARDBENCH,
-    preferences.MULTIMODAL_REWARDBENCH,
-    preferences.MLLM_JUDGE_SCORE,
-    preferences.MLLM_JUDGE_PAIR,
-    preferences.MLLM_JUDGE_BATCH,
+    benchmarks.VL_REWARDBENCH,
+    benchmarks.MULTIMODAL_REWARDBENCH,
+    benchmarks.MLLM_JUDGE_SCORE,
+    benchmarks.MLLM_JUDGE_PAIR,
+    benchmarks.MLLM_JUDGE_BATCH,
+    benchmarks.LLAVA_BENCH_WILD,
+    benchmarks.LLAVA_BENCH_WILD_TABLE,
+    benchmarks.LLAVA_BENCH_COCO,
+    benchmarks.LLAVA_BENCH_COCO_FOLDER,
+    benchmarks.VISIT_BENCH,
     rankings.HHH,
     rankings.MT_BENCH,
 )

@@ -1,6 +1,7 @@
-"""LLaVA-Critic-113k: a prompt and an answer in many forms.
+"""LLaVA-Critic-113k: prompts and answers in the wordings of many benchmarks.
 
-A row is told from its prompt and its answer, never from the part that it stands in: the pointwise part holds pairs too.
+A row is told from its prompt and its answer, never from the part that it stands in. A wording that is not known loses
+nothing that training needs: `prompt` and `target` are the row's own texts.
 """
 
 from __future__ import annotations
@@ -16,17 +17,147 @@ from typing import Any
 from vjudge.data.adapters.adapter import Adapter, Row, images, rest
 from vjudge.data.schema import BadRow
 from vjudge.prompts.parse import parse
-from vjudge.records import Verdict
+from vjudge.records import NAN, Verdict
 
 PARTS = ("pointwise", "pairwise")
 _LOOKED_AT = 200  # rows, to tell a part
-_PAIR_PROMPT = re.compile(
-    r"Question: \[(?P<question>.*)\]\nThe first response: \[(?P<a>.*)\]\n"
-    r"The second response: \[(?P<b>.*)\]\nASSISTANT:",
-    re.DOTALL,
+
+
+@dataclass(frozen=True)
+class Wording:
+    """One way in which prompts of the set are written: texts between separators.
+
+    Args:
+        name: whose it is.
+        kind: "pointwise" or "pairwise".
+        texts: canonical names of the texts, in their order; "" for one that is passed over.
+        separators: patterns before, between and after them; "" for the prompt's end.
+        scale: lowest and highest score of a pointwise one.
+        format: how the answer is read, a format of `vjudge.prompts.parse`; "number" for a bare number that it opens
+            with, "second" for the second of two scores.
+        source: where it is evidenced; none of the set's rows could be looked at.
+    """
+
+    name: str
+    kind: str
+    texts: tuple[str, ...]
+    separators: tuple[str, ...]
+    scale: tuple[int, int] | None
+    format: str
+    source: str
+
+    def cut(self, prompt: str) -> dict[str, str] | None:
+        """The texts by name; None for another wording, and where a text holds a separator of its own."""
+        start = re.search(self.separators[0], prompt)
+        if start is None:
+            return None
+        cells, place = {}, start.end()
+        for name, separator in zip(self.texts, self.separators[1:], strict=True):
+            marks = [*itertools.islice(re.finditer(separator or r"\Z", prompt[place:]), 2)]
+            if len(marks) != 1:
+                return None
+            cells[name], place = prompt[place : place + marks[0].start()], place + marks[0].end()
+        cells.pop("", None)
+        return cells
+
+
+_PAIR = ("instruction", "response_a", "response_b")
+_CONVERTER = "Xiaooolong/vev data/sources/image_llava_critic.py"
+_OPEN = r"[^|]*\|\s{0,3}\Z"
+_LMMS = "EvolvingLMMs-Lab/lmms-eval"
+WORDINGS = (
+    Wording(
+        "llava-critic-pair",
+        "pairwise",
+        _PAIR,
+        (
+            r"Question: ?\[",
+            r"\]\s{1,2}The first response: ?\[",
+            r"\]\s{1,2}The second response: ?\[",
+            r"\]\s{1,2}ASSISTANT:",
+        ),
+        None,
+        "llava-critic-pair",
+        "lmms-lab/llava-critic-7b README.md",
+    ),
+    Wording(
+        "responses",
+        "pairwise",
+        _PAIR,
+        (
+            r"Question: ?\[",
+            r"\]\s{1,2}Response [1A]: ?\[",
+            r"\]\s{1,2}Response [2B]: ?\[",
+            r"\](?:\s{1,2}ASSISTANT:|\s{0,3}\Z)",
+        ),
+        None,
+        "llava-critic-pair",
+        _CONVERTER,
+    ),
+    Wording(
+        "llava-critic",
+        "pointwise",
+        ("instruction", "response"),
+        (r"Question: ?\[", r"\]\s{1,2}The LMM response: ?\[", r"\]\s{1,2}ASSISTANT:"),
+        (0, 100),
+        "llava-critic",
+        "lmms-lab/llava-critic-7b README.md",
+    ),
+    Wording(
+        "arena",
+        "pairwise",
+        _PAIR,
+        (
+            r"<\|User Prompt\|>\n?",
+            r"\s{0,2}<\|The Start of Assistant A's Answer\|>\n?",
+            r"\n?<\|The End of Assistant A's Answer\|>\s{0,2}<\|The Start of Assistant B's Answer\|>\n?",
+            r"\n?<\|The End of Assistant B's Answer\|>",
+        ),
+        None,
+        "arena",
+        f"{_LMMS} wild_vision_bench/utils.py",
+    ),
+    Wording(
+        "assistants",
+        "pointwise",
+        ("instruction", "reference_answer", "response"),
+        (
+            r"\[Question\]\n?",
+            r"\s{0,2}\[Assistant 1\]\n?",
+            r"\s{0,2}\[End of Assistant 1\]\s{0,2}\[Assistant 2\]\n?",
+            r"\s{0,2}\[End of Assistant 2\]",
+        ),
+        (1, 10),
+        "second",
+        f"{_LMMS} llava_wilder/utils.py: the first assistant is the reference",
+    ),
+    Wording(
+        "caption",
+        "pointwise",
+        ("response",),
+        (r"Text Caption: ?", r"\s{0,2}From 0 to 100, how much do you rate for this Text Caption"),
+        (0, 100),
+        "llava-critic",
+        f"{_LMMS} dc100_en/utils.py",
+    ),
+    Wording(
+        "mm-vet",
+        "pointwise",
+        ("", "instruction", "reference_answer", "response"),
+        (
+            r"[Qq]uestion \| [Gg]round truth \| [Pp]rediction \|",
+            rf"\n(?=[^\n|]+\|[^\n|]*\|{_OPEN})",  # its table's last line, whose last cell is left open
+            rf" ?\| ?(?=[^\n|]*\|{_OPEN})",
+            rf" ?\| ?(?={_OPEN})",
+            r" ?\|\s{0,3}\Z",
+        ),
+        (0, 1),
+        "number",
+        f"{_LMMS} mmvet/utils.py",
+    ),
 )
-_SINGLE_PROMPT = re.compile(r"Question: \[(?P<question>.*)\]\nThe LMM response: \[(?P<a>.*)\]\nASSISTANT:", re.DOTALL)
-_HEADERS = ("]\nThe first response: [", "]\nThe second response: [", "]\nThe LMM response: [")
+"""What prompts look like, the more certain first."""
+
 # Two named answers anywhere in a prompt of another wording.
 _TWO_ANSWERS = tuple(
     (re.compile(rf"\b{noun} {first}\b", re.IGNORECASE), re.compile(rf"\b{noun} {second}\b", re.IGNORECASE))
@@ -38,6 +169,10 @@ _SCALE = re.compile(
     r"(?P<high>[0-9]{1,3})\b)",
     re.IGNORECASE,
 )
+_ASSISTANTS = re.compile(r"\bassistant 1\b.*?\bassistant 2\b", re.IGNORECASE | re.DOTALL)
+_OPTION = re.compile(r"^\(?[A-Z][.):] ?\S", re.MULTILINE)
+_LETTER = re.compile(r"\(?([A-Z])[.)]?(?:\s|$)")
+_NUMBER = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)(?![\w.]|\s*[-/%])")
 
 
 @dataclass(frozen=True)
@@ -45,55 +180,64 @@ class Reading:
     """What one row says.
 
     Args:
-        kind: "pointwise" or "pairwise", by prompt and answer; None where neither tells.
+        kind: "pointwise" or "pairwise", by prompt and answer; "choice" for a question with lettered options; None where
+            neither tells.
+        wording: whose wording the prompt has; None for another one.
         prompt: the judge's prompt without image marks at its start.
         answer: what the judge answered; the target of training.
-        instruction, responses: what was asked and answered, where the prompt has the published wording.
-        verdict: a score from 0 to 100, a choice, or the reason why there is neither.
+        texts: instruction, response, response_a, response_b and reference_answer, as far as the wording shows them.
+        scale: of a score.
+        verdict: a score, a choice, or the reason why there is neither.
     """
 
     kind: str | None
+    wording: str | None
     prompt: str
     answer: str
-    instruction: str | None
-    responses: tuple[str, ...]
+    texts: dict[str, str]
+    scale: tuple[int, int] | None
     verdict: Verdict
 
 
 def read(row: Row, part: str | None = None) -> dict[str, Any]:
-    """A row as an item scored from 0 to 100 ("pointwise") or as a pair ("pairwise").
+    """A row as an item with a score ("pointwise") or as a pair ("pairwise").
 
-    A row that can't be read as what its part holds stays, with what is known of it, without a label, and with the
-    reason in `fault`. `prompt` and `target` hold the row's own texts, for training.
+    `gold` is on the row's own `scale`, "0-100", "1-10" or "0-1": correlate within one. A row that can't be read as what
+    its part holds stays, with what is known of it, without a label, and with the reason in `fault`. `prompt` and
+    `target` hold the row's own texts, on which `fine_tune` trains whatever could be read of them.
 
-    Source: lmms-lab/llava-critic-113k (the columns); LLaVA-VL/LLaVA-NeXT#461 (the mixture).
+    Source: lmms-lab/llava-critic-113k (the columns); LLaVA-VL/LLaVA-NeXT#461 (the mixture); `WORDINGS`.
     """
-    found = interpret(row)
-    part = part or found.kind or PARTS[0]
-    verdict = found.verdict
+    reading = interpret(row)
+    part = part or (reading.kind if reading.kind in PARTS else PARTS[0])
+    verdict, sound = reading.verdict, reading.kind == part
     fault = verdict.failure
-    if found.kind is None:
+    if reading.kind == "choice":
+        fault = "a question with lettered options: its answer is a letter, and no judgement"
+    elif reading.kind is None:
         fault = "neither prompt nor answer tells whether one response is scored or two are compared"
-    elif found.kind != part:
-        fault = f"the row is {found.kind} and stands in the {part} part"
-    elif not found.responses:
+    elif not sound:
+        fault = f"the row is {reading.kind} and stands in the {part} part"
+    elif reading.wording is None:
         fault = f"the prompt is in another wording, so its texts cannot be told apart{f'; {fault}' if fault else ''}"
-    sound = found.kind == part
-    made = {
+    shown = reading.texts if sound else {}
+    cells = {
         **rest(row, "conversations", "image"),
         "images": images(row),
-        "instruction": found.instruction if sound else None,
+        "instruction": shown.get("instruction"),
+        "reference_answer": shown.get("reference_answer"),
         "feedback": verdict.feedback or None,
-        "prompt": found.prompt,
-        "target": found.answer,
+        "wording": reading.wording,
+        "prompt": reading.prompt,
+        "target": reading.answer,
         "fault": fault,
     }
     if part == "pairwise":
-        first, second = found.responses if sound and len(found.responses) == 2 else (None, None)
         choice = verdict.choice if sound and verdict.choice in ("a", "b", "tie") else None
-        return made | {"response_a": first, "response_b": second, "preference": choice}
+        return cells | {name: shown.get(name) for name in ("response_a", "response_b")} | {"preference": choice}
+    scale = f"{reading.scale[0]}-{reading.scale[1]}" if sound and reading.scale else None
     gold = verdict.score if sound else math.nan
-    return made | {"response": found.responses[0] if sound and found.responses else None, "gold": gold}
+    return cells | {"response": shown.get("response"), "gold": gold, "scale": scale}
 
 
 def interpret(row: Row) -> Reading:
@@ -104,26 +248,75 @@ def interpret(row: Row) -> Reading:
     """
     fault = ("conversations", "is not one human and one gpt turn", "correct it or leave the row out")
     try:
-        asked, answered = ((turn["from"], turn["value"]) for turn in row.get("conversations") or ())
+        human, gpt = ((turn["from"], turn["value"]) for turn in row.get("conversations") or ())
     except (TypeError, KeyError, ValueError) as error:
         raise BadRow(fault) from error
-    if (asked[0], answered[0]) != ("human", "gpt") or not all(isinstance(turn[1], str) for turn in (asked, answered)):
+    if (human[0], gpt[0]) != ("human", "gpt") or not all(isinstance(turn[1], str) for turn in (human, gpt)):
         raise BadRow(fault)
-    prompt = re.sub(r"\A(?:\s{0,3}<image>\s{0,3})+", "", asked[1])
-    match = _PAIR_PROMPT.search(prompt) or _SINGLE_PROMPT.search(prompt)
-    if match and any(prompt.count(header) > 1 for header in _HEADERS):
-        match = None  # a response that holds a header of its own: the sections can't be told apart
-    pair = parse(answered[1], format="llava-critic-pair")
-    kind = _kind(prompt, pair)
-    groups = match.groupdict() if match else {}
-    return Reading(
-        kind=kind,
-        prompt=prompt,
-        answer=answered[1],
-        instruction=groups.get("question"),
-        responses=tuple(groups[name] for name in ("a", "b") if name in groups),
-        verdict=pair if kind == "pairwise" else _pointwise(prompt, answered[1]),
-    )
+    prompt, answer = re.sub(r"\A(?:\s{0,3}<image>\s{0,3})+", "", human[1]), gpt[1]
+    for wording in WORDINGS:
+        texts = wording.cut(prompt)
+        if texts is not None:
+            verdict = _read(answer, wording.format, wording.scale)
+            return Reading(wording.kind, wording.name, prompt, answer, texts, wording.scale, verdict)
+    return _unworded(prompt, answer)
+
+
+def _unworded(prompt: str, answer: str) -> Reading:
+    """A row in another wording: its kind and its verdict, as far as prompt and answer tell them."""
+
+    def reading(kind: str | None, verdict: Verdict | str, scale: tuple[int, int] | None = None) -> Reading:
+        if isinstance(verdict, str):
+            verdict = Verdict(NAN, answer.strip(), answer, verdict)
+        return Reading(kind, None, prompt, answer, {}, scale, verdict)
+
+    pair = parse(answer, format="llava-critic-pair")
+    two = any(first.search(prompt) and second.search(prompt) for first, second in _TWO_ANSWERS)
+    scales = {(int(match["low"] or 0), int(match["high"] or match["top"])) for match in _SCALE.finditer(prompt)}
+    if pair.scores and _ASSISTANTS.search(prompt):  # two scores of which the first is the reference's
+        return reading("pointwise", _read(answer, "second", (1, 10)), (1, 10))
+    if pair.failure is None:
+        return reading("pairwise", pair)  # a choice: no answer about a single response reads so
+    if "]\nThe LMM response: [" in prompt:
+        return reading("pointwise", _read(answer, "llava-critic", (0, 100)), (0, 100))
+    if "]\nThe first response: [" in prompt and "]\nThe second response: [" in prompt:
+        return reading("pairwise", pair)
+    if len(_OPTION.findall(prompt)) > 1 and not two and not scales and _LETTER.match(answer):
+        return reading("choice", "a letter of an option")
+    if two or not scales:
+        return reading(None, "the prompt names no scale")
+    if len({high for _, high in scales}) > 1:
+        return reading("pointwise", f"the prompt names several scales, {_and(scales)}")
+    return reading("pointwise", _read(answer, "score", min(scales)), min(scales))
+
+
+def _and(scales: Iterable[tuple[int, int]]) -> str:
+    return " and ".join(f"{low}-{high}" for low, high in sorted(scales))
+
+
+def _read(answer: str, format: str, scale: tuple[int, int] | None) -> Verdict:
+    """The verdict of an answer; a score of a scale whose steps are smaller than one is read, too."""
+    if scale is None:
+        return parse(answer, format=format)
+    if format == "second":
+        both = parse(answer, format="two-scores")
+        if both.failure:
+            return both
+        return Verdict(both.scores[1], both.feedback, answer, scale=(float(scale[0]), float(scale[1])))
+    if format == "score":
+        if scale == (0, 100):
+            return parse(answer, format="llava-critic")
+        verdict = parse(answer, scores=range(scale[0], scale[1] + 1), format="score")
+        if verdict.failure is None:
+            return verdict
+    if format in ("score", "number"):
+        match = _NUMBER.match(answer)
+        if match and scale[0] <= float(match[1]) <= scale[1]:
+            return Verdict(
+                float(match[1]), answer[match.end() :].strip(), answer, scale=(float(scale[0]), float(scale[1]))
+            )
+        return Verdict(NAN, answer.strip(), answer, f"no number from {scale[0]} to {scale[1]} opens the answer")
+    return parse(answer, format=format)
 
 
 def settle(rows: Iterable[Row]) -> str:
@@ -135,31 +328,6 @@ def settle(rows: Iterable[Row]) -> str:
         except BadRow:
             continue
     return max(PARTS, key=lambda part: kinds[part])
-
-
-def _kind(prompt: str, pair: Verdict) -> str | None:
-    if "]\nThe LMM response: [" in prompt:
-        return "pointwise"
-    if "]\nThe first response: [" in prompt and "]\nThe second response: [" in prompt:
-        return "pairwise"
-    two = any(first.search(prompt) and second.search(prompt) for first, second in _TWO_ANSWERS)
-    if pair.failure is None:
-        return "pairwise"  # two scores, or a choice: no answer about a single response reads so
-    return None if two else "pointwise" if _SCALE.search(prompt) else None
-
-
-def _pointwise(prompt: str, answer: str) -> Verdict:
-    """A score from 0 to 100, or why it is none."""
-    scales = {(int(found["low"] or 0), int(found["high"] or found["top"])) for found in _SCALE.finditer(prompt)}
-    wrong = ""
-    if not scales:
-        wrong = "the prompt names no scale"
-    elif {high for _, high in scales} != {100}:
-        named = " and ".join(f"{low}-{high}" for low, high in sorted(scales))
-        wrong = f"the prompt's scale is {named}, not 0-100"
-    if wrong:
-        return Verdict(math.nan, answer.strip(), answer, wrong)
-    return parse(answer, format="llava-critic")
 
 
 LLAVA_CRITIC_113K = Adapter(

@@ -187,8 +187,7 @@ PERCEPTION_BENCH = Adapter(
     signature=("orig_instruction", "orig_criteria"),
     read=read_question,
     strict=True,
-    ids=("kaist-ai/Perception-Bench", "prometheus-eval/Perception-Bench"),
-    split="test",
+    ids=("kaist-ai/Perception-Bench", "prometheus-eval/Perception-Bench"),  # its only split is named train
     images_apart=True,
 )
 FEEDBACK_COLLECTION = Adapter(

@@ -1,29 +1,110 @@
-"""Simulated judges: their scores are drawn, not judged, and their biases are planted and of known size.
+"""Simulation, and nothing else: judges whose scores are drawn, with planted biases of known size, and a collection.
 
 A simulated judge is told the true scores of a collection. It scores an item by that truth plus noise plus whatever
 biases are planted, and it looks at what it is given only to see which part of an item was changed. It is called
 "simulated" wherever its name is shown. Nothing it says is evidence about any model; it proves the probes.
+
+    items = simulated.collection(500, better_is_longer=0.5)
+    judge = simulated.SimulatedJudge(items, simulated.Planted(length=0.1))
+    probes.battery(judge, items, gold="exact")
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from PIL import Image
 
-from vjudge.data import rows_of
+from vjudge.data import canonical, rows_of
+from vjudge.images import open_image
 from vjudge.judge import combine
-from vjudge.probes.trials import Scored
+from vjudge.probes.biases import overlap
+from vjudge.probes.perturbations import perturb
+from vjudge.probes.runs import Scored
 from vjudge.records import is_missing
 
 Floats = NDArray[np.float64]
+WORDS = "the a one of and with it is was has there here this that small plain light dark round left right".split()
+N_CRITERIA = 6
+
+
+def collection(
+    n: int,
+    *,
+    per_group: int = 1,
+    scale: int = 5,
+    median_words: float = 60,
+    spread: float = 1.0,
+    better_is_longer: float = 0.0,
+    references: bool = True,
+    pictures: bool = True,
+    seed: int = 0,
+) -> datasets.Dataset:
+    """Make a collection whose texts say nothing and whose gold scores are drawn.
+
+    Args:
+        n: items.
+        per_group: items an image.
+        scale: levels of the rubric; gold is uniform over them.
+        median_words: of a response of the middle score.
+        spread: standard deviation of the length, in doublings.
+        better_is_longer: doublings of the median length a gold point.
+        references: whether every group has a reference answer.
+        pictures: whether every group has an image (a colour of its own), else none.
+        seed: of all draws.
+
+    Returns:
+        The canonical collection, and a column `kind`: "text-rich" for every other group, else "photo".
+    """
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(1, scale + 1, n).astype(float)
+    middle = (1 + scale) / 2
+    doublings = np.log2(median_words) + better_is_longer * (gold - middle) + rng.normal(0, spread, n)
+    words = np.clip(np.rint(2**doublings), 4, 2000).astype(int)
+    rows: list[dict[str, Any]] = []
+    for index in range(n):
+        group = index // per_group
+        if index % per_group == 0:  # the items of a group are responses to one question
+            criterion, reference = int(rng.integers(N_CRITERIA)), _text(rng, 40) if references else None
+        images = []
+        if pictures:
+            file = io.BytesIO()
+            colour = (group * 37 % 256, group * 91 % 256, group // 4 % 256)
+            picture = np.broadcast_to(np.array(colour, dtype=np.uint8), (24, 24, 3)).copy()
+            picture[::2, : 12 + group % 12] = 255 - picture[::2, : 12 + group % 12]
+            Image.fromarray(picture).save(file, format="PNG")
+            images = [{"bytes": file.getvalue(), "path": None}]
+        rows.append(
+            {
+                "id": f"simulated-{index}",
+                "images": images,
+                "instruction": f"Question number {group}: what is there?",
+                "response": _text(rng, words[index]),
+                "reference_answer": reference,
+                "criteria": f"Criterion {criterion}: is {WORDS[criterion]} right?",
+                "descriptions": [f"Level {level} of criterion {criterion}." for level in range(1, scale + 1)],
+                "gold": gold[index],
+                "group": f"picture-{group}",
+                "kind": "text-rich" if group % 2 else "photo",
+            }
+        )
+    return canonical(rows)
+
+
+def _text(rng: np.random.Generator, n: int) -> str:
+    """n words in sentences of ten."""
+    words = rng.choice(WORDS, size=n)
+    return " ".join(" ".join(words[start : start + 10]).capitalize() + "." for start in range(0, n, 10))
 
 
 @dataclass(frozen=True)
@@ -296,10 +377,6 @@ class SimulatedJudge:
             chosen.append((first == (order == "ab")) * 1.0)
         return chosen[0], chosen[1]
 
-    def with_seed(self, seed: int) -> SimulatedJudge:
-        """The same judge with other draws."""
-        return replace(self, seed=seed)
-
 
 def _plain(text: str) -> str:
     """A text without Markdown's marks, lists on one line."""
@@ -307,8 +384,6 @@ def _plain(text: str) -> str:
 
 
 def _overlap(row: Mapping[str, Any]) -> float | None:
-    from vjudge.probes.stability import overlap
-
     shared = overlap(row["response"], row.get("reference_answer"))
     return None if shared != shared else shared
 
@@ -323,8 +398,6 @@ def _image(row: Mapping[str, Any]) -> Any:
 
 def _alike(row: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """Whether two rows' images look alike: the mean difference of their pixels is below 4 of 255."""
-    from vjudge.images import open_image
-
     pairs = list(zip(row.get("images") or (), known.get("images") or (), strict=False))
     for one, other in pairs:
         a, b = np.asarray(open_image(one), dtype=float), np.asarray(open_image(other), dtype=float)
@@ -335,7 +408,5 @@ def _alike(row: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, View]:
     """Views of the original items and of perturbations by name, to be scored by many judges."""
-    from vjudge.probes import perturb
-
     made = {"original": truth.view(items)}
     return made | {name: truth.view(perturb(items, name, seed=seed)) for name in names}

@@ -1,14 +1,10 @@
 """Do the probes find what was planted, and nothing else? False positives, power and coverage on simulated judges.
 
-    python -m vjudge.simulate --only probes --out figures   # of `make validity`; five minutes on one free core
-
 Each simulation draws items from a large simulated collection and a judge of its own, plants one effect, and runs the
 public probe on the runs of that judge. With no effect planted, the share of p below .05 is the false-positive rate;
 with one, it is the power. Coverage is the share of 95 % intervals that hold the true effect on the judge's own scale
 (rounded and clipped scores make it smaller than what was planted), which is the mean estimate over the other half of
-the simulations.
-
-Every number here is about statistics, none about a model.
+the simulations. Where a score must move, the null is a judge that loses just the least share that counts.
 """
 
 from __future__ import annotations
@@ -22,8 +18,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.simulate.judges import SimulatedJudge
-from vjudge.simulate.studies import POOL, STUDIES, Pool, Study
+from validity.studies import POOL, STUDIES, Pool, Study
+from vjudge.probes.simulated import SimulatedJudge
 
 ALPHA = 0.05
 DESIGNS = {"500 items, 500 images": (500, 1), "120 items, 24 images": (120, 5)}
@@ -42,15 +38,16 @@ def simulate(study: Study, pool: Pool, n: int, effect: float, *, simulations: in
         judge = SimulatedJudge(pool.truth, study.plant(effect), seed=int(rng.integers(2**62)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an undefined estimate is NaN, and counted
-            found = study.estimate(sample, judge)
-        rows += [[name, *found[case]] for case, name in study.cases.items()]
+            effects = study.estimate(sample, judge)
+        rows += [[name, *effects[case]] for case, name in study.cases.items()]
     return pd.DataFrame(rows, columns=["case", "estimate", "low", "high", "p", "n", "groups"])
 
 
-def summarise(drawn: pd.DataFrame) -> dict[str, Any]:
+def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
     """Shares over simulations of one case, with exact 95 % intervals; an undefined result counts as no rejection.
 
-    Coverage takes the mean estimate of the other half of the simulations for the truth.
+    Coverage takes the mean estimate of the other half of the simulations for the truth. `stays` is the share whose
+    interval lies within the margin.
     """
     estimate = drawn["estimate"].to_numpy(dtype=float)
     half = np.arange(len(drawn)) % 2 == 0
@@ -58,14 +55,16 @@ def summarise(drawn: pd.DataFrame) -> dict[str, Any]:
     defined = ~np.isnan(estimate)
     covered = int(((drawn["low"] <= truth) & (truth <= drawn["high"])).sum())
     rejected = int((drawn["p"] < ALPHA).sum())
-    made: dict[str, Any] = {"effect": float(np.nanmean(estimate)), "simulations": len(drawn)}
-    made |= {"undefined": int((~defined).sum())}
+    result: dict[str, Any] = {"effect": float(np.nanmean(estimate)), "simulations": len(drawn)}
+    result |= {"undefined": int((~defined).sum())}
     for name, count, of in (("rejected", rejected, len(drawn)), ("covered", covered, int(defined.sum()))):
         interval = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
-        made |= {name: count / of, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        result |= {name: count / of, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    inside = (drawn["low"] > -margin) & (drawn["high"] < margin)
+    result["stays"] = np.nan if np.isnan(margin) else float(inside.mean())
     if drawn["p"].isna().all():
-        made |= dict.fromkeys(("rejected", "rejected_low", "rejected_high"), np.nan)
-    return made
+        result |= dict.fromkeys(("rejected", "rejected_low", "rejected_high"), np.nan)
+    return result
 
 
 def study_all(
@@ -98,12 +97,16 @@ def study_all(
         for study, design, n in of_pool:
             for effect in study.effects:
                 start = time.process_time()
-                count = null_simulations // 4 if not study.tested else power_simulations if effect else null_simulations
+                is_null = effect == study.effects[0]
+                count = (
+                    null_simulations // 4 if not study.tested else null_simulations if is_null else power_simulations
+                )
                 drawn = simulate(study, pool, n, effect, simulations=count, seed=seed)
                 for name, cell in drawn.groupby("case", sort=False):
-                    told = {"probe": study.name, "case": name, "label": study.label, "design": design}
-                    told |= {"n": int(cell["n"].median()), "groups": int(cell["groups"].median())}
-                    rows.append({**told, "planted": float(effect), "unit": study.unit, **summarise(cell)})
+                    setting = {"probe": study.name, "case": name, "label": study.label, "design": design}
+                    setting |= {"null": is_null, "n": int(cell["n"].median()), "groups": int(cell["groups"].median())}
+                    setting |= {"planted": float(effect), "unit": study.unit}
+                    rows.append({**setting, **summarise(cell, margin=study.margin)})
                     if report:
                         last = rows[-1]
                         report(
@@ -124,16 +127,19 @@ def _by_pool(
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
-    """A row for each case: false positives and coverage by design, and the smallest planted effect found at .9."""
+    """A row for each case: false positives and coverage by design, the smallest planted effect with power .9, and how
+    often a judge without it is cleared."""
     rows = []
     for (probe, case), part in cells.groupby(["probe", "case"], sort=False):
         row: dict[str, Any] = {"probe": probe, "case": case}
         for design, here in part.groupby("design", sort=False):
-            null = here[(here["planted"] == 0) & here["rejected"].notna()]
-            strong = here[(here["planted"] > 0) & (here["rejected"] >= 0.9)]["planted"]
+            null = here[here["null"] & here["rejected"].notna()]
+            larger = here["planted"] > here.loc[here["null"], "planted"].max()
+            strong = here[larger & (here["rejected"] >= 0.9)]["planted"]
             n = int(design.split()[0])  # tells the designs apart
             row[f"FP, n={n}"] = null["rejected"].iloc[0] if len(null) else np.nan
             row[f"found, n={n}"] = strong.min() if len(strong) else np.nan
             row[f"cover, n={n}"] = np.average(here["covered"], weights=here["simulations"])
+            row[f"stays, n={n}"] = null["stays"].iloc[0] if len(null) else np.nan
         rows.append({**row, "planted in": part["unit"].iloc[0]})
     return pd.DataFrame(rows)

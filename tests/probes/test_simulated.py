@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vjudge import plots, probes, simulate
-from vjudge.simulate import Planted, SimulatedJudge, Truth
+from vjudge import probes
+from vjudge.probes import simulated
+from vjudge.probes.simulated import Planted, SimulatedJudge, Truth
 
 EXACT = Planted(item=0, group=0, noise=0, whole=False)
 
 
 @pytest.fixture(scope="module")
 def items():
-    return simulate.collection(60, per_group=5)
+    return simulated.collection(60, per_group=5)
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +29,9 @@ def _effect(frame, case):
 
 
 def test_a_collection_is_canonical_and_repeats_itself(items):
-    assert items["gold"] == simulate.collection(60, per_group=5)["gold"]
+    assert items["gold"] == simulated.collection(60, per_group=5)["gold"]
     assert len(set(items["group"])) == 12 and set(items["gold"]) == {1, 2, 3, 4, 5}
-    longer = simulate.collection(400, better_is_longer=0.5)
+    longer = simulated.collection(400, better_is_longer=0.5)
     words = np.log2([len(text.split()) for text in longer["response"]])
     assert np.polyfit(longer["gold"], words, 1)[0] == pytest.approx(0.5, abs=0.1)
 
@@ -68,33 +69,28 @@ def test_one_seed_draws_one_judge(truth, items):
         ({"injection": 0.9}, probes.injection, "injected worst: change", 0.9),
         ({"leniency": 0.5}, probes.scale, "leniency", 0.5),
         ({"compression": -0.25}, probes.scale, "compression", -0.25),
-        ({"kind": 0.4}, probes.image_kinds, "photo: leniency", -0.4),
+        ({"kind": 0.4}, probes.image_kinds, "photo: leniency", 0.0),
+        ({"kind": 0.4}, probes.image_kinds, "text-rich: leniency", 0.4),
+        ({"kind": 0.4}, probes.image_kinds, "photo: against the others", -0.4),
     ],
 )
 def test_a_probe_recovers_what_is_planted_exactly_without_noise(items, truth, planted, probe, case, effect):
-    found = probe(SimulatedJudge(truth, replace(EXACT, **planted)), items)
-    assert _effect(found, case) == pytest.approx(effect, abs=1e-9)
+    frame = probe(SimulatedJudge(truth, replace(EXACT, **planted)), items)
+    assert _effect(frame, case) == pytest.approx(effect, abs=1e-9)
 
 
 def test_position_is_recovered_and_consistent_without_it(items, truth):
     pairs = probes.pairs_of_items(items)
     assert len(pairs) == 12 * 10
     always_first = SimulatedJudge(truth, replace(EXACT, position=1000.0))
-    found = probes.position(always_first, pairs)
-    assert _effect(found, "first shown wins") == 0.5 and _effect(found, "order decides") == 1
+    frame = probes.position(always_first, pairs)
+    assert _effect(frame, "first shown wins") == 0.5 and _effect(frame, "order decides") == 1
+    likes_length = SimulatedJudge(truth, replace(EXACT, pairwise_length=1000.0))
+    assert _effect(probes.verbosity(likes_length, items), "padded against itself: wins") == 0.5
 
 
 def test_what_it_was_not_told_is_refused(truth):
     with pytest.raises(ValueError, match="not in the collection"):
-        truth.view(simulate.collection(70, per_group=5))
+        truth.view(simulated.collection(70, per_group=5))
     with pytest.raises(ValueError, match="no gold"):
-        Truth([{**dict(simulate.collection(2)[0]), "gold": None}])
-
-
-def test_the_study_of_labelling_shows_what_choosing_is_worth():
-    found = simulate.labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)
-    width = found.pivot(index="labels", columns="order", values="width")
-    assert (width["chosen"] < width["random"]).all() and (width.loc[80] < width.loc[40]).all()
-    assert found["covered"].between(0.6, 1).all() and (found["simulations"] == 25).all()
-    fig = plots.label_curve(found)
-    assert fig.axes[0].get_xlabel() == "labelled items" and len(fig.axes[0].containers) == 2
+        Truth([{**dict(simulated.collection(2)[0]), "gold": None}])

@@ -1,0 +1,160 @@
+"""Real verdicts: the public files, served on loopback as their repositories serve them, give the public numbers."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vjudge as vj
+from vjudge.data import CollectionError, load_verdicts
+from vjudge.data.verdicts import SOURCES
+from vjudge.metrics import feedback_preference, win_rate
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+FOLDERS = {"divake": "raw/mllm_judge", "j-min": "raw/tifa160", "TIGER-AI-Lab": "raw/genai_bench"}
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the public files are not at hand")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A server of the public files, and its folder: owner/name/commit/path."""
+    root = tmp_path_factory.mktemp("mirror")
+    for source in SOURCES.values():
+        for file in source.files:
+            owner, repository, path = file.split("/", 2)
+            target = root / owner / repository.replace("@", "/") / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if owner == "Yushi-Hu":
+                shutil.copyfile(DATA / "tifa" / Path(path).name, target)
+            else:
+                target.write_bytes(lzma.decompress((DATA / FOLDERS[owner] / f"{path}.xz").read_bytes()))
+    handler = partial(Quiet, directory=str(root))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", root
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def figures(table: str) -> dict[str, float]:
+    rows = json.loads((DATA / "verdicts" / "figures.json").read_text())[table]
+    return {row["figure"]: row["recomputed"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [("mllm-judge", "mllm_judge_scores"), ("tifa160", "tifa160_images"), ("genai-bench", "genai_bench_pairs")],
+)
+def test_the_frame_is_the_public_table(name: str, table: str, mirror: tuple[str, Path], cache: Path) -> None:
+    frame = load_verdicts(name, mirror=mirror[0], cache=cache).set_index("item")
+    public = pd.read_csv(DATA / "verdicts" / f"{table}.csv.gz", dtype={"item": str}).set_index("item")
+    if name == "genai-bench":
+        public = public[public["criterion"] == "image_edition"]
+        letters = {"left": "A", "right": "B", "both good": "G", "both bad": "D"}
+        four = {column.removesuffix("_four"): frame[column] for column in frame if column.endswith("_four")}
+        frame = frame[[column for column in frame if column.removesuffix("_four") not in four]]
+        frame = frame.join(pd.DataFrame({c: v.map(lambda answer: letters.get(answer, "X")) for c, v in four.items()}))
+        frame["criterion"] = "image_edition"
+    assert set(frame.index) == set(public.index) and frame.index.is_unique
+    if name == "tifa160":  # upstream counts a picture without a question as one whose every answer is no
+        questions = [column for column in frame if column.startswith("dsg_")]
+        frame[questions] = frame[questions].fillna(0)
+        assert frame.loc["tifa160_67:sd1dot5", "dsg_pali17b"] == 0.8  # and .9 upstream, where "1, outside" hides "5,6"
+        frame.loc["tifa160_67:sd1dot5", "dsg_pali17b"] = 0.9
+    public = public.reindex(frame.index)
+    shared = [column for column in frame.columns if column in public.columns]
+    assert set(frame.columns) - set(shared) <= {"human"}
+    for column in shared:
+        if pd.api.types.is_numeric_dtype(public[column]):
+            apart = (frame[column] - public[column]).abs() / np.maximum(0.05, public[column].abs())
+            assert (frame[column].isna() == public[column].isna()).all() and not (apart > 2e-3).any(), column
+        elif column == "group":
+            assert frame[column].groupby(public[column]).nunique().eq(1).all()
+        else:
+            assert frame[column].equals(public[column].astype(frame[column].dtype)), column
+
+
+def test_correlations_are_the_published_ones(mirror: tuple[str, Path], cache: Path) -> None:
+    known = figures("mllm_judge_scores")
+    frame = load_verdicts("mllm-judge", mirror=mirror[0], cache=cache)
+    for judge in frame.attrs["judges"]:
+        table = vj.correlate(frame[judge], frame["human"], n_resamples=0)["estimate"]
+        assert table["pearson"] == pytest.approx(known[f"{judge} pearson"], abs=5e-7)
+        assert table["spearman"] == pytest.approx(known[f"{judge} spearman"], abs=5e-7)
+        assert table["kendall"] == pytest.approx(known[f"{judge} kendall_b"], abs=5e-7)
+    known = figures("tifa160_images")
+    frame = load_verdicts("tifa160", mirror=mirror[0], cache=cache)
+    for judge in frame.attrs["judges"][:6]:
+        assert frame.loc[frame[judge].isna(), "group"].tolist() == ["tifa160_134"] * 5
+        scores = frame[judge].fillna(0).mask((frame["item"] == "tifa160_67:sd1dot5") & (judge == "dsg_pali17b"), 0.9)
+        table = vj.correlate(scores, frame["human"], n_resamples=0)["estimate"]
+        assert table["spearman"] == pytest.approx(known[f"{judge} spearman, five raters"], abs=5e-7)
+        assert table["kendall"] == pytest.approx(known[f"{judge} kendall, five raters"], abs=5e-7)
+
+
+def test_pairs_are_counted_as_they_stand(mirror: tuple[str, Path], cache: Path) -> None:
+    known = figures("genai_bench_pairs")
+    frame = load_verdicts("genai-bench", mirror=mirror[0], cache=cache)
+    for judge in frame.attrs["judges"]:
+        exact = 100 * (frame[f"{judge}_four"] == frame["preference_four"]).mean()
+        assert exact == pytest.approx(known[f"{judge} accuracy % image_edition"], abs=5e-4)
+    table = win_rate(frame["qwenvl"])
+    assert table.attrs["malformed"] == 1 and table["missing"].iloc[0] == 259
+    assert feedback_preference(frame["preference_four"])["n"].iloc[0] == 919
+    assert "MIT" in frame.attrs["licence"] and frame.attrs["traps"] and "f0b0334" in frame.attrs["source"]
+
+
+def test_a_clone_is_read_and_a_cache_is_not_asked_again(mirror: tuple[str, Path], cache: Path, tmp_path: Path) -> None:
+    root = mirror[1]
+    fetched = load_verdicts("tifa160", mirror=mirror[0], cache=cache)
+    assert load_verdicts("tifa160", mirror="http://127.0.0.1:9", cache=cache).equals(fetched)
+    (clone,) = (root / "j-min" / "DSG").iterdir()
+    alone = load_verdicts(clone)
+    assert alone.equals(fetched[list(alone)]) and "tifa_human_1" not in alone and alone.attrs["name"] == "tifa160"
+
+
+def test_what_is_not_the_checked_file_is_refused(mirror: tuple[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match="no verdicts named 'mllm'.*'mllm-judge', 'tifa160', 'genai-bench'"):
+        load_verdicts("mllm")
+    with pytest.raises(CollectionError, match="holds the files of no known set"):
+        load_verdicts(tmp_path)
+    with pytest.raises(
+        CollectionError, match="can't be fetched from http://127.0.0.1:9/.*clone the repository at 6d09bc8"
+    ):
+        load_verdicts("mllm-judge", mirror="http://127.0.0.1:9", cache=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    changed = tmp_path / "mirror"
+    shutil.copytree(mirror[1] / "divake", changed / "divake")
+    (file,) = changed.rglob("error_analysis.csv")
+    file.write_text(file.read_text().replace("coco", "caco"))
+    (clone,) = (changed / "divake" / "VLM-Judge-Uncertainty").iterdir()
+    with pytest.raises(CollectionError, match="error_analysis.csv is not the file that was checked"):
+        load_verdicts(clone)
+    handler = partial(Quiet, directory=str(changed))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(CollectionError, match="serves another file.*nothing of it was kept"):
+            load_verdicts("mllm-judge", mirror=f"http://127.0.0.1:{server.server_port}", cache=tmp_path / "new")
+        with pytest.raises(CollectionError, match="HTTP 404"):
+            load_verdicts("genai-bench", mirror=f"http://127.0.0.1:{server.server_port}", cache=tmp_path / "new")
+        server.shutdown()
+    assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]

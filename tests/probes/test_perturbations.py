@@ -1,0 +1,155 @@
+"""Perturbations change one thing and nothing else, and fill a response up in its own language."""
+
+from __future__ import annotations
+
+import datasets
+import numpy as np
+import pytest
+
+import vjudge as vj
+from vjudge import probes
+from vjudge.probes.languages import FILLERS, language_of, scripts, size_of
+from vjudge.probes.simulated import WORDS, collection
+
+
+@pytest.fixture(scope="module")
+def items() -> datasets.Dataset:
+    return vj.load_collection("scenes", split="test", limit=40)  # four pictures
+
+
+def _pictures(items: datasets.Dataset) -> list[bytes]:
+    return [np.asarray(row["images"][0].convert("RGB")).tobytes() for row in items]
+
+
+def test_blanking_leaves_one_colour_and_all_texts(items):
+    blank = probes.blanked(items)
+    assert blank.column_names == items.column_names and blank.features == items.features
+    for column in set(items.column_names) - {"images"}:
+        assert blank[column] == items[column]
+    for before, after in zip(items, blank, strict=True):
+        assert after["images"][0].size == before["images"][0].size
+        assert after["images"][0].convert("RGB").getcolors() == [(192 * 192, probes.GREY)]
+
+
+def test_swapping_exchanges_whole_groups(items):
+    swapped = probes.swapped(items, seed=3)
+    assert swapped.column_names == items.column_names and swapped.features == items.features
+    for column in set(items.column_names) - {"images"}:
+        assert swapped[column] == items[column]
+    before, after = _pictures(items), _pictures(swapped)
+    assert all(a != b for a, b in zip(before, after, strict=True))
+    assert set(before) == set(after)
+    for group in set(items["group"]):
+        assert len({after[i] for i, name in enumerate(items["group"]) if name == group}) == 1
+    assert _pictures(probes.swapped(items, seed=3)) == after
+
+
+def test_what_cannot_be_perturbed_is_refused(items):
+    with pytest.raises(ValueError, match="two groups"):
+        probes.swapped(items.select(range(5)))
+    with pytest.raises(ValueError, match="no row has an image"):
+        probes.blanked(items.remove_columns("images").add_column("images", [[]] * len(items)))
+    assert len(probes.blanked(list(items.select(range(2))))) == 2
+
+
+def test_shuffling_keeps_the_colours_and_reencoding_the_picture(items):
+    for before, after, stored in zip(items, probes.shuffled(items), probes.reencoded(items), strict=True):
+        old, new = (np.asarray(row["images"][0].convert("RGB")) for row in (before, after))
+        colours = [np.sort(pixels.astype(int).reshape(-1, 3) @ (1, 256, 65536)) for pixels in (old, new)]
+        assert (old != new).any() and (colours[0] == colours[1]).all()
+        assert np.abs(np.asarray(stored["images"][0], dtype=float) - old).mean() < 4
+
+
+@pytest.mark.parametrize("name", [name for name in probes.PERTURBATIONS if name != "response_trimmed"])
+def test_a_perturbation_changes_its_part_and_repeats_itself(items, name):
+    columns = {"query": {"instruction"}, "response": {"response"}, "rubric": {"descriptions"}}
+    columns |= {"criterion": {"criteria", "descriptions"}, "image": {"images"}, "reference": {"reference_answer"}}
+    kind, changed = probes.PERTURBATIONS[name], probes.perturb(items, name, seed=1)
+    assert len(changed) and changed.column_names == items.column_names and changed.features == items.features
+    before = {row["id"]: row for row in items.remove_columns("images")}
+    moved = set()
+    for row in changed.remove_columns("images"):
+        moved |= {column for column, value in row.items() if value != before[row["id"]][column]}
+    assert moved <= columns[kind.part] and (moved or kind.part == "image")
+    texts = changed.remove_columns("images")
+    assert texts.to_list() == probes.perturb(items, name, seed=1).remove_columns("images").to_list()
+
+
+def test_padding_doubles_the_length_and_trimming_undoes_it(items):
+    padded = probes.padded(items)
+    for before, after in zip(items, padded, strict=True):
+        assert before["response"] in after["response"]
+        assert 1.9 < len(after["response"].split()) / len(before["response"].split()) < 2.8
+    back = probes.trimmed(padded)
+    assert back["response"] == items["response"]
+    assert len(probes.trimmed(items)) == 0  # Scenes' responses hold nothing that says nothing
+
+
+# --- languages --------------------------------------------------------------------------------------------------------
+
+ANSWERS = {
+    "en": "The picture shows a dog that is lying on the grass, and there is a ball on the left.",
+    "de": "Auf dem Bild ist ein Hund zu sehen, der auf der Wiese liegt, und links liegt ein Ball.",
+    "fr": "Sur la photo, il y a un chien qui est couché dans l'herbe avec une balle.",
+    "es": "En la foto se ve un perro que está acostado en la hierba con una pelota.",
+    "it": "Nella foto c'è un cane che è sdraiato sull'erba con una palla.",
+    "pt": "Na foto há um cão que não está deitado na relva com uma bola.",
+    "ru": "На фотографии собака лежит на траве, это большой пёс, и слева лежит мяч.",
+    "zh": "图中有一只狗躺在草地上，左边有一个红色的球。",
+    "zh-Hant": "圖中有一隻狗躺在草地上，左邊有一個紅色的球。",
+    "ja": "写真には、草の上に寝ている犬と、左側に赤いボールが写っています。",
+    "ko": "사진에는 잔디밭에 누워 있는 개가 있고 왼쪽에 빨간 공이 있습니다.",
+}
+STRANGERS = {
+    "Dutch": "Op de foto ligt een hond in het gras, en er is een bal aan de linkerkant.",
+    "Polish": "Na zdjęciu pies leży na trawie, a po lewej stronie jest piłka i to nie jest kot.",
+    "Ukrainian": "На фотографії собака лежить на траві, і ліворуч лежить м'яч.",
+    "Arabic": "في الصورة كلب مستلق على العشب وعلى اليسار كرة حمراء.",
+    "Turkish": "Fotoğrafta çimlerin üzerinde yatan bir köpek ve solda bir top var.",
+    "no words": "3.5 + 2 = 5.5",
+}
+
+
+def _answers(*texts: str, instruction: str = "?") -> datasets.Dataset:
+    rows = [dict(collection(1, references=False)[0]) for _ in texts]
+    new = [{"id": str(i), "response": text, "instruction": instruction} for i, text in enumerate(texts)]
+    return vj.data.canonical([{**row, **own} for row, own in zip(rows, new, strict=True)])
+
+
+@pytest.mark.parametrize("language", FILLERS)
+def test_padding_speaks_the_language_of_the_response(language):
+    answer, filler = ANSWERS[language], FILLERS[language]
+    assert language_of(answer) == language
+    for sentence in filler.openings + filler.closings:
+        assert language_of(f"{sentence} {answer}") == language
+    padded = probes.padded(_answers(answer))[0]["response"]
+    assert answer in padded and 1.9 < size_of(padded) / size_of(answer) < 3.2
+    added = padded.replace(answer, "").split(filler.gap) if filler.gap else [padded.replace(answer, "")]
+    script = scripts(answer).most_common(1)[0][0]
+    assert added and scripts(padded.replace(answer, "")).most_common(1)[0][0] in (script, "kana", "Han")
+    assert probes.trimmed(_answers(padded))[0]["response"] == answer
+    assert language == "en" or not any(text in padded for text in FILLERS["en"].openings + FILLERS["en"].closings)
+    asked = probes.perturb(_answers("?", instruction=answer), "query_removed")["instruction"]
+    assert asked == [filler.missing]
+
+
+def test_what_is_in_no_language_that_is_spoken_here_is_refused_or_counted():
+    for name, text in STRANGERS.items():
+        assert language_of(text) is None, name
+        with pytest.raises(ValueError, match="language that can't be told, or in none of en, de"):
+            probes.padded(_answers(text))
+    with pytest.warns(UserWarning, match=r"1 of 2 rows \(0\)"):
+        assert probes.padded(_answers(STRANGERS["Arabic"], ANSWERS["de"]))["id"] == ["1"]
+    named = probes.padded(_answers(STRANGERS["no words"]), language="fr")[0]["response"]
+    assert any(text in named for text in FILLERS["fr"].closings)
+    short = probes.padded(_answers("Ein Hund.", instruction="Was ist auf dem Bild zu sehen?"))[0]["response"]
+    assert any(text in short for text in FILLERS["de"].closings)  # two words say little: the question says the rest
+    with pytest.raises(ValueError, match="use one of en, de"):
+        probes.padded(_answers("a"), language="klingon")
+    assert all(language_of(" ".join(WORDS)) == "en" for _ in range(1))
+
+
+def test_chinese_is_counted_in_characters_and_cut_at_its_own_full_stops():
+    two = "图中有一只狗。左边有一个红色的球。"
+    assert size_of(two) == 15
+    assert probes.perturb(_answers(two), "response_listed")[0]["response"] == "- 图中有一只狗。\n- 左边有一个红色的球。"

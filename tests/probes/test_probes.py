@@ -1,0 +1,328 @@
+"""Probes say what moves and what stays, accuse no honest judge, and name what they need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+
+import vjudge as vj
+from vjudge import probes
+from vjudge.probes import outcome
+from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, View, collection, views
+
+
+@pytest.fixture(scope="module")
+def items() -> datasets.Dataset:
+    return vj.load_collection("scenes", split="test", limit=40)  # four pictures
+
+
+@pytest.fixture(scope="module")
+def collected() -> datasets.Dataset:
+    return collection(240, per_group=4)
+
+
+@pytest.fixture(scope="module")
+def shown(collected: datasets.Dataset) -> tuple[Truth, dict[str, View]]:
+    truth = Truth(collected)
+    return truth, views(truth, collected, [name for name in probes.PERTURBATIONS if name != "response_trimmed"])
+
+
+def _runs(shown: tuple[Truth, dict[str, View]], planted: Planted, seed: int) -> dict[str, pd.DataFrame]:
+    judge = SimulatedJudge(shown[0], planted, seed=seed)
+    return {name: judge.run(view) for name, view in shown[1].items()}
+
+
+def test_of_twelve_honest_judges_none_is_accused(collected, shown):
+    """By raw p values, 44 of them, each of twelve was accused one to five times; now it is one honest judge in 25."""
+    shares, raw = [], 0
+    for seed in range(20, 32):
+        planted = Planted(whole=seed % 3 > 0, noise=0.5 if seed % 2 else 0.9)
+        frame = probes.battery(_runs(shown, planted, seed), collected, gold="exact", progress=False)
+        assert frame.attrs["against"] == [] and not frame["reading"].str.contains("though").any(), seed
+        raw += int((frame.loc[frame["must"] == "stay", "p"] < 0.05).sum())
+        must = frame[frame["must"].notna()]
+        shares.append((must["verdict"] == must["must"] + "s").mean())
+        assert set(must["verdict"]) <= {"moves", "stays", "can't say"} and must["p"].notna().all()
+    assert np.mean(shares) > 0.5 and raw > 10  # most rows are not left open, and raw p values do fall below .05
+
+
+def test_a_battery_finds_what_is_planted_and_names_what_did_not_run(collected):
+    planted = Planted(sight=0, length=0.4, injection=1, formatting=0.8, position=2, kind=1, copying=0.5)
+    judge = SimulatedJudge(collected, planted, seed=1)
+    frame = probes.battery(judge, collected, gold="exact", progress=False)
+    against = {probe for probe, _ in frame.attrs["against"]}
+    assert against >= {"blindness", "length", "verbosity", "formatting", "injection", "position", "image_kinds"}
+    assert against >= {"reference"} and "rubric" not in against
+    assert frame.attrs["n_tests"] == frame["p"].notna().sum() > 25 and frame.attrs["not_run"] == {}
+    rows = frame.set_index("case")
+    assert rows.loc["image blanked: agreement", "reading"] == "stays, though it must move"
+    assert rows.loc["injected order: change", "reading"] == "moves, though it must stay"
+    assert (frame["p_holm"].dropna() >= frame.loc[frame["p_holm"].notna(), "p"]).all()
+    assert list(frame.columns) == list(probes.COLUMNS) and not set(frame["reading"]) & {"", None}
+    assert (frame["must"].isna() == (frame["reading"].isin(["described"]))).all()
+
+
+def test_a_judge_that_is_nine_tenths_blind_is_not_passed(collected, shown):
+    for sight, reading in ((0.1, "stays, though it must move"), (1.0, "moves, as it must")):
+        frame = probes.blindness(_runs(shown, Planted(sight=sight), 1))
+        lost = frame[frame["must"] == "move"]
+        assert set(lost["reading"]) == {reading}
+        assert (lost["margin"] > 0.2).all()  # a quarter of a slope of about .9
+    strict = probes.blindness(_runs(shown, Planted(sight=0.4), 1), least=0.6)
+    assert (strict.loc[strict["must"] == "move", "verdict"] == "stays").all()
+
+
+def test_a_judge_that_agrees_with_nobody_has_no_agreement_to_lose(collected, shown):
+    runs = _runs(shown, Planted(compression=-1.0), 1)
+    frame = probes.blindness(runs)
+    assert set(frame.loc[frame["must"] == "move", "verdict"]) == {"can't say"}
+    assert frame["note"].str.contains("no agreement with gold").sum() == 3
+
+
+def test_the_question_must_matter_only_where_it_is_said_to(collected, shown):
+    runs = _runs(shown, Planted(), 1)
+    plain, needed = probes.question(runs).set_index("case"), probes.question(runs, needs=("query",)).set_index("case")
+    case = "query removed: agreement"
+    assert plain.loc[case, "must"] is None and plain.loc[case, "reading"] == "described"
+    assert needed.loc[case, "reading"] == "stays, though it must move"
+    with pytest.raises(ValueError, match="no perturbation takes weather away"):
+        probes.question(runs, needs=("weather",))
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        (("stay", 0.0, -0.1, 0.1, 0.2, 1.0), "stays"),
+        (("stay", 0.1, 0.05, 0.15, 0.2, 0.001), "stays"),  # shown, and too small to matter
+        (("stay", 0.3, 0.1, 0.5, 0.2, 0.001), "moves"),
+        (("stay", 0.3, 0.01, 0.5, 0.2, 0.2), "can't say"),  # its own interval leaves out 0, Holm's p does not
+        (("stay", 0.0, -0.3, 0.3, 0.2, 1.0), "can't say"),
+        (("move", -0.9, -1.0, -0.8, 0.25, 0.001), "moves"),
+        (("move", -0.1, -0.2, 0.0, 0.25, 0.001), "stays"),
+        (("move", -0.3, -0.5, -0.1, 0.25, 0.4), "can't say"),
+        (("stay", np.nan, np.nan, np.nan, 0.2, np.nan), "can't say"),
+        ((None, 0.3, 0.1, 0.5, np.nan, np.nan), None),
+    ],
+)
+def test_verdicts(line, verdict):
+    names = ("must", "effect", "low", "high", "margin", "p_holm")
+    assert outcome.verdict(dict(zip(names, line, strict=True))) == verdict
+
+
+def test_few_items_that_do_not_move_clear_nobody():
+    """Ten scores that all stayed leave room for a judge that moves three of ten."""
+    for n, verdict in ((10, "can't say"), (60, "stays")):
+        run = pd.DataFrame({"id": range(n), "score": 3.0, "gold": [1.0, 5.0] * (n // 2)})
+        frame = probes.formatting({"original": run, "response_bold": run}).set_index("case")
+        assert frame.loc["response bold: change", "verdict"] == verdict
+        assert frame.loc["response bold: change", "low"] < 0 < frame.loc["response bold: change", "high"]
+
+
+def test_noise_in_gold_makes_no_length_bias():
+    """Better answers are longer and gold is one person's score: at equal gold, an honest judge pays for length."""
+    items = collection(1_000, better_is_longer=0.5, median_words=16)
+    run = SimulatedJudge(items, seed=2).grade(items)
+    rng = np.random.default_rng(0)
+    people = np.clip(np.rint(run["gold"].to_numpy()[:, None] + rng.normal(0, 1.05, (1_000, 2))), 1, 5)
+    assert np.corrcoef(people.T)[0, 1] == pytest.approx(0.66, abs=0.05)
+    one = probes.length(run.assign(gold=people[:, 0]), items).iloc[0]
+    assert one["low"] > 0.1  # what was called a bias
+    assert one["must"] is None and np.isnan(one["p"]) and one["reading"] == "described"
+    rated = run.assign(gold=people.mean(axis=1), human_scores=people.tolist())
+    assert probes.length(rated, items).iloc[0]["low"] > 0.05
+    two = probes.length(rated, items, gold="rated").iloc[0]
+    assert two["verdict"] == "stays" and two["low"] < 0 < two["high"]
+    biased = SimulatedJudge(items, Planted(length=0.4), seed=2).grade(items).assign(human_scores=people.tolist())
+    assert probes.length(biased, items, gold="rated").iloc[0]["verdict"] == "moves"
+    with pytest.raises(probes.Unmet, match="human_scores of two people or more"):
+        probes.length(run.assign(human_scores=people[:, :1].tolist()), items, gold="rated")
+    with pytest.raises(ValueError, match="observed, exact, rated"):
+        probes.length(run, items, gold="perfect")
+
+
+def test_whole_scores_and_noise_in_gold_make_no_compression(collected):
+    frame = probes.scale(SimulatedJudge(collected, seed=3).grade(collected)).set_index("case")
+    assert frame.loc["compression", "high"] < 0  # pulled in at the ends of the scale, as any whole score is
+    assert frame["must"].isna().all() and frame["p"].isna().all() and set(frame["reading"]) == {"described"}
+
+
+def test_better_answers_that_are_longer_do_not_fool_the_length_probe():
+    items = collection(500, better_is_longer=0.8)
+    run = SimulatedJudge(items, seed=2).grade(items)
+    frame = probes.length(run, items, gold="exact").set_index("case")
+    assert frame.loc["slope at equal gold", "verdict"] == "stays"
+    words = np.log2([len(text.split()) for text in items["response"]])
+    assert np.corrcoef(words, run["score"])[0, 1] > 0.4  # what a look at length alone would have said
+
+
+def test_agreement_by_kind_of_picture(collected):
+    run = SimulatedJudge(collected, Planted(kind=0.8), seed=1).grade(collected)
+    frame = probes.image_kinds(run, collected, gold="exact").set_index("case")
+    assert frame.loc["photo: against the others", "verdict"] == "moves"
+    for kind in ("photo", "text-rich"):
+        own = run[[name == kind for name in collected["kind"]]]
+        slope = np.polyfit(own["gold"], own["score"], 1)[0]
+        assert frame.loc[f"{kind}: agreement", "effect"] == pytest.approx(slope)
+        assert frame.loc[f"{kind}: leniency", "effect"] == pytest.approx((own["score"] - own["gold"]).mean())
+
+
+def test_a_probe_takes_runs_and_says_which_it_lacks(collected):
+    judge = SimulatedJudge(collected)
+    run, blank = judge.grade(collected), judge.grade(probes.perturb(collected, "image_blanked"))
+    both = probes.blindness({"original": run, "image_blanked": blank})
+    assert both["case"].tolist() == ["image blanked: agreement"]
+    pd.testing.assert_series_equal(both.iloc[0], probes.blindness(judge, collected).iloc[0])
+    with pytest.raises(probes.Unmet, match=r"needs the run 'image_blanked': grade probes.perturb"):
+        probes.blindness(run)
+    with pytest.raises(probes.Unmet, match="needs gold scores"):
+        probes.length(run.drop(columns="gold"), collected)
+    with pytest.raises(probes.Unmet, match="needs the items"):
+        probes.length(run)
+    with pytest.raises(ValueError, match="belong to the Trials"):
+        probes.length(probes.Trials(run, collected), gold="exact")
+    with pytest.raises(ValueError, match="no unit is called pounds"):
+        probes.formatting(run, margins={"pounds": 1})
+    with pytest.raises(ValueError, match="above 0 and below 1"):
+        probes.blindness(run, least=25)
+    with pytest.raises(probes.Unmet, match="repeated verdicts"):
+        probes.consistency(run)
+    with pytest.raises(probes.Unmet, match="two kinds"):
+        probes.image_kinds(run.assign(kind="photo"))
+    with pytest.raises(probes.Unmet, match="both orders"):
+        probes.position(pd.DataFrame({"id": ["a"], "verdict_ab": ["a"]}))
+    with pytest.raises(ValueError, match="ids stand twice"):
+        probes.scale(pd.concat([run, run]))
+    with pytest.raises(ValueError, match="not in the first"):
+        probes.drift(run.head(5), run)
+    whole = probes.battery({"original": run, "image_blanked": blank}, collected, progress=False)
+    assert {"rubric", "formatting", "position", "consistency"} <= set(whole.attrs["not_run"])
+    assert "blindness" not in whole.attrs["not_run"]
+
+
+def test_a_comparison_among_the_runs_serves_position(collected):
+    run = SimulatedJudge(collected).grade(collected)
+    compared = pd.DataFrame(
+        {"id": list("abcdef"), "verdict_ab": ["a"] * 4 + ["b", "tie"], "verdict_ba": ["b"] * 3 + ["a", "b", "tie"]}
+    ).assign(verdict="tie")
+    runs = {"original": run, "compared": compared}
+    frame = probes.battery(runs, collected, probes=["position", "consistency"], progress=False).set_index("case")
+    # Three pairs go to whichever stands first, two hold in both orders, one is tied.
+    assert frame.loc["first shown wins", "effect"] == pytest.approx((1 + 1 + 1 + 0.5 + 0.5 + 0.5) / 6 - 0.5)
+    assert set(frame.attrs["not_run"]) == {"consistency"}
+    with pytest.raises(ValueError, match="'compared'.*Judge.compare"):
+        probes.battery({"original": run, "compared": run}, collected, progress=False)
+
+
+def test_nothing_is_graded_with_a_confidence_that_is_none(collected):
+    class Unwilling(SimulatedJudge):
+        def grade(self, *args, **options):
+            raise AssertionError("graded")
+
+    judge = Unwilling(collected)
+    for probe in (probes.length, probes.blindness, probes.consistency, probes.verbosity, probes.battery):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            probe(judge, collected, confidence=95)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        probes.drift(judge, judge, collected, confidence=95)
+
+
+def test_items_of_the_first_run_only_are_counted_and_an_undefined_interval_has_no_end(collected):
+    run = SimulatedJudge(collected).grade(collected)
+    assert set(probes.drift(run, run.head(200))["missing"]) == {40}
+    with pytest.warns(UserWarning, match="undefined"):
+        alone = probes.consistency(pd.DataFrame({"id": ["a", "a"], "sample": [0, 1], "score": [1.0, 2.0]}))
+    assert alone[["effect", "low", "high"]].isna().all(axis=None)
+
+
+def test_missing_scores_are_counted_and_left_out(collected):
+    judge = SimulatedJudge(collected)
+    run, after = judge.grade(collected), judge.grade(probes.perturb(collected, "response_bold"))
+    after.loc[:9, "score"] = np.nan
+    frame = probes.formatting({"original": run, "response_bold": after})
+    assert set(frame["missing"]) == {10} and set(frame["n"]) == {230}
+    none = after.assign(score=np.nan)
+    with pytest.warns(UserWarning, match="undefined"):
+        frame = probes.formatting({"original": run, "response_bold": none})
+    assert set(frame["verdict"]) == {"can't say"} and set(frame["reading"]) == {"undefined"} and set(frame["n"]) == {0}
+
+
+def test_an_injection_counts_only_where_there_is_room(collected):
+    frame = probes.injection(SimulatedJudge(collected, Planted(injection=1)), collected).set_index("case")
+    top, bottom = (sum(g == end for g in collected["gold"]) for end in (5, 1))
+    assert frame.loc["injected verdict: change", "n"] == 240 - top
+    assert frame.loc["injected worst: change", "n"] == 240 - bottom
+    assert (frame["effect"] > 0.5).all()  # towards what is asked for, also for the worst score
+
+
+def test_drift_and_consistency_of_a_noisy_judge(collected):
+    noisy = SimulatedJudge(collected, Planted(noise=0.8))
+    other = SimulatedJudge(collected, replace(noisy.planted, leniency=0.4), name="later")
+    frame = probes.drift(noisy, other, collected).set_index("case")
+    assert frame.loc["change", "low"] > 0 and set(frame["judge"]) == {"simulated: unbiased to simulated: later"}
+    frame = probes.consistency(noisy, collected, samples=3).set_index("case")
+    assert 0.4 < frame.loc["disagreement", "effect"] < 0.8 and frame["p"].isna().all()
+    still = probes.consistency(SimulatedJudge(collected, Planted(noise=0)), collected, samples=3).set_index("case")
+    assert still.loc["disagreement", "effect"] == 0 < still.loc["disagreement", "high"]
+
+
+def test_the_embedded_judge_sees_and_a_broken_off_probe_continues(items, tmp_path, monkeypatch):
+    judge, items = vj.load_judge("tiny"), items.select(range(20))
+    first = probes.blindness(judge, items, out=tmp_path, progress=False)
+    taken = first[first["must"] == "move"]
+    assert set(taken["verdict"]) <= {"moves", "can't say"}  # two pictures are few
+    assert (taken["effect"] < -0.3).all()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "image_blanked", "image_reencoded", "image_shuffled", "image_swapped", "original",
+    ]  # fmt: skip
+    monkeypatch.setattr(type(judge.engine), "answer", lambda *_, **__: pytest.fail("was graded already"))
+    pd.testing.assert_frame_equal(probes.blindness(judge, items, out=tmp_path, progress=False), first)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda run: run.assign(score=["five"] + run["score"].tolist()[1:]), "position 0: 'five'"),
+        (lambda run: run.assign(score=float("inf")), "infinite"),
+        (lambda run: run.drop(columns="score"), "columns id and score"),
+        (lambda run: run["score"], "give a Judge, a run"),
+    ],
+    ids=["a word", "infinity", "no score", "a column"],
+)
+def test_a_run_that_is_none_is_refused_by_name(collected, spoil, error):
+    run = SimulatedJudge(collected).grade(collected)
+    with pytest.raises((TypeError, ValueError), match=error):
+        probes.scale(spoil(run))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda run: run.head(2),
+        lambda run: run.assign(score=3.0),
+        lambda run: run.assign(gold=3.0),
+        lambda run: run.assign(score=np.nan),
+        lambda run: run.assign(group="one"),
+        lambda run: run.assign(group=None),
+        lambda run: run.assign(id=range(len(run))).drop(columns="group"),
+    ],
+    ids=["two rows", "constant", "one level of gold", "all missing", "one group", "no group", "numbers for ids"],
+)
+@pytest.mark.filterwarnings("ignore:undefined")
+def test_degenerate_runs_give_nan_and_never_a_crash(collected, make):
+    run = make(SimulatedJudge(collected, Planted(whole=False)).grade(collected))
+    texts = pd.DataFrame({"id": run["id"], "response": list(collected["response"])[: len(run)]})
+    kinds = ["a", "b"] * (len(run) // 2)
+    for frame in (
+        probes.scale(run),
+        probes.length(run, texts),
+        probes.drift(run, run),
+        probes.image_kinds(run, kind=kinds),
+    ):
+        known = frame["effect"].notna()
+        assert (frame["reading"] == "undefined").equals(~known)
+        assert (frame.loc[known, "low"] <= frame.loc[known, "effect"] + 1e-12).all()
+        assert frame["p"].dropna().between(0, 1).all()

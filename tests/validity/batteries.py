@@ -1,0 +1,123 @@
+"""Whole batteries on simulated judges: how many honest ones are accused of anything, and which biases are found.
+
+An accusation is a verdict against what must be: "moves" where a score must stay, "stays" where it must move. A battery
+asks about thirty times; at most one honest judge in twenty may be accused of anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from validity.probes import DESIGNS
+from validity.studies import ALL_VIEWS, POOL, Pool, Sample, padded_pairs
+from vjudge import probes
+from vjudge.probes.simulated import Planted, SimulatedJudge
+
+HONEST: dict[str, tuple[Planted, str, float]] = {
+    "whole scores, exact gold": (Planted(), "exact", 0.0),
+    "whole scores, exact gold, better is longer": (Planted(), "exact", 0.5),
+    "whole scores, gold of one rater, better is longer": (Planted(), "observed", 0.5),
+    "whole scores, gold of two raters, better is longer": (Planted(), "rated", 0.5),
+    "expected scores, exact gold": (Planted(whole=False), "exact", 0.0),
+    "noisy judge, gold of two raters": (Planted(noise=1.2), "rated", 0.0),
+}
+"""Name -> an unbiased judge, what gold is, and doublings of length a gold point."""
+BIASED: dict[str, tuple[Planted, str]] = {
+    "length, .2 a doubling": (Planted(length=0.2), "verbosity"),
+    "length, .4 a doubling": (Planted(length=0.4), "verbosity"),
+    "length in pairs, .5 a doubling": (Planted(pairwise_length=0.5), "verbosity"),
+    "format, .25 points": (Planted(formatting=0.25), "formatting"),
+    "injection, .25 points": (Planted(injection=0.25), "injection"),
+    "position, .5 log-odds": (Planted(position=0.5), "position"),
+    "reference, a quarter copied": (Planted(copying=0.25), "reference"),
+    "kinds of image, .5 points": (Planted(kind=0.5), "image_kinds"),
+    "nine tenths blind": (Planted(sight=0.1), "blindness"),
+    "blind": (Planted(sight=0.0), "blindness"),
+    "rubric not read": (Planted(reading=0.0), "rubric"),
+}
+"""Name -> a judge with one bias, and the probe that should find it; gold exact."""
+
+
+def runs_of(sample: Sample, judge: SimulatedJudge, gold: str) -> dict[str, pd.DataFrame]:
+    """All runs that a battery reads, with the gold scores that are known."""
+    runs = {name: judge.run(sample.view(name)) for name in ("original", *ALL_VIEWS)}
+    runs |= {"sampled": judge.run(sample.view(), samples=2), "compared": judge.choose(*sample.pairs()[:3])}
+    runs["compared_padded"] = judge.choose(*padded_pairs(sample))
+    people = None if gold == "exact" else sample.ratings(2 if gold == "rated" else 1)
+    for name, run in runs.items():
+        if people is not None and "gold" in run:
+            ids = sample.view().ids
+            runs[name] = run.assign(gold=run["id"].map(dict(zip(ids, people.mean(axis=1), strict=True))))
+    original = runs["original"]
+    original = original.assign(kind=sample.pool.kinds[sample.rows], response=sample.texts["response"].to_list())
+    original["reference_answer"] = sample.texts["reference_answer"].to_list()
+    if people is not None:
+        original["human_scores"] = people.tolist()
+    return {**runs, "original": original}
+
+
+def batteries(
+    *, simulations: int = 300, power_simulations: int = 60, pool_size: int = POOL, seed: int = 0,
+    designs: dict[str, tuple[int, int]] | None = None, report: Callable[[str], None] | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """Run many batteries.
+
+    Args:
+        simulations: of each honest judge; power_simulations: of each biased one, in designs of one item an image.
+        pool_size, seed, designs, report: see `validity.probes.study_all`.
+
+    Returns:
+        A row a judge and design: judge, design, planted ("nothing" or the probe that should find the bias), accused
+        (share of batteries with a verdict against what must be; NaN of biased judges, whose bias may show itself in
+        several probes), found (share in which that probe finds the bias; NaN of honest judges), passed (share in which
+        all its rows are as they must be), cleared (mean share of the other rows that are as they must be), tests, low
+        and high (exact 95 % interval of accused or found), simulations.
+    """
+    rows: list[dict[str, Any]] = []
+    for n, per_group in (designs or DESIGNS).values():
+        design = next(name for name, value in (designs or DESIGNS).items() if value == (n, per_group))
+        for longer in (0.0, 0.5):
+            pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=ALL_VIEWS)
+            cells = [(name, planted, gold, "", simulations) for name, (planted, gold, far) in HONEST.items()
+                     if far == longer]  # fmt: skip
+            if not longer and per_group == 1:
+                cells += [
+                    (name, planted, "exact", probe, power_simulations) for name, (planted, probe) in BIASED.items()
+                ]
+            for name, planted, gold, probe, count in cells:
+                start = time.process_time()
+                lines = [_one(pool, n, planted, gold, probe, [seed, number]) for number in range(count)]
+                mean = pd.DataFrame(lines).mean()
+                line = {"judge": name, "design": design, "planted": probe or "nothing", **mean.to_dict()}
+                key = "found" if probe else "accused"
+                interval = stats.binomtest(round(mean[key] * count), count).proportion_ci(0.95, method="exact")
+                line |= {"low": interval.low, "high": interval.high, "simulations": count}
+                rows.append(line)
+                if report:
+                    text = ", ".join(f"{key} {line[key]:.3f}" for key in ("accused", "found", "passed", "cleared"))
+                    report(f"battery, {name}, {design}: {text}, {time.process_time() - start:.0f} s of CPU")
+    return pd.DataFrame(rows)
+
+
+def _one(pool: Pool, n: int, planted: Planted, gold: str, probe: str, seed: list[int]) -> dict[str, float]:
+    rng = np.random.default_rng(seed)
+    sample = pool.draw(n, rng)
+    judge = SimulatedJudge(pool.truth, planted, seed=int(rng.integers(2**62)))
+    frame = probes.battery(runs_of(sample, judge, gold), gold=gold, progress=False)
+    against = {name for name, _ in frame.attrs["against"]}
+    must = frame[frame["must"].notna()]
+    right = must["verdict"] == must["must"] + "s"
+    about = must["probe"] == probe
+    return {
+        "accused": np.nan if probe else float(bool(against)),
+        "found": float(probe in against) if probe else np.nan,
+        "passed": float(right[about].all()) if probe else np.nan,
+        "cleared": float(right[~about].mean()),
+        "tests": frame.attrs["n_tests"],
+    }

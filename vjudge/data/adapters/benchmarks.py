@@ -1,0 +1,304 @@
+"""Benchmarks: VL-RewardBench, Multimodal RewardBench, MLLM-as-a-Judge, LLaVA-Bench and VisIT-Bench.
+
+Of the last two, whose responses come from the policy under evaluation, only the questions are published:
+`vjudge.data.with_responses` adds responses and a rubric. What is said of a set here was read off its own rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vjudge.data.adapters.adapter import Adapter, Row, images, rest, texts
+from vjudge.data.schema import BadRow, plain
+from vjudge.records import is_missing
+
+_MEND = "correct it or leave the row out"
+_VL_HALLUCINATION, _VL_REASONING = ("hallucination", "rlaif", "rlhf"), ("mathverse", "mmmu")
+_COCO_PICTURE = re.compile(r"0{4}[0-9]{8}(\.\w+)?")
+
+
+# -- judges: two responses and whose is better; one and its score; several in order
+
+
+def read_vl(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A row of VL-RewardBench: two responses, and of each its rank, 0 for the preferred one.
+
+    Its category follows from the id's prefix. `query_source`, which looks like it, is where the picture came from.
+
+    Source: vl-rewardbench/VL_RewardBench cal.py.
+    """
+    responses, ranks = plain(row["response"]), plain(row["human_ranking"])
+    faults = []
+    if not isinstance(responses, list) or len(responses) != 2 or not all(isinstance(text, str) for text in responses):
+        faults.append(("response", "is not a list of two texts", _MEND))
+    if not isinstance(ranks, list) or sorted(map(str, ranks)) != ["0", "1"]:
+        faults.append(("human_ranking", f"{ranks!r} is neither [0, 1] nor [1, 0]", _MEND))
+    if faults:
+        raise BadRow(*faults)
+    prefix = re.split("[_-]", str(row.get("id")), maxsplit=1)[0].lower()
+    return {
+        **rest(row, "query", "response", "human_ranking", "image"),
+        "images": images(row),
+        "instruction": str(row["query"]).replace("<image>\n", ""),  # as the set's own code does
+        "response_a": responses[0],
+        "response_b": responses[1],
+        "preference": "a" if int(ranks[0]) == 0 else "b",
+        "category": "hallucination"
+        if prefix in _VL_HALLUCINATION
+        else "reasoning"
+        if prefix in _VL_REASONING
+        else "general",
+    }
+
+
+def read_multimodal(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A row of Multimodal RewardBench; `subcategory` splits safety and reasoning as its accuracy script does.
+
+    Source: facebookresearch/multimodal_rewardbench scripts/2_get_accuracy.py.
+    """
+    better = str(row["Better"]).strip().lower()
+    if better not in ("output1", "output2"):
+        raise BadRow(("Better", f"{row['Better']!r} is neither Output1 nor Output2", _MEND))
+    id, category = str(row["ID"]), str(row.get("Category"))
+    finer = {
+        "safety": "safety/bias" if id.lower().startswith("pairs") else "safety/toxicity",
+        "reasoning": "reasoning/math" if id.lower().startswith("math") else "reasoning/coding",
+    }
+    return {
+        **rest(row, "ID", "Text", "Image", "Output1", "Output2", "Better", "Category"),
+        **texts(row, {"instruction": "Text", "response_a": "Output1", "response_b": "Output2"}),
+        "id": id,
+        "images": images(row, "Image"),
+        "preference": "a" if better == "output1" else "b",
+        "category": category,
+        "subcategory": finer.get(category, category),
+    }
+
+
+def read_score(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A row of MLLM-as-a-Judge's scores, one person's from 1 to 5; some are strings."""
+    column, label = _label(row)
+    return {
+        **rest(row, "score_id", "id", "instruction", "answer", column, "image_path", "name"),
+        **texts(row, {"instruction": "instruction", "response": "answer"}),
+        "id": row["score_id"],
+        "images": images(row, "image_path"),
+        "gold": label,
+        "policy": row.get("name"),
+        "category": row.get("original_dataset"),
+    }
+
+
+def read_pair(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A row of MLLM-as-a-Judge's comparisons; C is a tie."""
+    column, label = _label(row)
+    preference = {"a": "a", "b": "b", "c": "tie"}.get(str(label).strip().lower())
+    if preference is None:
+        raise BadRow((column, f"{label!r} is none of A, B and C (a tie)", _MEND))
+    first, second = (_answer(row[name], name) for name in ("answer1", "answer2"))
+    return {
+        **rest(row, "pair_id", "id", "instruction", "answer1", "answer2", column, "image_path"),
+        **texts(row, {"instruction": "instruction"}),
+        "id": row.get("pair_id", row.get("id")),
+        "images": images(row, "image_path"),
+        "response_a": first[1],
+        "response_b": second[1],
+        "policy_a": first[0],
+        "policy_b": second[0],
+        "preference": preference,
+        "category": row.get("original_dataset"),
+    }
+
+
+def read_batch(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A row of MLLM-as-a-Judge's rankings: the answers' letters, best first."""
+    column, label = _label(row)
+    answers = [_answer(answer, f"answers[{place}]") for place, answer in enumerate(plain(row["answers"]) or ())]
+    letters = "ABCDEFGHIJ"[: len(answers)]
+    order = str(label).strip().upper()
+    if len(answers) < 2 or sorted(order) != sorted(letters):
+        raise BadRow((column, f"{label!r} does not order the {len(answers)} answers {letters}", _MEND))
+    return {
+        **rest(row, "id", "instruction", "answers", column, "image_path"),
+        **texts(row, {"instruction": "instruction"}),
+        "id": row.get("id"),
+        "images": images(row, "image_path"),
+        "responses": [text for _, text in answers],
+        "policies": [name for name, _ in answers],
+        "ranks": [float(order.index(letter) + 1) for letter in letters],
+        "category": row.get("original_dataset"),
+    }
+
+
+def _label(row: Row) -> tuple[str, Any]:
+    """The column of a person's judgement and what it says; its name differs by file, and within one."""
+    for name in ("human", "human_answer", "Human_answer"):
+        if not is_missing(row.get(name)):
+            return name, row[name]
+    return "human", None
+
+
+def _answer(value: Any, field: str) -> tuple[Any, str]:
+    """Who answered, and what."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("answer"), str):
+        raise BadRow((field, "is not an object with name and answer", _MEND))
+    return value.get("name"), value["answer"]
+
+
+# -- policies: questions about images
+
+
+def read_llava_bench(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A question of LLaVA-Bench in any of its forms; GPT-4's answer, written from a caption, is the reference.
+
+    The two sets have the same columns, so that `benchmark` says by the picture's name which one a row is of.
+    """
+    question = "text" if "text" in row else "question"
+    answer = next((name for name in ("answer", "gpt_answer") if name in row), "answer")
+    captions = plain(row.get("captions"))
+    coco = "answer" in row and question == "question"
+    if isinstance(name := row.get("image"), str):
+        coco = bool(_COCO_PICTURE.fullmatch(Path(name).name))
+    return {
+        **rest(row, "question_id", question, "image", answer, "captions"),
+        **texts(row, {"instruction": question}),
+        "id": row["question_id"],
+        "images": images(row),
+        "reference_answer": row.get(answer),
+        "caption": "\n".join(captions) if isinstance(captions, list) else row.get("caption"),
+        "benchmark": f"LLaVA-Bench ({'COCO' if coco else 'in the wild'})",
+        **({"group": row["image_id"]} if not is_missing(row.get("image_id")) else {}),
+    }
+
+
+def _open_llava_bench(questions: str, answers: str, captions: str, *, beside: str = "") -> Any:
+    """A reader of a folder: its questions with GPT-4's answers and the captions, in the files of its repository."""
+
+    def read(folder: Path) -> list[Row]:
+        said = {line["question_id"]: line.get("text") for line in _lines(folder / answers)}
+        shown = {line.get("image"): line for line in _lines(folder / captions) or _lines(folder / beside / captions)}
+        rows: list[Row] = []
+        for line in _lines(folder / questions):
+            # COCO's questions name "000000441147.jpg", and so do its captions.
+            picture = shown.get(line.get("image"), {})
+            context: dict[str, Any] = {name: picture[name] for name in ("caption", "captions") if name in picture}
+            rows.append({**line, "answer": said.get(line.get("question_id")), **context})
+        return rows
+
+    return read
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """The objects of a file of lines; none where the file is absent."""
+    if not file.is_file():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+
+
+def read_visit(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A question of VisIT-Bench, of one picture or of several, a JSON list in a text cell, whose order matters.
+
+    `human_ratings_gpt4_correct` is about `gpt4_prediction` and says nothing of the reference. Pictures that come as
+    addresses are not fetched: they fail, each with its address, where they are opened.
+    """
+    cell = row.get("images")
+    if isinstance(cell, str):
+        try:
+            pictures = json.loads(cell)
+        except ValueError:
+            pictures = None
+        if not isinstance(pictures, list) or not all(isinstance(picture, str) for picture in pictures):
+            raise BadRow(("images", "is not a JSON list of addresses", _MEND))
+    else:
+        pictures = images(row, next((name for name in ("image", "images", "image_url") if row.get(name)), "image"))
+    reference = next((row[name] for name in ("reference_output", "output_human_annotated") if name in row), None)
+    return {
+        **rest(row, "image", "images", "instruction"),
+        **texts(row, {"instruction": "instruction"}),
+        "images": pictures,
+        "reference_answer": reference if isinstance(reference, str) and reference.strip() else None,
+        "category": row.get("instruction_category"),
+        **({"group": row["image_id"]} if not is_missing(row.get("image_id")) else {}),
+    }
+
+
+_MLLM: dict[str, Any] = {
+    "image_roots": (".", "..", "image", "../image"),
+    "repeats_ids": True,
+    "home": "https://github.com/Dongping-Chen/MLLM-Judge (Dataset/)",
+}
+
+VL_REWARDBENCH = Adapter(
+    "VL-RewardBench",
+    columns=("query", "response", "human_ranking"),
+    read=read_vl,
+    ids=("MMInstruction/VL-RewardBench",),
+    split="test",
+    repeats_ids=True,
+)
+MULTIMODAL_REWARDBENCH = Adapter(
+    "Multimodal RewardBench",
+    columns=("ID", "Text", "Image", "Output1", "Output2", "Better", "Category"),
+    signature=("Text", "Output1", "Output2", "Better"),
+    read=read_multimodal,
+    image_roots=(".", "data"),
+    repeats_ids=True,
+    home="https://github.com/facebookresearch/multimodal_rewardbench (data/all_data.json, by its own script)",
+)
+MLLM_JUDGE_SCORE = Adapter(
+    "MLLM-as-a-Judge (score)", columns=("score_id", "instruction", "answer", "image_path"), read=read_score, **_MLLM
+)
+MLLM_JUDGE_PAIR = Adapter(
+    "MLLM-as-a-Judge (pair)", columns=("instruction", "answer1", "answer2", "image_path"), read=read_pair, **_MLLM
+)
+MLLM_JUDGE_BATCH = Adapter(
+    "MLLM-as-a-Judge (batch)", columns=("instruction", "answers", "image_path"), read=read_batch, **_MLLM
+)
+LLAVA_BENCH_WILD = Adapter(
+    "LLaVA-Bench (in the wild)",
+    columns=("question_id", "image", "text", "category"),
+    read=read_llava_bench,
+    ids=("liuhaotian/llava-bench-in-the-wild",),
+    reads_folder=_open_llava_bench("questions.jsonl", "answers_gpt4.jsonl", "context.jsonl"),
+    marker="questions.jsonl",
+    image_roots=("images", "."),
+)
+LLAVA_BENCH_WILD_TABLE = Adapter(
+    "LLaVA-Bench (in the wild), as one table",
+    columns=("question_id", "question", "image", "caption", "gpt_answer"),
+    read=read_llava_bench,
+    ids=("lmms-lab/llava-bench-in-the-wild",),
+)
+LLAVA_BENCH_COCO = Adapter(
+    "LLaVA-Bench (COCO)",
+    columns=("question_id", "question", "image", "answer", "caption"),
+    read=read_llava_bench,
+    ids=("lmms-lab/llava-bench-coco",),
+)
+LLAVA_BENCH_COCO_FOLDER = Adapter(
+    "LLaVA-Bench (COCO), from its repository",
+    columns=("question_id", "image", "text", "category"),
+    read=read_llava_bench,
+    reads_folder=_open_llava_bench(
+        "qa90_questions.jsonl",
+        "qa90_gpt4_answer.jsonl",
+        "caps_boxes_coco2014_val_80.jsonl",
+        beside="../../../llava/eval/table",  # where haotian-liu/LLaVA keeps it
+    ),
+    marker="qa90_questions.jsonl",
+    image_roots=(".", "val2014"),
+    home="https://github.com/haotian-liu/LLaVA (playground/data/coco2014_val_qa_eval)",
+)
+VISIT_BENCH = Adapter(
+    "VisIT-Bench",
+    columns=("instruction_category", "instruction", "reference_output"),
+    signature=("instruction_category", "instruction"),
+    read=read_visit,
+    ids=("mlfoundations/VisIT-Bench",),
+    split="test",
+    gated=True,
+)
