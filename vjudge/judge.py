@@ -76,8 +76,7 @@ def load_judge(
             mapping module name -> device; None takes the one device.
         max_memory: with a `device_map`, device (0, 1, ..., "cpu") -> the most to use there, in bytes or as "20GiB".
         offload_folder: with a `device_map`, where weights go that don't fit in any memory.
-        attention: "auto" takes FlashAttention where it is installed and can run, else "sdpa"; "flash_attention_2",
-            "sdpa" or "eager".
+        attention: "auto" is the model's own way, else "flash_attention_2", "sdpa" or "eager".
         check_memory: whether to refuse, before weights are fetched or read, a judge that does not fit in the memory
             that is free; `vjudge.models.fits` says what fits without loading.
         trust_remote_code: whether to run a model that is Python code of its checkpoint, where transformers has none. It

@@ -347,18 +347,6 @@ def test_a_stopped_run_continues_with_the_same_numbers(
     same(judge.grade(rows[:30], out=tmp_path, **options), unbroken)
 
 
-def test_a_half_written_batch_continues_with_the_same_numbers(judge: Judge, rows: Any, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"max_new_tokens": 40, "batch_size": 7, "progress": False}
-    unbroken = judge.grade(rows[:20], out=tmp_path, **options)
-    file = tmp_path / "verdicts.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(lines[:10]) + lines[10][:33])
-    with pytest.warns(RuntimeWarning, match="line 11: 1 damaged line"):
-        same(judge.grade(rows[:20], out=tmp_path, **options), unbroken)
-    assert sorted(file.read_bytes().splitlines()[:10]) == sorted(line.strip() for line in lines[:10])
-    assert len(file.read_bytes().splitlines()) == 20
-
-
 def test_another_call_is_refused_in_the_same_folder(judge: Judge, clueless: Judge, rows: Any, tmp_path: Path) -> None:
     options: dict[str, Any] = {"out": tmp_path, "mode": "score", "progress": False}
     judge.grade(rows[:3], **options)

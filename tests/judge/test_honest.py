@@ -235,7 +235,7 @@ def test_no_flipped_bit_gives_another_table(rows: Any, tmp_path: Path) -> None:
     table = judge.grade(rows[:8], out=first, **QUIET)
     draw = random.Random(0)
     tables = 0
-    for _ in range(24):
+    for _ in range(40):
         shutil.copytree(first, copy)
         file = copy / draw.choice(["verdicts.jsonl", "manifest.json"])
         data = bytearray(file.read_bytes())
@@ -248,23 +248,4 @@ def test_no_flipped_bit_gives_another_table(rows: Any, tmp_path: Path) -> None:
         except RunError as error:
             assert "manifest.json" in str(error) or "differs from this call" in str(error)
         shutil.rmtree(copy)
-    assert tables >= 8
-
-
-def test_a_finished_run_is_read_where_nothing_can_be_written(
-    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import errno
-    import os
-
-    judge = forced(lambda index, score: -1.0)
-    table = judge.grade(rows[:3], out=tmp_path, **QUIET)
-    original = os.open
-
-    def read_only(path: Any, flags: int, *rest: Any, **more: Any) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            raise OSError(errno.EROFS, "Read-only file system")
-        return original(path, flags, *rest, **more)
-
-    monkeypatch.setattr(os, "open", read_only)
-    assert judge.grade(rows[:3], out=tmp_path, **QUIET).equals(table)
+    assert tables >= 12

@@ -116,28 +116,6 @@ def test_a_verdict_that_stands_twice_is_refused(tmp_path: Path) -> None:
         Run(tmp_path, keys=("id", "order")).verdicts()
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", ["verdicts.jsonl", "manifest.json"])
-def test_no_flipped_bit_changes_what_is_read(tmp_path: Path, name: str) -> None:
-    """Whatever bit of a file turns over, a verdict comes back as it was written or not at all."""
-    with Run(tmp_path).open(MANIFEST) as run:
-        run.append([verdict(f"item {n}", raw="So the overall score is 3.\n[RESULT] 3") for n in range(6)])
-    whole, before = (tmp_path / name).read_bytes(), Run(tmp_path).verdicts()
-    random = np.random.default_rng(0)
-    for bit in random.integers(8 * len(whole), size=40):
-        data = bytearray(whole)
-        data[bit // 8] ^= 1 << int(bit % 8)
-        shutil.copytree(tmp_path, tmp_path.with_name("copy"))
-        (tmp_path.with_name("copy") / name).write_bytes(bytes(data))
-        try:
-            with Run(tmp_path.with_name("copy")).open(MANIFEST) as run:
-                assert all(found in before for found in run.done.values())
-                assert name != "verdicts.jsonl" or len(run.done) < len(before)
-        except RunError:
-            assert name == "manifest.json"
-        shutil.rmtree(tmp_path.with_name("copy"))
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="links take rights on Windows")
 @pytest.mark.parametrize("name", ["run.lock", "manifest.json", "manifest.json.new", "verdicts.jsonl", "damaged.jsonl"])
 def test_a_link_is_not_followed(tmp_path: Path, name: str) -> None:

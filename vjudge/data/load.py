@@ -321,13 +321,7 @@ def _no_json(error: Exception) -> BadRow:
     return BadRow(("row", f"is not JSON ({error})", "repair the line"))
 
 
-def canonical(
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    folder: str | Path | None = None,
-    adapter: Adapter | None = None,
-    part: str | None = None,
-) -> datasets.Dataset:
+def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = None) -> datasets.Dataset:
     """Bring rows of a known schema into the canonical columns.
 
     Known are the canonical columns themselves, as `rows_of` takes them (optional ones may be absent), and every schema
@@ -335,10 +329,8 @@ def canonical(
     image's path as written, else a digest of its image's file, else its id.
 
     Args:
-        rows: a `datasets.Dataset` or mappings.
+        rows: a `datasets.Dataset`, a DataFrame, mappings, or what `load_collection` takes.
         folder: what relative image paths count from; None leaves them as they are.
-        adapter: how to read a row; None tells it from the columns of the first one.
-        part: which part of the data set the rows are from, such as "pointwise".
 
     Returns:
         A dataset of `FEATURES`, `PAIR_FEATURES` or `CANDIDATE_FEATURES`, then the source's further columns (as text
@@ -350,16 +342,22 @@ def canonical(
     """
     if isinstance(rows, (str, Path)):
         return load_collection(rows)
-    return _canonical(rows, None if folder is None else Path(folder), adapter, parts=(part,))
+    return _canonical(rows, None if folder is None else Path(folder))
 
 
 def _canonical(
-    rows: Any, folder: Path | None, adapter: Adapter | None = None, *, parts: Iterable[str | None], source: str = ""
+    rows: Any,
+    folder: Path | None,
+    adapter: Adapter | None = None,
+    *,
+    parts: Iterable[str | None] = (),
+    source: str = "",
 ) -> datasets.Dataset:
     """As `canonical`.
 
     Args:
-        parts: names that may be that of the part that the rows are from.
+        adapter: how to read a row; None tells it from the columns of the first one.
+        parts: names that may be that of the part of the data set that the rows are from.
         source: where they are from, for messages.
     """
     images = None
@@ -378,10 +376,10 @@ def _canonical(
     part = next((name for name in parts if adapter and name in adapter.parts), None)
     if adapter and adapter.settle and part is None:
         part = adapter.settle(row for row in head if isinstance(row, Mapping))
-    groups = iter([] if images is None else (group_of([cell.as_py()]) for cell in images))
+    groups = itertools.repeat(None) if images is None else (group_of([cell.as_py()]) for cell in images)
     ids = Counter[str]()
     table, problems, reasons = _Table(), [], Counter[str]()
-    for index, row in enumerate(itertools.chain(head, rows)):
+    for index, (row, group) in enumerate(zip(itertools.chain(head, rows), groups, strict=False)):
         try:
             cells = _read(row, index, adapter, part, folder)
         except BadRow as bad:
@@ -392,7 +390,7 @@ def _canonical(
         ids[cells["id"]] += 1
         if adapter and adapter.repeats_ids and ids[cells["id"]] > 1:
             cells["id"] = f"{cells['id']}#{ids[cells['id']]}"
-        cells["group"] = cells.get("group") or next(groups, None) or cells["id"]
+        cells["group"] = cells.get("group") or group or cells["id"]
         reasons.update([cells["fault"]] if adapter and cells.get("fault") is not None else [])
         table.add(cells)
     n_bad = len({problem.index for problem in problems})
