@@ -1,4 +1,4 @@
-"""Reliability and cross-fitted maps: hand-derived values, scikit-learn and statsmodels, and what is refused."""
+"""The calibration curve and cross-fitted maps: hand-derived values, scikit-learn, statsmodels, and what is refused."""
 
 from __future__ import annotations
 
@@ -62,24 +62,6 @@ def test_isotonic_map_equals_scikit_learn_on_the_other_half():
         np.testing.assert_allclose(found[~fit_on], theirs.predict(judge[~fit_on]), atol=1e-10)
 
 
-def test_ordinal_map_is_a_proportional_odds_model():
-    """Two levels make it a plain logistic regression: 1 + P(2)."""
-    from scipy import optimize
-
-    rng = np.random.default_rng(0)
-    judge = rng.integers(1, 6, 200).astype(float)
-    human = 1.0 + (rng.random(200) < 1 / (1 + np.exp(3 - judge)))
-    found = calibrate(judge, human, method="ordinal", seed=1)
-    second = np.random.default_rng(1).permutation(200) >= 100
-
-    def loss(p):
-        z = p[0] + p[1] * judge[second]
-        return np.sum(np.logaddexp(0, z) - (human[second] == 2) * z)
-
-    p = optimize.minimize(loss, [0, 0], options={"gtol": 1e-9}).x
-    np.testing.assert_allclose(found[~second], 1 + 1 / (1 + np.exp(-(p[0] + p[1] * judge[~second]))), atol=1e-4)
-
-
 def test_calibration_removes_leniency_on_held_out_items():
     judge, human = lenient()
     found = calibration_errors(judge, human, groups=np.arange(300) // 3, n_resamples=300)
@@ -87,7 +69,7 @@ def test_calibration_removes_leniency_on_held_out_items():
     assert found.loc[("raw", "bias"), "estimate"] == pytest.approx(raw.mean())
     assert found.loc[("raw", "rmse"), "estimate"] == pytest.approx(np.sqrt((raw**2).mean()))
     assert found.loc[("raw", "exact"), "estimate"] == pytest.approx((raw == 0).mean())
-    for method in ("shift", "isotonic", "ordinal"):
+    for method in ("shift", "isotonic"):
         assert abs(found.loc[(method, "bias"), "estimate"]) < 0.1
         assert found.loc[(method, "rmse"), "low_reduction"] > 0.1
         assert found.loc[(method, "exact"), "reduction"] == pytest.approx(
@@ -106,7 +88,7 @@ def test_no_item_sees_its_own_label_or_its_groups():
     assert (before != after).any()
 
 
-@pytest.mark.parametrize("method", ["shift", "isotonic", "ordinal"])
+@pytest.mark.parametrize("method", ["shift", "isotonic"])
 @pytest.mark.parametrize(("judge", "human"), [([], []), ([1, 2], [1, 2]), ([np.nan] * 5, [1, 2, 3, 4, 5])])
 def test_too_few_items_are_nan_with_a_warning(method, judge, human):
     with pytest.warns(UserWarning, match="undefined"):
@@ -114,8 +96,6 @@ def test_too_few_items_are_nan_with_a_warning(method, judge, human):
 
 
 def test_constant_scores():
-    with pytest.warns(UserWarning, match="no variation"):
-        assert calibrate([3] * 8, [1, 2] * 4, method="ordinal").isna().all()
     assert calibrate([3] * 8, [1, 2] * 4, method="isotonic").between(1, 2).all()
 
 

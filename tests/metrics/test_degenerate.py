@@ -31,7 +31,7 @@ CALLS = {
     "average_samples": lambda x, y, g: metrics.average_samples(pd.DataFrame({"id": list(g), "score": list(x)})),
     "average_correlations": lambda x, y, g: metrics.average_correlations(x, y, within=g, **FAST),
     "bradley_terry": lambda x, y, g: metrics.bradley_terry(g, list(g)[::-1], as_verdicts(x), **FAST),
-    "calibrate": lambda x, y, g: metrics.calibrate(x, y, groups=g, method="ordinal"),
+    "calibrate": lambda x, y, g: metrics.calibrate(x, y, groups=g),
     "calibration_curve": lambda x, y, g: metrics.calibration_curve(x, y, groups=g),
     "calibration_errors": lambda x, y, g: metrics.calibration_errors(x, y, groups=g, **FAST),
     "compare_judges": lambda x, y, g: metrics.compare_judges(y, {"x": x, "y": list(x)[::-1]}, groups=g, **FAST),

@@ -260,11 +260,11 @@ def _alphas(patterns: Patterns, weights: NDArray[np.number]) -> Floats:
 
 def _within(codes: NDArray[np.int64], values: Floats) -> Floats:
     """Sum of squares of each row's values around the row's mean, per replicate; shape (k, replicates)."""
-    given = codes >= 0
-    size = np.maximum(given.sum(axis=1), 1)[:, None]
+    present = codes >= 0
+    size = np.maximum(present.sum(axis=1), 1)[:, None]
     columns = range(codes.shape[1])
-    mean = sum((np.where(given[:, [j]], values[codes[:, j]], 0) for j in columns), np.zeros(())) / size
-    return sum((np.where(given[:, [j]], (values[codes[:, j]] - mean) ** 2, 0) for j in columns), np.zeros(()))
+    mean = sum((np.where(present[:, [j]], values[codes[:, j]], 0) for j in columns), np.zeros(())) / size
+    return sum((np.where(present[:, [j]], (values[codes[:, j]] - mean) ** 2, 0) for j in columns), np.zeros(()))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -419,35 +419,33 @@ def rater_table(
     if isinstance(ratings, pd.DataFrame | pd.Series):
         same_index(ratings=ratings.index.to_series(), groups=groups, **by_name)
     table, raters = read_ratings(ratings, scale=scale)
-    given = [scores(values, name=str(name)) for name, values in by_name.items()]
-    if wrong := [name for name, values in zip(by_name, given, strict=True) if len(values) != len(table)]:
+    columns = [scores(values, name=str(name)) for name, values in by_name.items()]
+    if wrong := [name for name, values in zip(by_name, columns, strict=True) if len(values) != len(table)]:
         raise ValueError(f"judges {wrong} do not have one score for each of the {len(table)} items")
-    m = len(raters)
     used = (~np.isnan(table)).sum(axis=1) >= (1 if by_name else 2)
-    patterns = Patterns.of(np.column_stack([table, *given])[used])
-    people, machines = patterns.values[:, :m], patterns.values[:, m:].T
+    patterns = Patterns.of(np.column_stack([table, *columns])[used])
+    people, machines = np.hsplit(patterns.values, [len(raters)])
     others = _means_of_others(people)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # an empty table
         mean = np.asarray(np.round(np.nanmean(people, axis=1), 12), dtype=float)
 
-    # Each row of the table is the mean over some pairs of columns.
-
-    pairs: dict[tuple[Any, str], list[tuple[Floats, Floats]]] = {}
-    for r, name in enumerate(raters):
-        pairs[name, "the others"] = [(people[:, r], others[:, r])]
-    pairs["ceiling", "the others"] = [(people[:, r], others[:, r]) for r in range(m)]
-    for judge, column in zip(by_name, machines, strict=True):
-        pairs |= {(judge, name): [(column, people[:, r])] for r, name in enumerate(raters)}
-        pairs[judge, "the mean"] = [(column, mean)]
-        whose = [np.where(np.isnan(people[:, r]), np.nan, others[:, r]) for r in range(m)]
-        pairs[judge, "all but one"] = [(column, rest) for rest in whose]
-    functions = [[_correlation(x, y) for x, y in columns] for columns in pairs.values()]
+    # Each row of the table is the mean of one or more correlations.
+    own = [(people[:, r], others[:, r]) for r in range(len(raters))]
+    rows: dict[tuple[Any, str], list[tuple[Floats, Floats]]]
+    rows = {(name, "the others"): [pair] for name, pair in zip(raters, own, strict=True)} | {
+        ("ceiling", "the others"): own
+    }
+    for judge, column in zip(by_name, machines.T, strict=True):
+        rows |= {(judge, name): [(column, people[:, r])] for r, name in enumerate(raters)}
+        rows[judge, "the mean"] = [(column, mean)]
+        rows[judge, "all but one"] = [(column, np.where(np.isnan(x), np.nan, rest)) for x, rest in own]
     counts = np.bincount(patterns.cell, minlength=len(people))
     n = []
-    for columns in pairs.values():
-        has_both = np.any([~np.isnan(x + y) for x, y in columns], axis=0) if columns else np.zeros(len(people), bool)
+    for pairs in rows.values():
+        has_both = np.any([~np.isnan(x + y) for x, y in pairs], axis=0) if pairs else np.zeros(len(people), bool)
         n += [int(counts[has_both].sum())] * len(STATISTICS)
+    functions = [[_correlation(*pair) for pair in pairs] for pairs in rows.values()]
 
     def statistic(weights: NDArray[np.number]) -> Floats:
         empty = np.full((1, len(STATISTICS), weights.shape[1]), np.nan)
@@ -455,7 +453,7 @@ def rater_table(
 
     result = tabulate(
         statistic,
-        [(*pair, name) for pair in pairs for name in STATISTICS],
+        [(*row, name) for row in rows for name in STATISTICS],
         design_of(patterns.cell, groups, used),
         n=n,
         missing=[len(table) - items for items in n],
@@ -466,7 +464,7 @@ def rater_table(
         index=["who", "against", "statistic"],
         why="some rater has too few shared items, or no variation",
     )
-    result.attrs["n_raters"] = m
+    result.attrs["n_raters"] = len(raters)
     return result
 
 

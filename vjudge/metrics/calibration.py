@@ -14,9 +14,8 @@ from vjudge.metrics._bootstrap import Design
 from vjudge.metrics._tables import Labels, Scores, check_options, group_codes, same_index, scores, tabulate
 
 Floats = NDArray[np.float64]
-Map = Callable[[Floats], Floats]
 
-METHODS = ("shift", "isotonic", "ordinal")
+METHODS = ("shift", "isotonic")
 ERRORS = ("bias", "mae", "rmse", "exact")
 
 
@@ -103,21 +102,18 @@ def calibrate(
     Args:
         judge, human: scores of n items, NaN where missing.
         method: "shift" adds the mean gap; "isotonic" is the best map that never falls, interpolated between the
-            judge's scores and constant beyond them; "ordinal" is the mean human score under a proportional-odds
-            logistic regression of the human level on the judge's score.
+            judge's scores and constant beyond them.
         groups: whole groups go to one half, so that no item is mapped by its neighbours; None splits items.
         seed: of the split.
 
     Returns:
         n calibrated scores, NaN where either score is missing; index of `judge` if it is a Series. `attrs` has method,
-        n, missing, seed. All NaN, with a warning, with fewer than four items or two groups, or where a half can't be
-        fitted (one human level or one judge score in it, for "ordinal").
+        n, missing, seed. All NaN, with a warning, with fewer than four items or two groups.
 
     Raises:
         TypeError, ValueError: as `correlate`; the method is not known, or a used item has no group.
 
-    Source: Barlow et al., Statistical Inference under Order Restrictions (1972), by `scipy.optimize`; McCullagh, JRSS B
-    42 (1980), by `statsmodels`.
+    Source: Barlow et al., Statistical Inference under Order Restrictions (1972), by `scipy.optimize`.
 
     >>> from vjudge.metrics import calibrate
     >>> judge, human = [1, 2, 3, 4, 5] * 4, [2, 3, 4, 5, 5] * 4
@@ -134,14 +130,8 @@ def calibrate(
         warnings.warn(f"calibration is undefined: {len(x)} items in {units} units can't be halved", stacklevel=2)
     else:
         second = np.random.default_rng(seed).permutation(units)[codes] >= units // 2
-        fits = {"shift": _shift, "isotonic": _isotonic, "ordinal": _ordinal}
         for fit_on in (second, ~second):
-            fitted = fits[method](x[fit_on], y[fit_on])
-            if fitted is None:
-                mapped[:] = np.nan
-                warnings.warn(f"{method} calibration is undefined: no variation in one half", stacklevel=2)
-                break
-            mapped[~fit_on] = fitted(x[~fit_on])
+            mapped[~fit_on] = _fitted(method, x[fit_on], y[fit_on])(x[~fit_on])
     values = np.full(len(used), np.nan)
     values[used] = mapped
     series = pd.Series(values, index=index, name=method)
@@ -218,7 +208,7 @@ def calibration_errors(
             seed=seed,
             method="t",
             index=["map", "error", "part"],
-            why="too few items, or a map that could not be fitted",
+            why="too few items",
         )
     table, less = both.xs("error", level="part"), both.xs("reduction", level="part")
     table = table.assign(reduction=less["estimate"], low_reduction=less["low"], high_reduction=less["high"])
@@ -239,32 +229,12 @@ def _pairs(
     return x[used], y[used], used, codes
 
 
-def _shift(x: Floats, y: Floats) -> Map:
-    gap = float((y - x).mean())
-    return lambda new: new + gap
-
-
-def _isotonic(x: Floats, y: Floats) -> Map:
+def _fitted(method: str, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
+    """The map of judge scores x to human scores y."""
+    if method == "shift":
+        gap = float((y - x).mean())
+        return lambda new: new + gap
     level, at = np.unique(x, return_inverse=True)
     counts = np.bincount(at)
     fitted = optimize.isotonic_regression(np.bincount(at, weights=y) / counts, weights=counts).x
     return lambda new: np.interp(new, level, fitted)
-
-
-def _ordinal(x: Floats, y: Floats) -> Map | None:
-    levels = np.unique(y)
-    if len(levels) < 2 or np.ptp(x) == 0:
-        return None
-    from statsmodels.miscmodels.ordinal_model import OrderedModel  # only when it is needed
-
-    centre, spread = x.mean(), x.std()
-    code = pd.Series(pd.Categorical(y, categories=levels, ordered=True))
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # where scores separate levels the slope grows without end; the map stays finite
-        model = OrderedModel(code, ((x - centre) / spread)[:, None], distr="logit")
-        fitted = model.fit(method="bfgs", disp=False, maxiter=500)
-    if not np.isfinite(fitted.params).all():
-        return None
-    return lambda new: np.asarray(model.predict(fitted.params, exog=((new - centre) / spread)[:, None])) @ levels

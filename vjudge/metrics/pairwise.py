@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from collections.abc import Mapping
@@ -191,22 +190,23 @@ def classification(
     [0.75, 0.778, 0.5]
     """
     same_index(predicted=predicted, actual=actual, groups=groups)
-    given, true = _labels(predicted, name="predicted"), _labels(actual, name="actual")
-    if len(given) != len(true):
-        raise ValueError(f"there are {len(given)} predicted and {len(true)} actual labels: give one of each an item")
-    known, both = true != "", (true != "") & (given != "")
-    right = both & (given == true)
-    classes = sorted({*given[both], *true[both]})
-    hits = np.array([right & (true == label) for label in classes], dtype=float).reshape(len(classes), len(true))
-    in_truth = np.array([both & (true == label) for label in classes], dtype=float).reshape(len(classes), len(true))
-    in_verdicts = np.array([both & (given == label) for label in classes], dtype=float).reshape(len(classes), len(true))
+    verdict, true = _labels(predicted, name="predicted"), _labels(actual, name="actual")
+    if len(verdict) != len(true):
+        raise ValueError(f"there are {len(verdict)} predicted and {len(true)} actual labels: give one of each an item")
+    has_truth = true != ""
+    both = has_truth & (verdict != "")
+    right = both & (verdict == true)
+    classes = sorted({*verdict[both], *true[both]})
+    of_class = np.array(classes, dtype=str)[:, None]
+    in_truth, in_verdicts = both & (true == of_class), both & (verdict == of_class)
+    hits = in_truth & in_verdicts
     rows: list[tuple[Any, Any, Any]] = [
         (("all", "accuracy"), right, both),
-        (("all", "accuracy_of_all"), right, known),
-        (("all", "macro_f1"), 2 * hits, in_truth + in_verdicts),
+        (("all", "accuracy_of_all"), right, has_truth),
+        (("all", "macro_f1"), 2 * hits, in_truth * 1 + in_verdicts),
     ]
-    for label, hit, truth, verdict in zip(classes, hits, in_truth, in_verdicts, strict=True):
-        parts = (("recall", hit, truth), ("precision", hit, verdict), ("f1", 2 * hit, truth + verdict))
+    for label, hit, there, chosen in zip(classes, hits, in_truth, in_verdicts, strict=True):
+        parts = (("recall", hit, there), ("precision", hit, chosen), ("f1", 2 * hit, there * 1 + chosen))
         rows += [((label, statistic), gain, weight) for statistic, gain, weight in parts]
     return shares(rows, groups=groups, confidence=confidence, unit="items", index=["class", "statistic"])
 
@@ -266,10 +266,9 @@ def tie_calibrated_accuracy(
     code = group_codes(within, used, name="within")
     n_all = len({label for label in within if not is_missing(label)})
     x, y = x[used], y[used]
-    sizes = np.bincount(code, minlength=1)
-    members = np.split(np.argsort(code, kind="stable"), np.cumsum(sizes)[:-1])
-    pairs = np.array([two for items in members for two in itertools.combinations(items, 2)], dtype=np.int64)
-    first, second = pairs.reshape(-1, 2).T
+    members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=1))[:-1])
+    pairs = [items[np.stack(np.triu_indices(len(items), 1))] for items in members]
+    first, second = np.concatenate(pairs, axis=1)
     labels, row = np.unique(code[first], return_inverse=True)
     gap, order = np.abs(x[first] - x[second]), np.sign(y[first] - y[second])
     as_scored = np.sign(x[first] - x[second]) == order
@@ -456,16 +455,16 @@ def length_controlled(
     """
     choice, a, b, account = _with_lengths(verdicts, length_a, length_b, labels, groups)
     used = np.array([one is not None for one in choice], dtype=bool) & ~np.isnan(a - b)
-    known = np.zeros(len(choice))
+    quality = np.zeros(len(choice))
     if preferences is not None:
         same_index(verdicts=verdicts, preferences=preferences)
         human = read_verdicts(preferences)
         if len(human.choice) != len(choice):
             raise ValueError(f"{len(choice)} verdicts and {len(human.choice)} preferences: give one of each")
-        known, used = (human.choice == "a").astype(float) - (human.choice == "b"), used & human.used
+        quality, used = (human.choice == "a").astype(float) - (human.choice == "b"), used & human.used
     worth = np.where(choice == "a", 1.0, np.where(choice == "b", 0.0, 0.5))
     table = shares([("win_rate", worth, used)], groups=groups, confidence=confidence, unit="comparisons", stacklevel=3)
-    y, gap, known = worth[used], (a - b)[used], known[used]
+    y, gap, quality = worth[used], (a - b)[used], quality[used]
     overlap = float(min((gap >= 0).mean(), (gap <= 0).mean())) if len(y) else math.nan
     if overlap < LEAST_OVERLAP:
         longer = "a" if (gap > 0).mean() > 0.5 else "b"
@@ -476,7 +475,7 @@ def length_controlled(
         )
     spread = gap.std() if len(y) else 0.0
     advantage = np.tanh(gap / spread) if spread > 0 else np.zeros(len(y))
-    design = np.column_stack([np.ones(len(y)), *(column for column in (known, advantage) if column.any())])
+    design = np.column_stack([np.ones(len(y)), *(column for column in (quality, advantage) if column.any())])
     code = np.arange(len(y)) if groups is None else group_codes(groups, used)
     rate, slope, p = _at_equal_length(y, design, code, has_length=spread > 0, confidence=confidence)
     if not len(y) or np.ptp(y) == 0 or spread == 0:  # nothing to control for
@@ -519,45 +518,52 @@ def _at_equal_length(
 ) -> tuple[Floats, Floats, float]:
     """Win rate at equal length and coefficient of length, each with its bounds, and p of the second.
 
-    The advantage in length is the last column of the design, if it has one.
+    The advantage in length is the last column of the design, if it has one. Without each group the fit is one step of
+    Newton's from the whole fit.
     """
     nothing = np.full(3, np.nan)
-    n_groups = int(code.max(initial=-1)) + 1
-    beta = _logistic(y, design, np.zeros(design.shape[1]))
+    n_groups, k = int(code.max(initial=-1)) + 1, design.shape[1]
+    beta = _logistic(y, design)
     if not has_length or n_groups < 2 or np.isnan(beta).any():
         return nothing, nothing, math.nan
-
-    def statistics(beta: Floats, rows: Any) -> Floats:
-        rate = special.expit(design[rows, :-1] @ beta[:-1]).mean()
-        return np.array([special.logit(rate), beta[-1]])
-
-    value = statistics(beta, slice(None))
-    without = []
-    for group in range(n_groups):
-        rows = code != group
-        without.append(statistics(_logistic(y[rows], design[rows], beta), rows))
-    left_out = np.array(without)
-    error = np.sqrt((n_groups - 1) / n_groups * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
+    chance = special.expit(design @ beta)
+    slopes, curvatures = np.zeros((n_groups, k)), np.zeros((n_groups, k, k))
+    np.add.at(slopes, code, design * (y - chance)[:, None])
+    np.add.at(curvatures, code, design[:, :, None] * design[:, None, :] * (chance * (1 - chance))[:, None, None])
+    rest = curvatures.sum(axis=0) - curvatures
+    if (np.linalg.cond(rest) > 1e10).any():  # length or preference does not vary without some group
+        return nothing, nothing, math.nan
+    without = beta - np.linalg.solve(rest, slopes[..., None])[..., 0]
+    # Rows that differ in nothing but length, and how many of each every group has.
+    kinds, kind = np.unique(design[:, :-1], axis=0, return_inverse=True)
+    of_group = np.zeros((n_groups, len(kinds)))
+    np.add.at(of_group, (code, np.reshape(kind, -1)), 1)
+    counts = np.vstack([of_group.sum(axis=0), of_group.sum(axis=0) - of_group])
+    fits = np.vstack([beta, without])
+    rates = (special.expit(fits[:, :-1] @ kinds.T) * counts).sum(axis=1) / counts.sum(axis=1)
+    values = np.stack([special.logit(rates), fits[:, -1]])
+    rate, slope = values[:, 0]
+    spread = values[:, 1:] - values[:, 1:].mean(axis=1, keepdims=True)
+    error = np.sqrt((n_groups - 1) / n_groups * (spread**2).sum(axis=1))
     reach = stats.t.ppf((1 + confidence) / 2, n_groups - 1) * error
-    rate, slope = (np.array([centre, centre - half, centre + half]) for centre, half in zip(value, reach, strict=True))
-    p = float(2 * stats.t.sf(abs(value[1]) / error[1], n_groups - 1)) if error[1] > 0 else math.nan
-    return special.expit(rate), slope, p
+    p = float(2 * stats.t.sf(abs(slope) / error[1], n_groups - 1)) if error[1] > 0 else math.nan
+    bounds = np.array([0, -1, 1])
+    return special.expit(rate + bounds * reach[0]), slope + bounds * reach[1], p
 
 
-def _logistic(y: Floats, design: Floats, start: Floats) -> Floats:
+def _logistic(y: Floats, design: Floats) -> Floats:
     """Coefficients of a logistic regression by Newton's method; NaN where the likelihood has no maximum."""
-    beta = start.copy()
-    nothing = np.full(len(beta), np.nan)
-    for _ in range(50):
+    beta = np.zeros(design.shape[1])
+    for _ in range(50 if len(y) else 0):
         chance = special.expit(design @ beta)
         information = design.T @ (design * (chance * (1 - chance))[:, None])
-        if not len(y) or np.linalg.cond(information) > 1e10:
-            return nothing
+        if np.linalg.cond(information) > 1e10 or np.abs(beta).max() > 30:
+            break
         step = np.linalg.solve(information, design.T @ (y - chance))
         beta = beta + step
         if np.abs(step).max() < 1e-10:
-            return beta if np.abs(beta).max() < 30 else nothing
-    return nothing
+            return beta
+    return np.full(len(beta), np.nan)
 
 
 def bradley_terry(
