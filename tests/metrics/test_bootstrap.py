@@ -22,7 +22,6 @@ from vjudge.metrics._bootstrap import (
     correlations,
     estimate,
     intervals,
-    jackknife,
     p_value,
     replicates,
     swaps,
@@ -136,14 +135,6 @@ def test_intervals_cover_the_truth(per_group):
     assert (0.89 <= hits / 150).all() and (hits / 150 < 1).all(), hits / 150
 
 
-def test_jackknife_blocks_leave_every_item_out_once(monkeypatch):
-    monkeypatch.setattr(_bootstrap, "JACKKNIFE_UNITS", 10)
-    table = Table.of(*judged(np.random.default_rng(2), 57, ordinal=False))
-    [(units, copies)] = Design(table.cell).left_out()
-    assert units.shape == (57, 10) and copies.tolist() == [1] * 10
-    assert units.sum(axis=1).tolist() == [1] * 57
-
-
 def mean_of(values):
     return lambda weights: values @ weights / weights.sum(axis=0)
 
@@ -172,41 +163,7 @@ def test_kappas_by_hand():
     assert agreements(table, table.counts[:, None])[:, 0] == pytest.approx([0.5, 1, 1 - 0.5 / 0.625, 1 - 2 / 3, 0.5])
 
 
-def test_images_crossed_with_raters_are_drawn_as_products():
-    image, rater = np.repeat(np.arange(5), 4), np.tile(np.arange(4), 5)
-    weights = Design.rows(20, groups=image, raters=rater).draws(0)(300).reshape(5, 4, 300)
-    assert (weights.sum(axis=(0, 1)) == 20).all()
-    of_image, of_rater = weights.sum(axis=1) / 4, weights.sum(axis=0) / 5
-    assert (of_image == of_image.round()).all() and (of_rater == of_rater.round()).all()
-    assert (weights == of_image[:, None] * of_rater[None]).all()
-
-
-def test_crossed_draws_cover_effects_of_images_and_raters():
-    """A mean of 12 images x 8 raters: its variance is .5/12 + .5/8 + .1/96; the draws may only be somewhat wider."""
-    image, rater = np.repeat(np.arange(12), 8), np.tile(np.arange(8), 12)
-    rng, found = np.random.default_rng(0), []
-    for seed in range(120):
-        x = np.sqrt(0.5) * (rng.normal(size=12)[image] + rng.normal(size=8)[rater]) + np.sqrt(0.1) * rng.normal(size=96)
-        crossed = Design.rows(96, groups=image, raters=rater)
-        found.append(replicates(mean_of(x), crossed, n_resamples=100, seed=seed).var(ddof=1))
-    # The plain bootstrap of G units has (G - 1) / G of the variance.
-    expected = 0.5 / 12 * 11 / 12 + 0.5 / 8 * 7 / 8
-    assert np.mean(found) == pytest.approx(expected + 3 * 0.1 / 96, rel=0.12)
-
-
-@pytest.mark.parametrize("crossed", [False, True])
-def test_crossed_replicates_depend_on_the_seed_and_not_on_the_block(monkeypatch, crossed):
-    x = np.random.default_rng(0).normal(size=60)
-    image, rater = np.repeat(np.arange(20), 3), np.tile(np.arange(3), 20)
-    sample = Design.rows(60, groups=image, raters=rater if crossed else None)
-    whole = replicates(mean_of(x), sample, n_resamples=50, seed=1)
-    monkeypatch.setattr(_bootstrap, "BLOCK_BYTES", 8 * 60 * 7)
-    np.testing.assert_allclose(replicates(mean_of(x), sample, n_resamples=50, seed=1), whole, atol=1e-12)
-
-
 def test_design_refuses_what_does_not_fit():
-    with pytest.raises(ValueError, match="give groups too"):
-        Design(np.arange(3), raters=np.arange(3))
     with pytest.raises(ValueError, match="2 codes for 3 rows"):
         Design(np.arange(3), np.arange(2))
 
@@ -223,18 +180,6 @@ def test_intervals_by_hand():
     assert fisher == pytest.approx(np.tanh([z - 1.8331129 * np.sqrt(10 / 9), z + 1.8331129 * np.sqrt(10 / 9)]))
 
 
-def test_bca_equals_scipy():
-    x = np.random.default_rng(0).exponential(size=40)
-    sample = Design.rows(40)
-    drawn = replicates(mean_of(x), sample, n_resamples=4000, seed=0)
-    bounds, _ = intervals(drawn, x.mean(), influence=jackknife(mean_of(x), sample), method="bca")
-    theirs = stats.bootstrap((x,), np.mean, n_resamples=4000, rng=1).confidence_interval
-    np.testing.assert_allclose(bounds, theirs, rtol=0.03)
-    influence, copies = jackknife(mean_of(x), sample)
-    np.testing.assert_allclose(influence, (x - x.mean()) / 39, atol=1e-14)  # derived by hand for a mean
-    assert copies.tolist() == [1] * 40
-
-
 def test_perfect_correlations_have_finite_bounds_or_no_width():
     assert (intervals(np.ones((1, 50)), np.ones(1), n_units=9, method="fisher")[0] == 1).all()
     drawn = np.r_[np.ones(60), np.full(40, 0.9)][None]
@@ -244,7 +189,7 @@ def test_perfect_correlations_have_finite_bounds_or_no_width():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(dict(method="basic"), "percentile"), (dict(method="bca"), "influence"), (dict(method="t"), "n_units")],
+    [(dict(method="basic"), "percentile"), (dict(method="t"), "n_units")],
 )
 def test_intervals_say_what_they_need(options, message):
     with pytest.raises(ValueError, match=message):
@@ -277,14 +222,13 @@ def test_p_value_counts_the_observed_one():
     assert np.isnan(p_value(np.zeros(9), np.nan)) and np.isnan(p_value(np.zeros(0), 1.0))
 
 
-@pytest.mark.parametrize("kind", ["rows", "groups", "crossed"])
+@pytest.mark.parametrize("kind", ["rows", "groups"])
 def test_memory_is_bounded(kind):
     n = 60_000
     x = np.random.default_rng(0).normal(size=n)
     groups = None if kind == "rows" else np.arange(n) // 3
-    raters = np.arange(n) % 3 if kind == "crossed" else None
     tracemalloc.start()
-    replicates(mean_of(x), Design.rows(n, groups=groups, raters=raters), n_resamples=80, seed=0)
+    replicates(mean_of(x), Design.rows(n, groups=groups), n_resamples=80, seed=0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * _bootstrap.BLOCK_BYTES, (
@@ -293,7 +237,7 @@ def test_memory_is_bounded(kind):
 
 
 @pytest.mark.parametrize("width", [0, 400_000])
-def test_jackknife_and_wide_statistics_are_bounded_too(width):
+def test_wide_statistics_are_bounded_too(width):
     n = 30_000
     x = np.random.default_rng(0).normal(size=n)
 
@@ -302,7 +246,6 @@ def test_jackknife_and_wide_statistics_are_bounded_too(width):
         return mean_of(x)(weights) + 0 * rest
 
     tracemalloc.start()
-    jackknife(statistic, Design.rows(n), width=width)
     replicates(statistic, Design.rows(n), n_resamples=60, seed=0, width=width)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -36,8 +36,8 @@ CALLS = {
     "calibration_errors": lambda x, y, g: metrics.calibration_errors(x, y, groups=g, **FAST),
     "compare_judges": lambda x, y, g: metrics.compare_judges(y, {"x": x, "y": list(x)[::-1]}, groups=g, **FAST),
     "correlate": lambda x, y, g: metrics.correlate(x, y, groups=g, **FAST),
-    "correlate_groups": lambda x, y, g: metrics.correlate_groups(x, y, groups=g, **FAST),
     "correlate_levels": lambda x, y, g: metrics.correlate_levels(x, y, systems=g, **FAST),
+    "correlation_table": lambda x, y, g: metrics.correlation_table({"b": {"x": x}}, {"b": y}, groups={"b": g}, **FAST),
     "classification": lambda x, y, g: metrics.classification(as_verdicts(x), as_verdicts(y), groups=g),
     "feedback_preference": lambda x, y, g: metrics.feedback_preference(
         as_verdicts(x), labels={"a": "left", "b": "right", "tie": "both bad"}, groups=g

@@ -3,15 +3,15 @@
 Arrays and frames in, frames out. A pair with a missing score is left out and counted; what is undefined is NaN with a
 warning, never 0.
 
-correlation.py  Pearson, Spearman and Kendall's tau-b with intervals
-comparison.py   is judge a better than judge b: difference, interval, tests; who beats whom
-levels.py       the level a correlation is taken at; averages of correlations of groups
+correlation.py  Pearson, Spearman and Kendall's tau-b with intervals, by level; is judge a better than judge b;
+                judges by benchmarks
 agreement.py    agreement of raters, the human ceiling, correction for their noise, four-way votes, averaged samples
 pairwise.py     win rates, accuracy, macro-F1, order consistency, length, Bradley-Terry, rankings of models
 ppi.py          prediction-powered means; which items to label next, and what such labels stand for
 calibration.py  calibration curve; maps to human scores, judged on items they were not fitted on
 baselines.py    judges to beat: ROUGE-L, BLEU, chrF, length; published results
-_tables.py      columns as they come in, checked; statistics of weights as rows of a frame
+_tables.py      columns as they come in, checked; statistics of weights as rows of a frame; numbers in print
+_bootstrap.py   bootstrap and permutation, exact and fast; weighted correlations and agreement
 
 To add a statistic, write it as a function of weights (how often each cell of the sample occurs, `metrics._bootstrap`)
 and hand it to `_tables.tabulate`, which gives it the interval, the counts and the warnings that all others have.
@@ -29,9 +29,14 @@ from vjudge.metrics.agreement import (
 )
 from vjudge.metrics.baselines import lengths, overlap_baselines, published
 from vjudge.metrics.calibration import calibrate, calibration_curve, calibration_errors
-from vjudge.metrics.comparison import compare_judges, who_beats_whom
-from vjudge.metrics.correlation import correlate
-from vjudge.metrics.levels import average_correlations, correlate_groups, correlate_levels
+from vjudge.metrics.correlation import (
+    average_correlations,
+    compare_judges,
+    correlate,
+    correlate_levels,
+    correlation_table,
+    who_beats_whom,
+)
 from vjudge.metrics.pairwise import (
     bradley_terry,
     classification,
@@ -57,8 +62,8 @@ __all__ = [
     "classification",
     "compare_judges",
     "correlate",
-    "correlate_groups",
     "correlate_levels",
+    "correlation_table",
     "feedback_preference",
     "human_ceiling",
     "label_weights",

@@ -1,27 +1,29 @@
-"""Bootstrap and permutation, exact and fast on a bounded scale.
+"""Bootstrap and permutation, exact and fast.
 
 A statistic is a function of weights, shape (cells, replicates), to values, shape (..., replicates): it says what it is
 of a sample in which each cell occurs that often. `Design` says what is drawn. Then
 
-    design = Design.rows(n)                                # or Design(cell, groups=image_codes, raters=rater_codes)
+    design = Design.rows(n)                                                   # or Design(cell, groups=image_codes)
     drawn = replicates(statistic, design, n_resamples=10_000, seed=0)
     bounds, undefined = intervals(drawn, value, confidence=0.95)                                  # percentile
-    bounds, undefined = intervals(drawn, value, influence=jackknife(statistic, design), method="bca")
     bounds, undefined = intervals(drawn, value, n_units=design.n_units, method="fisher")           # correlations
     result = estimate(statistic, design, confidence=0.95, n_resamples=10_000, seed=0)             # all of it
 
-For a mean of rows: `lambda w: values @ w / w.sum(axis=0)`. Two scores of the same items, on a short scale, are a
-`Table` of few distinct pairs: `lambda w: agreements(table, w)` on `Design(table.cell)`, in a time that hardly grows
-with n. Every array of a draw stays below `BLOCK_BYTES`, and a bar shows after two seconds.
+For a mean of rows: `lambda w: values @ w / w.sum(axis=0)`. Two scores of the same items are a `Table` of distinct
+pairs: `lambda w: correlations(table, w)` on `Design(table.cell)`, on a short scale in a time that hardly grows with n.
+No array of a draw is larger than `BLOCK_BYTES`, and a bar shows after two seconds.
 
-In order: what is drawn (`Design`), intervals, replicates and jackknife, paired permutation of two judges, and
-correlations and agreement as functions of a table of distinct pairs (`Table`).
+In order: what is drawn (`Design`), intervals, replicates, paired permutation of two judges, and correlations and
+agreement as functions of a table of distinct pairs (`Table`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from time import monotonic
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,13 +36,15 @@ Integers = NDArray[np.int64]
 Draw = Callable[[int], NDArray[np.number]]
 Statistic = Callable[[NDArray[np.number]], Floats]
 
-BLOCK_BYTES = 16 * 2**20
-JACKKNIFE_UNITS = 1_000
+CACHE_BYTES = 2**19  # an array of this size stays in a processor's cache
+BLOCK_BYTES = 8 * 2**20  # no array of a draw is larger
+ENOUGH = 60  # replicates at once, so that NumPy's time for a call is small; a power of two would fill one cache set
 
 
 def block_of(width: int) -> int:
-    """Replicates that keep an array of so many numbers a replicate below `BLOCK_BYTES`."""
-    return max(1, BLOCK_BYTES // (8 * max(width, 1)))
+    """How many replicates to take at once where an array holds so many numbers for each."""
+    row = 8 * max(width, 1)
+    return max(1, min(max(CACHE_BYTES // row, ENOUGH), BLOCK_BYTES // row))
 
 
 @dataclass(frozen=True)
@@ -50,30 +54,22 @@ class Design:
     Args:
         cell: the cell of each row, 0..k-1; shape (n,). Rows of one cell must be alike to the statistic.
         groups: code 0..G-1 of each row's group, shape (n,): G whole groups are drawn with replacement. None draws rows.
-        raters: code 0..R-1 of each row's rater, shape (n,), with `groups`: groups and raters are drawn independently
-            and a row counts as often as its group times its rater was drawn (Owen's pigeonhole bootstrap). It covers
-            conclusions about other images and other raters. For a mean with effects of image, rater and their
-            interaction its variance is right for the first two and up to three times too large for the third, so it
-            errs on the wide side; McCullagh shows that no resampling of a crossed design is exact.
 
-    Source: Owen, Annals of Applied Statistics 1 (2007), 386-411, section 4; McCullagh, Bernoulli 6 (2000), 285-301.
+    Rows that a statistic can't tell apart share a cell, so on a bounded scale there are few cells however many rows
+    there are, and a replicate of rows is one multinomial draw over the cells.
     """
 
     cell: Integers
     groups: Integers | None = None
-    raters: Integers | None = None
 
     @classmethod
-    def rows(cls, n: int, *, groups: Integers | None = None, raters: Integers | None = None) -> Design:
+    def rows(cls, n: int, *, groups: Integers | None = None) -> Design:
         """Every row a cell of its own: weights have shape (n, replicates)."""
-        return cls(np.arange(n), groups, raters)
+        return cls(np.arange(n), groups)
 
     def __post_init__(self) -> None:
-        if self.raters is not None and self.groups is None:
-            raise ValueError("raters are crossed with groups: give groups too, or the raters as groups")
-        for name, codes in (("groups", self.groups), ("raters", self.raters)):
-            if codes is not None and len(codes) != len(self.cell):
-                raise ValueError(f"{name} has {len(codes)} codes for {len(self.cell)} rows: give one per row")
+        if self.groups is not None and len(self.groups) != len(self.cell):
+            raise ValueError(f"groups has {len(self.groups)} codes for {len(self.cell)} rows: give one per row")
 
     @property
     def counts(self) -> Integers:
@@ -82,23 +78,16 @@ class Design:
 
     @property
     def n_units(self) -> int:
-        """The number of independent units: rows or groups; of a crossed design, the fewer of groups and raters."""
-        if self.groups is None:
-            return len(self.cell)
-        return min(int(codes.max(initial=-1)) + 1 for codes in (self.groups, self.raters) if codes is not None)
+        """The number of independent units: rows or groups."""
+        return len(self.cell) if self.groups is None else int(self.groups.max(initial=-1)) + 1
 
     @property
     def block(self) -> int:
         """Replicates that keep every array of a draw below `BLOCK_BYTES`."""
-        return block_of(self._widest)
-
-    @property
-    def _widest(self) -> int:
-        """The longest column of numbers that a draw needs for each replicate."""
         k = len(self.counts)
-        if self.raters is not None or (self.groups is None and not self._few_cells(k)):
-            return len(self.cell)
-        return max(k, self.n_units if self.groups is not None else 0)
+        if self.groups is not None:
+            return block_of(max(k, self.n_units))
+        return block_of(k if self._few_cells(k) else len(self.cell))
 
     def _few_cells(self, k: int) -> bool:
         return 4 * k < len(self.cell)
@@ -110,37 +99,24 @@ class Design:
             seed: of a `numpy.random.Generator`. The replicates don't depend on how they are split into calls.
         """
         rng = np.random.default_rng(seed)
-        n, counts = len(self.cell), self.counts
+        n, counts, groups = len(self.cell), self.counts, self.groups
         k = len(counts)
-        if self.groups is not None:
-            return self._drawn_groups(rng)
+        if groups is not None:
+            members, share = self.members(groups), np.full(self.n_units, 1 / self.n_units)
+            return lambda size: members @ rng.multinomial(len(share), share, size=size).T
         if self._few_cells(k):
-            share = counts / n
-            return lambda size: rng.multinomial(n, share, size=size).T
+            return lambda size: rng.multinomial(n, counts / n, size=size).T
+
+        step = max(1, CACHE_BYTES // (8 * n))
 
         def draw(size: int) -> NDArray[np.number]:
-            cells = self.cell[rng.integers(n, size=(size, n))]
-            return np.bincount((cells + np.arange(size)[:, None] * k).ravel(), minlength=size * k).reshape(size, k).T
-
-        return draw
-
-    def _drawn_groups(self, rng: np.random.Generator) -> Draw:
-        groups, raters = self.groups, self.raters
-        assert groups is not None
-        n_groups = int(groups.max()) + 1
-        share = np.full(n_groups, 1 / n_groups)
-        if raters is None:
-            members = self.members(groups)
-            return lambda size: members @ rng.multinomial(n_groups, share, size=size).T
-        cells = self.members(np.arange(len(self.cell)))
-        group_rng, rater_rng = rng.spawn(2)
-        n_raters = int(raters.max()) + 1
-        rater_share = np.full(n_raters, 1 / n_raters)
-
-        def draw(size: int) -> NDArray[np.number]:
-            of_group = group_rng.multinomial(n_groups, share, size=size).T
-            of_rater = rater_rng.multinomial(n_raters, rater_share, size=size).T
-            return cells @ (of_group[groups] * of_rater[raters])
+            counted = np.empty((size, k), dtype=np.int64)
+            for start in range(0, size, step):
+                part = counted[start : start + step]
+                cells = self.cell[rng.integers(n, size=(len(part), n))]
+                cells += np.arange(len(part))[:, None] * k
+                part[:] = np.bincount(cells.ravel(), minlength=part.size).reshape(part.shape)
+            return counted.T
 
         return draw
 
@@ -149,28 +125,8 @@ class Design:
         shape = (len(self.counts), int(units.max()) + 1)
         return sparse.csr_array((np.ones(len(units)), (self.cell, units)), shape=shape)
 
-    def left_out(self) -> list[tuple[sparse.csc_array, Integers]]:
-        """How often each cell occurs in each unit to leave out, shape (k, units), and how many units are like it.
 
-        One entry for each direction of resampling: rows or groups, and raters. More than `JACKKNIFE_UNITS` units are
-        left out in that many blocks.
-        """
-        counts = self.counts
-        if self.groups is None and len(counts) <= JACKKNIFE_UNITS:
-            return [(sparse.csc_array(sparse.eye_array(len(counts))), counts)]
-        directions = [np.arange(len(self.cell))] if self.groups is None else [self.groups]
-        if self.raters is not None:
-            directions.append(self.raters)
-        found = []
-        for units in directions:
-            n_units = int(units.max()) + 1
-            blocks = units * min(n_units, JACKKNIFE_UNITS) // n_units
-            left_out = self.members(blocks).tocsc()
-            found.append((left_out, np.ones(left_out.shape[1], dtype=np.int64)))
-        return found
-
-
-INTERVAL_METHODS = ("percentile", "bca", "t", "fisher")
+INTERVAL_METHODS = ("percentile", "t", "fisher", "logit")
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 
 
@@ -178,7 +134,6 @@ def intervals(
     replicates: Floats,
     estimate: Floats | float,
     *,
-    influence: tuple[Floats, Integers] | None = None,
     n_units: int | None = None,
     inflation: Floats | float = 1.0,
     confidence: float = 0.95,
@@ -189,16 +144,15 @@ def intervals(
     Args:
         replicates: from `replicates`; shape (..., n_resamples).
         estimate: the statistic of the sample; shape (...).
-        influence: from `jackknife`, for "bca".
-        n_units: independent units (`Design.n_units`), for "t" and "fisher".
-        inflation: by how much the variance of the replicates is known to exceed the true one, a ratio that "t" and
-            "fisher" divide by; one for all statistics or of shape (...).
+        n_units: independent units (`Design.n_units`), for all but "percentile".
+        inflation: by how much the variance of the replicates is known to exceed the true one, a ratio that the
+            variance is divided by; one for all statistics or of shape (...).
         confidence: coverage aimed at, in (0, 1).
-        method: "percentile"; "bca", bias-corrected and accelerated, which moves the percentiles for bias and skewness;
-            "t", Student's with n_units - 1 degrees of freedom around the estimate, where the variance is that of the
-            replicates times n_units / (n_units - 1); or "fisher", the same for correlations on Fisher's z scale, where
-            perfect replicates, which have no z, take the most extreme value below 1 among the others and the estimate.
-            With few groups only the last two keep near their coverage.
+        method: "percentile"; "t", Student's with n_units - 1 degrees of freedom around the estimate, where the variance
+            is that of the replicates times n_units / (n_units - 1); or "fisher", the same for correlations on Fisher's
+            z scale, where perfect replicates, which have no z, take the most extreme value below 1 among the others and
+            the estimate; or "logit", the same for shares on the logit scale. With few groups "percentile" covers less
+            than it says.
 
     Returns:
         Bounds of shape (..., 2), and the share of undefined replicates, shape (...), which the bounds leave out. A
@@ -207,14 +161,16 @@ def intervals(
     Raises:
         ValueError: an unknown method, or what it needs is missing.
 
-    Source: Efron, JASA 82 (1987), section 3, for BCa; Efron and Tibshirani, An Introduction to the Bootstrap (1993),
-    chapter 12, for Student's with a bootstrap standard error; Fisher, Metron 1 (1921), 3-32, for the scale.
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12, for Student's with a bootstrap
+    standard error; Fisher, Metron 1 (1921), 3-32, for the scale.
     """
     if method not in INTERVAL_METHODS:
         raise ValueError(f"method must be one of {', '.join(INTERVAL_METHODS)}, not {method!r}")
-    if method == "bca" and influence is None:
-        raise ValueError('method "bca" needs influence: pass jackknife(statistic, design)')
-    if method in ("t", "fisher") and n_units is None:
+    if method == "logit":  # log-odds are twice Fisher's z of 2 p - 1
+        options: dict[str, Any] = dict(n_units=n_units, inflation=inflation, confidence=confidence)
+        bounds, undefined = intervals(2 * replicates - 1, 2 * np.asarray(estimate) - 1, method="fisher", **options)
+        return (bounds + 1) / 2, undefined
+    if method != "percentile" and n_units is None:
         raise ValueError(f'method "{method}" needs n_units: pass design.n_units')
     shape = np.shape(estimate)
     centres = np.reshape(np.asarray(estimate, dtype=float), -1)
@@ -231,9 +187,6 @@ def intervals(
             bounds[row] = _student(drawn, centre, n_units, tails, spread[row])
         elif n_units is not None and method == "fisher":
             bounds[row] = _fisher(drawn, centre, n_units, tails, spread[row])
-        elif influence is not None and method == "bca":
-            gaps, copies = influence
-            bounds[row] = np.quantile(drawn, _bca(drawn, centre, np.reshape(gaps, (len(rows), -1))[row], copies, tails))
         else:
             bounds[row] = np.quantile(drawn, tails)
     return bounds.reshape((*shape, 2)), undefined.reshape(shape)
@@ -251,23 +204,6 @@ def _fisher(drawn: Floats, centre: float, n_units: int, tails: Floats, spread: f
         return np.array([drawn.min(), drawn.max()])
     most = max(np.abs(drawn[near]).max(), abs(centre))
     return np.tanh(_student(np.arctanh(np.clip(drawn, -most, most)), np.arctanh(centre), n_units, tails, spread))
-
-
-def _bca(drawn: Floats, estimate: float, gaps: Floats, copies: Integers, tails: Floats) -> Floats:
-    """The percentiles that BCa reads its bounds at."""
-    # Replicates on a coarse scale tie with the estimate: half of the ties count as below.
-    tie = np.isclose(drawn, estimate, rtol=0, atol=1e-12)
-    below = ((drawn < estimate) & ~tie).mean() + tie.mean() / 2
-    if not 0 < below < 1:
-        return tails
-    use = np.isfinite(gaps)
-    variance = copies[use] @ gaps[use] ** 2
-    acceleration = copies[use] @ gaps[use] ** 3 / (6 * variance**1.5) if variance > 0 else 0.0
-    z = stats.norm.ppf(below)
-    shifted = z + stats.norm.ppf(tails)
-    stretch = 1 - acceleration * shifted
-    # In the smallest samples the correction has a pole: plain percentiles.
-    return stats.norm.cdf(z + shifted / stretch) if (stretch > 0).all() else tails
 
 
 PATIENCE = 2.0  # seconds before a progress bar shows
@@ -315,13 +251,20 @@ def replicates(
 def in_blocks(
     statistic: Statistic, draw: Callable[[int], NDArray[np.number]], total: int, block: int, name: str | None
 ) -> Floats:
-    """A statistic of `total` drawn weightings, `block` of them at once, with a bar of that name unless it is None."""
-    parts = []
-    with tqdm(total=total, desc=name, delay=PATIENCE, leave=False, disable=name is None) as bar:
-        for start in range(0, total, block):
-            size = min(block, total - start)
-            parts.append(values(statistic, draw(size)))
+    """A statistic of `total` drawn weightings, `block` of them at once, with a bar of that name unless it is None.
+
+    The bar is made when `PATIENCE` has passed, not before: in a notebook even a hidden bar is a widget.
+    """
+    parts, bar, began = [], None, monotonic()
+    for start in range(0, total, block):
+        if bar is None and name is not None and monotonic() - began > PATIENCE:
+            bar = tqdm(total=total, initial=start, desc=name, leave=False)
+        size = min(block, total - start)
+        parts.append(values(statistic, draw(size)))
+        if bar is not None:
             bar.update(size)
+    if bar is not None:
+        bar.close()
     return np.concatenate(parts, axis=-1)
 
 
@@ -331,30 +274,6 @@ def values(statistic: Statistic, weights: NDArray[np.number]) -> Floats:
         return np.asarray(statistic(weights), dtype=float)
 
 
-def jackknife(statistic: Statistic, design: Design, *, width: int = 0) -> tuple[Floats, Integers]:
-    """How much each unit moves a statistic: the mean of the left-out values less the value without the unit.
-
-    Args:
-        statistic, design, width: see `replicates`.
-
-    Returns:
-        Influences of shape (..., units), and how many units each column stands for, shape (units,). A crossed design
-        has a column for each group and for each rater.
-    """
-    gaps, copies = [], []
-    counts, step = design.counts[:, None], min(design.block, block_of(width))
-    for units, stands_for in design.left_out():
-        starts = range(0, units.shape[1], step)
-        parts = [values(statistic, counts - units[:, start : start + step].toarray()) for start in starts]
-        without = np.concatenate(parts, axis=-1)
-        finite = np.isfinite(without) * stands_for
-        with np.errstate(invalid="ignore"):
-            mean = np.nansum(without * stands_for, axis=-1, keepdims=True) / finite.sum(axis=-1, keepdims=True)
-        gaps.append(mean - without)
-        copies.append(stands_for)
-    return np.concatenate(gaps, axis=-1), np.concatenate(copies)
-
-
 def estimate(
     statistic: Statistic,
     design: Design,
@@ -362,7 +281,7 @@ def estimate(
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
-    method: str = "bca",
+    method: str = "t",
     inflation: Floats | float = 1.0,
     progress: bool = True,
 ) -> Estimate:
@@ -377,17 +296,13 @@ def estimate(
     """
     value = values(statistic, design.counts[:, None])[..., 0]
     drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, progress=progress)
-    influence = jackknife(statistic, design) if method == "bca" and n_resamples else None
-    if not n_resamples:
-        influence, method = None, "percentile"
     bounds, undefined = intervals(
         drawn,
         value,
-        influence=influence,
         n_units=design.n_units,
         inflation=inflation,
         confidence=confidence,
-        method=method,
+        method=method if n_resamples else "percentile",
     )
     return Estimate(value, bounds[..., 0], bounds[..., 1], undefined)
 
@@ -400,7 +315,7 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, 
     Args:
         statistic: from weights of shape (2k, replicates) to values of shape (..., replicates). The first k rows count
             the rows of each cell that stand as they are, the last k those that are swapped.
-        design: the k cells; with groups, all rows of a group are swapped together. Raters are not crossed here.
+        design: the k cells; with groups, all rows of a group are swapped together.
         n_resamples: random swaps.
         seed: of a `numpy.random.Generator`; the result doesn't depend on the block size.
         progress: show a bar from the third second on.
@@ -408,13 +323,8 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, 
     Returns:
         Shape (..., n_resamples).
 
-    Raises:
-        ValueError: the design has raters.
-
     Source: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses (2005), chapter 3, matched pairs.
     """
-    if design.raters is not None:
-        raise ValueError("a swap keeps groups whole, not groups crossed with raters: leave raters out")
     rng = np.random.default_rng(seed)
     counts = design.counts[:, None]
     members = None if design.groups is None else design.members(design.groups)
@@ -423,7 +333,9 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, 
 
     def draw(size: int) -> NDArray[np.number]:
         if members is None:
-            swapped = rng.binomial(counts.T, 0.5, size=(size, len(counts))).T
+            single = counts.max() == 1  # a coin for each row is far quicker than a binomial draw of one
+            shape = (size, len(counts))
+            swapped = rng.integers(2, size=shape).T if single else rng.binomial(counts.T, 0.5, size=shape).T
         else:
             swapped = members @ rng.integers(2, size=(size, members.shape[1])).T
         return np.concatenate([counts - swapped, swapped])
@@ -451,6 +363,7 @@ def p_value(permuted: Floats, observed: Floats | float) -> Floats:
 
 
 STATISTICS = ("pearson", "spearman", "kendall")
+NARROWEST = 64  # rows of a block of signs, at least
 AGREEMENTS = ("exact", "within_one", "cohen_kappa", "linear_kappa", "quadratic_kappa")
 
 
@@ -482,6 +395,65 @@ class Table:
             cell=cell.astype(np.int64),
         )
 
+    @cached_property
+    def order(self) -> _Order:
+        """The orders and signs that every replicate of this table shares."""
+        return _Order(self)
+
+
+class _Order:
+    """What correlations of a table need to know once, whatever the weights.
+
+    Pairs of rows fall into three kinds, so that the quadratic form of all k x k signs takes few small matrix products:
+    rows are cut into blocks of neighbours in x, and into blocks of neighbours in y, never within a level. Pairs in one
+    block of x have a matrix of signs of their own, and so have the other pairs in one block of y. For the rest the sign
+    depends on the blocks alone, and rows in the same two blocks count together.
+    """
+
+    def __init__(self, table: Table) -> None:
+        k = len(table.x)
+        self.x_code, y_code = _codes(table.x), _codes(table.y)
+        self.by_y = np.lexsort((self.x_code, y_code))
+        self.y_rank = np.argsort(self.by_y)  # where each row stands in the order of y
+        self.y_code = y_code
+        self.x_starts = np.flatnonzero(np.diff(self.x_code, prepend=-1))
+        self.y_starts = np.flatnonzero(np.diff(y_code[self.by_y], prepend=-1))
+        x, y = _standardised(table.x, table.counts), _standardised(table.y, table.counts)
+        self.moments = np.stack([x, y, x * x, y * y, x * y])
+
+        width = k if k <= 2 * NARROWEST else max(NARROWEST, int(1.25 * np.sqrt(k)))
+        x_block = _blocks(self.x_starts, k, width)
+        y_block = _blocks(self.y_starts, k, width)[self.y_rank]
+        self.x_signs = [
+            (rows.start, rows.stop, _signs(self.x_code[rows], y_code[rows])) for rows in _slices(x_block) if k > 1
+        ]
+        self.y_signs = []
+        self.grid = None
+        if x_block[-1:] > 0:
+            for rows in _slices(y_block[self.by_y]):
+                here = self.by_y[rows]
+                apart = x_block[here][:, None] != x_block[here]
+                self.y_signs.append((rows.start, rows.stop, _signs(self.x_code[here], y_code[here]) * apart))
+            self.shape = int(x_block[-1]) + 1, int(y_block.max()) + 1
+            place = x_block * self.shape[1] + y_block
+            self.grid = sparse.csr_array((np.ones(k), (place, np.arange(k))), shape=(np.prod(self.shape), k))
+            row, column = (np.arange(size) for size in self.shape)
+            self.earlier = (row[:, None] > row).astype(float)
+            self.grid_sign = np.sign(column[:, None] - column).astype(float)
+
+    def net_concordance(self, by_x: Floats, by_y: Floats) -> Floats:
+        """Concordant less discordant pairs of observations, for weights in the order of x and of y."""
+        total = np.zeros(by_x.shape[1])
+        for weights, blocks in ((by_x, self.x_signs), (by_y, self.y_signs)):
+            for start, stop, signs in blocks:
+                rows = weights[start:stop]
+                total += np.einsum("kr,kr->r", signs.astype(float) @ rows, rows) / 2
+        if self.grid is not None:
+            cells = (self.grid @ by_x).reshape(*self.shape, -1)
+            before = (self.earlier @ cells.reshape(len(cells), -1)).reshape(cells.shape)
+            total += np.einsum("xyr,xyr->r", self.grid_sign @ before, cells)
+        return total
+
 
 def correlations(table: Table, weights: NDArray[np.number], *, statistics: Sequence[str] = STATISTICS) -> Floats:
     """Pearson, Spearman and Kendall's tau-b for many weightings of the same distinct pairs.
@@ -494,36 +466,37 @@ def correlations(table: Table, weights: NDArray[np.number], *, statistics: Seque
     Returns:
         Shape (statistics, replicates), in [-1, 1]; NaN where a variable is constant in a replicate.
 
-    Source: Spearman with midranks; tau-b by counting discordant pairs as in Knight, JASA 61 (1966), here level by level
-    on the bits of y's rank, so that one sort serves all replicates.
+    Weights need not be whole: only their ratios count.
+
+    Source: Spearman with midranks, cumulative sums of weights over items sorted once; tau-b as a quadratic form in the
+    weights, Kendall, Biometrika 30 (1938), 81-93, and Rank Correlation Methods (1970), chapter 3, for ties.
     """
+    order = table.order
     w = np.ascontiguousarray(weights, dtype=float)
     n = w.sum(axis=0)
-    x_code, y_code = _codes(table.x), _codes(table.y)
-    by_y = np.lexsort((x_code, y_code))
-    x_margin, y_margin = _margin(w, x_code), _margin(w[by_y], y_code[by_y])
-    constant = (x_margin.max(axis=0) == n) | (y_margin.max(axis=0) == n)
+    by_y = w[order.by_y]
+    x_margin, y_margin = _margin(w, order.x_starts), _margin(by_y, order.y_starts)
+    # Twice the number of pairs that differ in a variable: 0 where it is constant.
+    x_untied, y_untied = (n**2 - np.einsum("kr,kr->r", margin, margin) for margin in (x_margin, y_margin))
 
     def pearson() -> Floats:
-        x, y = _standardised(table.x, table.counts), _standardised(table.y, table.counts)
-        mean_x, mean_y = x @ w / n, y @ w / n
-        covariance = (x * y) @ w / n - mean_x * mean_y
-        return covariance / np.sqrt(((x * x) @ w / n - mean_x**2) * ((y * y) @ w / n - mean_y**2))
+        mean_x, mean_y, square_x, square_y, product = order.moments @ w / n
+        return (product - mean_x * mean_y) / np.sqrt((square_x - mean_x**2) * (square_y - mean_y**2))
 
     def spearman() -> Floats:
-        x_rank, y_rank = _centred_midranks(x_margin, n), _centred_midranks(y_margin, n)
-        shared = np.einsum("kr,kr,kr->r", w, x_rank[x_code], y_rank[y_code])
-        spread = [np.einsum("kr,kr,kr->r", m, r, r) for m, r in ((x_margin, x_rank), (y_margin, y_rank))]
-        return shared / np.sqrt(spread[0] * spread[1])
+        x_rank, y_rank = _midranks(x_margin), _midranks(y_margin)
+        x_rank = x_rank if len(x_rank) == len(w) else x_rank[order.x_code]
+        y_rank = y_rank[order.y_code]
+        shared = np.einsum("kr,kr,kr->r", w, x_rank, y_rank) - n**3
+        x_spread, y_spread = (n**3 - np.einsum("kr,kr,kr->r", m, m, m) for m in (x_margin, y_margin))
+        return 3 * shared / np.sqrt(x_spread) / np.sqrt(y_spread)
 
     def kendall() -> Floats:
-        pairs, x_ties, y_ties, both = n * (n - 1) / 2, _tied(x_margin), _tied(y_margin), _tied(w)
-        concordant_less_discordant = pairs - x_ties - y_ties + both - 2 * _discordant(w, y_code)
-        return concordant_less_discordant / np.sqrt(pairs - x_ties) / np.sqrt(pairs - y_ties)
+        return 2 * order.net_concordance(w, by_y) / np.sqrt(x_untied) / np.sqrt(y_untied)
 
     of = {"pearson": pearson, "spearman": spearman, "kendall": kendall}
     values = np.clip([of[name]() for name in statistics], -1, 1)  # rounding only: |r| <= 1 by Cauchy-Schwarz
-    values[:, constant] = np.nan
+    values[:, (x_untied <= 1e-12 * n**2) | (y_untied <= 1e-12 * n**2)] = np.nan
     return values
 
 
@@ -588,41 +561,38 @@ def _codes(values: Floats) -> Integers:
     return np.unique(values, return_inverse=True)[1]
 
 
-def _margin(weights: Floats, codes: Integers) -> Floats:
-    """Weights summed over rows of the same code; rows are sorted by code. Shape (levels, replicates)."""
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+def _margin(weights: Floats, starts: Integers) -> Floats:
+    """Weights summed over rows of the same level, which begin at `starts`. Shape (levels, replicates)."""
     return weights if len(starts) == len(weights) else np.add.reduceat(weights, starts, axis=0)
+
+
+def _midranks(margin: Floats) -> Floats:
+    """Twice the midrank of each level, the weight below and half the weight at it: whole for whole weights."""
+    rank = np.cumsum(margin, axis=0)
+    rank *= 2  # in place, as arrays of this size cost more to allocate than to fill
+    rank -= margin
+    return rank
+
+
+def _blocks(starts: Integers, k: int, width: int) -> Integers:
+    """Codes from 0 of blocks of neighbouring levels, of about `width` rows, for each of k sorted rows."""
+    block = np.unique(starts // max(width, 1), return_inverse=True)[1]
+    return np.repeat(block, np.diff(starts, append=k))
+
+
+def _slices(block: Integers) -> list[slice]:
+    """The rows of each block, of sorted codes."""
+    bounds = np.searchsorted(block, np.arange(int(block.max(initial=-1)) + 2))
+    return [slice(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def _signs(x: Integers, y: Integers) -> NDArray[np.int8]:
+    """1 where two rows are concordant, -1 where discordant, 0 where tied."""
+    signs = np.sign(x[:, None] - x) * np.sign(y[:, None] - y)
+    return np.asarray(signs.astype(np.int8))
 
 
 def _standardised(values: Floats, counts: Integers) -> Floats:
     """Values with mean 0 and largest distance 1 in the sample, so that sums of squares neither cancel nor overflow."""
     centred = values - np.average(values, weights=counts)
     return centred / max(np.abs(centred).max(), np.finfo(float).tiny)
-
-
-def _centred_midranks(margin: Floats, n: Floats) -> Floats:
-    """Midrank of each level less the mean rank, times two: an integer, so exact."""
-    return 2 * np.cumsum(margin, axis=0) - margin - n
-
-
-def _tied(weights: Floats) -> Floats:
-    """Pairs of observations within the same row, per replicate."""
-    return np.einsum("kr,kr->r", weights, weights - 1) / 2
-
-
-def _discordant(weights: Floats, y_code: Integers) -> Floats:
-    """Pairs of observations ordered one way by x and the other way by y; rows are sorted by x, then y.
-
-    Two ranks of y differ first at one bit: a pair is discordant when the earlier row has that bit set and the later row
-    has not. For each bit, rows with equal higher bits stand together, in x order.
-    """
-    total = np.zeros(weights.shape[1])
-    for bit in range(int(y_code.max(initial=0)).bit_length()):
-        order = np.argsort(y_code >> (bit + 1), kind="stable")
-        block, is_set = y_code[order] >> (bit + 1), (y_code[order] >> bit & 1).astype(bool)
-        rows = weights[order]
-        seen = np.cumsum(rows * is_set[:, None], axis=0)
-        first = np.searchsorted(block, block[~is_set])  # of the block each unset row is in
-        before = np.vstack([np.zeros(weights.shape[1]), seen])[first]
-        total += np.einsum("kr,kr->r", rows[~is_set], seen[~is_set] - before)
-    return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics._bootstrap import Design, Statistic, intervals, jackknife, replicates, values
+from vjudge.metrics._bootstrap import Design, Floats, Statistic, intervals, replicates, values
 from vjudge.records import is_missing
 
 
@@ -193,8 +194,9 @@ def read_verdicts(
 Labels: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
 Scores: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 
+MOST_DIGITS = 5  # of a bound in print
+
 METHODS = {
-    "bca": "BCa",
     "percentile": "percentile",
     "t": "Student's",
     "fisher": "Student's on Fisher's z scale",
@@ -224,7 +226,8 @@ def tabulate(
     confidence: float,
     n_resamples: int,
     seed: int,
-    method: str | Sequence[str] = "bca",
+    method: str | Sequence[str] = "t",
+    inflation: Floats | float = 1.0,
     width: int = 0,
     unit: str = "items",
     index: str | Sequence[str] = "statistic",
@@ -239,8 +242,8 @@ def tabulate(
         design: what is drawn.
         n, missing: what each row is made of and what it leaves out; one number for all rows or one for each.
         confidence, n_resamples, seed: see `metrics._bootstrap.estimate`.
-        method: one for all rows or one for each: see `metrics._bootstrap.intervals`; or "logit" for shares, Student's
-            on the logit scale.
+        method: one for all rows or one for each, see `metrics._bootstrap.intervals`.
+        inflation: see `metrics._bootstrap.intervals`.
         width: see `metrics._bootstrap.replicates`.
         unit: the word for a row of the sample, in captions.
         index: name or names of the index.
@@ -261,20 +264,12 @@ def tabulate(
     if total and units > 1 and n_resamples:
         drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
         value = values(statistic, design.counts[:, None])[:, 0]
-        gaps, copies = np.zeros_like(drawn), np.ones(0, dtype=np.int64)
-        if "bca" in methods:
-            gaps, copies = jackknife(statistic, design, width=width)
-        bounds = np.empty((len(table), 2))
+        inflations = np.broadcast_to(inflation, len(table))
         for row, way in enumerate(methods):
-            options: dict[str, Any] = dict(influence=(gaps[row], copies), n_units=units, confidence=confidence)
-            if way == "logit":  # log-odds are twice Fisher's z of 2 p - 1
-                bounds[row], undefined[row] = intervals(
-                    2 * drawn[row] - 1, 2 * value[row] - 1, method="fisher", **options
-                )
-                bounds[row] = (bounds[row] + 1) / 2
-            else:
-                bounds[row], undefined[row] = intervals(drawn[row], value[row], method=way, **options)
-        table["estimate"], table[["low", "high"]] = value, bounds
+            bounds, undefined[row] = intervals(
+                drawn[row], value[row], n_units=units, inflation=inflations[row], confidence=confidence, method=way
+            )
+            table.iloc[row, :3] = [value[row], *bounds]
     elif total:
         table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
     unknown = table.index[table["estimate"].isna()]
@@ -299,20 +294,95 @@ def tabulate(
 
 
 def _warn_of_weak_intervals(table: pd.DataFrame, undefined: np.ndarray, stacklevel: int) -> None:
-    known = table["estimate"].notna().to_numpy()
-    flat = table.index[known & (table["low"] == table["high"]).to_numpy()]
+    defined = table["estimate"].notna().to_numpy()
+    flat = table.index[defined & (table["low"] == table["high"]).to_numpy()]
     if len(flat):
         warnings.warn(
             f"{', '.join(map(str, flat))}: every resample gives the same value, so the interval has no width and says "
             "nothing beyond these items",
             stacklevel=stacklevel,
         )
-    often = np.max(undefined[known], initial=0)
+    often = np.max(undefined[defined], initial=0)
     if often > 0.01:
         warnings.warn(
-            f"a statistic is undefined in {often:.0%} of the resamples: its interval leaves them out and is too narrow",
+            f"a statistic is undefined in {often:.0%} of the resamples (a score is constant there): its interval "
+            "leaves them out and is too narrow",
             stacklevel=stacklevel,
         )
+
+
+def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
+    """A number as tables and figures print it: never -0.00, "n/a" where it is NaN.
+
+    Args:
+        value: the number.
+        digits: after the point.
+        zero: whether the zero before the point of 0.71 stays.
+
+    >>> from vjudge.metrics._tables import format_number
+    >>> format_number(-0.001), format_number(-0.714, zero=False), format_number(float("nan"))
+    ('0.00', '-.71', 'n/a')
+    """
+    if not math.isfinite(value):
+        return "n/a" if math.isnan(value) else str(value)
+    text = f"{value:.{digits}f}"
+    text = text.removeprefix("-") if float(text) == 0 else text
+    return text if zero else re.sub(r"^(-?)0\.", r"\1.", text)
+
+
+def format_interval(estimate: float, low: float, high: float, digits: int = 2, *, zero: bool = True) -> str:
+    """An estimate with its bounds, all with the same number of digits, so that the bounds hold the estimate in print.
+
+    Digits grow, by three at most, where two bounds that differ would print alike.
+
+    Args:
+        estimate, low, high: the numbers; bounds that are NaN aren't printed.
+        digits, zero: see `format_number`.
+
+    >>> from vjudge.metrics._tables import format_interval
+    >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997)
+    ('0.71 [0.62, 0.78]', '0.9994 [0.9985, 0.9997]')
+    """
+    if math.isnan(low) or math.isnan(high):
+        return format_number(estimate, digits, zero=zero)
+    while low < high and digits < MOST_DIGITS and f"{low:.{digits}f}" == f"{high:.{digits}f}":
+        digits += 1
+    value, below, above = (format_number(number, digits, zero=zero) for number in (estimate, low, high))
+    return f"{value} [{below}, {above}]"
+
+
+def format_p(p: float, *, floor: float | None = None) -> str:
+    """A p value with its sign of relation: "= .015", "< .001", "<= .0001" at the floor of its permutations.
+
+    Args:
+        p: the p value.
+        floor: the least p that the permutations can give, `attrs["p_floor"]` of a table; None for an exact test.
+
+    >>> from vjudge.metrics._tables import format_p
+    >>> format_p(0.0149), format_p(0.0149, floor=1 / 67), format_p(0.0001)
+    ('= .015', '= .015', '< .001')
+    >>> format_p(1 / 10_001, floor=1 / 10_001), format_p(1.0)
+    ('<= .0001', '= 1')
+    """
+    if math.isnan(p):
+        return "n/a"
+    if floor is not None and p <= floor * (1 + 1e-9):
+        return "<= " + f"{p:.2g}".replace("0.", ".", 1)
+    if p < 0.001:
+        return "< .001"
+    return "= 1" if p > 0.9995 else "= " + format_number(p, 3, zero=False)
+
+
+def holm(p: Floats) -> Floats:
+    """p values corrected for their number by Holm's method; NaN stays NaN and isn't counted.
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
+    """
+    corrected = np.full(len(p), np.nan)
+    defined = np.flatnonzero(~np.isnan(p))
+    order = defined[np.argsort(p[defined], kind="stable")]
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
+    return corrected
 
 
 def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:

@@ -1,26 +1,55 @@
-"""How far a judge's scores agree with the truth: correlation with an interval."""
+"""How far judges' scores agree with a reference: correlations at every level, and which judge agrees better.
+
+Item level: over all items of all systems together. System level: over the systems' mean scores. Within: inside each
+system, or each question, then averaged. They answer different questions and may differ in sign. When some systems are
+better than others, a judge that only tells which system wrote a response reaches a high item-level correlation and
+knows nothing within any system; a judge that ranks well within every system but is lenient to the weak ones may have a
+negative one overall (Simpson's paradox). So a figure means little until its level is named.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from tqdm.auto import tqdm
 
 from vjudge.metrics import _bootstrap
-from vjudge.metrics._tables import check_options, group_codes, listed, same_index, scores
+from vjudge.metrics._bootstrap import STATISTICS, Design, Floats, Integers, Table, block_of, correlations
+from vjudge.metrics._tables import (
+    Labels,
+    Scores,
+    check_options,
+    design_of,
+    group_codes,
+    holm,
+    listed,
+    listed_twice,
+    same_index,
+    scores,
+    tabulate,
+)
 from vjudge.metrics.ppi import weighted_correlations
+
+LEVELS = ("item", "system", "within")
+AVERAGES = ("mean", "fisher", "pooled")
+COMPARISON = ("estimate_a", "estimate_b", "difference", "low", "high", "p", "p_holm", "conflict", "n", "missing")
+FEW_OFF_MODE, CEILING = 20, 0.6  # items off the most frequent score, and its share, where intervals cover too little
 
 
 def correlate(
-    x: Sequence[float] | np.ndarray | pd.Series,
-    y: Sequence[float] | np.ndarray | pd.Series,
+    x: Scores,
+    y: Scores,
     *,
-    groups: Sequence[Any] | np.ndarray | pd.Series | None = None,
-    raters: Sequence[Any] | np.ndarray | pd.Series | None = None,
-    weights: Sequence[float] | np.ndarray | pd.Series | None = None,
+    groups: Labels | None = None,
+    weights: Scores | None = None,
     scale: tuple[float, float] | None = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
@@ -32,8 +61,6 @@ def correlate(
         x, y: scores of n items, in the same order; None and NaN are missing. Two Series must share their index.
         groups: the unit of resampling of each item, for example its image; items of one image are not independent, and
             drawing whole images keeps the interval honest about that. None resamples items.
-        raters: the rater of each pair, where a pair is one rating: images and raters are drawn independently, so that
-            the interval covers other raters too, on the wide side (`metrics._bootstrap.Design`). Needs groups.
         weights: how many items each pair stands for, where the labelled items were chosen and are no random sample
             (`label_weights`, `Review.weights`); the interval is then a stratified jackknife's. None weighs all alike,
             and refuses labels that say of themselves that `next_best` chose them.
@@ -46,18 +73,20 @@ def correlate(
         A frame with rows pearson, spearman (midranks) and kendall (tau-b), and columns estimate, low and high in
         [-1, 1], n (pairs used) and missing (pairs left out). NaN, with a warning, where a statistic is undefined: fewer
         than three pairs, a constant score, fewer than two groups. `attrs` has the method in words for a caption,
-        confidence, n_resamples, seed, n_groups, n_raters, missing_x, missing_y, and undefined_resamples: for each
-        statistic, the share of replicates in which it did not exist, which the interval leaves out.
+        confidence, n_resamples, seed, n_groups, missing_x, missing_y, off_mode (for x and y, how many items are off the
+        most frequent score), and undefined_resamples: for each statistic, the share of replicates in which it did not
+        exist, which the interval leaves out.
 
     Raises:
         TypeError: a score is not a number; every such position is named.
-        ValueError: lengths or indexes differ, a score is infinite or off the scale, a used pair has no group or
-            rater, or an option is off range.
+        ValueError: lengths or indexes differ, a score is infinite or off the scale, a used pair has no group, or an
+            option is off range.
 
     Over 2,000 simulated samples of each kind (50, 200 or 1,000 items, on a 5-point scale or continuous; latent
     correlation .67; single items or images of five items each) 95 % intervals held the true correlation in 94 % to
-    96.5 %: figures/validity_correlation_coverage.csv, by `make validity`. Where half of
-    all scores are at the top of a 5-point scale, Pearson's covered about 93 % at n = 50.
+    96.5 %: figures/validity_correlation_coverage.csv, by `make validity`. Under a strong ceiling, where most items have
+    one score and few are off it, they hold it less often (.87 to .94 with 80 % of both at the top, n of 20 to 60, and
+    less beyond), and a warning says how few.
 
     Source: `_bootstrap.intervals`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
@@ -66,87 +95,670 @@ def correlate(
     >>> correlate(judge, gold, seed=0)[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
     """
-    check_options(confidence=confidence, n_resamples=n_resamples)
-    same_index(x=x, y=y, groups=groups, raters=raters)
-    by_design = weights is not None
-    a, b = (scores(v, name=name, scale=scale, by_design=by_design) for name, v in (("x", x), ("y", y)))
-    if len(a) != len(b):
-        raise ValueError(f"x has {len(a)} scores and y has {len(b)}: give one of each per item")
-    used = ~(np.isnan(a) | np.isnan(b))
-    codes = None if groups is None else group_codes(groups, used)
-    rated = None if raters is None else group_codes(raters, used, name="raters")
-    if rated is not None and codes is None:
-        raise ValueError("raters need groups: the image of each rating")
+    a, b, used = _pairs(x, y, scale=scale, groups=groups, by_design=weights is not None)
     n = int(used.sum())
-    table = pd.DataFrame(
-        {"estimate": np.nan, "low": np.nan, "high": np.nan, "n": n, "missing": len(a) - n},
-        index=pd.Index(_bootstrap.STATISTICS, name="statistic"),
-    )
-    undefined = np.full(len(table), np.nan)
-    why, weighting = _undefined(a[used], b[used]), ""
+    why = _undefined(x=a[used], y=b[used])
     if why:
         warnings.warn(f"correlation is undefined: {why}", stacklevel=2)
-    elif weights is not None:
-        worth = scores(weights, name="weights")
-        if len(worth) != len(a):
-            raise ValueError(f"weights has {len(worth)} values for {len(a)} items: give one per item, NaN for no label")
-        if bad := np.flatnonzero(used & ~(worth > 0)).tolist():
-            raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
-        estimates, weighting = weighted_correlations(a[used], b[used], worth[used], codes, confidence=confidence)
-        table[["estimate", "low", "high"]] = estimates
-        if np.isnan(estimates).any():
+    pairs = Table.of(a[used], b[used])
+    with warnings.catch_warnings():
+        if why:
+            warnings.filterwarnings("ignore", message=".*undefined.*")
+        table = tabulate(
+            lambda weights: correlations(pairs, weights) if not why else np.full((3, weights.shape[1]), np.nan),
+            STATISTICS,
+            design_of(pairs.cell, groups, used),
+            n=n,
+            missing=len(a) - n,
+            confidence=confidence,
+            n_resamples=n_resamples if weights is None else 0,
+            seed=seed,
+            method="fisher",
+            inflation=_bootstrap.inflation(max(n, 1)),
+        )
+    if weights is not None and not why:
+        worth = _worth(weights, used)
+        codes = None if groups is None else group_codes(groups, used)
+        table[["estimate", "low", "high"]], table.attrs["method"] = weighted_correlations(
+            a[used], b[used], worth, codes, confidence=confidence
+        )
+        if table[["low", "high"]].isna().any(axis=None):
             warnings.warn(
                 "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation",
                 stacklevel=2,
             )
-    else:
-        pairs = _bootstrap.Table.of(a[used], b[used])
-        design = _bootstrap.Design(pairs.cell, codes, rated)
-        found = _bootstrap.estimate(
-            lambda weights: _bootstrap.correlations(pairs, weights),
-            design,
-            confidence=confidence,
-            n_resamples=n_resamples if design.n_units > 1 else 0,
-            seed=seed,
-            method="fisher",
-            inflation=_bootstrap.inflation(n),
+    table.attrs |= {"missing_x": int(np.isnan(a).sum()), "missing_y": int(np.isnan(b).sum())}
+    table.attrs["off_mode"] = {"x": _off_mode(a[used]), "y": _off_mode(b[used])}
+    few = [f"{name} has {off}" for name, off in table.attrs["off_mode"].items() if _at_ceiling(off, n)]
+    if few and not why and n_resamples:
+        warnings.warn(
+            f"of {n} items, {' and '.join(few)} off the most frequent score: intervals cover less often than they say",
+            stacklevel=2,
         )
-        undefined, bounds = found.undefined, np.stack([found.low, found.high], axis=1)
-        table["estimate"], table[["low", "high"]] = found.value, bounds
-        if design.n_units < 2:
-            warnings.warn("intervals are undefined: all pairs belong to one group or one rater", stacklevel=2)
-        elif n_resamples:
-            if (bounds[:, 0] == bounds[:, 1]).any():
-                warnings.warn(
-                    "an interval has no width: every resample agrees perfectly, which says nothing beyond these items",
-                    stacklevel=2,
-                )
-            if undefined.max() > 0.01:
-                warnings.warn(
-                    f"a score is constant in {undefined.max():.0%} of the resamples: the intervals leave those out and "
-                    "are too narrow",
-                    stacklevel=2,
-                )
-    n_groups, n_raters = (None if c is None else len(np.unique(c)) for c in (codes, rated))
-    unit = f"{n} items" if codes is None else f"{n_groups} groups of {n} items"
-    unit += "" if rated is None else f", crossed with {n_raters} raters"
-    resampling = f"{confidence:.0%} bootstrap intervals (Student's on Fisher's z scale), {n_resamples:,} resamples of "
-    table.attrs = {
-        "method": weighting or f"{resampling}{unit}, seed {seed}",
-        "confidence": confidence,
-        "n_resamples": n_resamples,
-        "seed": seed,
-        "n_groups": n_groups,
-        "n_raters": n_raters,
-        "missing_x": int(np.isnan(a).sum()),
-        "missing_y": int(np.isnan(b).sum()),
-        "undefined_resamples": dict(zip(_bootstrap.STATISTICS, undefined.tolist(), strict=True)),
-    }
     return table
 
 
-def _undefined(x: np.ndarray, y: np.ndarray) -> str | None:
-    if len(x) < 3:
-        return f"{len(x)} complete pairs, at least 3 are needed"
-    constant = [name for name, values in (("x", x), ("y", y)) if (values == values[0]).all()]
+def correlate_levels(
+    x: Scores,
+    y: Scores,
+    *,
+    systems: Labels,
+    groups: Labels | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Correlate two scores at the item level, at the system level and within systems.
+
+    Args:
+        x, y: scores of n items, NaN where missing.
+        systems: what each item is an output of (a model, a decoding), or any other grouping to look within.
+        groups: the unit of resampling, for example the image or question that systems share. None draws items, and
+            systems as wholes for the mean within them.
+        confidence, n_resamples, seed: see `correlate`.
+
+    Returns:
+        Rows (level, statistic): item (all items together, as `correlate` gives it), system (mean scores of the systems,
+        each counting once), within (the plain mean of the systems' own correlations); columns estimate, low, high, n
+        (items, systems, and systems whose own correlation is defined) and missing (items; at "within", systems without
+        a correlation, which the mean leaves out). With `groups`, the systems are taken as given: intervals say how the
+        figure would vary over other items of the same systems. Without, or where the systems are the groups, the
+        interval at "within" is for other systems like these. `attrs["simpson"]` lists the statistics whose item-level
+        and within-system correlations have opposite signs.
+
+    Raises:
+        TypeError, ValueError: as `correlate`; a scored item has no system.
+
+    Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2, for the levels; their "boot-inputs" is
+    `groups` = the input.
+
+    >>> from vjudge.metrics import correlate_levels
+    >>> judge, gold = [1, 2, 3, 4, 5, 6], [2, 1, 3, 5, 4, 6]
+    >>> table = correlate_levels(judge, gold, systems=list("aaabbb"), n_resamples=0)
+    >>> table["estimate"].xs("spearman", level="statistic").round(3).to_dict()
+    {'item': 0.886, 'system': 1.0, 'within': 0.5}
+    """
+    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
+    data = _Within(x, y, systems, groups=groups, name="systems")
+    system = tabulate(
+        data.of_means,
+        STATISTICS,
+        design_of(data.cell, groups, data.used),
+        n=data.n_groups,
+        missing=data.missing,
+        method="fisher",
+        why="fewer than two systems, or no variation",
+        **options,
+    )
+    parts = {"item": correlate(x, y, groups=groups, **options), "system": system}
+    parts["within"] = data.averaged(["mean"], **options).xs("mean")
+    table = pd.concat(parts, names=["level", "statistic"])
+    table.attrs = _account([part.attrs for part in parts.values()], table)
+    data.warn_of_undefined("systems")
+    sign = np.sign(table["estimate"])
+    table.attrs["simpson"] = [name for name in STATISTICS if sign["item", name] * sign["within", name] < 0]
+    if table.attrs["simpson"]:
+        warnings.warn(
+            f"{', '.join(table.attrs['simpson'])}: opposite signs over all items and within systems; differences "
+            "between systems dominate the item-level figure (Simpson's paradox)",
+            stacklevel=2,
+        )
+    return table
+
+
+def average_correlations(
+    x: Scores,
+    y: Scores,
+    *,
+    within: Labels,
+    groups: Labels | None = None,
+    averages: Sequence[str] = AVERAGES,
+    confidence: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Average the correlations within groups in each of the ways that papers use, each under its own name.
+
+    Args:
+        x, y: scores of n items, NaN where missing.
+        within: the group each correlation is taken in; every group counts the same, whatever its size.
+        groups: the unit of resampling of each item. None draws the groups of `within`; so does a unit that holds whole
+            groups of them. Where units run across (questions that all systems answer), the groups are taken as given.
+        averages: which of
+            - "mean": the plain mean of the correlations;
+            - "fisher": tanh of the mean of atanh of the correlations, the Fisher z average;
+            - "pooled": one correlation over all items (`correlate`), no average at all; differences between groups
+              count in it.
+        confidence, n_resamples, seed: see `correlate`.
+
+    Returns:
+        Rows (average, statistic), columns estimate, low, high, n (groups with a correlation; for "pooled", items) and
+        missing (groups without one, which the averages leave out, with a warning; for "pooled", items). A group
+        correlation of 1 or -1 makes the Fisher average infinite: NaN, with a warning.
+
+    Raises:
+        TypeError, ValueError: as `correlate`; a scored item has no group, or an average is not known.
+
+    Source: Corey, Dunlap and Burke, Journal of General Psychology 125 (1998), 245-261, for mean against Fisher z.
+
+    >>> from vjudge.metrics import average_correlations
+    >>> judge, gold, question = [1, 2, 3, 1, 2, 3], [1, 3, 2, 1, 2, 2], list("aaabbb")
+    >>> table = average_correlations(judge, gold, within=question, averages=["mean"], n_resamples=0)
+    >>> table["estimate"].round(3).tolist()
+    [0.683, 0.683, 0.575]
+    """
+    unknown = [name for name in averages if name not in AVERAGES]
+    if unknown or not averages:
+        raise ValueError(f"averages must be some of {', '.join(AVERAGES)}, not {unknown or 'none'}")
+    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
+    data = _Within(x, y, within, groups=groups, name="within")
+    parts = {}
+    for name in averages:
+        parts[name] = (
+            correlate(x, y, groups=groups, **options) if name == "pooled" else data.averaged([name], **options).xs(name)
+        )
+    table = pd.concat(parts, names=["average", "statistic"])
+    table.attrs = _account([part.attrs for part in parts.values()], table)
+    data.warn_of_undefined("groups")
+    return table
+
+
+class _Within:
+    """The distinct (group, x, y) of the items, and correlations within groups as functions of how often each occurs.
+
+    Args:
+        x, y, labels, groups, name: of the public functions.
+    """
+
+    def __init__(self, x: Scores, y: Scores, labels: Labels, *, groups: Labels | None, name: str) -> None:
+        same_index(x=x, **{name: labels})
+        a, b, self.used = _pairs(x, y, groups=groups)
+        self.missing = int((~self.used).sum())
+        codes = group_codes(labels, self.used, name=name)
+        self.n_groups = int(codes.max(initial=-1)) + 1
+        cells, cell = np.unique(np.column_stack([codes, a[self.used], b[self.used]]), axis=0, return_inverse=True)
+        self.cell = np.reshape(cell, -1).astype(np.int64)
+        group, self.x, self.y = cells.T
+        self.bounds = np.searchsorted(group, np.arange(self.n_groups + 1))
+        shape = (self.n_groups, len(group))
+        self.by_group = sparse.csr_array((np.ones(len(group)), (group.astype(np.int64), np.arange(len(group)))), shape)
+        # Groups that lie each in one unit are drawn as wholes: the unit of each, or None.
+        units = codes if groups is None else group_codes(groups, self.used)
+        pairs = np.unique(np.column_stack([codes, units]), axis=0)
+        self.unit = pairs[:, 1] if len(pairs) == self.n_groups else None
+        self.groups = groups
+
+    @cached_property
+    def tables(self) -> list[Table]:
+        counts, empty = np.bincount(self.cell, minlength=len(self.x)), np.empty(0, dtype=np.int64)
+        parts = [slice(a, b) for a, b in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
+        return [Table(self.x[rows], self.y[rows], counts[rows], empty) for rows in parts]
+
+    def each(self, weights: NDArray[np.number]) -> Floats:
+        """Correlations within each group; shape (G, 3, replicates), NaN where a group has none."""
+        result = np.empty((self.n_groups, 3, weights.shape[1]))
+        for group, table in enumerate(self.tables):
+            inside = weights[self.bounds[group] : self.bounds[group + 1]]
+            result[group] = correlations(table, inside)
+            result[group][:, inside.sum(axis=0) < 3] = np.nan
+        return result
+
+    @cached_property
+    def estimates(self) -> Floats:
+        """Correlations of the groups as they are; shape (G, 3)."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.each(np.bincount(self.cell, minlength=len(self.x))[:, None])[..., 0]
+
+    def averaged(self, averages: Sequence[str], **options: Any) -> pd.DataFrame:
+        """The mean of the groups' correlations, and that on Fisher's z scale."""
+
+        def means(correlation: Floats, counts: Floats) -> Floats:
+            z = np.tanh(_mean(np.arctanh(np.where(np.abs(correlation) < 1, correlation, np.nan)), counts))
+            z[(np.abs(correlation) >= 1).any(axis=0) & np.isfinite(z)] = np.nan  # infinite, whatever the others are
+            of = {"mean": _mean(correlation, counts), "fisher": z}
+            return np.concatenate([of[name] for name in averages])
+
+        def of_units(drawn: NDArray[np.number]) -> Floats:
+            return means(self.estimates[..., None], np.asarray(drawn, dtype=float))
+
+        def of_items(weights: NDArray[np.number]) -> Floats:
+            return means(self.each(weights), np.asarray(self.by_group @ weights > 0, dtype=float))
+
+        undefined = np.isnan(self.estimates).sum(axis=0)
+        whole = self.unit is not None
+        return tabulate(
+            of_units if whole else of_items,
+            [(average, name) for average in averages for name in STATISTICS],
+            Design.rows(self.n_groups, groups=self.unit) if whole else design_of(self.cell, self.groups, self.used),
+            n=(self.n_groups - undefined).tolist() * len(averages),
+            missing=undefined.tolist() * len(averages),
+            method="fisher",
+            unit="correlations" if whole else "items",
+            index=["average", "statistic"],
+            why="no group has a correlation, or, for the Fisher average, one is 1 or -1",
+            stacklevel=4,
+            **options,
+        )
+
+    def of_means(self, weights: NDArray[np.number]) -> Floats:
+        """Correlations over the groups' mean scores; a group counts as often as it was drawn."""
+        n = self.by_group @ weights
+        drawn = np.asarray(n > 0, dtype=float)
+        if self.groups is not None and self.unit is not None:
+            drawn = n / (self.by_group @ np.bincount(self.cell))[:, None]
+        mean_x, mean_y = (self.by_group @ (weights * values[:, None]) / n for values in (self.x, self.y))
+        step = block_of(self.n_groups**2)
+        columns = (mean_x, mean_y, drawn)
+        starts = range(0, weights.shape[1], step)
+        parts = [_correlations_of(*(c[:, start : start + step] for c in columns)) for start in starts]
+        return np.concatenate(parts, axis=1)
+
+    def warn_of_undefined(self, noun: str) -> None:
+        undefined = int(np.isnan(self.estimates).sum(axis=0).max(initial=0))
+        if undefined:
+            warnings.warn(
+                f"{undefined} of {self.n_groups} {noun} have no correlation of their own (fewer than three items, or a "
+                "constant score): the mean leaves them out",
+                stacklevel=3,
+            )
+
+
+def _correlations_of(x: Floats, y: Floats, counts: Floats) -> Floats:
+    """Pearson, Spearman and tau-b of (G, replicates) values, each replicate with its own; a count of 0 is absence."""
+    # Equal means that were summed in another order still tie.
+    x, y = (np.where(counts > 0, np.round(v, 12), 0) for v in (x, y))
+    sign_x, sign_y = (np.sign(v[:, None] - v[None, :]) for v in (x, y))
+    pairs = counts[:, None] * counts[None, :]
+    concordance = (pairs * sign_x * sign_y).sum(axis=(0, 1))
+    untied = np.sqrt((pairs * sign_x**2).sum(axis=(0, 1)) * (pairs * sign_y**2).sum(axis=(0, 1)))
+    rank_x, rank_y = ((counts[None, :] * sign).sum(axis=1) for sign in (sign_x, sign_y))
+    kendall = concordance / np.where(untied > 0, untied, np.nan)
+    return np.stack([_pearson(x, y, counts), _pearson(rank_x, rank_y, counts), kendall])
+
+
+def _pearson(x: Floats, y: Floats, counts: Floats) -> Floats:
+    x, y = (v - (counts * v).sum(axis=0) / counts.sum(axis=0) for v in (x, y))
+    variance_x, variance_y, shared = ((counts * v).sum(axis=0) for v in (x * x, y * y, x * y))
+    spread = np.sqrt(variance_x * variance_y)
+    return np.clip(shared / np.where(spread > 0, spread, np.nan), -1, 1)
+
+
+def _mean(values: Floats, counts: Floats) -> Floats:
+    """The mean over groups of (G, 3, replicates), each counted as often as in (G, replicates), NaN left out."""
+    counted = ~np.isnan(values) * counts[:, None]
+    return np.asarray((np.nan_to_num(values) * counted).sum(axis=0) / counted.sum(axis=0))
+
+
+def _account(attrs: Sequence[Mapping[str, Any]], table: pd.DataFrame) -> dict[str, Any]:
+    """The attrs of a table made of several: every method once, and what they share."""
+    undefined = [share for part in attrs for share in part["undefined_resamples"].values()]
+    shared = {name: attrs[0][name] for name in ("confidence", "n_resamples", "seed", "n_groups")}
+    methods = "; ".join(dict.fromkeys(part["method"] for part in attrs))
+    return {"method": methods, **shared, "undefined_resamples": dict(zip(table.index, undefined, strict=False))}
+
+
+def compare_judges(
+    reference: Scores,
+    a: Scores | Mapping[str, Any] | pd.DataFrame,
+    b: Scores | None = None,
+    *,
+    groups: Labels | None = None,
+    scale: tuple[float, float] | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare how well judges of the same items agree with one reference, pair by pair.
+
+    Args:
+        reference: the scores to agree with, of n items; None and NaN are missing.
+        a: one judge's scores of the same items, in the same order; or many judges, as a mapping from name to scores or
+            a frame with a column each.
+        b: the other judge's scores; None with many judges. Two Series must share the index of the reference.
+        groups: the unit of resampling of each item, for example its image. None resamples items.
+        scale: lowest and highest possible score; a score outside is refused. None accepts any.
+        confidence: coverage of the intervals, in (0, 1).
+        n_resamples: bootstrap replicates, and permutations; 0 leaves intervals and p NaN.
+        seed: of the resampling; every pair of judges uses the same.
+
+    Returns:
+        A frame with a row for each pair of judges and statistic (index a, b, statistic) and columns
+        estimate_a, estimate_b: each judge's correlation with the reference, over the items that both scored.
+        difference: estimate_a - estimate_b, in [-2, 2], with the bounds low and high of a paired bootstrap.
+        p: two-sided, of a paired permutation: the judges' scores are swapped within each item, or in all items of a
+            group together. The judges are brought to one scale first, so that a judge that is only harsher or uses a
+            wider range isn't told apart by that: standardised, for Pearson; level matched to level by its share of
+            items, for Spearman and Kendall, so that what ties on a judge's scale still ties.
+        p_holm: p corrected over the pairs of judges, for each statistic alone (Holm).
+        conflict: whether p and the interval disagree at this confidence about a difference; then nothing is proven.
+        n, missing: items used, and left out because one of the three scores is missing.
+        A correlation is NaN, with a warning, where it is undefined: fewer than three items, a constant score. `attrs`
+        has the method in words for a caption, confidence, n_resamples, seed, p_floor (the least p that so many
+        permutations can give) and undefined_resamples, the largest share of replicates without a difference, which the
+        intervals leave out.
+
+    Raises:
+        TypeError: a score is not a number, or judges are neither two columns nor a mapping; every position is named.
+        ValueError: lengths or indexes differ, a score is infinite or off the scale, a used item has no group, there are
+            fewer than two judges, or an option is off range.
+
+    Source: `_bootstrap.intervals` ("t") and `_bootstrap.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
+    65-70. Coverage and level by simulation, similar judges among them: figures/validity_comparison.csv.
+
+    >>> from vjudge.metrics import compare_judges
+    >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
+    >>> table = compare_judges(gold, first, second, n_resamples=200)
+    >>> table["difference"].round(2).tolist()  # by how much the first agrees better
+    [0.2, 0.2, 0.4]
+    """
+    check_options(confidence=confidence, n_resamples=n_resamples)
+    columns = _judges(a, b)
+    for name, column in columns.items():
+        same_index(**{"reference": reference, f"judge {name}": column, "groups": groups})
+    gold = scores(reference, name="reference", scale=scale)
+    judged = {name: scores(column, name=name, scale=scale) for name, column in columns.items()}
+    lengths = {name: len(column) for name, column in judged.items() if len(column) != len(gold)}
+    if lengths:
+        raise ValueError(f"reference has {len(gold)} scores, but {lengths}: give one of each per item")
+    options: dict[str, Any] = dict(groups=groups, confidence=confidence, n_resamples=n_resamples, seed=seed)
+    rows, undefined = {}, 0.0
+    pairs = list(combinations(judged, 2))
+    for first, second in tqdm(pairs, desc="pairs of judges", leave=False, disable=len(pairs) < 10):
+        values, missing = _compare(gold, judged[first], judged[second], names=(first, second), **options)
+        undefined = np.fmax(undefined, missing)
+        rows.update({(first, second, statistic): row for statistic, row in zip(STATISTICS, values, strict=True)})
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index = pd.MultiIndex.from_tuples(rows, names=["a", "b", "statistic"])
+    table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: holm(p.to_numpy()))
+    significant = table["p"] <= 1 - confidence
+    table["conflict"] = table[["p", "low"]].notna().all(axis=1) & (
+        significant != ((table["low"] > 0) | (table["high"] < 0))
+    )
+    unit = "items" if groups is None else "groups"
+    table.attrs = {
+        "method": f"{confidence:.0%} paired bootstrap intervals (Student's) and paired permutation over {unit}, "
+        f"{n_resamples:,} of each, seed {seed}; Holm over {len(pairs)} pairs of judges",
+        "confidence": confidence,
+        "n_resamples": n_resamples,
+        "seed": seed,
+        "p_floor": 1 / (n_resamples + 1) if n_resamples else None,
+        "undefined_resamples": float(undefined),
+    }
+    return table[list(COMPARISON)].astype({"n": int, "missing": int})
+
+
+def who_beats_whom(
+    comparisons: pd.DataFrame, *, statistic: str = "pearson", value: str = "verdict", alpha: float = 0.05
+) -> pd.DataFrame:
+    """The pairs of `compare_judges` as a square frame, judge by judge.
+
+    Args:
+        comparisons: from `compare_judges`.
+        statistic: pearson, spearman or kendall.
+        value: "verdict": 1 where the row's judge agrees better with the reference than the column's and p_holm is at
+            most alpha, -1 where worse, 0 where they are not told apart; or "difference", row less column; or "p_holm".
+        alpha: the family-wise error rate of the verdicts, in (0, 1).
+
+    Returns:
+        A frame with judges as rows and columns, in the order given; NaN on the diagonal and where undefined.
+
+    Raises:
+        ValueError: an unknown statistic or value, or alpha off range.
+
+    >>> from vjudge.metrics import compare_judges, who_beats_whom
+    >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
+    >>> table = compare_judges(gold, {"first": first, "second": second}, n_resamples=200)
+    >>> who_beats_whom(table).loc["first", "second"]
+    1.0
+    """
+    if statistic not in STATISTICS:
+        raise ValueError(f"statistic must be one of {', '.join(STATISTICS)}, not {statistic!r}")
+    if value not in ("verdict", "difference", "p_holm"):
+        raise ValueError(f"value must be verdict, difference or p_holm, not {value!r}")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie between 0 and 1, not {alpha}")
+    rows = comparisons.xs(statistic, level="statistic")
+    names = list(dict.fromkeys([*rows.index.get_level_values("a"), *rows.index.get_level_values("b")]))
+    matrix = pd.DataFrame(np.nan, index=pd.Index(names, name="judge"), columns=pd.Index(names, name="against"))
+    for (first, second), row in rows.iterrows():
+        cell = row["p_holm"] if value == "p_holm" else row["difference"]
+        if value == "verdict":
+            cell = np.nan if np.isnan(row["p_holm"]) else np.sign(cell) * (row["p_holm"] <= alpha)
+        matrix.loc[first, second] = cell
+        matrix.loc[second, first] = cell if value == "p_holm" else 0 - cell
+    matrix.attrs = {**comparisons.attrs, "statistic": statistic, "alpha": alpha}
+    return matrix
+
+
+def correlation_table(
+    judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
+    truth: Mapping[str, Any],
+    *,
+    groups: Mapping[str, Labels] | None = None,
+    ceiling: Mapping[str, pd.DataFrame] | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Correlate every judge with the truth of every benchmark: the table of a paper, in long form.
+
+    Args:
+        judges: for each benchmark, the judges' scores of its items, as a mapping from name to scores or a frame with a
+            column each. A judge may lack a benchmark.
+        truth: for each benchmark, the scores to agree with.
+        groups: for each benchmark, the unit of resampling of each item; one that is not named draws items.
+        ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
+        confidence, n_resamples, seed: see `correlate`.
+
+    Returns:
+        One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
+        missing, best (whether no judge has a higher estimate of this statistic on this benchmark) and ceiling (True in
+        the rows of the people, whom the column judge calls "people"). `attrs` has method, confidence, n_resamples, seed
+        and off_mode, by benchmark and judge.
+
+    Raises:
+        ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.
+
+    >>> from vjudge.metrics import correlation_table
+    >>> judges = {"scenes": {"first": [1, 2, 3, 4], "second": [2, 1, 3, 4]}}
+    >>> table = correlation_table(judges, {"scenes": [1, 2, 3, 5]}, n_resamples=0)
+    >>> table.loc[table["statistic"] == "kendall", ["judge", "estimate", "best"]].round(2).values.tolist()
+    [['first', 1.0, True], ['second', 0.67, False]]
+    """
+    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
+    check_options(confidence=confidence, n_resamples=n_resamples)
+    without = [name for name in judges if name not in truth]
+    if without or not judges:
+        raise ValueError(
+            f"no truth for {', '.join(map(str, without)) or 'no benchmark'}: give judges and truth of each"
+        )
+    parts, methods = [], []
+    off_mode: dict[str, dict[str, Any]] = {}
+    for benchmark, columns in judges.items():
+        for judge in columns:
+            try:
+                table = correlate(columns[judge], truth[benchmark], groups=(groups or {}).get(benchmark), **options)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{judge} on {benchmark}: {error}") from error
+            methods.append(f"{benchmark}: {table.attrs['method']}")
+            off_mode.setdefault(str(benchmark), {})[str(judge)] = table.attrs["off_mode"]
+            parts.append(table.reset_index().assign(judge=str(judge), benchmark=str(benchmark), ceiling=False))
+        if ceiling and benchmark in ceiling:
+            people = ceiling[benchmark].loc[list(STATISTICS)].rename_axis("statistic").reset_index()
+            parts.append(people.assign(judge="people", benchmark=str(benchmark), ceiling=True))
+    result = pd.concat(parts, ignore_index=True)
+    highest = result[~result["ceiling"]].groupby(["benchmark", "statistic"])["estimate"].transform("max")
+    result["best"] = (result["estimate"] == highest.reindex(result.index)).to_numpy()
+    result.attrs = {"method": "; ".join(dict.fromkeys(methods)), "off_mode": off_mode, **options}
+    columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n", "missing", "best", "ceiling"]
+    return result[columns]
+
+
+def _pairs(
+    x: Any, y: Any, *, groups: Any, scale: tuple[float, float] | None = None, by_design: bool = False
+) -> tuple[Floats, Floats, Any]:
+    """Two columns of scores as they are, and which items have both."""
+    same_index(x=x, y=y, groups=groups)
+    a, b = (scores(v, name=name, scale=scale, by_design=by_design) for name, v in (("x", x), ("y", y)))
+    if len(a) != len(b):
+        raise ValueError(f"x has {len(a)} scores and y has {len(b)}: give one of each per item")
+    return a, b, ~(np.isnan(a) | np.isnan(b))
+
+
+def _worth(weights: Scores, used: NDArray[np.bool_]) -> Floats:
+    """The weights of the used items; one that is not positive is refused."""
+    worth = scores(weights, name="weights")
+    if len(worth) != len(used):
+        raise ValueError(f"weights has {len(worth)} values for {len(used)} items: give one per item, NaN for no label")
+    if bad := np.flatnonzero(used & ~(worth > 0)).tolist():
+        raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
+    return worth[used]
+
+
+def _undefined(**columns: Floats) -> str | None:
+    """Why correlations of these columns are undefined, if they are."""
+    n = len(next(iter(columns.values())))
+    if n < 3:
+        return f"{n} complete {'pairs' if len(columns) == 2 else 'items'}, at least 3 are needed"
+    constant = [name for name, values in columns.items() if (values == values[0]).all()]
     return f"{' and '.join(constant)} constant" if constant else None
+
+
+def _off_mode(values: Floats) -> int:
+    """How many items are off the most frequent score."""
+    return int(len(values) - np.unique(values, return_counts=True)[1].max(initial=0))
+
+
+def _at_ceiling(off: int, n: int) -> bool:
+    return off < FEW_OFF_MODE and off < (1 - CEILING) * n
+
+
+def _judges(a: Any, b: Any) -> dict[str, Any]:
+    if b is None:
+        if not isinstance(a, Mapping | pd.DataFrame):
+            raise TypeError("give two judges as a and b, or many as a mapping from name to scores or a frame")
+        given = [str(name) for name in a]
+        if len(set(given)) < len(given):
+            raise ValueError(f"judges share a name: {listed_twice(given)}; give each its own")
+        judges = {str(name): a[name] for name in a}
+    else:
+        if isinstance(a, Mapping | pd.DataFrame):
+            raise TypeError("a holds many judges already: leave b out")
+        names = [getattr(column, "name", None) for column in (a, b)]
+        named = all(isinstance(name, str) for name in names) and names[0] != names[1]
+        judges = dict(zip(map(str, names) if named else ("a", "b"), (a, b), strict=True))
+    if len(judges) < 2:
+        raise ValueError(f"{len(judges)} judges: at least 2 are needed for a comparison")
+    return judges
+
+
+def _compare(
+    gold: Floats,
+    a: Floats,
+    b: Floats,
+    *,
+    names: tuple[str, str],
+    groups: Any,
+    confidence: float,
+    n_resamples: int,
+    seed: int,
+) -> tuple[list[dict[str, float]], float]:
+    """The rows of one pair of judges, and the largest share of replicates without a difference."""
+    used = ~(np.isnan(gold) | np.isnan(a) | np.isnan(b))
+    codes = None if groups is None else group_codes(groups, used)
+    gold, a, b = gold[used], a[used], b[used]
+    counts = {"n": len(gold), "missing": int((~used).sum())}
+    empty = np.full(len(STATISTICS), np.nan)
+    values = dict.fromkeys(("estimate_a", "estimate_b", "difference", "low", "high", "p"), empty)
+    undefined, pair = empty, f"{names[0]} and {names[1]}"
+    why = _undefined(**{"reference": gold, f"{names[0]}": a, f"{names[1]}": b})
+    if why:
+        warnings.warn(f"the comparison of {pair} is undefined: {why}", stacklevel=3)
+    else:
+        design = Design(pd.factorize(pd.MultiIndex.from_arrays([gold, a, b]), sort=False)[0].astype(np.int64), codes)
+        first = np.unique(design.cell, return_index=True)[1]  # a row of each cell
+        sides = _Sides(gold[first], a[first], b[first])
+        values["estimate_a"], values["estimate_b"] = sides.correlations(design.counts[:, None])[..., 0]
+        values["difference"] = values["estimate_a"] - values["estimate_b"]
+        if design.n_units < 2:
+            warnings.warn(f"{pair}: interval and p are undefined: all items belong to one group", stacklevel=3)
+        elif n_resamples:
+            options: dict[str, Any] = dict(n_resamples=n_resamples, seed=seed)
+            drawn = _bootstrap.replicates(sides.difference, design, **options)
+            bounds, undefined = _bootstrap.intervals(
+                drawn, values["difference"], n_units=design.n_units, confidence=confidence, method="t"
+            )
+            values["low"], values["high"] = bounds.T
+            values["p"] = _permutation(design, gold[first], a, b, first, **options)
+            if np.nanmax(undefined) > 0.01:
+                warnings.warn(
+                    f"{pair}: a score is constant in {undefined.max():.0%} of the resamples: the intervals leave those "
+                    "out and are too narrow",
+                    stacklevel=3,
+                )
+    rows = [{name: float(column[i]) for name, column in values.items()} | counts for i in range(len(STATISTICS))]
+    return rows, float(undefined.max())
+
+
+class _Sides:
+    """Two judges' correlations with a reference as functions of how often each distinct triple of scores occurs."""
+
+    def __init__(self, gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATISTICS) -> None:
+        self.tables = [Table.of(gold, judge) for judge in (a, b)]
+        self.pairs = [Design(table.cell).members(np.arange(len(gold))) for table in self.tables]
+        self.statistics = statistics
+
+    def correlations(self, weights: NDArray[np.number]) -> Floats:
+        """Shape (2, statistics, replicates)."""
+        sides = zip(self.tables, self.pairs, strict=True)
+        return np.stack([correlations(t, pair @ weights, statistics=self.statistics) for t, pair in sides])
+
+    def difference(self, weights: NDArray[np.number]) -> Floats:
+        a, b = self.correlations(weights)
+        return a - b
+
+
+def _permutation(
+    design: Design, gold: Floats, a: Floats, b: Floats, first: Integers, *, n_resamples: int, seed: int
+) -> Floats:
+    """p of each statistic: the judges brought to one scale, then swapped."""
+    parts = []
+    standard = [(v - v.mean()) / np.abs(v - v.mean()).max() for v in (a, b)]  # first, so that squares stay in range
+    scales = {("pearson",): [v / v.std() for v in standard], ("spearman", "kendall"): _matched(a, b)}
+    for statistics, (one, other) in scales.items():
+        own, swapped = one[first], other[first]
+        both = np.concatenate([gold, gold])
+        sides = _Sides(both, np.concatenate([own, swapped]), np.concatenate([swapped, own]), statistics)
+        permuted = _bootstrap.swaps(sides.difference, design, n_resamples=n_resamples, seed=seed)
+        stands = np.concatenate([design.counts, np.zeros_like(design.counts)])[:, None]
+        parts.append(_bootstrap.p_value(permuted, sides.difference(stands)[:, 0]))
+    return np.concatenate(parts)
+
+
+def _matched(a: Floats, b: Floats) -> list[Floats]:
+    """Two judges' scores as positions on one scale, on which a level of one may be a level of the other.
+
+    The position of a level is the share of the judge's items below it and half of those at it. Levels of the two judges
+    that are each other's nearest share a position. Were positions taken alone, as ranks are, then two judges who give
+    one item another score would agree on no level: every tie of the raw scores would break in a swap, and the test
+    would lose its power against similar judges.
+    """
+    positions, codes = [], []
+    for values in (a, b):
+        _, code, counts = np.unique(values, return_inverse=True, return_counts=True)
+        positions.append((np.cumsum(counts) - counts / 2) / len(values))
+        codes.append(code)
+    one, other = positions
+    nearest_other = _nearest(one, other)
+    mutual = np.flatnonzero(_nearest(other, one)[nearest_other] == np.arange(len(one)))
+    other = other.copy()
+    other[nearest_other[mutual]] = one[mutual]
+    return [one[codes[0]], other[codes[1]]]
+
+
+def _nearest(points: Floats, among: Floats) -> Integers:
+    """For each point the position of the nearest of the others; both ascending."""
+    above = np.clip(np.searchsorted(among, points), 1, max(len(among) - 1, 1))
+    above = np.minimum(above, len(among) - 1)
+    below = np.maximum(above - 1, 0)
+    return np.where(points - among[below] <= among[above] - points, below, above).astype(np.int64)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.comparison import holm
+from vjudge.metrics._tables import holm
 from vjudge.probes._cluster import NAN, Effect
 
 COLUMNS = {

@@ -15,7 +15,7 @@ from scipy import stats
 
 from vjudge.metrics import correlate
 
-TIFA = Path(__file__).parents[2] / "shared/data/tifa/human_annotations_with_scores.json"
+TIFA = Path(__file__).parents[3] / "shared/data/tifa/human_annotations_with_scores.json"
 COLUMNS = ["estimate", "low", "high", "n", "missing"]
 
 
@@ -132,30 +132,14 @@ def test_groups_of_one_are_items():
     np.testing.assert_allclose(single[["low", "high"]], items[["low", "high"]], atol=0.02)
 
 
-def test_raters_crossed_with_images_widen_the_interval():
-    rng = np.random.default_rng(0)
-    image, rater = np.repeat(np.arange(40), 6), np.tile(np.arange(6), 40)
-    quality = rng.normal(size=40)
-    judge, noise = np.repeat(quality + 0.5 * rng.normal(size=40), 6), rng.normal(size=6)[rater]
-    human = quality[image] + 1.5 * noise + 0.3 * rng.normal(size=240)
-    images = correlate(judge, human, groups=image, n_resamples=1000)
-    crossed = correlate(judge, human, groups=image, raters=rater, n_resamples=1000)
-    assert (crossed["estimate"] == images["estimate"]).all()
-    assert (crossed["high"] - crossed["low"] > 1.2 * (images["high"] - images["low"])).all()
-    assert crossed.attrs["n_raters"] == 6 and "40 groups of 240 items, crossed with 6 raters" in crossed.attrs["method"]
-    with pytest.warns(UserWarning, match="one group or one rater"):
-        alone = correlate(judge, human, groups=image, raters=["a"] * 240)
-    assert alone["estimate"].notna().all() and alone[["low", "high"]].isna().all(axis=None)
-
-
 @settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_nothing_breaks_on_odd_scores(data):
     n = data.draw(st.integers(0, 12))
     score = st.one_of(st.none(), st.integers(1, 3), st.sampled_from([np.nan, 1.5, -1e300, 1e300, 5e-324]))
     x, y = (data.draw(st.lists(score, min_size=n, max_size=n)) for _ in range(2))
-    groups, raters = (data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)) for _ in range(2))
-    options = data.draw(st.sampled_from([{}, dict(groups=groups), dict(groups=groups, raters=raters)]))
+    groups = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    options = data.draw(st.sampled_from([{}, dict(groups=groups)]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         warnings.simplefilter("error", RuntimeWarning)
@@ -165,8 +149,21 @@ def test_nothing_breaks_on_odd_scores(data):
     assert not (bounds[:, 0] > bounds[:, 2]).any()
 
 
+@pytest.mark.parametrize(("n", "off", "warns"), [(60, 12, True), (60, 30, False), (400, 80, False), (20, 14, False)])
+def test_strong_ceilings_are_named_by_their_items(n, off, warns):
+    """A warning on every run, not only on those where resamples happen to be constant."""
+    rng = np.random.default_rng(0)
+    x, y = (np.where(rng.permutation(n) < off, rng.integers(1, 5, n), 5) for _ in range(2))
+    y[:3] = x[:3] = [1, 5, 3]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = correlate(x, y, n_resamples=50)
+    assert any("off the most frequent score" in str(w.message) for w in caught) == warns
+    assert table.attrs["off_mode"]["x"] == n - np.bincount(x).max() and set(table.attrs["off_mode"]) == {"x", "y"}
+
+
 def test_unstable_and_widthless_intervals_warn():
-    with pytest.warns(UserWarning, match="constant in .* of the resamples"):
+    with pytest.warns(UserWarning, match="undefined in .* of the resamples"):
         correlate([1, 1, 1, 2], [1, 2, 2, 3], n_resamples=500)
     with pytest.warns(UserWarning, match="no width"):
         correlate(range(30), range(30), n_resamples=200)
@@ -187,8 +184,6 @@ def test_unstable_and_widthless_intervals_warn():
         (dict(x=[1, 2, 3], y=[1, 2, 4], groups=["a", "b"]), ValueError, "2 labels for 3 items"),
         (dict(x=[1, 55, 3], y=[1, 2, 3], scale=(1, 5)), ValueError, "x has scores off the scale 1 to 5: position 1"),
         (dict(x=[1, 2, 3], y=[0, 2, 9], scale=(1, 5)), ValueError, "position 0: .*, position 2"),
-        (dict(x=[1, 2, 3], y=[1, 2, 4], raters=["p", "q", "p"]), ValueError, "raters need groups"),
-        (dict(x=[1, 2, 3], y=[1, 2, 4], groups="abc", raters=["p", "q", None]), ValueError, "raters are missing"),
         (dict(x=[1, 2, 3], y=[1, 2, 3], confidence=95), ValueError, "between 0 and 1"),
         (dict(x=[1, 2, 3], y=[1, 2, 3], n_resamples=-1), ValueError, "negative"),
         (dict(x=pd.Series([1, 2, 3]), y=pd.Series([1, 2, 3], index=[2, 1, 0])), ValueError, "different indexes"),
