@@ -128,7 +128,8 @@ def test_processor_and_model_alone_compute_what_the_original_does(family: str, c
     images = [Image.linear_gradient("L").convert("RGB").resize((101, 70)), Image.new("RGB", (60, 88), "teal")][:count]
     text = "Is it? It's the\n\n###Score: (1) <a>"
     processor = processor_of(target)
-    model = AutoModelForImageTextToText.from_pretrained(target, dtype=torch.float32)
+    model, report = AutoModelForImageTextToText.from_pretrained(target, dtype=torch.float32, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     _, inputs = asked(processor, text, images)
     found = judge.forward(text, images)
     mode = OWN_WAY[family] if family == "llava15" or count == 1 else "pad"
@@ -136,6 +137,8 @@ def test_processor_and_model_alone_compute_what_the_original_does(family: str, c
     logits = model(**inputs).logits[0, :, : judge.engine.model.vocabulary_size]  # type: ignore[union-attr]
     assert logits.shape == found.logits.shape  # type: ignore[union-attr]
     torch.testing.assert_close(logits, found.logits, atol=5e-5, rtol=1e-5)
+    written = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0, inputs["input_ids"].shape[1] :].tolist()
+    assert written == judge.complete(text, images, max_new_tokens=8)
     again = load_judge(target, device="cpu", template="llava-critic" if family == "onevision" else "prometheus-vision")
     assert torch.equal(again.forward(text, images).logits, found.logits)  # type: ignore[arg-type]
 

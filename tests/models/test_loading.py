@@ -1,4 +1,4 @@
-"""Choosing a device, refusing what would load wrong, and knowing weights by their content."""
+"""Finding a judge, refusing what would load wrong, and knowing weights by their content."""
 
 from __future__ import annotations
 
@@ -50,56 +50,6 @@ def test_load(random_judge: Path) -> None:
     stored = load_file(random_judge / "model.safetensors")
     name = next(key for key in stored if key.endswith("lm_head.weight"))
     assert torch.equal(loaded.model.lm_head.weight, stored[name])
-
-
-def test_load_in_another_precision(random_judge: Path) -> None:
-    assert {p.dtype for p in models.load(random_judge, device="cpu", dtype="bfloat16").model.parameters()} == {
-        torch.bfloat16
-    }
-
-
-def fake_gpu(monkeypatch: pytest.MonkeyPatch, *, bfloat16: bool) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "Test GPU")
-    monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16 or including_emulation
-    )
-
-
-def test_automatic_device_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert places.choose_device() == CPU
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert places.choose_device() == torch.device("mps")
-    fake_gpu(monkeypatch, bfloat16=True)
-    assert places.choose_device() == torch.device("cuda")
-    assert places.choose_dtype("auto", CPU) == torch.float32
-    assert places.choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
-    fake_gpu(monkeypatch, bfloat16=False)  # emulation does not count: it is slower than float16
-    assert places.choose_dtype("auto", torch.device("cuda")) == torch.float16
-    assert places.choose_dtype(torch.float32, torch.device("cuda")) == torch.float32
-
-
-@pytest.mark.parametrize("device", ["cuda:3", "gpu", "mps"])
-def test_absent_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_gpu(monkeypatch, bfloat16=True)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=device.split(":")[0]):
-        places.choose_device(device)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dtype": "int8"}, "dtype 'int8' is unknown"),
-        ({"quantization": "2bit"}, "quantization '2bit' is unknown"),
-    ],
-)
-def test_options_that_cannot_be_served(random_judge: Path, options: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        models.load(random_judge, device="cpu", **options)
 
 
 @pytest.mark.parametrize("name", ["large", "./nowhere", "a/b/c", "/no/such/folder", "two words/x"])

@@ -13,7 +13,6 @@ import torch
 from originals import write_llava15, write_onevision
 from PIL import Image
 
-from vjudge import models
 from vjudge.engines import Ask
 from vjudge.judge import load_judge
 from vjudge.models import places
@@ -33,7 +32,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "Test GPU")
         bfloat16 = capability >= (8, 0)
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16)
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16 or including_emulation
+        )
         real = importlib.util.find_spec
         optional = ("accelerate", "bitsandbytes", "flash_attn")
         monkeypatch.setattr(
@@ -52,9 +53,7 @@ def picture() -> Image.Image:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("placed")
-    made = {"llava": write_llava15(root / "llava"), "onevision": write_onevision(root / "onevision")}
-    made |= {f"{name}-converted": models.convert(made[name], root / f"{name}-converted") for name in dict(made)}
-    return made
+    return {"llava": write_llava15(root / "llava"), "onevision": write_onevision(root / "onevision")}
 
 
 # Attention
@@ -77,7 +76,7 @@ def test_flash_attention_that_cannot_run_is_refused(gpu: Any) -> None:
         place(attention="fast")
 
 
-@pytest.mark.parametrize("name", ["llava", "onevision-converted"])
+@pytest.mark.parametrize("name", ["llava", "onevision"])
 def test_attention_reaches_every_part_of_the_model(folders: dict[str, Path], name: str) -> None:
     for kind, chosen in (("auto", "sdpa"), ("eager", "eager")):
         judge = load_judge(folders[name], device="cpu", attention=kind)
@@ -86,16 +85,29 @@ def test_attention_reaches_every_part_of_the_model(folders: dict[str, Path], nam
         assert judge.engine.identity()["attention"] == chosen
 
 
-# Precision
+# Device and precision
 
 
-def test_no_bfloat16_is_said_once(gpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_automatic_device_and_precision(gpu: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert places.choose_device() == CPU and places.choose_dtype("auto", CPU) == torch.float32
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert places.choose_device() == torch.device("mps")
+    gpu()
+    assert places.choose_device() == GPU and places.choose_dtype("auto", GPU) == torch.bfloat16
+    assert places.choose_dtype(torch.float32, GPU) == torch.float32 and not capsys.readouterr().out
     gpu(capability=(7, 5))
     for _ in range(2):
-        assert places.choose_dtype("auto", GPU) == torch.float16
+        assert places.choose_dtype("auto", GPU) == torch.float16  # bfloat16 would be emulated, and is slower
     assert capsys.readouterr().out == "Test GPU has no bfloat16: computing in float16 instead\n"
+
+
+@pytest.mark.parametrize("device", ["cuda:3", "gpu", "mps"])
+def test_absent_device(gpu: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu()
-    assert places.choose_dtype("auto", GPU) == torch.bfloat16 and not capsys.readouterr().out
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=device.split(":")[0]):
+        places.choose_device(device)
 
 
 # Quantisation
@@ -159,6 +171,8 @@ def test_weights_go_straight_to_a_gpu(gpu: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"dtype": "int8"}, "dtype 'int8' is unknown"),
+        ({"quantization": "2bit"}, "quantization '2bit' is unknown"),
         ({"max_memory": {0: "1GiB"}}, 'go with a device_map; add device_map="auto"'),
         ({"offload_folder": "x"}, 'go with a device_map; add device_map="auto"'),
         ({"device": "cpu", "device_map": "auto"}, "exclude each other"),
@@ -185,7 +199,7 @@ def test_a_server_places_its_own_model(option: dict[str, Any]) -> None:
 
 @pytest.mark.filterwarnings("ignore:The following device_map keys do not match any submodules")
 @pytest.mark.parametrize("where", ["cpu", "auto", "tower on disk", "decoder on disk", "all on disk"])
-@pytest.mark.parametrize("name", ["llava", "onevision", "llava-converted", "onevision-converted"])
+@pytest.mark.parametrize("name", ["llava", "onevision"])
 def test_a_spread_model_answers_as_one_on_one_device(
     folders: dict[str, Path], tmp_path: Path, picture: Image.Image, name: str, where: str
 ) -> None:

@@ -437,24 +437,20 @@ class Original:
         """
         version = re.match(r"(\d+)\.(\d+)", str(self.settings.get("transformers_version") or ""))
         writer = (int(version[1]), int(version[2])) if version else (99, 0)
-        theta, scaling = (self.settings.get(key) for key in ("rope_theta", "rope_scaling"))
-        if theta is not None and not self.tiled and writer < (4, 33):
-            if theta != 1e4:
-                self._warn_of("rope_theta")
-            theta = None
-        if scaling is not None and writer < ((4, 45) if self.tiled else (4, 31)):
-            self._warn_of("rope_scaling")
-            scaling = None
-        kind = (scaling or {}).get("rope_type") or (scaling or {}).get("type") or "default"
-        rest = {key: value for key, value in (scaling or {}).items() if key not in ("type", "rope_type")}
-        return {**rest, "rope_type": kind, "rope_theta": float(theta or 1e4)}
-
-    def _warn_of(self, key: str) -> None:
-        warnings.warn(
-            f"judge {self.name!r}: {key} in its config.json had no effect in the transformers"
-            f" {self.settings['transformers_version']} that wrote it, and has none here",
-            stacklevel=2,
-        )
+        since = {"rope_theta": (4, 33), "rope_scaling": (4, 31)}
+        if self.tiled:
+            since = {"rope_theta": (0, 0), "rope_scaling": (4, 45)}
+        stored = {key: self.settings[key] for key in since if self.settings.get(key) is not None}
+        for key in [key for key in stored if writer < since[key]]:
+            if stored.pop(key) != 1e4:
+                warnings.warn(
+                    f"judge {self.name!r}: {key} in its config.json had no effect in the transformers"
+                    f" {self.settings['transformers_version']} that wrote it, and has none here",
+                    stacklevel=2,
+                )
+        scaling = dict(stored.get("rope_scaling", {}))
+        old_name = scaling.pop("type", "default")
+        return {"rope_type": old_name, **scaling, "rope_theta": float(stored.get("rope_theta", 1e4))}
 
     @cached_property
     def grid(self) -> list[list[int]]:

@@ -254,8 +254,9 @@ def outline(
     settings, others = read_json(folder / "config.json"), tuple[Path, ...]()
     kind, remote = kind_of(settings, name, trust_remote_code=trust_remote_code), brings_code(settings)
     if kind == "original":
-        original = Original(folder, name=name)
-        folder, others, kind = converted(original), original.origins[1:], "llava"
+        with _reading(name, folder):
+            original = Original(folder, name=name)
+            folder, others, kind = converted(original), original.origins[1:], "llava"
     if remote:
         warnings.warn(f"judge {name!r}: running the code that comes with the checkpoint ({folder})", stacklevel=3)
     processor = image_processor = None
@@ -321,7 +322,7 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
     except (torch.OutOfMemoryError, ImportError):
         raise
     except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
-        if isinstance(error, ValueError) and str(folder) in str(error):
+        if isinstance(error, ValueError) and (repr(name) in str(error) or str(folder) in str(error)):
             raise  # ours, or plain already
         for file in weight_files(folder):
             try:

@@ -172,7 +172,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def reason_of(error: Exception) -> str:
     """In one line, why a library could not read a file."""
-    line = str(error).strip().partition("\n")[0][:300]
+    line = str(error).strip().partition("\n")[0][:600]
     if isinstance(error, pickle.UnpicklingError):
         return (
             "it holds more than tensors: reading it as a pickle could run code, so it was refused and nothing in it was"
@@ -187,12 +187,7 @@ def reason_of(error: Exception) -> str:
 def locate(name_or_path: str | Path, *, revision: str | None = None, trust_remote_code: bool = False) -> Path:
     """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once.
 
-    The configuration is fetched and checked before any weight is.
-
-    Args:
-        name_or_path: "tiny", "tiny-base" or "tiny-policy"; a folder, or the `out` of a training; or a hub id.
-        revision: branch, tag or commit of a hub checkpoint.
-        trust_remote_code: see `load`.
+    The configuration is fetched and checked before any weight is. Arguments as for `load`.
 
     Raises:
         ValueError: nothing of that name exists, or what exists is not supported; lists what is.
@@ -346,19 +341,10 @@ def place(
     offload_folder: str | None = None,
     attention: str = "auto",
 ) -> Placement:
-    """Settle where and how a model is to compute, refusing at once what this machine can't do.
-
-    Args:
-        device, dtype: see `choose_device` and `choose_dtype`.
-        quantization: None, "8bit" or "4bit" (bitsandbytes, on CUDA or a CPU).
-        device_map: None for one device. "auto" fills the GPUs in turn, then the CPU's memory; "balanced" and
-            "sequential" likewise; or a mapping module name -> device. Needs accelerate.
-        max_memory: device (0, 1, ..., "cpu") -> the most to use there, in bytes or as "20GiB"; with a `device_map`.
-        offload_folder: where weights go that a `device_map` puts on "disk".
-        attention: "auto" (the model's own way, "sdpa" where it has it), "sdpa", "eager" or "flash_attention_2".
+    """Settle where and how a model is to compute; arguments as for `load_judge`.
 
     Raises:
-        ValueError: an option that is unknown, absent here, or at odds with another.
+        ValueError: an option that is unknown, at odds with another, or that this machine can't serve.
     """
     has_accelerate = importlib.util.find_spec("accelerate") is not None
     extra = {"device_map": device_map, "max_memory": max_memory, "offload_folder": offload_folder}
