@@ -1,25 +1,17 @@
 """Writing answers: rows side by side in lanes, their keys and values, and the next token of each.
 
-Everything that a call of the torch engine keeps between two steps stands here; what is computed together is planned in
-torch.py.
+Everything that a batch keeps between two steps stands here; what is computed together is planned in torch.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import (
-    DynamicCache,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
+from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import DynamicLayer
 
 from vjudge.engines.engine import Answer, Ask
@@ -35,25 +27,19 @@ NOTHING, SHARED = -2, -1  # in a lane: padding, and the tokens of its prefix
 
 @dataclass(eq=False)
 class Prefix:
-    """The beginning of one or more prompts, to be computed once, with all their images.
+    """The beginning of one or more prompts of a batch, to be computed once, with all their images.
 
     Args:
         ids: its tokens.
         keys: of its images.
-        company: the prefixes that it is computed with, itself included; settled by the plan.
-        place: its row among them.
-        states: of each layer, keys and values (prefixes, heads, tokens, width) of the company, once computed.
+        states: of each layer, keys and values (heads, tokens, width), once computed.
         delta: what multimodal positions add to a token's number after it.
-        users: rows that still need it.
     """
 
     ids: np.ndarray
     keys: tuple[str, ...]
-    company: list[Prefix] = field(default_factory=list)
-    place: int = 0
     states: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     delta: int = 0
-    users: int = 0
 
 
 @dataclass(eq=False)
@@ -68,7 +54,11 @@ class Row:
         limit: the most tokens of its answer; 0 in a score pass.
         scale: which tokens carry its scores; None without a scale.
         stem: in a score pass, what of a score's text the prompt ends in.
+
+    Attributes:
         prefix: what of it is computed first.
+        tokens: of the answer.
+        scores: step -> token -> log-probability, where a score's token was written.
     """
 
     index: int
@@ -78,36 +68,25 @@ class Row:
     limit: int
     scale: Scale | None = None
     stem: tuple[int, ...] = ()
-    prefix: Prefix = field(default_factory=lambda: Prefix(np.zeros(0, np.int32), ()))
-    tokens: list[int] = field(default_factory=list)
-    scored: dict[int, dict[int, float]] = field(default_factory=dict)  # step -> token -> log-probability
-    done: bool = False
-    stopped: bool = False
-    failure: str | None = None
-    seconds: float = 0.0
-    draws: Any = None
+    prefix: Prefix = field(init=False)
+    tokens: list[int] = field(init=False, default_factory=list)
+    scores: dict[int, dict[int, float]] = field(init=False, default_factory=dict)
+    done: bool = field(init=False, default=False)
+    stopped: bool = field(init=False, default=False)
+    failure: str | None = field(init=False, default=None)
+    seconds: float = field(init=False, default=0.0)
+    draws: Any = field(init=False, default=None)
 
     @property
     def own(self) -> int:
         """How many tokens it has to itself."""
         return len(self.ids) - len(self.prefix.ids)
 
-    @property
-    def score_tokens(self) -> Iterable[int]:
-        """The tokens that may write this row's verdict."""
-        return self.scale.tokens.values() if self.scale is not None else ()
-
-    def restart(self) -> None:
-        """Forget what was written: memory ran out."""
-        self.tokens, self.scored, self.done, self.stopped, self.failure = [], {}, False, False, None
-
-    def draw(self, temperature: float) -> float:
+    def draw(self) -> float:
         """The uniform number of the step about to be written."""
-        if temperature == 0 or self.done:
-            return 0.0
         if self.draws is None:
             self.draws = np.random.default_rng(self.seed).random(self.limit)
-        return float(self.draws[len(self.tokens)])
+        return 0.0 if self.done else float(self.draws[len(self.tokens)])
 
     def add(self, token: int, ends: frozenset[int]) -> None:
         """Take the next token, unless the row is done and only still in the batch."""
@@ -118,13 +97,19 @@ class Row:
 
     def answer(self, encoder: Encoder) -> Answer:
         """The answer as far as it is written."""
-        whole = Answer(self.index, n_prompt_tokens=len(self.ids), n_new_tokens=len(self.tokens), seconds=self.seconds)
         ids = self.tokens[:-1] if self.stopped else self.tokens
-        whole = replace(whole, text=encoder.text(ids), stopped=self.stopped, failure=self.failure)
-        step = encoder.verdict_step(ids, list(self.scored), self.scale.marker) if self.scale and self.scored else None
-        if step is None or self.scale is None or self.failure is not None:
-            return whole
-        return replace(whole, score_logprobs=self.scale.logprobs({(): self.scored[step]}))
+        step = encoder.verdict_step(ids, list(self.scores), self.scale.marker) if self.scale and self.scores else None
+        verdict = None if step is None or self.scale is None else self.scale.logprobs({(): self.scores[step]})
+        return Answer(
+            self.index,
+            text=encoder.text(ids),
+            n_prompt_tokens=len(self.ids),
+            n_new_tokens=len(self.tokens),
+            score_logprobs=None if self.failure else verdict,
+            stopped=self.stopped,
+            seconds=self.seconds,
+            failure=self.failure,
+        )
 
 
 class GrowingLayer(DynamicLayer):
@@ -171,7 +156,7 @@ class Lanes:
         model: what computes.
         rows: of a batch, their prefixes computed.
         abreast: the most rows of a lane.
-        room: for how many tokens to come.
+        new: the most tokens that a row writes.
         most: tokens in a pass.
 
     Attributes:
@@ -179,9 +164,8 @@ class Lanes:
         cache: keys and values of all lanes, whole once `passes` is through.
     """
 
-    def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], *, abreast: int, room: int, most: int) -> None:
+    def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], *, abreast: int, new: int, most: int) -> None:
         self.model, self.abreast = model, abreast
-        self._multimodal = hasattr(getattr(model.model, "model", None), "rope_deltas")
         by_prefix: dict[Prefix, list[Row]] = {}
         for row in sorted(rows, key=lambda row: row.own):
             by_prefix.setdefault(row.prefix, []).append(row)
@@ -191,69 +175,54 @@ class Lanes:
             for start in range(0, len(members), abreast)
         ]
         lanes.sort(key=lambda lane: lane[-1].own)
-        self.parts: list[list[list[Row]]] = []  # lanes whose own tokens are computed in one pass
-        for lane in lanes:
-            if not self.parts or (len(self.parts[-1]) + 1) * abreast * lane[-1].own > most:
-                self.parts.append([])
-            self.parts[-1].append(lane)
-        empty = Row(-1, np.zeros(0, np.int32), (), 0, 0, done=True)
+        empty = Row(-1, np.zeros(0, np.int32), (), 0, 0)
+        empty.done = True
         self.rows = [row for lane in lanes for row in [*lane, *[empty] * (abreast - len(lane))]]
+        self.parts = self._cut(lanes, most)
         self.width = max(len(lane[0].prefix.ids) for lane in lanes) + abreast * lanes[-1][-1].own
         # Whose token stands where: a place in the lane, SHARED for the prefix's, NOTHING for padding.
-        slots = np.full((len(lanes), self.width), NOTHING, dtype=np.int64)
+        slots = np.full((len(lanes), self.width), NOTHING)
+        tokens, positions = np.zeros((2, len(lanes), self.width), dtype=np.int64)
         lengths = np.zeros((len(lanes), abreast), dtype=np.int64)
-        number = 0
-        for part in self.parts:
-            own = part[-1][-1].own
+        for first, last, own in self.parts:
             end = self.width - abreast * own
-            for lane in part:
-                slots[number, end - len(lane[0].prefix.ids) : end] = SHARED
+            for number, lane in enumerate(lanes[first:last], start=first):
+                size, delta = len(lane[0].prefix.ids), lane[0].prefix.delta
+                slots[number, end - size : end] = SHARED
                 for place, row in enumerate(lane):
                     after = end + (place + 1) * own
-                    slots[number, after - row.own : after] = place
-                    lengths[number, place] = len(row.ids) + row.prefix.delta
-                number += 1
-        self._slots = torch.from_numpy(slots).to(model.device)
-        self._lengths = torch.from_numpy(lengths).to(model.device)
-        self._places = torch.arange(abreast, device=model.device)
-        self._caches, self.cache = self._hold(room)
+                    here = slice(after - row.own, after)
+                    slots[number, here] = place
+                    tokens[number, here] = row.ids[size:]
+                    positions[number, here] = np.arange(size, len(row.ids)) + delta
+                    lengths[number, place] = len(row.ids) + delta
+        self._slots, self._tokens, self._positions = map(self._tensor, (slots, tokens, positions))
+        self._lengths, self._places = self._tensor(lengths), self._tensor(np.arange(abreast))
+        # Which keys each place sees while answers are written, those to come included: (lanes, 1, places, keys).
+        slots_to_be = torch.cat([self._slots, self._places.repeat(new).expand(len(lanes), -1)], dim=1)[:, None, None]
+        self._visible = (slots_to_be == SHARED) | (slots_to_be == self._places[:, None])
+        self._caches, self.cache = self._hold(lanes, abreast * min(STEP, new))
 
     def passes(self) -> Iterator[dict[str, Any]]:
         """What the model takes to compute the rows' own tokens, a pass at a time."""
-        first = 0
-        for part, cache in zip(self.parts, self._caches, strict=True):
-            own, size = part[-1][-1].own, cache.get_seq_length()
-            tokens = np.zeros((len(part), self.abreast * own), dtype=np.int64)
-            positions = np.zeros_like(tokens)
-            for number, lane in enumerate(part):
-                for place, row in enumerate(lane):
-                    after, start = (place + 1) * own, len(row.prefix.ids)
-                    tokens[number, after - row.own : after] = row.ids[start:]
-                    positions[number, after - row.own : after] = np.arange(start, len(row.ids)) + row.prefix.delta
-            slots = self._slots[first : first + len(part), -size - tokens.shape[1] :]
-            mask = slots != NOTHING
-            if self.abreast > 1:
-                asking = torch.arange(size, slots.shape[1], device=mask.device)[:, None]
-                visible = (slots[:, None] == SHARED) | (slots[:, None] == slots[:, size:, None])
-                visible &= torch.arange(slots.shape[1], device=mask.device) <= asking
-                mask = (visible & mask[:, None])[:, None]
+        for (first, last, own), cache in zip(self.parts, self._caches, strict=True):
+            size, end = cache.get_seq_length(), self.width - self.abreast * own
+            slots = self._slots[first:last, None, end - size :]
+            columns = torch.arange(slots.shape[-1], device=slots.device)
+            visible = (slots == SHARED) | (slots == slots[:, :, size:].transpose(1, 2))
+            visible &= columns <= columns[size:, None]
+            here = (slice(first, last), slice(end, None))
             yield {
-                **self._inputs(torch.from_numpy(tokens), torch.from_numpy(positions), mask),
+                **self._inputs(self._tokens[here], self._positions[here], visible[:, None]),
                 "past_key_values": cache,
                 "logits_to_keep": (self._places + 1) * own - 1,
             }
-            first += len(part)
         self._caches = []
 
     def step(self, tokens: torch.Tensor) -> dict[str, Any]:
         """What the model takes to compute the next token of every row, from the last ones (rows,)."""
-        fresh = self._places.expand(len(self._slots), -1)
-        self._slots = torch.cat([self._slots, fresh], dim=1)
-        mask = self._slots != NOTHING
-        if self.abreast > 1:
-            shared, own = self._slots[:, None] == SHARED, self._slots[:, None] == self._places[:, None]
-            mask = (shared | own)[:, None]
-        inputs = self._inputs(tokens.view(-1, self.abreast), self._lengths, mask)
+        visible = self._visible[..., : self.cache.get_seq_length() + self.abreast]
+        inputs = self._inputs(tokens.view(-1, self.abreast), self._lengths, visible)
         self._lengths = self._lengths + 1
         return {**inputs, "past_key_values": self.cache, "logits_to_keep": 0}
 
@@ -262,51 +231,60 @@ class Lanes:
         size = self.abreast
         starts = range(0, len(self.rows), size)
         alive = [n for n, start in enumerate(starts) if not all(row.done for row in self.rows[start : start + size])]
-        if len(alive) > COMPACT_BELOW * len(self._slots):
+        if len(alive) > COMPACT_BELOW * len(starts):
             return None
         keep = torch.tensor(alive)  # on the CPU: the layers' caches may be on several devices
         self.cache.batch_select_indices(keep)
-        self._slots, self._lengths = self._slots[keep], self._lengths[keep]
+        self._visible, self._lengths = self._visible[keep], self._lengths[keep]
         places = [number * size + place for number in alive for place in range(size)]
         self.rows = [self.rows[place] for place in places]
         return places
 
-    def _inputs(self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
-        positions = positions.to(self.model.device)
-        return {
-            "input_ids": tokens.to(self.model.device),
-            "attention_mask": mask.long() if mask.dim() == 2 else mask,
-            "position_ids": positions.expand(3, *positions.shape) if self._multimodal else positions,
-            "use_cache": True,
-        }
+    def _cut(self, lanes: Sequence[Sequence[Row]], most: int) -> list[tuple[int, int, int]]:
+        """Lanes whose own tokens are computed in one pass, as (first, last, longest of their rows' own tokens)."""
+        parts: list[tuple[int, int, int]] = []
+        for number, lane in enumerate(lanes):
+            if not parts or (number + 1 - parts[-1][0]) * self.abreast * lane[-1].own > most:
+                parts.append((number, number, 0))
+            parts[-1] = (parts[-1][0], number + 1, lane[-1].own)
+        return parts
 
-    def _hold(self, room: int) -> tuple[list[Any], Any]:
+    def _hold(self, lanes: Sequence[Sequence[Row]], room: int) -> tuple[list[Any], Any]:
         """One buffer a layer with every prefix in its lanes; a cache for each part, and the one of all of them."""
         config = self.model.model.config.get_text_config()
         caches: list[Any] = [DynamicCache(config=config) for _ in self.parts]
         whole: Any = DynamicCache(config=config)
-        lanes = [lane for part in self.parts for lane in part]
-        for number in range(len(whole.layers)):
-            buffers = []
-            for kind in (0, 1):
-                first = lanes[0][0].prefix.states[number][kind]
-                buffers.append(first.new_empty((len(lanes), first.shape[1], self.width + room, first.shape[3])))
-            start = 0
-            for part, cache in zip(self.parts, caches, strict=True):
-                end = self.width - self.abreast * part[-1][-1].own
-                sizes = [len(lane[0].prefix.ids) for lane in part]
-                views = [buffer[start : start + len(part)] for buffer in buffers]
-                for kind, view in enumerate(views):
-                    view[:, :, : end - min(sizes)] = 0  # masked, and must hold numbers
-                    for place, (lane, size) in enumerate(zip(part, sizes, strict=True)):
-                        states = lane[0].prefix.states[number][kind][lane[0].prefix.place]
-                        view[place, :, end - size : end] = states[:, states.shape[1] - size :]
-                cache.layers[number] = GrowingLayer()
-                cache.layers[number].hold(views, end - max(sizes), end)
-                start += len(part)
-            whole.layers[number] = GrowingLayer()
-            whole.layers[number].hold(buffers, 0, self.width)
+        sizes = [len(lane[0].prefix.ids) for lane in lanes]
+        for layer in range(len(whole.layers)):
+            states = [lane[0].prefix.states[layer] for lane in lanes]
+            buffers = [
+                part.new_empty((len(lanes), part.shape[0], self.width + room, part.shape[2])) for part in states[0]
+            ]
+            for (first, last, own), cache in zip(self.parts, caches, strict=True):
+                end = self.width - self.abreast * own
+                for kind, buffer in enumerate(buffers):
+                    buffer[first:last, :, : end - min(sizes[first:last])] = 0  # masked, and must hold numbers
+                    for number in range(first, last):
+                        buffer[number, :, end - sizes[number] : end] = states[number][kind]
+                cache.layers[layer] = GrowingLayer()
+                cache.layers[layer].hold([buffer[first:last] for buffer in buffers], end - max(sizes[first:last]), end)
+            whole.layers[layer] = GrowingLayer()
+            whole.layers[layer].hold(buffers, 0, self.width)
         return caches, whole
+
+    def _inputs(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor) -> dict[str, Any]:
+        config = self.model.model.config.get_text_config()
+        multimodal = hasattr(getattr(self.model.model, "model", None), "rope_deltas")
+        return {
+            "input_ids": tokens,
+            # Other kinds of attention take no mask of a row's own, and have one row a lane.
+            "attention_mask": visible if config._attn_implementation == "sdpa" else visible[:, 0, -1].long(),
+            "position_ids": positions.expand(3, *positions.shape) if multimodal else positions,
+            "use_cache": True,
+        }
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.model.device)
 
 
 def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row], new: int) -> int:
@@ -316,11 +294,11 @@ def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row], new: int) -> i
     CPU about as long as eight multiplications and additions, a GPU about as long as fifty; the smaller one is taken.
 
     Args:
-        new: tokens of an answer to plan for.
+        new: tokens of an answer to plan for; 0 in a score pass.
     """
     config = model.model.config.get_text_config()
-    if config._attn_implementation != "sdpa":
-        return 1  # the others take no mask of a lane's own
+    if config._attn_implementation != "sdpa" or not new:
+        return 1
     sharing = len(rows) / len({row.prefix for row in rows})
     heads = config.num_attention_heads
     few = (getattr(config, "num_key_value_heads", None) or heads) / heads
@@ -338,7 +316,7 @@ class Writer:
     """Write answers: it takes the logits of a step and says each row's next token.
 
     Args:
-        rows: whose answers are written.
+        rows: whose answers are written, by their place in the batch.
         ask: how the call decodes.
         model: whose vocabulary it is.
         ends: tokens that end an answer.
@@ -349,19 +327,29 @@ class Writer:
 
     def __init__(
         self,
-        rows: list[Row],
+        rows: Sequence[Row],
         ask: Ask,
         model: VisionLanguageModel,
         ends: frozenset[int],
         *,
         counts_prompt: bool | None = None,
     ) -> None:
-        self.rows, self.ask, self.model, self.ends = rows, ask, model, ends
-        self.live = rows  # the rows in the batch, by their place in it
+        self.rows, self.ask, self.model, self.ends = list(rows), ask, model, ends
         if counts_prompt is None:
-            counts_prompt = not self.model.sees_images or self.model.processor is not None
+            counts_prompt = not model.sees_images or model.processor is not None
         self._counts_prompt = counts_prompt
-        self._counted: torch.Tensor | None = None  # (live rows, vocabulary): what the penalty counts
+        self._counted: torch.Tensor | None = None  # (rows, vocabulary): what the penalty counts
+
+    @property
+    def going(self) -> bool:
+        """Whether any row of the batch is not done."""
+        return not all(row.done for row in self.rows)
+
+    def keep(self, places: list[int]) -> None:
+        """Note that these rows alone stay in the batch, in this order."""
+        self.rows = [self.rows[place] for place in places]
+        if self._counted is not None:
+            self._counted = self._counted[places]
 
     def step(self, logits: torch.Tensor) -> torch.Tensor:
         """Take the next token of each row in the batch, and where it is a score, the distribution over the scores.
@@ -373,7 +361,7 @@ class Writer:
             The tokens, (rows,); of rows that are done, anything.
         """
         for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
-            row = self.live[place]
+            row = self.rows[place]
             if not row.done:
                 row.done = True
                 row.failure = (
@@ -382,52 +370,38 @@ class Writer:
                 )
         self.model.leave_words(logits)
         if self.ask.scores:
-            self._score(
-                [(place, row, row.scale.reads(row.stem)) for place, row in enumerate(self.live) if row.scale], logits
-            )
-            for row in self.live:
+            self._score({n: row.scale.reads(row.stem) for n, row in enumerate(self.rows) if row.scale}, logits)
+            for row in self.rows:
                 row.done = True
             return logits.argmax(-1)
         tokens = self._choose(self._penalized(logits))
-        written = tokens.tolist()
-        verdicts = []
-        for place, (row, token) in enumerate(zip(self.live, written, strict=True)):
-            if not row.done and token in row.score_tokens:
-                verdicts.append((place, row, list(row.score_tokens)))
+        steps = list(zip(self.rows, tokens.tolist(), strict=True))
+        verdicts = {}
+        for place, (row, token) in enumerate(steps):
+            if not row.done and row.scale and token in row.scale.tokens.values():
+                verdicts[place] = list(row.scale.tokens.values())
         self._score(verdicts, logits)
-        for row, token in zip(self.live, written, strict=True):
+        for row, token in steps:
             row.add(token, self.ends)
         if self._counted is not None:
             self._counted.scatter_(1, tokens[:, None], True)
         return tokens
 
-    @property
-    def going(self) -> bool:
-        """Whether any row of the batch is not done."""
-        return not all(row.done for row in self.live)
-
-    def keep(self, places: list[int]) -> None:
-        """Note that these rows alone stay in the batch, in this order."""
-        self.live = [self.live[place] for place in places]
-        if self._counted is not None:
-            self._counted = self._counted[places]
-
-    def _score(self, verdicts: Sequence[tuple[int, Row, list[int]]], logits: torch.Tensor) -> None:
+    def _score(self, verdicts: Mapping[int, list[int]], logits: torch.Tensor) -> None:
         """Log-probabilities of scores' tokens in the whole vocabulary, before temperature, top_p and penalty."""
-        verdicts = [(place, row, tokens) for place, row, tokens in verdicts if row.failure is None]
         if not verdicts:
             return
-        chosen = logits[[place for place, _, _ in verdicts]]
+        chosen = logits[list(verdicts)]
         logprobs = (chosen - chosen.logsumexp(-1, keepdim=True)).cpu()
-        for line, (_, row, tokens) in zip(logprobs, verdicts, strict=True):
-            row.scored[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
+        for line, (place, tokens) in zip(logprobs, verdicts.items(), strict=True):
+            row = self.rows[place]
+            row.scores[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
 
     def _choose(self, logits: torch.Tensor) -> torch.Tensor:
         """The next token of each row: the argmax, or the inverse of the truncated distribution at the row's draw."""
         if self.ask.temperature == 0:
             return logits.argmax(-1)
-        draws = [row.draw(self.ask.temperature) for row in self.live]
-        return draw_tokens(logits, draws, self.ask.temperature, self.ask.top_p)
+        return draw_tokens(logits, [row.draw() for row in self.rows], self.ask.temperature, self.ask.top_p)
 
     def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits after the repetition penalty.
@@ -439,7 +413,7 @@ class Writer:
             return logits
         if self._counted is None:
             self._counted = torch.zeros_like(logits, dtype=torch.bool)
-            for place, row in enumerate(self.live if self._counts_prompt else ()):
+            for place, row in enumerate(self.rows if self._counts_prompt else ()):
                 self._counted[place, torch.as_tensor(row.ids, dtype=torch.long, device=logits.device)] = True
         return torch.where(self._counted, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
@@ -472,30 +446,17 @@ def generate(model: VisionLanguageModel, inputs: Mapping[str, Any], writer: Writ
         pad_token_id=min(writer.ends) if pad is None else int(pad),
         eos_token_id=sorted(writer.ends),
     )
-    model.model.generate(
-        **inputs,
-        generation_config=config,
-        logits_processor=LogitsProcessorList([_Choice(writer)]),
-        stopping_criteria=StoppingCriteriaList([_End(writer)]),
-    )
+    processors = LogitsProcessorList([WriterChoice(writer)])
+    model.model.generate(**inputs, generation_config=config, logits_processor=processors)
 
 
-class _Choice(LogitsProcessor):
-    """Let a writer choose: every token but its choice is ruled out."""
+class WriterChoice(LogitsProcessor):
+    """Let a writer choose: every token but its choice is ruled out, and a row that is done ends."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        tokens = self.writer.step(scores.float())
+        done = torch.tensor([row.done for row in self.writer.rows], device=scores.device)
+        tokens = self.writer.step(scores.float()).masked_fill(done, min(self.writer.ends))
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
-
-
-class _End(StoppingCriteria):
-    """A row ends where its writer says."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        return torch.tensor([row.done for row in self.writer.live], device=input_ids.device)

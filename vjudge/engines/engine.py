@@ -63,25 +63,22 @@ class Ask:
 
     def check(self) -> list[str]:
         """What is unsound about these options, each with its remedy; empty for sound ones."""
-        drawing = (self.temperature, self.top_p, self.repetition_penalty)
+        penalty, batch = self.repetition_penalty, self.batch_size
         sound = {
-            f'mode={self.mode!r}: use "feedback" or "score"': self.mode in ("feedback", "score"),
-            f"temperature={self.temperature!r}: use 0 for greedy decoding, or a number above 0": _number(
-                self.temperature
-            )
-            and self.temperature >= 0,
-            f"top_p={self.top_p!r}: use a number in (0, 1]": _number(self.top_p) and 0 < self.top_p <= 1,
-            f"repetition_penalty={self.repetition_penalty!r}: use 1 for none, or a number above 0": _number(
-                self.repetition_penalty
-            )
-            and self.repetition_penalty > 0,
-            f'batch_size={self.batch_size!r}: use "auto" or a whole number from 1': self.batch_size == "auto"
-            or whole(self.batch_size, 1),
-            f"max_new_tokens={self.max_new_tokens!r}: use a whole number from 1": whole(self.max_new_tokens, 1),
-            'mode="score" draws nothing: leave temperature, top_p and repetition_penalty out': not self.scores
-            or drawing == (0, 1, 1),
+            "mode": (self.mode in ("feedback", "score"), 'use "feedback" or "score"'),
+            "temperature": (
+                _number(self.temperature) and self.temperature >= 0,
+                "use 0 for greedy decoding, or a number above 0",
+            ),
+            "top_p": (_number(self.top_p) and 0 < self.top_p <= 1, "use a number in (0, 1]"),
+            "repetition_penalty": (_number(penalty) and penalty > 0, "use 1 for none, or a number above 0"),
+            "batch_size": (batch == "auto" or whole(batch, 1), 'use "auto" or a whole number from 1'),
+            "max_new_tokens": (whole(self.max_new_tokens, 1), "use a whole number from 1"),
         }
-        return [fault for fault, fine in sound.items() if not fine]
+        faults = [f"{name}={getattr(self, name)!r}: {remedy}" for name, (fine, remedy) in sound.items() if not fine]
+        if self.scores and (self.temperature, self.top_p, penalty) != (0, 1, 1):
+            faults.append('mode="score" draws nothing: leave temperature, top_p and repetition_penalty out')
+        return faults
 
 
 @dataclass(frozen=True)
@@ -138,11 +135,6 @@ class Work:
     prompt_seconds: float = 0.0
     answer_seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all passes."""
-        return self.image_seconds + self.prompt_seconds + self.answer_seconds
 
 
 @dataclass(frozen=True)

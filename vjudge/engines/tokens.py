@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -93,8 +94,7 @@ class Encoder:
             # Some checkpoints store the image token as an ordinary added token, which would match in any text.
             image_token = AddedToken(tokenizer.convert_ids_to_tokens(image_token_id), special=True, normalized=False)
             tokenizer.add_tokens([image_token], special_tokens=True)
-        self._ends: dict[tuple[str, ...], int] = {}
-        self._starts: dict[str, list[int]] = {}
+        self._continues: dict[tuple[str, ...], bool] = {}
         self._scales: dict[tuple[Any, ...], Scale] = {}
         self._added: dict[str, int] = tokenizer.get_added_vocab()
         read = controls & set(self.text_ids(self._spell(controls)))
@@ -117,28 +117,20 @@ class Encoder:
         Raises:
             ValueError: the conversation is written with a control token that this vocabulary lacks.
         """
-        ids, text, shown = list(self.start), "", 0
+        ids, text, n_images = list(self.start), "", 0
         for part in prompt.parts:
             if isinstance(part, str):
                 text += part
                 continue
-            ids += self._start_ids(text) if text else []
+            ids += self.text_ids(text) if text else []
             text = ""
             if isinstance(part, Control):
                 ids += [self._control(part)] * part.times
             else:
-                ids += self.image_ids if image_tokens is None else self.image_ids[:1] * image_tokens[shown]
-                shown += 1
+                ids += self.image_ids if image_tokens is None else self.image_ids[:1] * image_tokens[n_images]
+                n_images += 1
         text += suffix
         return ids + self.text_ids(text) if text else ids
-
-    def _start_ids(self, text: str) -> list[int]:
-        """The ids of a chunk that stands before an image: the same in most prompts, so it is kept."""
-        if text not in self._starts:
-            if len(self._starts) == 256:
-                self._starts.clear()
-            self._starts[text] = self.text_ids(text)
-        return self._starts[text]
 
     def scale(self, marker: str, score_texts: Mapping[int, str]) -> Scale:
         """Find the tokens by which each score is read after the marker.
@@ -155,7 +147,8 @@ class Encoder:
         key = (marker, *score_texts.items())
         if key not in self._scales:
             written = {score: self.text_ids(f".\n{marker}{text}") for score, text in score_texts.items()}
-            shared = _shared_length(list(written.values()))
+            columns = zip(*written.values(), strict=False)
+            shared = sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
             shared = min([shared, *(len(ids) - 1 for ids in written.values())])  # " 1" begins " 10"
             paths = {score: tuple(ids[shared:]) for score, ids in written.items()}
             if len(set(paths.values())) < len(paths):
@@ -196,13 +189,16 @@ class Encoder:
         Raises:
             ValueError: after this prompt the scores are written with other tokens than after the bare marker.
         """
-        first = min(scale.texts)
+        first, last = min(scale.texts), max(scale.texts)
         end = str(prompt.parts[-1])[-TAIL:] if prompt.parts and isinstance(prompt.parts[-1], str) else ""
-        ids = self.ids(prompt, suffix=scale.texts[first], image_tokens=image_tokens)
-        rest = self._from_score(end, scale)
-        if not rest or tuple(ids[-rest:]) != scale.paths[first]:
+        key = (end, *scale.texts.values())
+        if key not in self._continues:
+            pairs = [(self.text_ids(end + scale.texts[score]), scale.paths[score]) for score in (first, last)]
+            self._continues[key] = all(tuple(ids[-len(path) :]) == path for ids, path in pairs)
+        ids, path = self.ids(prompt, suffix=scale.texts[first], image_tokens=image_tokens), scale.paths[first]
+        if not self._continues[key] or tuple(ids[-len(path) :]) != path:
             raise ValueError("the end of the prompt merges with the score into tokens that are not the scale's")
-        return ids[:-rest]
+        return ids[: -len(path)]
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens spelled out: what the model wrote is shown, not tidied."""
@@ -227,17 +223,6 @@ class Encoder:
                 return step
         return None
 
-    def _from_score(self, end: str, scale: Scale) -> int:
-        """How many ids the lowest score takes, from its deciding one on, after such an end; 0 where they merge."""
-        key = (end, *scale.texts.values())
-        if key not in self._ends:
-            scores = (min(scale.texts), max(scale.texts))
-            written = [tuple(self.text_ids(end + scale.texts[score])) for score in scores]
-            paths = [scale.paths[score] for score in scores]
-            fits = all(ids[-len(path) :] == path for ids, path in zip(written, paths, strict=True))
-            self._ends[key] = len(paths[0]) if fits else 0
-        return self._ends[key]
-
     def _control(self, control: Control) -> int:
         """The id of a control token."""
         token = self._added.get(control.text)
@@ -250,13 +235,3 @@ class Encoder:
 
     def _spell(self, ids: set[int]) -> str:
         return "".join(self.tokenizer.convert_ids_to_tokens(sorted(ids)))
-
-
-def _shared_length(sequences: list[list[int]]) -> int:
-    """How many leading ids all sequences share."""
-    length = 0
-    for column in zip(*sequences, strict=False):
-        if len(set(column)) > 1:
-            break
-        length += 1
-    return length

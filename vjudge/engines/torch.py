@@ -1,9 +1,10 @@
 """The torch engine: a loaded model on this machine, read from top to bottom.
 
-A call is cut into blocks of rows that belong together, by their images and texts alone. Within a block every row has a
-prefix: what it has in common with the other rows about its images, or all but its last token. Each distinct prefix is
-computed once (prefill), its keys and values are copied to the rows of a batch, and what a row has to itself follows,
-padded on the left. Then all rows of the batch write a token a step; finished rows leave it.
+A call is cut into blocks of rows that belong together, by their images and texts alone; a block is one batch, or
+several where memory is short. Within a batch every row has a prefix: what it has in common with the other rows about
+its images, or all but its last token. Each distinct prefix is computed once (prefill), its keys and values are copied
+to the rows, and what a row has to itself follows, padded on the left. Then all rows of the batch write a token a step;
+finished rows leave it.
 
 What is computed together follows from the whole call, never from what is still wanted: a continued run has the bits of
 an unbroken one. Models whose cache can't be copied so (sliding windows, states) go through transformers' own
@@ -30,15 +31,14 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.decoding import STEP, Lanes, Prefix, Row, Writer, generate, rows_abreast
+from vjudge.engines.decoding import Lanes, Prefix, Row, Writer, generate, rows_abreast
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, whole
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import ImageFeatures, ProcessedImages
-from vjudge.images import Picture, Pictures
+from vjudge.images import Pictures
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
 
-BLOCK = 4  # batches' worth of rows that are planned together
 PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
 PASS_TOKENS = {"cpu": 2048}  # of prompts at once; more save nothing on a CPU
 PASS_TOKENS_GPU = 8192
@@ -88,7 +88,8 @@ class TorchEngine(Engine):
             faults.append(f"image_cache_bytes={image_cache_bytes!r}: use a whole number from 0")
         if faults:
             raise ValueError("; ".join(faults))
-        self.model, self.image_mode, self.threads = model, image_mode, threads
+        self.model, self.image_mode = model, image_mode
+        self.threads = None if model.device.type != "cpu" else threads or threads_for(model)  # None: not ours to say
         self.encoder = Encoder(
             model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
         )
@@ -114,104 +115,52 @@ class TorchEngine(Engine):
         """Answer every prompt; see `Engine.answer`. A row's draws depend on its seed alone."""
         if faults := ask.check():
             raise ValueError("; ".join(faults))
-        return self._answer(prompts, images, ask, wanted)
-
-    def _answer(
-        self, prompts: Sequence[Prompt], images: Any, ask: Ask, wanted: Container[int] | None
-    ) -> Iterator[list[Answer]]:
-        self.work = Work(threads=self._threads() or 0, notes=[] if self.plain is None else [self.plain])
-        call = Call(self, prompts, images, ask, self.work)
-        blocks = call.blocks()
-        if unanswerable := [answer for answer in call.failed if wanted is None or answer.index in wanted]:
-            yield unanswerable
-        for block in blocks:
-            if wanted is not None and not any(index in wanted for index in block):
-                continue
-            with using_threads(self._threads()):
-                batches, failures = call.batches(block)
-            if failures := [answer for answer in failures if wanted is None or answer.index in wanted]:
-                yield failures
-            for batch in batches:
-                if wanted is None or any(row.index in wanted for row in batch):
-                    with using_threads(self._threads()):
-                        answers = call.compute(batch)
-                    if answers := [answer for answer in answers if wanted is None or answer.index in wanted]:
-                        yield answers
+        self.work = Work(threads=self.threads or 0, notes=[] if self.plain is None else [self.plain])
+        return Call(self, prompts, images, ask, self.work).answers(wanted)
 
     def plan(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
     ) -> list[Quantity]:
         """What `answer` would take: counts exactly, times by doing a part of the work; see `Engine.plan`."""
         call = Call(self, prompts, images, ask, Work())
-        batches, failed = [], 0
-        for block in call.blocks():
-            planned, failures = call.batches(block)
-            batches += planned
-            failed += len(failures)
-        failed += len(call.failed)
-        prefixes = {id(row.prefix): row.prefix for batch in batches for row in batch}
-        n_tokens = sum(len(row.ids) for batch in batches for row in batch)
-        n_computed = sum(row.own for batch in batches for row in batch)
-        n_computed += sum(len(prefix.ids) for prefix in prefixes.values())
-        keys = {key for batch in batches for row in batch for key in row.keys}
-        rows_at_once = max(map(len, batches), default=0)
-        memory = max((len(batch) * call.room(max(len(row.ids) for row in batch)) for batch in batches), default=0)
-        shown = sum(len(row.keys) for batch in batches for row in batch)
+        batches = [batch for block in call.blocks() for batch in call.batches(block)]
+        rows = [row for batch in batches for row in batch]
+        n_tokens = n_computed = sum(len(row.ids) for row in rows)
+        if self.plain is None:
+            n_computed = sum(len(prefix.ids) for batch in batches for prefix in call.share(batch))
+            n_computed += sum(row.own for row in rows)
+        n_shown, n_images = sum(len(row.keys) for row in rows), len({key for row in rows for key in row.keys})
+        room = max((len(batch) * call.room(max(len(row.ids) for row in batch)) for batch in batches), default=0)
+        cached, _ = token_bytes(self.model.model.config, self.model.dtype)
         weights = sum(tensor.nbytes for tensor in self.model.model.parameters())
-        reckoned = "reckoned"
-        quantities = [
+        n_verdicts = len(prompts) - len(call.failed)
+        counts = [
             Quantity("verdicts", len(prompts)),
-            Quantity("unanswerable", failed, note="prompts that fail, each for a reason that the run states"),
+            Quantity("unanswerable", len(call.failed), note="prompts that fail, each for a reason that the run states"),
             Quantity("prompt tokens", n_tokens),
             Quantity("computed", n_computed, "tokens", "each shared one once"),
             Quantity("saved", 1 - n_computed / max(1, n_tokens), "share of prompt tokens"),
-            Quantity("images shown", shown),
-            Quantity("images encoded", len(keys) if self.plain is None else shown),
-            Quantity("answers at once", rows_at_once),
+            Quantity("images shown", n_shown),
+            Quantity("images encoded", n_images if self.plain is None else n_shown),
+            Quantity("answers at once", max(map(len, batches), default=0)),
             Quantity("weights", weights / GIB, "GiB"),
-            Quantity(
-                "batch", memory * token_bytes(self.model.model.config, self.model.dtype)[0] / GIB, "GiB", reckoned
-            ),
+            Quantity("batch", room * cached / GIB, "GiB", "reckoned"),
         ]
-        return [*quantities, *self._times(call, batches, n_computed, len(keys), len(prompts) - failed, ask, seconds)]
-
-    def _times(
-        self,
-        call: Call,
-        batches: Sequence[list[Row]],
-        n_computed: int,
-        n_images: int,
-        n_verdicts: int,
-        ask: Ask,
-        seconds: float,
-    ) -> list[Quantity]:
-        """Do a part of the work, and scale what it took."""
-        names = ("images", "prompts", "answers", "total", "at most")
-        if seconds <= 0 or not batches:
-            reason = "nothing was measured: seconds=0" if batches else "there is nothing to compute"
-            return [Quantity("new tokens", math.nan, "an answer", reason)] + [
-                Quantity(name, math.nan, "seconds", reason) for name in names
-            ]
-        batch = batches[len(batches) // 2]  # they stand by length: one of the middle
-        call.until = time.perf_counter() + seconds
-        with using_threads(self._threads()):
-            answers = call.compute(batch)
-        work = call.work
-        most = {row.index: row.limit for row in batch}
-        sound = [each for each in answers if each.failure is None]
-        ended = [each.n_new_tokens for each in sound if each.stopped or each.n_new_tokens == most[each.index]]
-        length = 0.0 if ask.scores else sum(ended) / len(ended) if ended else math.nan
-        per_image = work.image_seconds / work.images if work.images else 0.0
-        per_token = work.prompt_seconds / max(1, work.computed_tokens)
-        per_new = 0.0 if ask.scores else work.answer_seconds / max(1, work.new_tokens)
-        spent = [per_image * n_images, per_token * n_computed, per_new * n_verdicts * length]
-        longest = spent[0] + spent[1] + per_new * n_verdicts * (0 if ask.scores else ask.max_new_tokens)
-        how = f"measured on {len(batch)} verdicts"
-        unended = how if not math.isnan(length) else f"no answer ended within {seconds:g} seconds"
-        values = [*spent, sum(spent), longest]
-        return [Quantity("new tokens", length, "an answer", unended)] + [
-            Quantity(name, value, "seconds", unended if math.isnan(value) else how)
-            for name, value in zip(names, values, strict=True)
+        new, costs, note = math.nan, [math.nan] * 4, "nothing was measured: seconds=0"
+        if not batches:
+            note = "there is nothing to compute"
+        elif seconds > 0:
+            batch = batches[len(batches) // 2]  # they stand by length: one of the middle
+            new, costs, note = call.measure(batch, seconds)
+        spent = [cost * n for cost, n in zip(costs, (n_images, n_computed, n_verdicts, n_verdicts), strict=True)]
+        times = dict(zip(("images", "prompts", "answers", "at most"), spent, strict=True))
+        times["at most"] += times["images"] + times["prompts"]
+        times["total"] = times["images"] + times["prompts"] + times["answers"]
+        order = ("images", "prompts", "answers", "total", "at most")
+        return [
+            *counts,
+            Quantity("new tokens", new, "an answer", note),
+            *(Quantity(name, times[name], "seconds", note) for name in order),
         ]
 
     def identity(self) -> dict[str, Any]:
@@ -240,12 +189,8 @@ class TorchEngine(Engine):
         """The images of a call: by the LLaVA families' vision, or a chat model's processor. No mode is the engine's."""
         mode = mode or self.image_mode
         if self.model.sees_images and self.model.processor is None:
-            return ImageFeatures(self.model, self.image_cache_bytes, mode)
+            return ImageFeatures(self.model, mode, limit_bytes=self.image_cache_bytes)
         return ProcessedImages(self.model, mode)
-
-    def _threads(self) -> int | None:
-        """How many threads torch is to use; None where that is not ours to say."""
-        return None if self.model.device.type != "cpu" else self.threads or threads_for(self.model)
 
     # --- research -----------------------------------------------------------------------------------------------------
 
@@ -307,14 +252,12 @@ class TorchEngine(Engine):
         """The inputs of one prompt."""
         source = self.images_of_a_call(mode)
         call = Call(self, [prompt], [images], Ask(), Work(), source=source, answered=False)
-        call.blocks()
-        batches, failures = ([], call.failed) if call.failed else call.batches([0])
-        if failures:
-            raise ValueError(failures[0].failure)
-        row = batches[0][0]
-        if broken := source.fetch(row.keys):
+        rows = [row for block in call.blocks() for batch in call.batches(block) for row in batch]
+        if call.failed:
+            raise ValueError(call.failed[0].failure)
+        if broken := source.fetch(rows[0].keys):
             raise ValueError("; ".join(broken.values()))
-        return source, row, source.inputs([row.ids], [row.keys])
+        return source, rows[0], source.inputs([rows[0].ids], [rows[0].keys])
 
 
 @dataclass
@@ -349,8 +292,7 @@ class Call:
         answered: whether the model's context must hold an answer, too.
 
     Attributes:
-        failed: prompts that can't be answered, once `blocks` has looked at them.
-        until: when to stop writing, as `time.perf_counter` counts.
+        failed: answers of the prompts that can't be answered, as far as they were looked at.
     """
 
     def __init__(
@@ -367,8 +309,9 @@ class Call:
         self.engine, self.model, self.encoder = engine, engine.model, engine.encoder
         self.prompts, self.images, self.ask, self.work = prompts, images, ask, work
         self.source = source or engine.images_of_a_call()
-        self.answered, self.until = answered, math.inf
         self.failed: list[Answer] = []
+        self._answered = answered
+        self._until = math.inf  # when to stop writing, as `time.perf_counter` counts
         self._keys: dict[int, tuple[str, ...]] = {}
         self._stems: dict[int, dict[tuple[int, ...], Row]] = {}
         self._pass_tokens = PASS_TOKENS.get(self.model.device.type, PASS_TOKENS_GPU)
@@ -377,12 +320,36 @@ class Call:
         room = engine.memory_bytes - active * self._pass_tokens if engine.plain is None else engine.memory_bytes
         self._room = room // (cached if engine.plain is None else cached + active)  # tokens that a batch may hold
 
+    def answers(self, wanted: Container[int] | None) -> Iterator[list[Answer]]:
+        """The answers to rows of `wanted`, a batch at a time; blocks and batches without one are left out."""
+
+        def mine(things: Iterable[Any]) -> list[Any]:
+            return [thing for thing in things if wanted is None or thing.index in wanted]
+
+        blocks = self.blocks()
+        if failed := mine(self.failed):
+            yield failed
+        for block in blocks:
+            if wanted is not None and not any(index in wanted for index in block):
+                continue
+            n_failed = len(self.failed)
+            with using_threads(self.engine.threads):
+                batches = self.batches(block)
+            if failed := mine(self.failed[n_failed:]):
+                yield failed
+            for batch in filter(mine, batches):
+                with using_threads(self.engine.threads):
+                    answers = self.compute(batch)
+                if answers := mine(answers):
+                    yield answers
+
     # --- the plan: what is computed together, from the whole call -----------------------------------------------------
 
     def blocks(self) -> list[list[int]]:
         """Cut the call into blocks of prompts, those about the same images together, the longest texts first.
 
-        Nothing is tokenised for it: a block of which nothing is wanted costs next to nothing.
+        A block is as large as a batch may be, and smaller where it can so begin with other images. Nothing is tokenised
+        for it: a block of which nothing is wanted costs next to nothing.
         """
         pictures = Pictures()
         groups: dict[tuple[str, ...], list[tuple[str, int]]] = {}
@@ -393,56 +360,40 @@ class Call:
                     raise ValueError(
                         f"the prompt has {prompt.n_images} image place(s) and the item {len(sources)} image(s)"
                     )
-                again = [partial(self._picture, pictures, index, number) for number in range(len(sources))]
+                again = [partial(self._open, pictures, index, number) for number in range(len(sources))]
                 self._keys[index] = keys = self.source.keys(list(map(pictures, sources)), again)
                 groups.setdefault(keys, []).append((prompt.text, index))
             except (ValueError, OSError) as error:
                 self.failed.append(Answer(index, failure=str(error)))
         by_length = sorted(groups.items(), key=lambda group: -max(len(text) for text, _ in group[1]))
         blocks: list[list[int]] = [[]]
-        held: set[str] = set()
-        places = 0.0
-        for keys, rows in by_length:
-            fresh = sum(map(self.source.n_tokens, set(keys) - held))
+        for _, rows in by_length:
             for number, (_, index) in enumerate(sorted(rows)):  # common beginnings stand together
-                full = len(blocks[-1]) >= BLOCK * self._most
-                if blocks[-1] and (full or (number == 0 and places + fresh > self.source.capacity)):
+                size = len(blocks[-1])
+                if size >= self._most or (number == 0 and 2 * size >= self._most and size + len(rows) > self._most):
                     blocks.append([])
-                    held, places = set(), 0.0
                 blocks[-1].append(index)
-            places += sum(map(self.source.n_tokens, set(keys) - held))
-            held.update(keys)
         for block in blocks:
             self.source.settle(key for index in block for key in self._keys[index])
         return [block for block in blocks if block]
 
-    def _picture(self, pictures: Pictures, index: int, number: int) -> Picture:
-        """A prompt's image again: rows of a data set are read one by one, and none is kept."""
-        return pictures(self.images[index][number])
+    def _open(self, pictures: Pictures, index: int, number: int) -> Any:
+        """A prompt's image, decoded: rows of a data set are read one by one, and none is kept."""
+        return pictures(self.images[index][number]).open()
 
-    def batches(self, block: Sequence[int]) -> tuple[list[list[Row]], list[Answer]]:
-        """Tokenise a block and cut it into batches; and the prompts that can't be answered."""
+    def batches(self, block: Sequence[int]) -> list[list[Row]]:
+        """Tokenise a block, and cut it where memory does not hold all of it at once."""
         rows: list[Row] = []
-        failed: list[Answer] = []
         for index in block:
             try:
                 rows += self._rows(index)
             except (ValueError, OSError) as error:
-                failed.append(Answer(index, failure=str(error)))
-        groups = self._groups(rows)
-        groups.sort(key=lambda group: (-len(group[0].prefix.ids), group[0].index))
-        batches: list[list[Row]] = []
-        longest = 0
-        for row in itertools.chain.from_iterable(groups):
-            longest = max(longest, len(row.ids))
-            room = self._room // self.room(longest) if self.ask.batch_size == "auto" else self._most
-            if not batches or len(batches[-1]) >= max(1, min(self._most, room)):
-                batches.append([])
-                longest = len(row.ids)
-            batches[-1].append(row)
-        if self.engine.plain is None:
-            keep_company([group[0].prefix for group in groups], self._pass_tokens)
-        return batches, failed
+                self.failed.append(Answer(index, failure=str(error)))
+        most = self._most
+        if self.ask.batch_size == "auto" and rows:
+            most = max(1, min(most, self._room // self.room(max(len(row.ids) for row in rows))))
+        n_batches = -(-len(rows) // most)
+        return [rows[n * len(rows) // n_batches : (n + 1) * len(rows) // n_batches] for n in range(n_batches)]
 
     def room(self, length: int) -> int:
         """The tokens that memory is planned for, of a row with so long a prompt."""
@@ -462,200 +413,167 @@ class Call:
             raise ValueError("a score pass needs a scale: this prompt has none")
         else:
             ids = encoder.forced_ids(prompt, scale, image_tokens=places)
-        stems = scale.stems if ask.scores and scale is not None else ((),)
         rows = []
-        for stem in stems:
-            whole = np.array([*ids, *stem], dtype=np.int32)
-            check_length(model, whole, answered=self.answered)
-            limit = 0 if ask.scores else min(ask.max_new_tokens, model.context_length - len(whole))
-            rows.append(Row(index, whole, self._keys[index], ask.seed(index), limit, scale, stem))
+        for stem in scale.stems if ask.scores and scale is not None else ((),):
+            tokens = np.array([*ids, *stem], dtype=np.int32)
+            check_length(model, tokens, answered=self._answered)
+            limit = 0 if ask.scores else min(ask.max_new_tokens, model.context_length - len(tokens))
+            rows.append(Row(index, tokens, self._keys[index], ask.seed(index), limit, scale, stem))
         return rows
 
-    def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Rows by their prefix: what those about the same images have in common, or all but a row's last token."""
-        by_images: dict[tuple[str, ...], list[Row]] = {}
-        for row in rows:
-            by_images.setdefault(row.keys, []).append(row)
-        groups = []
-        for keys, members in by_images.items():
-            common = min(len(row.ids) for row in members) - 1
-            first = members[0].ids
+    def share(self, rows: Sequence[Row]) -> list[Prefix]:
+        """Give each row its prefix: what rows about the same images have in common, or all but its last token."""
+        prefixes = []
+        for keys, group in itertools.groupby(rows, key=lambda row: row.keys):
+            members = list(group)
+            first, common = members[0].ids, min(len(row.ids) for row in members) - 1
             for row in members[1:]:
                 apart = np.flatnonzero(row.ids[:common] != first[:common])
                 common = int(apart[0]) if len(apart) else common
             images = [int(place) for place in np.flatnonzero(np.isin(first, self.model.wordless))]
-            if len(members) > 1 and common >= max([SHORTEST - 1, *images]) + 1:
-                prefix = Prefix(first[:common], keys)
-                groups.append(members)
-                for row in members:
-                    row.prefix = prefix
-            else:
-                for row in members:
-                    row.prefix = Prefix(row.ids[:-1], keys)
-                    groups.append([row])
-        for row in rows:
-            row.prefix.users += 1
-        return groups
+            together = len(members) > 1 and common >= max([SHORTEST - 1, *images]) + 1
+            for row in members:
+                if row is members[0] or not together:
+                    prefixes.append(Prefix(row.ids[: common if together else -1], keys))
+                row.prefix = prefixes[-1]
+        return prefixes
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
-    def compute(self, rows: list[Row]) -> list[Answer]:
+    def compute(self, rows: Sequence[Row]) -> list[Answer]:
         """Answer a batch; when it does not fit in the memory, its halves, and at last a failure that says so."""
-        started = time.perf_counter()
-        reason = None
+        started, shortage = time.perf_counter(), None
+        rows = [replace(row) for row in rows]  # as none was written before
         try:
             broken = self._batch(rows)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            reason = f"out of memory with one prompt of {len(rows[0].ids)} tokens: {str(error).splitlines()[0]}"
-        if reason is not None:  # outside of the except block, whose traceback keeps the failed batch's tensors alive
+            shortage = f"out of memory with one prompt of {len(rows[0].ids)} tokens: {str(error).splitlines()[0]}"
+        if shortage is not None:  # outside of the except block, whose traceback keeps the failed batch's tensors alive
             if self.model.device.type == "cuda":
                 torch.cuda.empty_cache()
-            for row in rows:
-                row.restart()
-            if len(rows) == 1:
-                rows[0].failure, broken = reason, {}
-            else:
+            if len(rows) > 1:
                 half = (len(rows) + 1) // 2
-                parts = [rows[:half], rows[half:]]
-                for part in parts:  # prefixes by themselves, too
-                    self._groups(part)
-                    for row in part:
-                        row.prefix.company, row.prefix.place = [row.prefix], 0
-                return [answer for part in parts for answer in self.compute(part)]
-        share = (time.perf_counter() - started) / len(rows)
+                return [*self.compute(rows[:half]), *self.compute(rows[half:])]
+            rows, broken = [replace(rows[0])], {}
+            rows[0].failure = shortage
         answers = []
         for row in rows:
-            row.seconds += share
-            reasons = [broken[key] for key in row.keys if key in broken]
-            if reasons:
-                row.failure = "; ".join(reasons)
-            if not self.ask.scores:
-                answers.append(row.answer(self.encoder))
-            elif (whole := self._scores(row)) is not None:
-                answers.append(whole)
+            row.seconds = (time.perf_counter() - started) / len(rows)
+            row.failure = "; ".join(broken[key] for key in row.keys if key in broken) or row.failure
+            answers += self._scores(row) if self.ask.scores else [row.answer(self.encoder)]
         return answers
 
-    def _scores(self, row: Row) -> Answer | None:
+    def _scores(self, row: Row) -> list[Answer]:
         """The answer of a score pass, once all stems of its scale are there."""
         assert row.scale is not None
         stems = self._stems.setdefault(row.index, {})
         stems[row.stem] = row
         if len(stems) < len(row.scale.stems):
-            return None
-        del self._stems[row.index]
-        rows = list(stems.values())
-        answer = Answer(row.index, n_prompt_tokens=len(stems[()].ids), stopped=True)
-        answer = replace(answer, seconds=sum(each.seconds for each in rows))
+            return []
+        rows = list(self._stems.pop(row.index).values())
+        seconds = sum(each.seconds for each in rows)
+        answer = Answer(row.index, n_prompt_tokens=len(stems[()].ids), stopped=True, seconds=seconds)
         if failure := next((each.failure for each in rows if each.failure is not None), None):
-            return replace(answer, failure=failure)
-        return replace(
-            answer, score_logprobs=row.scale.logprobs({stem: each.scored[0] for stem, each in stems.items()})
-        )
+            return [replace(answer, failure=failure)]
+        logprobs = row.scale.logprobs({stem: each.scores[0] for stem, each in stems.items()})
+        return [replace(answer, score_logprobs=logprobs)]
 
     @torch.inference_mode()
-    def _batch(self, rows: list[Row]) -> dict[str, str]:
+    def _batch(self, rows: Sequence[Row]) -> dict[str, str]:
         """Compute a batch whole, and say which of its images can't be had."""
-        work, started, images = self.work, time.perf_counter(), self.work.image_seconds
-        broken: dict[str, str] = {}
-        if self.engine.plain is None:
-            for prefix in dict.fromkeys(row.prefix for row in rows):
-                if not prefix.states:
-                    broken |= self._prefill(prefix.company)
-        else:
-            broken |= self._fetch(dict.fromkeys(key for row in rows for key in row.keys))
+        work, started = self.work, time.perf_counter()
+        broken: dict[str, str] = self.source.fetch(list(dict.fromkeys(key for row in rows for key in row.keys)))
+        work.images = self.source.encoded
+        work.image_seconds += time.perf_counter() - started
         rows = [row for row in rows if not any(key in broken for key in row.keys)]
         if not rows:
             return broken
         work.at_once = max(work.at_once, len(rows))
         work.prompt_tokens += sum(len(row.ids) for row in rows)
-        writer = Writer(rows, self.ask, self.model, self.engine.ends)
+        writer, started = Writer(rows, self.ask, self.model, self.engine.ends), time.perf_counter()
         if self.engine.plain is not None:
-            inputs = self.source.inputs([row.ids for row in rows], [row.keys for row in rows])
-            work.images = self.source.encoded
+            generate(self.model, self.source.inputs([row.ids for row in rows], [row.keys for row in rows]), writer)
             work.computed_tokens += sum(len(row.ids) for row in rows)
-            self._generate(inputs, writer, started - (work.image_seconds - images))
-            return broken
-        self._write(writer, started + (work.image_seconds - images))
-        for row in rows:
-            row.prefix.users -= 1
-            if row.prefix.users <= 0 and all(each.users <= 0 for each in row.prefix.company):
-                for each in row.prefix.company:
-                    each.states = []
+            prompts_done = time.perf_counter() if self.ask.scores else started  # its time is not told apart
+        else:
+            self._prefill(self.share(rows))
+            prompts_done = self._write(writer, rows)
+        work.images = self.source.encoded
+        work.prompt_seconds += prompts_done - started
+        work.answer_seconds += time.perf_counter() - prompts_done
+        work.new_tokens += sum(len(row.tokens) for row in rows)
         return broken
 
-    def _fetch(self, keys: Iterable[str]) -> dict[str, str]:
-        """Have images ready, and count what that takes."""
-        started = time.perf_counter()
-        broken: dict[str, str] = self.source.fetch(list(keys))
-        self.work.images = self.source.encoded
-        self.work.image_seconds += time.perf_counter() - started
-        return broken
+    def _prefill(self, prefixes: Sequence[Prefix]) -> None:
+        """Compute prefixes, neighbours together, as many as a pass takes."""
+        company: list[Prefix] = []
+        for prefix in prefixes:
+            if company and (len(company) + 1) * max(len(company[0].ids), len(prefix.ids)) > self._pass_tokens:
+                self._prefill_pass(company)
+                company = []
+            company.append(prefix)
+        self._prefill_pass(company)
 
-    def _prefill(self, prefixes: Sequence[Prefix]) -> dict[str, str]:
-        """Compute prefixes together, and say which of their images can't be had."""
-        broken = self._fetch(dict.fromkeys(key for prefix in prefixes for key in prefix.keys))
-        sound = [prefix for prefix in prefixes if not any(key in broken for key in prefix.keys)]
-        if not sound:
-            return broken
-        inputs = self.source.inputs([prefix.ids for prefix in sound], [prefix.keys for prefix in sound])
+    def _prefill_pass(self, prefixes: Sequence[Prefix]) -> None:
+        inputs = self.source.inputs([prefix.ids for prefix in prefixes], [prefix.keys for prefix in prefixes])
         cache: Any = DynamicCache(config=self.model.model.config.get_text_config())
         inner: Any = getattr(self.model.model, "model", None)
-        shown = any(prefix.keys for prefix in sound)
-        if not (hasattr(inner, "rope_deltas") and shown):  # otherwise the model places images by itself
+        multimodal, shown = hasattr(inner, "rope_deltas"), any(prefix.keys for prefix in prefixes)
+        if not (multimodal and shown):  # otherwise the model places images by itself
             positions = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-            inputs["position_ids"] = (
-                positions.expand(3, *positions.shape) if hasattr(inner, "rope_deltas") else positions
-            )
+            inputs["position_ids"] = positions.expand(3, *positions.shape) if multimodal else positions
         self.model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        states = [(layer.keys, layer.values) for layer in cache.layers]
-        deltas = inner.rope_deltas.flatten().tolist() if hasattr(inner, "rope_deltas") and shown else []
-        for place, prefix in enumerate(sound):
-            prefix.company, prefix.place, prefix.states = sound, place, states
-            prefix.delta = int(deltas[place]) if deltas else 0
-        self.work.images = self.source.encoded
-        self.work.computed_tokens += sum(len(prefix.ids) for prefix in sound)
-        return broken
+        deltas = inner.rope_deltas.flatten().tolist() if multimodal and shown else [0] * len(prefixes)
+        for place, (prefix, delta) in enumerate(zip(prefixes, deltas, strict=True)):
+            own, prefix.delta = slice(-len(prefix.ids), None), int(delta)
+            prefix.states = [(layer.keys[place, :, own], layer.values[place, :, own]) for layer in cache.layers]
+        self.work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
 
-    def _write(self, writer: Writer, started: float) -> None:
-        """The rows' own tokens after their prefixes, then a token a step until every row is done."""
-        scores, most = self.ask.scores, self._pass_tokens
-        abreast = 1 if scores else rows_abreast(self.model, writer.rows, self.ask.max_new_tokens)
-        room = 0 if scores else abreast * min(STEP, self.ask.max_new_tokens)
-        lanes = Lanes(self.model, writer.rows, abreast=abreast, room=room, most=most)
-        writer.live = lanes.rows
+    def _write(self, writer: Writer, rows: Sequence[Row]) -> float:
+        """The rows' own tokens after their prefixes, then a token a step until every row is done.
+
+        Returns:
+            When the prompts were computed.
+        """
+        new = max(row.limit for row in rows)
+        lanes = Lanes(self.model, rows, abreast=rows_abreast(self.model, rows, new), new=new, most=self._pass_tokens)
+        for prefix in {row.prefix for row in rows}:
+            prefix.states = []
+        writer.rows = lanes.rows
         logits = [self.model.model(**inputs).logits.flatten(0, 1).float() for inputs in lanes.passes()]
-        self.work.computed_tokens += sum(row.own for row in writer.rows)
+        self.work.computed_tokens += sum(row.own for row in rows)
         tokens = writer.step(torch.cat(logits))
-        self.work.prompt_seconds += time.perf_counter() - started
-        if scores:
-            return
-        started = time.perf_counter()
-        while writer.going and time.perf_counter() < self.until:
+        prompts_done = time.perf_counter()
+        while writer.going and time.perf_counter() < self._until:
             if (places := lanes.compact()) is not None:
                 writer.keep(places)
                 tokens = tokens[places]
             tokens = writer.step(self.model.model(**lanes.step(tokens)).logits.flatten(0, 1).float())
-        self.work.new_tokens += sum(len(row.tokens) for row in writer.rows)
-        self.work.answer_seconds += time.perf_counter() - started
+        return prompts_done
 
-    def _generate(self, inputs: dict[str, Any], writer: Writer, started: float) -> None:
-        """A plain batch; its time is not told apart."""
-        generate(self.model, inputs, writer)
-        self.work.new_tokens += sum(len(row.tokens) for row in writer.rows)
-        kind = "prompt_seconds" if self.ask.scores else "answer_seconds"
-        setattr(self.work, kind, getattr(self.work, kind) + time.perf_counter() - started)
+    def measure(self, batch: Sequence[Row], seconds: float) -> tuple[float, list[float], str]:
+        """Do a batch, or as much of its answers as the time allows.
 
-
-def keep_company(prefixes: Sequence[Prefix], most: int) -> None:
-    """Settle which prefixes are computed together: neighbours, as many as a pass takes."""
-    company: list[Prefix] = []
-    for prefix in prefixes:
-        if company and (len(company) + 1) * max(len(company[0].ids), len(prefix.ids)) > most:
-            company = []
-        prefix.company = company
-        company.append(prefix)
+        Returns:
+            The tokens of an answer; seconds of an image, of a prompt's token, of an answer and of the longest answer;
+            and how they are known.
+        """
+        self._until = time.perf_counter() + seconds
+        with using_threads(self.engine.threads):
+            answers = self.compute(batch)
+        work, limits = self.work, {row.index: row.limit for row in batch}
+        sound = [answer for answer in answers if answer.failure is None]
+        lengths = [each.n_new_tokens for each in sound if each.stopped or each.n_new_tokens == limits[each.index]]
+        per_image = work.image_seconds / max(1, work.images)
+        per_token = work.prompt_seconds / max(1, work.computed_tokens)
+        per_new, longest = work.answer_seconds / max(1, work.new_tokens), self.ask.max_new_tokens
+        if self.ask.scores:
+            lengths, longest = [0], 0
+        length = sum(lengths) / len(lengths) if lengths else math.nan
+        note = f"measured on {len(batch)} verdicts" if lengths else f"no answer ended within {seconds:g} seconds"
+        return length, [per_image, per_token, per_new * length, per_new * longest], note
 
 
 def check_length(model: VisionLanguageModel, ids: np.ndarray, *, answered: bool) -> None:

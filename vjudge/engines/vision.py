@@ -14,7 +14,6 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,17 +27,10 @@ from vjudge.prompts import Control, Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
 Tokens = Sequence[int] | np.ndarray
-Again = Callable[[], Picture]
 
 
-def vision_of(model: Any, image_processor: Any) -> PlainVision | TiledVision:
+def vision_of(model: Any, image_processor: Any) -> Vision:
     """How a LLaVA model looks at images.
-
-    Both kinds have: `modes`, the ways to prepare an image; `default_mode(n_images)`, the family's own way in a prompt
-    of so many; `n_tokens(size, mode)`, the places an image takes; `check(size, mode)`, which raises ValueError for one
-    that can't be prepared within bounds; `tiles(images, mode)`, each image's pixels (tiles, 3, side, side) in float32;
-    `encode(tiles)`, what the tower sees in them (tiles, patches, width); `project(states, size, mode)`, one image's
-    states through the projector, packed (tokens, hidden); and `features(tiles, sizes, mode)`, all of that at once.
 
     Args:
         model: LlavaForConditionalGeneration or LlavaOnevisionForConditionalGeneration.
@@ -48,42 +40,69 @@ def vision_of(model: Any, image_processor: Any) -> PlainVision | TiledVision:
     return kind(model, image_processor)
 
 
-class PlainVision:
+class Vision:
+    """From a PIL image to its features in a prompt, as the original code of a LLaVA family has it.
+
+    Each family has: `modes`, the ways to prepare an image; `default_mode(n_images)`, its own way in a prompt of so
+    many; `n_tokens(size, mode)`, the places an image takes; `check(size, mode)`, which raises ValueError for one that
+    can't be prepared within bounds; `tiles(images, mode)`, each image's pixels (tiles, 3, side, side) in float32; and
+    `project(states, size, mode)`, one image's states through the projector, packed (tokens, hidden).
+    """
+
+    modes: tuple[str, ...]
+    default_mode: Callable[[int], str]
+    n_tokens: Callable[[Size, str], int]
+    check: Callable[[Size, str], None]
+    tiles: Callable[[Sequence[Image.Image], str], list[torch.Tensor]]
+    project: Callable[[torch.Tensor, Size, str], torch.Tensor]
+
+    def __init__(self, model: Any, image_processor: Any) -> None:
+        self.model, self.processor = model, image_processor
+
+    def encode(self, tiles: torch.Tensor) -> torch.Tensor:
+        """What the tower sees in tiles (tiles, patches, width): the chosen layers side by side, as configured."""
+        config, tower = self.model.config, self.model.model.vision_tower
+        states = tower(tiles.to(input_device(tower), self.model.dtype), output_hidden_states=True).hidden_states
+        layers = config.vision_feature_layer
+        chosen = torch.cat([states[layer] for layer in layers], dim=-1) if isinstance(layers, list) else states[layers]
+        return chosen[:, 1:] if config.vision_feature_select_strategy == "default" else chosen
+
+    def features(self, tiles: Sequence[torch.Tensor], sizes: Sequence[Size], mode: str) -> list[torch.Tensor]:
+        """The features of images, encoded and projected."""
+        return [self.project(self.encode(each), size, mode) for each, size in zip(tiles, sizes, strict=True)]
+
+    def squared(self, image: Image.Image) -> Image.Image:
+        """An image in the middle of a square of the mean colour; a huge one is scaled down on the way."""
+        return pad_to_square(image, tuple(int(value * 255) for value in self.processor.image_mean))
+
+
+class PlainVision(Vision):
     """LLaVA-1.5: one square an image, cut from the middle ("crop") or padded with the mean colour ("pad").
 
     Source: model_vqa.py crops, whatever the checkpoint's image_aspect_ratio says; the demo code pads.
     """
 
-    modes: tuple[str, ...] = ("crop", "pad")
-
-    def __init__(self, model: Any, image_processor: Any) -> None:
-        self.model, self.processor = model, image_processor
-        vision = model.config.vision_config
-        patches = (vision.image_size // vision.patch_size) ** 2
-        self.tokens = patches + (model.config.vision_feature_select_strategy == "full")
+    modes = ("crop", "pad")
 
     def default_mode(self, n_images: int) -> str:
         return "crop"
 
     def n_tokens(self, size: Size, mode: str) -> int:
-        return self.tokens
+        vision = self.model.config.vision_config
+        patches = int(vision.image_size // vision.patch_size) ** 2
+        return patches + (self.model.config.vision_feature_select_strategy == "full")
 
     def check(self, size: Size, mode: str) -> None:
-        """Refuse a sliver: the tower's input scales the short side up, and the long side with it."""
         edge = dict(self.processor.size).get("shortest_edge") or 0
-        if mode == "crop" and edge * edge * max(size) / min(size) > MAX_PIXELS:
+        if mode == "crop" and edge * edge * max(size) / min(size) > MAX_PIXELS:  # it scales the short side up
             raise ValueError(
                 f"an image of {size[0]} x {size[1]} pixels is too narrow: scaled to a short side of {edge} it would"
                 f" exceed {MAX_PIXELS} pixels; crop it"
             )
 
     def tiles(self, images: Sequence[Image.Image], mode: str) -> list[torch.Tensor]:
-        if mode == "pad":
-            images = [_squared(image, self.processor.image_mean) for image in images]
-        return list(self.processor(list(images), return_tensors="pt")["pixel_values"].unsqueeze(1))
-
-    def encode(self, tiles: torch.Tensor) -> torch.Tensor:
-        return _states(self.model, tiles)
+        prepared = list(map(self.squared, images)) if mode == "pad" else list(images)
+        return list(self.processor(prepared, return_tensors="pt")["pixel_values"].unsqueeze(1))
 
     def project(self, states: torch.Tensor, size: Size, mode: str) -> torch.Tensor:
         projected: torch.Tensor = self.model.model.multi_modal_projector(states)[0]
@@ -93,16 +112,16 @@ class PlainVision:
         return list(self.model.model.multi_modal_projector(self.encode(torch.cat(list(tiles)))))
 
 
-class TiledVision:
+class TiledVision(Vision):
     """LLaVA-NeXT/OneVision: the whole image and a grid of tiles ("anyres"), or one padded square ("pad").
 
     Two images or more in a prompt are padded, as in the original's training.
     """
 
-    modes: tuple[str, ...] = ("anyres", "pad")
+    modes = ("anyres", "pad")
 
     def __init__(self, model: Any, image_processor: Any) -> None:
-        self.model, self.processor = model, image_processor
+        super().__init__(model, image_processor)
         config = model.config
         self.side = int(config.vision_config.image_size)
         self.across = self.side // int(config.vision_config.patch_size)  # patches along a tile's side
@@ -121,23 +140,16 @@ class TiledVision:
         return base + height * (width + 1)
 
     def check(self, size: Size, mode: str) -> None:
-        """Refuse a sliver of which no row or column of features would be left."""
-        if mode == "anyres" and min(self._shape(size)[-1]) < 1:
+        if mode == "anyres" and min(self._shape(size)[-1]) < 1:  # no row or column of features would be left
             raise ValueError(f"an image of {size[0]} x {size[1]} pixels is too narrow for tiles; crop it")
 
     def tiles(self, images: Sequence[Image.Image], mode: str) -> list[torch.Tensor]:
         return [self._tiles(image, mode) for image in images]
 
-    def encode(self, tiles: torch.Tensor) -> torch.Tensor:
-        return _states(self.model, tiles)
-
-    def features(self, tiles: Sequence[torch.Tensor], sizes: Sequence[Size], mode: str) -> list[torch.Tensor]:
-        return [self.project(self.encode(each), size, mode) for each, size in zip(tiles, sizes, strict=True)]
-
     def _tiles(self, image: Image.Image, mode: str) -> torch.Tensor:
         bicubic, side = Image.Resampling.BICUBIC, self.side
         if mode == "pad":
-            squares = [_squared(image, self.processor.image_mean)]
+            squares = [self.squared(image)]
         else:
             canvas = _letterboxed(image, self._best(image.size))
             squares = [image]  # the whole image is squeezed into a square, not padded
@@ -200,20 +212,6 @@ class TiledVision:
         return (columns, rows), crop, (width, height)
 
 
-def _states(model: Any, tiles: torch.Tensor) -> torch.Tensor:
-    """The chosen layer of the vision tower (several side by side, where so configured), with or without class token."""
-    config, tower = model.config, model.model.vision_tower
-    states = tower(tiles.to(input_device(tower), model.dtype), output_hidden_states=True).hidden_states
-    layers = config.vision_feature_layer
-    chosen = torch.cat([states[layer] for layer in layers], dim=-1) if isinstance(layers, list) else states[layers]
-    return chosen[:, 1:] if config.vision_feature_select_strategy == "default" else chosen
-
-
-def _squared(image: Image.Image, mean: Sequence[float]) -> Image.Image:
-    """An image in the middle of a square of the mean colour; a huge one is scaled down on the way."""
-    return pad_to_square(image, tuple(int(value * 255) for value in mean))
-
-
 def _letterboxed(image: Image.Image, size: Size) -> Image.Image:
     """An image scaled into `size`, on black."""
     across, down = size[0] / image.width, size[1] / image.height
@@ -232,105 +230,135 @@ TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_i
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # where a processor says which tokens are an image's
 
 
-class ImageFeatures:
+class ImageSource:
+    """The images of a call by key; equal images that are prepared alike have one.
+
+    Both kinds have besides: `place(prompt, keys)`, the prompt as the encoder takes it and the places of each image;
+    `fetch(keys)`, which has the images of a batch ready, key -> why one can't be had; and `inputs(ids, keys)`, what the
+    model takes for rows of tokens with their images: tensors (rows, longest), padded on the left.
+
+    Args:
+        model: from `vjudge.models.load`.
+        mode: how images are prepared; None for the model's own way.
+
+    Attributes:
+        encoded: how many images were encoded, those that came back after they were dropped counted again.
+    """
+
+    def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
+        self.model, self.mode, self.encoded = model, mode, 0
+        self._sizes: dict[str, Size] = {}
+        self._again: dict[str, Callable[[], Image.Image]] = {}
+
+    def keys(self, pictures: Sequence[Picture], again: Sequence[Callable[[], Image.Image]] = ()) -> tuple[str, ...]:
+        """Names for a prompt's images.
+
+        Args:
+            again: what opens each picture when it is encoded, so that none is kept until then.
+
+        Raises:
+            ValueError: an image that can't be prepared, or that the judge doesn't read.
+        """
+        keys = tuple(self._name(picture, len(pictures)) for picture in pictures)
+        for key, picture, get in zip(keys, pictures, again or [picture.open for picture in pictures], strict=True):
+            self._sizes.setdefault(key, picture.size)
+            self._again.setdefault(key, get)
+        return keys
+
+    def settle(self, keys: Iterable[str]) -> None:
+        """Fix which images are encoded together, before any is: an image that comes back has the same bits."""
+        return None
+
+    def _name(self, picture: Picture, n_images: int) -> str:
+        return picture.key
+
+    def _open(self, keys: Iterable[str]) -> tuple[dict[str, Image.Image], dict[str, str]]:
+        """Images by key; and why others can't be had, which were readable when the run was planned."""
+        images, broken = {}, {}
+        for key in keys:
+            try:
+                images[key] = self._again[key]()
+            except (ValueError, OSError) as error:
+                broken[key] = str(error)
+        return images, broken
+
+
+class ImageFeatures(ImageSource):
     """The images of a call for a LLaVA model: features by key, each image encoded once, the cache bounded in bytes.
 
     Args:
         model: from `vjudge.models.load`; its tower and projector encode.
-        limit_bytes: the most bytes of features to keep on the device; the images of one pass are kept in any case.
         mode: how images are prepared, one of `vision.modes`; None for the family's own way.
-
-    Attributes:
-        encoded: how many images were encoded, those that came back after they were dropped counted again.
+        limit_bytes: the most bytes of features to keep on the device; the images of one batch are kept in any case.
 
     Raises:
         ValueError: the family has no such mode.
     """
 
-    def __init__(self, model: VisionLanguageModel, limit_bytes: int, mode: str | None = None) -> None:
-        self.model, self.mode, self.encoded = model, mode, 0
+    def __init__(self, model: VisionLanguageModel, mode: str | None = None, *, limit_bytes: int = 1 << 29) -> None:
+        super().__init__(model, mode)
         self.vision = vision_of(model.model, model.image_processor)
         if mode is not None and mode not in self.vision.modes:
             raise ValueError(f"image_mode {mode!r} is unknown to this judge; use one of {self.vision.modes}")
-        self.capacity = limit_bytes // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
-        self._known: dict[str, tuple[Size, str, Again]] = {}  # key -> size, how it is prepared, and the image again
+        self._capacity = limit_bytes // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
+        self._modes: dict[str, str] = {}
         self._chunks: dict[str, tuple[str, ...]] = {}  # key -> the images that it is encoded with
         self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._broken: dict[str, str] = {}
 
-    def keys(self, pictures: Sequence[Picture], again: Sequence[Again] = ()) -> tuple[str, ...]:
-        """Names for a prompt's images: equal images that are prepared alike have one.
-
-        Args:
-            again: what gives each picture once more when it is encoded, so that none is kept until then.
-
-        Raises:
-            ValueError: an image is too narrow to be prepared.
-        """
-        mode = self.mode or self.vision.default_mode(len(pictures))
-        keys = []
-        for picture, get in zip(pictures, again or [partial(_same, picture) for picture in pictures], strict=True):
-            self.vision.check(picture.size, mode)
-            keys.append(picture.key if mode == self.vision.default_mode(1) else f"{mode}:{picture.key}")
-            self._known.setdefault(keys[-1], (picture.size, mode, get))
-        return tuple(keys)
-
     def n_tokens(self, key: str) -> int:
         """How many places an image takes."""
-        size, mode, _ = self._known[key]
-        return self.vision.n_tokens(size, mode)
+        return self.vision.n_tokens(self._sizes[key], self._modes[key])
+
+    def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, list[int]]:
+        return prompt, [self.n_tokens(key) for key in keys]
 
     def settle(self, keys: Iterable[str]) -> None:
-        """Fix which images are encoded together, before any is: an image that comes back has the same bits."""
         fresh = [key for key in dict.fromkeys(keys) if key not in self._chunks]
         for start in range(0, len(fresh), ENCODED_TOGETHER):
             chunk = tuple(fresh[start : start + ENCODED_TOGETHER])
             self._chunks |= dict.fromkeys(chunk, chunk)
 
-    def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, list[int]]:
-        """A prompt as the encoder takes it, and how many places each of its images takes."""
-        return prompt, [self.n_tokens(key) for key in keys]
-
     def fetch(self, keys: Sequence[str]) -> dict[str, str]:
-        """Encode what is not there yet, and drop what was not used for longest; key -> why an image can't be had."""
         for key in keys:
             if key not in self._features and key not in self._broken:
                 self._encode(self._chunks.get(key, (key,)))
-        for key in keys:
             if key in self._features:
                 self._features.move_to_end(key)
         size = sum(map(len, self._features.values()))
-        while size > self.capacity and (oldest := next(iter(self._features))) not in keys:
+        while size > self._capacity and (oldest := next(iter(self._features))) not in keys:
             size -= len(self._features.pop(oldest))
         return {key: self._broken[key] for key in keys if key in self._broken}
 
     def inputs(self, ids: Sequence[Tokens], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
-        """What the model takes: left-padded embeddings (rows, longest, hidden), features in place, and the mask."""
         padded, mask = left_padded(ids, 0, self.model.device)
         features = [self._features[key] for row in keys for key in row]
         return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
 
     def pixels(self, keys: Sequence[str]) -> list[torch.Tensor]:
         """The pixel values of images, each (tiles, 3, side, side), as they are encoded."""
-        return [self.vision.tiles([self._known[key][2]().open()], self._known[key][1])[0] for key in keys]
+        return [self.vision.tiles([self._again[key]()], self._modes[key])[0] for key in keys]
 
     def features(self, key: str) -> torch.Tensor:
         """The features of a fetched image, (tokens, hidden)."""
         return self._features[key]
 
+    def _name(self, picture: Picture, n_images: int) -> str:
+        mode = self.mode or self.vision.default_mode(n_images)
+        self.vision.check(picture.size, mode)
+        key = picture.key if mode == self.vision.default_mode(1) else f"{mode}:{picture.key}"
+        self._modes[key] = mode
+        return key
+
     @torch.inference_mode()
     def _encode(self, keys: Sequence[str]) -> None:
-        images = {}
-        for key in keys:
-            try:
-                images[key] = self._known[key][2]().open()
-            except (ValueError, OSError) as error:  # readable when the run was planned, gone since
-                self._broken[key] = str(error)
-        for mode in dict.fromkeys(self._known[key][1] for key in images):
-            names = [key for key in images if self._known[key][1] == mode]
-            sizes = [images[name].size for name in names]
+        images, broken = self._open(keys)
+        self._broken |= broken
+        for mode in dict.fromkeys(self._modes[key] for key in images):
+            names = [key for key in images if self._modes[key] == mode]
             tiles = self.vision.tiles([images[name] for name in names], mode)
-            for name, feature in zip(names, self.vision.features(tiles, sizes, mode), strict=True):
+            features = self.vision.features(tiles, [images[name].size for name in names], mode)
+            for name, feature in zip(names, features, strict=True):
                 if len(feature) != self.n_tokens(name):
                     raise ValueError(
                         f"the vision tower gave {len(feature)} tokens an image and the prompt holds"
@@ -340,49 +368,25 @@ class ImageFeatures:
             self.encoded += len(names)
 
 
-class ProcessedImages:
+class ProcessedImages(ImageSource):
     """The images of a call for a chat model, by its own processor; none for a judge that reads text alone.
 
-    Args:
-        model: from `vjudge.models.load`.
-        mode: None; such a judge knows no ways to prepare an image but its own.
+    Nothing is kept between batches: an image is encoded with its prompt.
 
     Raises:
-        ValueError: there is a mode.
+        ValueError: there is a mode; such a judge knows no ways to prepare an image but its own.
     """
 
-    capacity: float = math.inf  # nothing is kept between passes
-
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
+        super().__init__(model)
         if mode is not None:
             own = "prepares images by its own processor alone" if model.sees_images else "reads no images"
             raise ValueError(f"image_mode {mode!r}: this judge {own}")
-        self.model, self.encoded = model, 0
         self.pad = model.tokenizer.pad_token_id or 0
-        self._known: dict[str, tuple[Size, Again]] = {}
         self._opened: dict[str, Image.Image] = {}
         self._spelling: dict[tuple[Size, ...], tuple[tuple[Any, ...], ...]] = {}
         added = model.tokenizer.added_tokens_decoder.values()
         self._controls = sorted({str(entry) for entry in added if entry.special})
-
-    def keys(self, pictures: Sequence[Picture], again: Sequence[Again] = ()) -> tuple[str, ...]:
-        """Names for a prompt's images; arguments as in `ImageFeatures.keys`.
-
-        Raises:
-            ValueError: the judge reads no images.
-        """
-        if pictures and self.model.processor is None:
-            raise ValueError("this judge reads no images: use a template whose sees_images is False")
-        for picture, get in zip(pictures, again or [partial(_same, picture) for picture in pictures], strict=True):
-            self._known.setdefault(picture.key, (picture.size, get))
-        return tuple(picture.key for picture in pictures)
-
-    def n_tokens(self, key: str) -> int:
-        """How many tokens of features are kept for an image: none."""
-        return 0
-
-    def settle(self, keys: Iterable[str]) -> None:
-        """Nothing to settle: an image is encoded with its prompt."""
 
     def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, None]:
         """A prompt with each image's own tokens in its place, as the processor writes them.
@@ -392,32 +396,25 @@ class ProcessedImages:
         """
         if not keys:
             return prompt, None
-        sizes = tuple(self._known[key][0] for key in keys)  # what is written depends on the sizes alone
+        sizes = tuple(self._sizes[key] for key in keys)  # what is written depends on the sizes alone
         if sizes not in self._spelling:
-            made = self._process([[self._known[key][1]().open() for key in keys]], return_text_replacement_offsets=True)
-            texts = [each["replacement"] for each in made["text_replacement_offsets"][0]]
+            outputs = self._process([[self._again[key]() for key in keys]], return_text_replacement_offsets=True)
+            texts = [each["replacement"] for each in outputs["text_replacement_offsets"][0]]
             self._spelling[sizes] = tuple(runs(split(text, self._controls)) for text in texts)
         return prompt.with_images(self._spelling[sizes]), None
 
     def fetch(self, keys: Sequence[str]) -> dict[str, str]:
-        """Open a pass's images; key -> why one can't be had."""
-        self._opened, broken = {}, {}
-        for key in dict.fromkeys(keys):
-            try:
-                self._opened[key] = self._known[key][1]().open()
-            except (ValueError, OSError) as error:
-                broken[key] = str(error)
+        self._opened, broken = self._open(keys)
         return broken
 
     def inputs(self, ids: Sequence[Tokens], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
-        """What the model takes: left-padded ids, the mask of real tokens, and the processor's tensors."""
         padded, mask = left_padded(ids, self.pad, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
         shown = [[self._opened[key] for key in row] for row in keys if row]
         if shown:
-            made = self._process(shown, padding=True)
-            inputs |= {name: tensor for name, tensor in made.items() if name not in TEXT_INPUTS}
-            kind = next((name for name in KINDS_OF_TOKEN if name in made), None)
+            outputs = self._process(shown, padding=True)
+            inputs |= {name: tensor for name, tensor in outputs.items() if name not in TEXT_INPUTS}
+            kind = next((name for name in KINDS_OF_TOKEN if name in outputs), None)
             if kind is not None and hasattr(self.model.processor, "create_mm_token_type_ids"):
                 kinds = torch.tensor(self.model.processor.create_mm_token_type_ids(padded.tolist()))
                 inputs[kind] = kinds.to(mask) * mask
@@ -428,14 +425,15 @@ class ProcessedImages:
                 inputs[name] = tensor.to(self.model.device, dtype)
         return inputs
 
+    def _name(self, picture: Picture, n_images: int) -> str:
+        if self.model.processor is None:
+            raise ValueError("this judge reads no images: use a template whose sees_images is False")
+        return picture.key
+
     def _process(self, images: Sequence[Sequence[Image.Image]], **options: Any) -> Any:
         processor = self.model.processor
         text = [processor.image_token * len(row) for row in images]
         return processor(images=list(map(list, images)), text=text, return_tensors="pt", **options)
-
-
-def _same(picture: Picture) -> Picture:
-    return picture
 
 
 def left_padded(ids: Sequence[Tokens], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
