@@ -360,7 +360,7 @@ def test_strengths_without_a_finite_maximum_are_nan():
         (lambda: classification(["a"], ["a", "b"]), ValueError, "1 predicted and 2"),
         (lambda: length_controlled(["a"], [1], [2], preferences=[]), ValueError, "1 verdicts and 0"),
         (lambda: tie_calibrated_accuracy([1], [1], within=[None]), ValueError, "within are missing.*position 0"),
-        (lambda: model_ranking(["x", None], [1, 2], [1, 2]), ValueError, "no model"),
+        (lambda: model_ranking(["x", None], [1, 2], [1, 2]), ValueError, "models are missing.*position 1"),
     ],
 )
 def test_bad_input_is_named(call, error, message):

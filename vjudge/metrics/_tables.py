@@ -77,6 +77,18 @@ def scores(values: Any, *, name: str, scale: tuple[float, float] | None = None, 
     return scores
 
 
+def aligned(
+    *, groups: Any = None, scale: tuple[float, float] | None = None, by_design: bool = False, **columns: Any
+) -> list[np.ndarray]:
+    """Columns of scores of the same items, each as `scores` reads it; indexes or lengths that differ are refused."""
+    same_index(**columns, groups=groups)
+    arrays = [scores(values, name=name, scale=scale, by_design=by_design) for name, values in columns.items()]
+    if len({len(array) for array in arrays}) > 1:
+        lengths = " and ".join(f"{name} has {len(array)} scores" for name, array in zip(columns, arrays, strict=True))
+        raise ValueError(f"{lengths}: give one of each per item")
+    return arrays
+
+
 def check_scale(scale: tuple[float, float]) -> None:
     """Refuse a scale that is not its lowest and its highest score."""
     if len(scale) != 2 or not scale[0] < scale[1]:

@@ -98,10 +98,8 @@ def read_ratings(
         if twice := listed_twice(map(str, ratings.columns)):
             raise ValueError(f"raters share a name: {twice}; give each column its own")
         columns = {name: ratings[name].tolist() for name in ratings.columns}
-    elif isinstance(ratings, np.ndarray) and ratings.dtype != object:
-        if ratings.ndim != 2:
-            raise ValueError(f"ratings must have two dimensions, items by raters, not {ratings.ndim}")
-        columns = {rater: ratings[:, rater].tolist() for rater in range(ratings.shape[1])}
+    elif isinstance(ratings, np.ndarray) and ratings.dtype != object and ratings.ndim != 2:
+        raise ValueError(f"ratings must have two dimensions, items by raters, not {ratings.ndim}")
     else:
         rows = [_as_list(row, position) for position, row in enumerate(ratings)]
         columns = dict(enumerate(map(list, itertools.zip_longest(*rows, fillvalue=math.nan))))
@@ -111,16 +109,15 @@ def read_ratings(
         )
         table = np.where(codes < 0, np.nan, codes).reshape(len(columns), -1).T
         return table.reshape(len(ratings), len(columns)), list(columns)
-    read, faults = [], []
-    for name, column in columns.items():
+    table, faults = np.full((len(ratings), len(columns)), np.nan), []
+    for rater, (name, column) in enumerate(columns.items()):
         try:
-            read.append(scores(column, name=f"rater {name}"))
+            table[:, rater] = scores(column, name=f"rater {name}")
         except (TypeError, ValueError) as error:
             faults.append(error)
     if faults:
         kind = TypeError if any(isinstance(fault, TypeError) for fault in faults) else ValueError
         raise kind("; ".join(map(str, faults)))
-    table = np.column_stack(read) if read else np.empty((len(ratings), 0))
     if scale is not None:
         check_scale(scale)
         off = np.argwhere((table < scale[0]) | (table > scale[1]))

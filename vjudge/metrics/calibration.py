@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from vjudge.metrics._bootstrap import Design
-from vjudge.metrics._tables import Labels, Scores, check_options, group_codes, same_index, scores, tabulate
+from vjudge.metrics._tables import Labels, Scores, aligned, check_options, group_codes, scores, tabulate
 
 Floats = NDArray[np.float64]
 
@@ -220,10 +220,7 @@ def _pairs(
     judge: Scores, human: Scores, groups: Labels | None
 ) -> tuple[Floats, Floats, NDArray[np.bool_], NDArray[np.int64]]:
     """Items with both scores, which they are, and their group (themselves without groups)."""
-    same_index(judge=judge, human=human, groups=groups)
-    x, y = scores(judge, name="judge"), scores(human, name="human")
-    if len(x) != len(y):
-        raise ValueError(f"judge has {len(x)} scores and human has {len(y)}: give one of each per item")
+    x, y = aligned(judge=judge, human=human, groups=groups)
     used = ~(np.isnan(x) | np.isnan(y))
     codes = np.arange(int(used.sum())) if groups is None else group_codes(groups, used)
     return x[used], y[used], used, codes

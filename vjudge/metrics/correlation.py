@@ -26,6 +26,7 @@ from vjudge.metrics._bootstrap import STATISTICS, Design, Floats, Integers, Tabl
 from vjudge.metrics._tables import (
     Labels,
     Scores,
+    aligned,
     check_options,
     design_of,
     group_codes,
@@ -598,10 +599,7 @@ def _pairs(
     x: Any, y: Any, *, groups: Any, scale: tuple[float, float] | None = None, by_design: bool = False
 ) -> tuple[Floats, Floats, Any]:
     """Two columns of scores as they are, and which items have both."""
-    same_index(x=x, y=y, groups=groups)
-    a, b = (scores(v, name=name, scale=scale, by_design=by_design) for name, v in (("x", x), ("y", y)))
-    if len(a) != len(b):
-        raise ValueError(f"x has {len(a)} scores and y has {len(b)}: give one of each per item")
+    a, b = aligned(x=x, y=y, groups=groups, scale=scale, by_design=by_design)
     return a, b, ~(np.isnan(a) | np.isnan(b))
 
 

@@ -17,6 +17,7 @@ from vjudge.metrics._bootstrap import Design
 from vjudge.metrics._tables import (
     Labels,
     Scores,
+    aligned,
     check_options,
     design_of,
     group_codes,
@@ -258,10 +259,8 @@ def tie_calibrated_accuracy(
     >>> table["estimate"].round(3).to_dict(), table.attrs["epsilon"]
     ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
     """
-    same_index(judge=judge, human=human, within=within, groups=groups)
-    x, y = scores(judge, name="judge"), scores(human, name="human")
-    if len(x) != len(y):
-        raise ValueError(f"judge has {len(x)} scores and human has {len(y)}: give one of each per item")
+    same_index(judge=judge, within=within)
+    x, y = aligned(judge=judge, human=human, groups=groups)
     used = ~(np.isnan(x) | np.isnan(y))
     code = group_codes(within, used, name="within")
     n_all = len({label for label in within if not is_missing(label)})
@@ -757,16 +756,12 @@ def model_ranking(
     ({'x': 1.0, 'z': 3.0, 'y': 2.0}, 0.333)
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
-    same_index(models=models, judge=judge, human=human, groups=groups)
-    x, y = scores(judge, name="judge"), scores(human, name="human")
-    if not len(x) == len(y) == len(models):
-        raise ValueError(f"{len(models)} models, {len(x)} judge and {len(y)} human scores: give one of each a response")
+    same_index(models=models, judge=judge)
+    x, y = aligned(judge=judge, human=human, groups=groups)
     used = ~(np.isnan(x) | np.isnan(y))
-    names = list(pd.unique(pd.Series(list(models), dtype=object).dropna()))
-    code = np.array([names.index(name) for name, use in zip(models, used, strict=True) if use and name in names])
-    if len(code) < used.sum():
-        raise ValueError("a scored response has no model: name it, or remove the response")
-    code = code.astype(np.int64)
+    code = group_codes(models, used, name="models")
+    labels = pd.Series(list(models), dtype=object)
+    names = list(pd.unique(labels[used]))
     cells, cell = np.unique(np.stack([code, x[used], y[used]]), axis=1, return_inverse=True)
     of_model = sparse.csr_array(
         (np.ones(cells.shape[1]), (cells[0].astype(np.int64), np.arange(cells.shape[1]))),
@@ -804,7 +799,7 @@ def model_ranking(
         table[who], table[f"{who}_low"], table[f"{who}_high"] = part[["estimate", "low", "high"]].to_numpy().T
         table[f"{who}_rank"] = table[who].rank(ascending=False)
     table["n"] = np.bincount(code, minlength=m)
-    table["missing"] = [sum(name == one for one in models) for name in names] - table["n"]
+    table["missing"] = [int((labels == name).sum()) for name in names] - table["n"]
     tau, low, high = both.iloc[-1][["estimate", "low", "high"]].astype(float)
     bounds = {
         "tau_low": min(low, tau),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vjudge.metrics._bootstrap import Table, correlations
-from vjudge.metrics._tables import Labels, Scores, check_options, group_codes, same_index, scores
+from vjudge.metrics._tables import Labels, Scores, aligned, check_options, group_codes, scores
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def prediction_powered_mean(
     {'human': 3.25, 'ppi': 3.25, 'ppi_tuned': 3.25, 'judge': 3.5}
     """
     check_options(confidence=confidence)
-    f, y = _columns(judge, human, groups=groups)
+    f, y = aligned(judge=judge, human=human, groups=groups)
     used = ~np.isnan(f)
     codes = np.arange(int(used.sum())) if groups is None else group_codes(groups, used)
     f, y, lost = f[used], y[used], int((~used).sum())
@@ -197,7 +197,7 @@ def label_weights(judge: Scores, human: Scores) -> pd.Series:
     >>> label_weights([1] * 8 + [2] * 4, [3, 3] + [None] * 6 + [4, 4, 5, 4]).dropna().tolist()
     [4.0, 4.0, 1.0, 1.0, 1.0, 1.0]
     """
-    x, y = _columns(judge, human, by_design=True)
+    x, y = aligned(judge=judge, human=human, by_design=True)
     code = strata(x)
     sizes = np.bincount(code[code >= 0], minlength=1)
     has_label = (code >= 0) & ~np.isnan(y)
@@ -232,7 +232,7 @@ def next_labels(judge: Scores, human: Scores, *, n: int, seed: int = 0) -> pd.Da
 
     Source: Neyman, JRSS 97 (1934), 558-625, for the allocation.
     """
-    x, y = _columns(judge, human, by_design=True)
+    x, y = aligned(judge=judge, human=human, by_design=True)
     code, rng = strata(x), np.random.default_rng(seed)
     sizes = np.bincount(code[code >= 0], minlength=1)
     order = rng.permutation(len(x))
@@ -338,14 +338,3 @@ def weighted_correlations(
     bounds = np.where(np.isfinite(variance) & (variance > 0), bounds, np.nan)
     method = f"{confidence:.0%} Student's intervals on Fisher's z scale, by {how}"
     return np.stack([estimate, *bounds], axis=1), method
-
-
-def _columns(
-    judge: Scores, human: Scores, *, groups: Labels | None = None, by_design: bool = False
-) -> tuple[Floats, Floats]:
-    """Scores of all items and labels of some; labels that were chosen are refused unless they are meant to be."""
-    same_index(judge=judge, human=human, groups=groups)
-    x, y = scores(judge, name="judge"), scores(human, name="human", by_design=by_design)
-    if len(x) != len(y):
-        raise ValueError(f"judge has {len(x)} scores and human has {len(y)}: give one of each per item")
-    return x, y
