@@ -82,10 +82,10 @@ def test_an_address_holds_no_key(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("7", 7), ("0", 0), (" 1.5 ", 1.5), ("-3", None), ("soon", None), ("", None), (None, None), ("nan", None)]
+    [("7", 7), ("0", 0), (" 1.5 ", 1.5), ("-3", None), ("soon", None), ("", None), ("nan", None)]
     + [("Sunday, 99-Foo-94", None), ("Sun, 06 Nov 1994 08:49:37 GMT", 0)],
 )
-def test_retry_after(value: str | None, seconds: float | None) -> None:
+def test_retry_after(value: str, seconds: float | None) -> None:
     assert retry_after(value) == seconds
 
 
@@ -153,7 +153,7 @@ def test_a_reply() -> None:
     reply = read(completion("Fine. [RESULT] 3"), usage)
     assert (reply.text, reply.failure, reply.stopped) == ("Fine. [RESULT] 3", None, True)
     assert (reply.n_prompt_tokens, reply.n_new_tokens) == (100, 10)
-    assert usage.spend == pytest.approx(120e-6) and dict(usage.models) == {"judge-1": 1}
+    assert usage.spend == pytest.approx(120e-6)
     plain = read({"choices": [{"text": " 4", "finish_reason": "length"}]}, usage)
     assert (plain.text, plain.stopped, plain.n_prompt_tokens) == (" 4", False, 0) and usage.unreported == 1
     assert "1 answers without a token count" in str(usage) and "at least" in str(usage) and math.isnan(Usage().spend)
@@ -232,7 +232,7 @@ def test_a_key_in_a_reply_is_cut_out_and_counted() -> None:
     usage = Usage()
     echo = base64.b64encode(KEY.encode()).decode()
     reply = read(completion(f"Your key is {echo}. [RESULT] 3") | {"model": f"m-{KEY}"}, usage)
-    assert reply.text == "Your key is [key]=. [RESULT] 3" and dict(usage.models) == {"m-[key]": 1}
+    assert reply.text == "Your key is [key]=. [RESULT] 3"
     assert usage.key_echoes == 1 and "repeated the key" in str(usage)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from vjudge.engines.engine import Answer, Ask
+from vjudge.engines.engine import Answer, Ask, whole
 from vjudge.engines.tokens import Scale
 from vjudge.engines.transport import Key, Unanswered, Usage
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
@@ -152,7 +152,7 @@ def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer
             raise TypeError("choices[0].message.content is no text")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unanswered(f"the server's answer is no chat completion ({type(error).__name__}: {error})") from None
-    n_prompt, n_new = _count(reply, usage, key)
+    n_prompt, n_new = _count(reply, usage)
     content, failure = content or "", None
     if isinstance(refusal, str) and refusal:
         failure, content = "the judge refused", content or refusal
@@ -166,18 +166,16 @@ def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer
     return answer, read_tokens(choice)
 
 
-def _count(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[int, int]:
+def _count(reply: Mapping[str, Any], usage: Usage) -> tuple[int, int]:
     """The prompt's and the answer's tokens as the server counts them, added to `usage`; 0 where it does not."""
     report = reply.get("usage")
     counts = [report.get(name) if isinstance(report, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    sound = all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= MOST_TOKENS for n in counts)
-    n_prompt, n_new = (int(count or 0) for count in counts) if sound else (0, 0)
+    sound = all(count is not None and whole(count, 0) and count <= MOST_TOKENS for count in counts)
+    n_prompt, n_new = (int(count or 0) if sound else 0 for count in counts)
     usage.answers += 1
     usage.unreported += not sound
     usage.prompt_tokens += n_prompt
     usage.new_tokens += n_new
-    if isinstance(model := reply.get("model"), str):
-        usage.models[key.cut(model)[:200]] += 1
     return n_prompt, n_new
 
 

@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Generator
 from concurrent.futures import wait
 from dataclasses import dataclass, field
-from datetime import timezone
 from email.utils import parsedate_to_datetime
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
@@ -74,7 +73,6 @@ class Usage:
         without_logprobs: answers without the log-probabilities that were asked for.
         off_list: verdicts with a score outside the list of the most probable tokens; its probability counts as 0.
         key_echoes: answers that repeated the key, or a part of it, which was cut out.
-        models: the model's name as answered -> answers.
         price: dollars (or any currency) for a million prompt tokens and a million new ones; None where not given.
     """
 
@@ -87,7 +85,6 @@ class Usage:
     without_logprobs: int = 0
     off_list: int = 0
     key_echoes: int = 0
-    models: Counter[str] = field(default_factory=Counter)
     price: tuple[float, float] | None = None
 
     @property
@@ -336,7 +333,7 @@ class Client:
         """Wait as long as a busy server says, or stop where that is too long, or no waiting helps."""
         if b"insufficient_quota" in answer:
             self.stop(f"the account's quota is used up: {self._words(answer)}")
-        if (after := retry_after(headers.get("retry-after"))) is not None:
+        if (after := retry_after(headers.get("retry-after", ""))) is not None:
             if after > LONGEST_WAIT:
                 self.stop(f"the server asks to wait {after:.0f} s, longer than {LONGEST_WAIT:.0f} s")
             self._closed_until = max(self._closed_until, time.monotonic() + after)
@@ -375,18 +372,18 @@ class Client:
         return self.shown(message if isinstance(message, str) else answer.decode(errors="replace"))
 
 
-def retry_after(value: str | None) -> float | None:
+def retry_after(value: str) -> float | None:
     """Seconds to wait by a Retry-After header: a number, or an HTTP date; None where it says neither.
 
     Source: RFC 9110, section 10.2.3.
+
+    >>> retry_after("7"), retry_after("Sun, 06 Nov 1994 08:49:37 GMT"), retry_after("soon")
+    (7.0, 0.0, None)
     """
-    value = (value or "").strip()
-    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+    if re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*", value):
         return float(value)
     try:
-        date = parsedate_to_datetime(value)
-        date = date if date.tzinfo else date.replace(tzinfo=timezone.utc)
-        return max(0.0, date.timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
 

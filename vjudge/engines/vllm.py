@@ -154,8 +154,7 @@ class VllmEngine(Engine):
 
         Raises:
             ValueError: unsound options; a temperature between 0 and 0.01, which vLLM would raise to 0.01; a repetition
-                penalty for a judge of LLaVA's families; more images in a prompt than vLLM was set up for; in score
-                mode, a scale of more scores than vLLM gives log-probabilities of.
+                penalty for a judge of LLaVA's families; more images in a prompt than vLLM was set up for.
         """
         rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
         faults, most = ask.check(), max((prompts[row].n_images for row in rows), default=0)
@@ -213,9 +212,9 @@ class VllmEngine(Engine):
         """Token ids, rows of an image and of a common beginning together; and the rows that fail."""
         requests, failures, pictures = [], [], Pictures()
         context: int = self.llm.llm_engine.model_config.max_model_len
-        scales = {row: self._scale(ask, row) for row in rows}
-        for row, scale in scales.items():
-            prompt, sources = prompts[row], images[row]
+        for row in rows:
+            prompt, sources, texts = prompts[row], images[row], ask.scale(row)
+            scale = self.encoder.scale(ask.marker, texts) if texts else None
             try:
                 if prompt.n_images != len(sources):
                     raise ValueError(
@@ -234,15 +233,6 @@ class VllmEngine(Engine):
             except (ValueError, TypeError, OSError) as error:
                 failures.append(Answer(row, failure=str(error)))
         return sorted(requests, key=lambda each: (each.keys, each.ids, each.row)), failures
-
-    def _scale(self, ask: Ask, row: int) -> Scale | None:
-        """The tokens that carry a row's scores; None where no distribution is wanted, or vLLM can't give it."""
-        texts = ask.scale(row)
-        scale = self.encoder.scale(ask.marker, texts) if texts else None
-        most = max((len(scale.reads(stem)) for stem in scale.stems), default=0) if scale else 0
-        if most > LOGPROBS and ask.scores:
-            raise ValueError(f"a scale of {most} scores: vLLM gives log-probabilities of {LOGPROBS} at most")
-        return scale if most <= LOGPROBS else None
 
     def _answers(self, requests: Sequence[_Request], failures: list[Answer], ask: Ask) -> Iterator[list[Answer]]:
         """Ask block by block: of `batch_size` rows at most, whose images fit `IMAGE_BYTES` once decoded."""
