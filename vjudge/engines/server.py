@@ -37,6 +37,7 @@ from vjudge.engines.tokens import Scale
 from vjudge.engines.transport import (
     Bounds,
     Client,
+    Key,
     Rejected,
     ServerError,
     Unanswered,
@@ -122,18 +123,18 @@ class ServerEngine(Engine):
         spend_limit: float | None = None,
     ) -> None:
         priced = price is None or (len(price) == 2 and all(0 <= part < math.inf for part in price))
-        limited = spend_limit is None or (price is not None and spend_limit >= 0)
         sound = {
-            f"model={model!r}: give the model's name": isinstance(model, str) and bool(model.strip()),
-            f"concurrency={concurrency!r}: use a whole number from 1": whole(concurrency, 1),
-            f"timeout={timeout!r}: use seconds above 0": 0 < timeout < math.inf,
-            f"retries={retries!r}: use a whole number from 0": whole(retries, 0),
-            f"image_size={image_size!r}: use pixels from 1, or None": image_size is None or whole(image_size, 1),
-            f"top_logprobs={top_logprobs!r}: use a whole number from 1": whole(top_logprobs, 1),
-            f"price={price!r}: use two numbers from 0": priced,
-            f"spend_limit={spend_limit!r}: use a number from 0, with a price": limited,
+            "model": (isinstance(model, str) and bool(model.strip()), "give the model's name"),
+            "concurrency": (whole(concurrency, 1), "use a whole number from 1"),
+            "timeout": (0 < timeout < math.inf, "use seconds above 0"),
+            "retries": (whole(retries, 0), "use a whole number from 0"),
+            "image_size": (image_size is None or whole(image_size, 1), "use pixels from 1, or None"),
+            "top_logprobs": (whole(top_logprobs, 1), "use a whole number from 1"),
+            "price": (priced, "use two numbers from 0"),
+            "spend_limit": (spend_limit is None or (price and spend_limit >= 0), "use a number from 0, with a price"),
         }
-        if faults := [fault for fault, fine in sound.items() if not fine]:
+        values = locals()
+        if faults := [f"{name}={values[name]!r}: {remedy}" for name, (fine, remedy) in sound.items() if not fine]:
             raise ValueError("; ".join(faults))
         self.model, self.base_url, self.served_as = model, check_url(base_url), served_as
         self.address = f"{model} at {urlsplit(base_url).netloc}"
@@ -144,7 +145,7 @@ class ServerEngine(Engine):
         self.spend_limit, self.usage = spend_limit, Usage(price=price)
         self._uris: dict[str, str] = {}
         self._calls: dict[Any, Call] = {}  # what the server was seen to do, by a call's options
-        self._client(1)  # refuses a key that is missing now
+        self._key()  # refuses one that is missing now
 
     def __repr__(self) -> str:
         return f"ServerEngine({self.model!r}, base_url={self.base_url!r})"
@@ -289,11 +290,13 @@ class ServerEngine(Engine):
             self._uris[opened.key] = data_uri(opened.open(), size=self.image_size)
         return self._uris[opened.key]
 
-    def _client(self, connections: int) -> Client:
-        """A client with the key as the environment has it now."""
+    def _key(self) -> Key:
+        """The key as the environment has it now."""
         needed = self.key_variable is not None and (self.base_url == OPENAI or self.key_variable != KEY_VARIABLE)
-        key = read_key(self.base_url, self.key_variable, needed=needed)
-        return Client(self.base_url, key, self.usage, self.bounds, connections=connections)
+        return read_key(self.base_url, self.key_variable, needed=needed)
+
+    def _client(self, connections: int) -> Client:
+        return Client(self.base_url, self._key(), self.usage, self.bounds, connections=connections)
 
 
 # --- looking at a server ----------------------------------------------------------------------------------------------
