@@ -103,6 +103,8 @@ def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> 
     with pytest.raises(CollectionError, match=r"columns are id, instruction, .*: add a column `images` with paths"):
         validate([row()], sees_images=True)
     validate([row(images=[]), row("b", images=[])], sees_images=True)  # said on purpose
+    with pytest.raises(CollectionError, match="image: a picture cannot be of type set"):
+        validate([row(image={5})], sees_images=True)
     validate([row(images=[]), row("b", images=[png()])], sees_images=True)
 
 

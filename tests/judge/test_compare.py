@@ -207,19 +207,6 @@ def test_wrong_use(random_judge: Path) -> None:
         critic.compare(PAIRS, mode="score")
 
 
-def test_pairs_in_any_container_are_one_collection(tmp_path: Path) -> None:
-    import datasets
-
-    whole = judge_of(longer).compare(PAIRS, out=tmp_path, **QUIET)
-    again = judge_of(longer)
-    for pairs in (pd.DataFrame(PAIRS), datasets.Dataset.from_list([{**p, "images": []} for p in PAIRS])):
-        frame = again.compare(pairs, out=tmp_path, **QUIET)
-        assert list(frame["verdict"]) == list(whole["verdict"])
-    objects = [Pair.from_row(row) for row in PAIRS]
-    assert list(again.compare(objects, out=tmp_path, **QUIET)["preference"]) == ["a", "a", "tie"]
-    assert again.engine.asked == 0  # type: ignore[union-attr]
-
-
 def test_best_of_n_by_pairs() -> None:
     rows = [
         {"id": "x", "images": [], "instruction": "Say.", "criteria": "Said?", "responses": ["aa", "aaaa", "a", "bb"]},

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -81,31 +80,6 @@ def test_a_row_is_whole(graded: pd.DataFrame, judge: Judge, rows: Any) -> None:
         rows[0]["group"],
     )
     assert row["criteria"] == rows[0]["criteria"]
-
-
-def test_every_kind_of_collection_gives_the_same_table(judge: Judge, graded: pd.DataFrame, rows: Any) -> None:
-    some = rows[:9]
-    expected = judge.grade(some, max_new_tokens=40, progress=False)
-    features = datasets.Features(
-        {
-            **{
-                name: datasets.Value("string")
-                for name in ("id", "instruction", "response", "reference_answer", "criteria", "group")
-            },
-            "images": datasets.List(datasets.Image()),
-            "descriptions": datasets.List(datasets.Value("string")),
-            "human_scores": datasets.List(datasets.Value("float64")),
-            "gold": datasets.Value("float64"),
-        }
-    )
-    forms = (
-        datasets.Dataset.from_list(some, features=features),
-        pd.DataFrame(some),
-        [Item.from_row(row) for row in some],
-        tuple(some),
-    )
-    for form in forms:
-        same(judge.grade(form, max_new_tokens=40, progress=False), expected)
 
 
 def test_score_mode(judge: Judge, rows: Any) -> None:

@@ -224,7 +224,7 @@ def canonical_row(
         try:
             pictures = _pictures(row, names)
         except BadRow as error:
-            return cells | {"images": None}, [*faults, *error.faults]
+            return cells | {"images": []}, [*faults, *error.faults]  # a column does name pictures
         group = group_of(pictures or ())
         if folder is not None and pictures:
             pictures = [_beside(picture, folder, roots) for picture in pictures]

@@ -56,16 +56,16 @@ def validate(
     pictured = False
     for index, (row, faults) in enumerate(rows.reads()):
         id, unreadable = id_of(row), {field for field, *_ in faults}
-        problems += [Problem(index, id, *fault) for fault in faults]
         if "row" in unreadable:
+            problems += [Problem(index, None, *fault) for fault in faults]
             continue
         if id is None or not id.strip():
             problems.append(Problem(index, None, "id", "is missing", "give every row its own id"))
         elif first_with.setdefault(id, index) != index:
             same = f"is the same as row {first_with[id]}'s"
             problems.append(Problem(index, id, "id", same, "give every row its own id"))
-        of_row = _faults(row, rows.columns, pairs, needs, opens)
-        problems += [Problem(index, id, *fault) for fault in of_row if fault[0] not in unreadable]
+        more = (fault for fault in _faults(row, rows.columns, pairs, needs, opens) if fault[0] not in unreadable)
+        problems += [Problem(index, id, *fault) for fault in (*faults, *more)]
         if plain(row.get("images")) is None and "images" not in unreadable:
             remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
             unnamed.append(Problem(index, id, "images", "is missing", remedy))
