@@ -1,39 +1,25 @@
 """Figures and tables sized for a venue: the same bytes on every run, readable in gray and by the colour-blind.
 
 A plotting function takes a frame and returns a matplotlib figure at the venue's width; `save_figure` writes it as PDF,
-SVG and PNG with its caption and data. Missing and failed verdicts are counted in the figure's corner, never dropped
-in silence.
+SVG and PNG with its caption and data. Every figure takes `venue`, `column` ("half", "full"), `note` (False: no grey
+counts in the corner) and `font` ("sans", "times"). What is not drawn is counted, in the corner and in the caption.
 
-canvas.py         venues, text sizes, colours, and what all figures share
-accounts.py       what a figure rests on, in words: captions
-correlations.py   judges against benchmarks
-forests.py        estimates with their intervals
-scores.py         scores against the truth
-confusions.py     which score is given for which true score
-lengths.py        length of a response, by score and at equal quality
-reliabilities.py  what a score means in true scores
-rivals.py         who beats whom
-preferences.py    shares of left, right, both good, both bad; of wins and losses
-powers.py         power curves
-budgets.py        what labels buy
-trainings.py      loss and agreement while a judge learns
-files.py          figures and tables as files
+style.py    venues, text sizes, fonts, colours, and what all figures share
+save.py     figures, captions and tables as files
+scores.py   scores against the truth: points, distributions, confusion matrix, calibration curve
+judges.py   judges side by side: heatmap, forest, against each other, model ranking, agreement by cost
+choices.py  stacked bars of wins, ties and losses; tags
+length.py   length of a response, by score and at equal true score
+curves.py   power, labels, best of n; a training
 """
 
-from vjudge.plots.accounts import caption
-from vjudge.plots.budgets import label_curve
-from vjudge.plots.canvas import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Venue, looks, style, width
-from vjudge.plots.confusions import confusion
-from vjudge.plots.correlations import heatmap
-from vjudge.plots.files import save_figure, save_table
-from vjudge.plots.forests import forest
-from vjudge.plots.lengths import length_by_score, length_scatter
-from vjudge.plots.powers import power_curves
-from vjudge.plots.preferences import preference_bars
-from vjudge.plots.reliabilities import reliability_curve
-from vjudge.plots.rivals import who_beats_whom
-from vjudge.plots.scores import score_by_score, score_distribution
-from vjudge.plots.trainings import training_curve
+from vjudge.plots.choices import preference_bars, tag_bars
+from vjudge.plots.curves import curves, training_curve
+from vjudge.plots.judges import agreement_by_cost, battery_effects, forest, heatmap, model_ranking, who_beats_whom
+from vjudge.plots.length import length_by_score, length_scatter
+from vjudge.plots.save import caption, save_correlations, save_figure, save_table
+from vjudge.plots.scores import calibration_curve, confusion, score_by_score, score_distribution
+from vjudge.plots.style import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Page, Venue, looks, page, width
 
 __all__ = [
     "HATCHES",
@@ -42,23 +28,28 @@ __all__ = [
     "PALETTE",
     "VENUES",
     "Look",
+    "Page",
     "Venue",
+    "agreement_by_cost",
+    "battery_effects",
+    "calibration_curve",
     "caption",
     "confusion",
+    "curves",
     "forest",
     "heatmap",
-    "label_curve",
     "length_by_score",
     "length_scatter",
     "looks",
-    "power_curves",
+    "model_ranking",
+    "page",
     "preference_bars",
-    "reliability_curve",
+    "save_correlations",
     "save_figure",
     "save_table",
     "score_by_score",
     "score_distribution",
-    "style",
+    "tag_bars",
     "training_curve",
     "who_beats_whom",
     "width",

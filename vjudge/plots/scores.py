@@ -1,19 +1,95 @@
-"""Scores against the truth: point by point, and as distributions."""
+"""Scores against the truth: point by point, as distributions, as a confusion matrix, and what a score means."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 from scipy import stats
 
-from vjudge.plots.accounts import account, by_judge
-from vjudge.plots.canvas import INK, MIN_TEXT, PALE, TRUTH, Column, Look, finish, need, note, style, width
+from vjudge.plots.save import account, name_of
+from vjudge.plots.style import (
+    INK,
+    MIN_TEXT,
+    PALE,
+    TRUTH,
+    Look,
+    Page,
+    ink_on,
+    key,
+    looks,
+    need,
+    page,
+    span,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vjudge.plots.style import PageOptions
+
+NONE, OFF = "none", "off"
+
+
+class Bins(NamedTuple):
+    """Where scores are drawn: levels of the scale, or bins of it.
+
+    Attributes:
+        edges: one more than there are bins; centers, labels: of each bin; note: what the caption must say of them.
+    """
+
+    edges: np.ndarray
+    centers: np.ndarray
+    labels: list[str]
+    note: str
+
+    def place(self, values: pd.Series) -> np.ndarray:
+        """The bin of each value; -1 for a missing one, -2 for one off the scale."""
+        numbers = values.to_numpy(dtype=float)
+        places = np.clip(np.searchsorted(self.edges, numbers + 1e-9, side="right") - 1, 0, len(self.labels) - 1)
+        # Of whole levels the outermost half bins are off the scale: 5.4 is no 5 where 5 is the most.
+        low, high = (self.edges[[0, -1]] if self.note.startswith("bins") else self.centers[[0, -1]]) + (-1e-9, 1e-9)
+        return np.where(np.isnan(numbers), -1, np.where((numbers < low) | (numbers > high), -2, places))
+
+
+def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
+    """Levels for these scores: the whole scores of the scale where there are at most 11, else bins of equal width.
+
+    Args:
+        columns: scores that are to be drawn.
+        scale: the rubric's scores; None reads 1 to 5, or the whole range of the scores where that is wider.
+
+    >>> from vjudge.plots.scores import bins
+    >>> import pandas as pd
+    >>> bins(pd.Series([1, 2.5, 5])).labels, bins(pd.Series([3, 85])).labels[:3]
+    (['1', '2', '3', '4', '5'], ['0', '10', '20'])
+    """
+    known = pd.concat([column.dropna().astype(float) for column in columns]) if columns else pd.Series(dtype=float)
+    low, high = (known.min(), known.max()) if len(known) else (1.0, 5.0)
+    fractions = bool((known % 1 != 0).any())
+    if scale is None and fractions and low >= 0 and high <= 1:
+        edges = np.arange(11) / 10
+    elif scale is None:
+        first = 1 if low >= 1 else int(np.floor(low))
+        scale = range(first, max(int(np.ceil(high)), 5 if first == 1 else first + 1) + 1)
+    if scale is not None and len(scale) <= 11:
+        levels = np.array(sorted(scale), dtype=float)
+        edges = np.concatenate([[levels[0] - 0.5], (levels[1:] + levels[:-1]) / 2, [levels[-1] + 0.5]])
+        note = "scores between two levels are drawn at the nearer, those midway at the upper one" if fractions else ""
+        return Bins(edges, levels, [f"{level:g}" for level in levels], note)
+    if scale is not None:
+        least, most = min(scale), max(scale)
+        step = next(size for size in (2, 5, 10, 20, 50, *(10**k for k in range(2, 12))) if (most - least) / size <= 10)
+        edges = np.arange(np.floor(least / step), np.ceil(most / step) + 1) * step
+    step = edges[1] - edges[0]
+    note = f"bins of {step:g} points from the number at the axis, which belongs to the bin"
+    return Bins(edges, (edges[1:] + edges[:-1]) / 2, [f"{edge:g}" for edge in edges[:-1]], note)
 
 
 def score_by_score(
@@ -21,11 +97,11 @@ def score_by_score(
     *,
     score: str = "score",
     truth: str = "gold",
-    scale: Sequence[int] = (1, 2, 3, 4, 5),
+    truth_name: str | None = None,
+    scale: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
-    venue: str = "acl",
-    column: Column = "half",
     seed: int = 0,
+    **options: Unpack[PageOptions],
 ) -> Figure:
     """Judges' scores against the true scores: a panel a judge, jittered points or violins, means with intervals.
 
@@ -33,112 +109,302 @@ def score_by_score(
         run: one row a verdict; columns `score`, `truth`, and `judge` and `failure` where known. Whole-number scores are
             drawn as jittered points with the count of each cell; others, such as expected scores, as violins.
         score, truth: names of those columns.
-        scale: the rubric's scores.
+        truth_name: what the truth is called, for example "mean of three people"; None takes the column's name.
+        scale: see `bins`.
         names: judges in order, for their colours; all in order of appearance when None.
-        venue, column: the figure's width.
         seed: of the jitter, which has no meaning.
+        options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure: diamonds are mean scores at each true score with 95 % t intervals, the dashed line is agreement.
+        The figure: diamonds are mean scores at each true score with 95% t intervals, the dashed line is agreement.
+
+    Raises:
+        ValueError: a column is absent, there is no verdict, or names and judges differ.
     """
     need(run, score, truth)
-    panels = by_judge(run, names)
+    judges = by_judge(run, names)
+    where = bins(run[score], run[truth], scale=scale)
+    step = where.edges[1] - where.edges[0]
     rng = np.random.default_rng(seed)
-    with style(venue):
-        inches = width(venue, column)
-        size = (inches, min(inches / len(panels), 3.0) + 0.15)
-        fig, axes = plt.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False, layout="constrained")
-        for ax, (name, look, rows) in zip(axes[0], panels, strict=True):
-            known = rows[[score, truth]].dropna().astype(float)
-            at = [known.loc[known[truth] == level, score].to_numpy() for level in scale]
-            ax.plot([scale[0], scale[-1]], [scale[0], scale[-1]], "--", color=PALE, zorder=0)
-            if (known[score] % 1 == 0).all():
-                _jitter(ax, scale, at, look, rng)
+    off = 0
+    with page(**options) as paper:
+        fig, axes = paper.panels(len(judges), 0.85, sharey=True)
+        for ax, (name, look, rows) in zip(axes, judges, strict=True):
+            x, y = where.place(rows[truth]), where.place(rows[score])
+            drawn = rows[(x >= 0) & (y >= 0)]
+            off += int(((x == -2) & (y != -1) | (y == -2) & (x != -1)).sum())
+            place = where.place(drawn[truth])
+            at = [drawn.loc[place == k, score].to_numpy(dtype=float) for k in range(len(where.labels))]
+            ends = (where.edges[0] - 0.05 * step, where.edges[-1] + 0.05 * step)
+            ax.plot(ends, ends, ls="--", color=PALE, lw=0.8, zorder=0)
+            if (drawn[score] % 1 == 0).all():
+                _jitter(paper, ax, drawn[[truth, score]].astype(float), where, look, rng)
             else:
-                violins(ax, scale, at, look)
-            for level, values in zip(scale, at, strict=True):
+                violins(ax, where.centers, at, look, 0.75 * step)
+            for center, values in zip(where.centers, at, strict=True):
                 if len(values):
-                    spread = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else np.nan
-                    ax.errorbar(
-                        level, values.mean(), yerr=spread, fmt="D", ms=3.5, color=INK, mec="white", mew=0.5, capsize=2
-                    )
-            ax.set_xticks(scale, [f"{level}\nn={len(values)}" for level, values in zip(scale, at, strict=True)])
-            ax.set_yticks(scale)
-            ax.set(
-                xlim=(scale[0] - 0.55, scale[-1] + 0.55), ylim=(scale[0] - 0.55, scale[-1] + 0.55), xlabel="true score"
-            )
-            if len(panels) > 1:
-                ax.set_title(name)
-        axes[0, 0].set_ylabel("judge's score" if score == "score" else score.replace("_", " "))
-        note(fig, account(run, score, truth))
-        return finish(fig)
+                    reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else np.nan
+                    ax.errorbar(center, values.mean(), yerr=reach, fmt="D", ms=3.5, color=INK, mec="white", mew=0.5,
+                                capsize=2)  # fmt: skip
+            ax.set(xlim=ends, ylim=ends)
+            level_ticks(paper, ax, where, [len(values) for values in at], paper.panel_inches - 0.5)
+            ax.set_yticks(*_numbered(where))
+            ax.set_xlabel(name_of(truth, truth_name))
+            title(paper, ax, name, len(judges))
+            if ax.get_subplotspec().is_first_col():
+                ax.set_ylabel("judge's score" if score == "score" else score.replace("_", " "))
+        return paper.finish(fig, account(run, score, truth, truth_name), _off_scale(off), where.note)
 
 
 def score_distribution(
     run: pd.DataFrame,
     *,
     score: str = "score",
-    truth: str = "gold",
-    scale: Sequence[int] = (1, 2, 3, 4, 5),
+    truth: str | None = "gold",
+    truth_name: str | None = None,
+    people: str = "human_scores",
+    scale: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
-    venue: str = "acl",
-    column: Column = "half",
+    **options: Unpack[PageOptions],
 ) -> Figure:
-    """How often each score is given, by each judge and in truth: shares as bars, counts on them.
+    """How often each score is given: by people and in truth where known, and by each judge.
 
     Args:
-        run: one row a verdict; columns `score`, `truth`, and `judge` and `failure` where known. The truth is that of
-            the first judge's items. Scores are rounded to the scale; those outside it are counted in the corner.
-        score, truth, scale, names, venue, column: see `score_by_score`.
+        run: one row a verdict; columns `score`, and `truth`, `people`, `judge` and `failure` where known. Truth and
+            people are those of the first judge's items.
+        people: column with a list of people's scores for each item; each rating counts.
+        score, truth, truth_name, scale, names, options: see `score_by_score`.
+
+    Returns:
+        Shares as bars, counts on them where there is room. What is off the scale is counted in the corner.
+    """
+    need(run, score)
+    judges = by_judge(run, names)
+    first = judges[0][2]
+    bars: list[tuple[str, Look, pd.Series]] = []
+    if truth is not None and truth in run and first[truth].notna().any():
+        bars.append((name_of(truth, truth_name), Look(TRUTH, "", "", "-"), first[truth].dropna()))
+    if people in run:
+        ratings = pd.to_numeric(first[people].explode(), errors="coerce").dropna()
+        if len(ratings):
+            bars.append(("people", Look("#A9A9A9", "", "////", "-"), ratings))
+    bars += [(name, look, rows[score].dropna()) for name, look, rows in judges]
+    where = bins(*(values for _, _, values in bars), scale=scale)
+    with page(**options) as paper:
+        fig, ax = paper.subplots(0.5 * min(paper.inches, 4) + 0.2)
+        step, off, handles = 0.84 / len(bars), 0, []
+        for place, (name, look, values) in enumerate(bars):
+            at = where.place(values)
+            off += int((at == -2).sum())
+            counts = np.bincount(at[at >= 0], minlength=len(where.labels))
+            x = np.arange(len(counts)) - 0.42 + (place + 0.5) * step
+            kind: dict[str, Any] = dict(fc=look.color, hatch=look.hatch, ec="white" if look.hatch else INK, lw=0.4)
+            drawn = ax.bar(x, 100 * counts / max(len(values), 1), step, **kind)
+            handles.append(Patch(**kind, label=f"{name} (n={len(values):,})"))
+            room = step * (paper.inches - 0.5) / len(counts)
+            for text in ax.bar_label(drawn, [str(count) for count in counts], fontsize=MIN_TEXT, padding=1):
+                paper.optional(text, "counts", room)
+        ax.set_xticks(range(len(where.labels)), where.labels)
+        ax.set(xlabel="score", ylabel="share (%)")
+        ax.margins(x=0.02, y=0.14)
+        paper.legend(fig, handles)
+        lacking = int(run[score].isna().sum())
+        note = f"{lacking:,} of {len(run):,} verdicts without a score" if lacking else f"{len(run):,} verdicts"
+        return paper.finish(fig, note, _off_scale(off), where.note)
+
+
+def confusion(
+    run: pd.DataFrame,
+    *,
+    score: str = "score",
+    truth: str = "gold",
+    truth_name: str | None = None,
+    scale: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
+    **options: Unpack[PageOptions],
+) -> Figure:
+    """How often each score is given for each true score: counts, shaded by their share of the true score's items.
+
+    Args:
+        run: one row a verdict; columns `score`, `truth`, and `judge` and `failure` where known.
+        score, truth, truth_name, scale, names, options: see `score_by_score`.
+
+    Returns:
+        A panel a judge, framed cells where score and truth are of one level; above it how often the judge gives each
+        score, at the right how often each is true. A column "none" counts verdicts without a score, "off" those off
+        the scale. In the corner: verdicts, failures, and the shares of all items with a truth that agree exactly and
+        within one level, those without a score counted as disagreeing.
     """
     need(run, score, truth)
-    panels = by_judge(run, names)
-    bars = [("truth", Look(TRUTH, "", ""), panels[0][2][truth])] + [(n, look, rows[score]) for n, look, rows in panels]
-    with style(venue):
-        inches = width(venue, column)
-        fig, ax = plt.subplots(figsize=(inches, 0.62 * min(inches, 4)), layout="constrained")
-        step = 0.84 / len(bars)
-        off = 0
-        for place, (name, look, values) in enumerate(bars):
-            rounded = values.dropna().astype(float).round()
-            off += int((~rounded.isin(scale)).sum())
-            counts = rounded.value_counts().reindex(scale, fill_value=0)
-            x = np.arange(len(scale)) - 0.42 + (place + 0.5) * step
-            drawn = ax.bar(
-                x, 100 * counts / max(len(rounded), 1), step, label=f"{name} (n={len(rounded)})", color=look.color,
-                hatch=look.hatch, edgecolor="white" if look.hatch else INK, linewidth=0.4,
-            )  # fmt: skip
-            if step * (inches - 0.5) / len(scale) > 0.2:
-                ax.bar_label(drawn, [str(count) for count in counts], fontsize=MIN_TEXT, padding=1)
-        ax.set_xticks(range(len(scale)), [str(level) for level in scale])
-        ax.set(xlabel="score", ylabel="share of items (%)")
-        ax.margins(y=0.12)
-        fig.legend(loc="outside upper center", ncols=min(len(bars), 2 if column == "half" else 4), handlelength=1.6)
-        note(fig, account(run, score, truth) + (f"; {off} off the scale, not drawn" if off else ""))
-        return finish(fig)
-
-
-def _jitter(ax: Axes, scale: Sequence[int], at: list[np.ndarray], look: Look, rng: np.random.Generator) -> None:
-    for level, values in zip(scale, at, strict=True):
-        x, y = rng.uniform(-0.3, 0.3, (2, len(values)))
-        ax.scatter(level + x, values + 0.6 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
-        for value, count in zip(*np.unique(values, return_counts=True), strict=True):
-            box = dict(fc="white", ec="none", pad=0.3)
-            ax.text(
-                level + 0.33, value + 0.46, str(count), ha="right", va="top", fontsize=MIN_TEXT, color=INK, bbox=box
+    judges = by_judge(run, names)
+    where = bins(run[score], run[truth], scale=scale)
+    x, y = where.place(run[score]), where.place(run[truth])
+    with_truth = y >= 0
+    extra = [(-1, NONE), (-2, OFF)]
+    extra = [(code, label) for code, label in extra if (x[with_truth] == code).any()]
+    columns = [*range(len(where.labels)), *(code for code, _ in extra)]
+    with page(**options) as paper:
+        fig, axes = paper.panels(len(judges), 0.85, margin=0.6)
+        for ax, (name, look, rows) in zip(axes, judges, strict=True):
+            given, true = where.place(rows[score]), where.place(rows[truth])
+            counts = np.array(
+                [[int(((true == k) & (given == c)).sum()) for c in columns] for k in range(len(where.labels))]
             )
+            above = _matrix(paper, ax, counts, where, [label for _, label in extra], look)
+            title(paper, above, name, len(judges))
+            ax.set_xlabel("judge's score")
+            if ax.get_subplotspec().is_first_col():
+                ax.set_ylabel(name_of(truth, truth_name))
+        near = [(np.abs(x - y) <= reach) & (x >= 0) for reach in (0, 1)]
+        close = [f"{hits[with_truth].mean():.1%} {w}" for hits, w in zip(near, ("exact", "within one"), strict=True)]
+        off = int((y == -2).sum())
+        counted = account(run, score, truth, truth_name)
+        return paper.finish(fig, counted, ", ".join(close) if with_truth.any() else "", _off_scale(off), where.note)
 
 
-def violins(ax: Axes, scale: Sequence[int], at: list[np.ndarray], look: Look, *, quartiles: bool = False) -> None:
-    """A violin at each level, its points where all are alike, and the quartiles where wanted."""
-    for level, values in zip(scale, at, strict=True):
+def calibration_curve(
+    tables: Mapping[str, pd.DataFrame], *, label: str = "mean true score", **options: Unpack[PageOptions]
+) -> Figure:
+    """The mean true score at each score that a judge gives, and how often it gives it.
+
+    Args:
+        tables: by judge, what `metrics.calibration_curve` returned: columns judge, human, low, high, n, share.
+        label: of the upper vertical axis, for example "mean human score".
+        options: venue, column, note, font: see `page`.
+
+    Returns:
+        The figure: on the dashed diagonal a score means what it says; above it the judge is too harsh, below it too
+        lenient. Bars are the tables' intervals, missing where a bin has a single item or no spread. Below: the
+        share of items at each score.
+
+    Raises:
+        ValueError: there is no table, or one lacks a column or is empty.
+    """
+    if not tables:
+        raise ValueError("there is no judge to draw: give at least one table of metrics.calibration_curve")
+    for name, table in tables.items():
+        need(table, "judge", "human", "low", "high", "n", "share")
+        if table.empty:
+            raise ValueError(f"{name!r} has no item with both scores")
+    drawn = looks(list(tables))
+    known = pd.concat([table[["judge", "human"]] for table in tables.values()])
+    ends = (float(known.min(axis=None)), float(known.max(axis=None)))
+    with page(**options) as paper:
+        fig, (ax, below) = paper.subplots(0.85 * min(paper.inches, 3.4), 2, sharex=True, height_ratios=(3.2, 1))
+        ax.plot(ends, ends, ls="--", color=PALE, zorder=0)
+        for place, (name, table) in enumerate(tables.items()):
+            look, aside = drawn[name], (place - (len(tables) - 1) / 2) * (ends[1] - ends[0])
+            reach = np.abs(table[["low", "high"]].to_numpy() - table[["human"]].to_numpy()).T
+            shift = 0.012 * aside  # intervals must not cover each other
+            ax.errorbar(table["judge"] + shift, table["human"], yerr=reach, color=look.color, marker=look.marker, ms=4,
+                        ls=look.dash, mec=INK, mew=0.4, lw=1, elinewidth=0.9, capsize=2)  # fmt: skip
+            at, share = table["judge"] + min(0.025, 0.1 / len(tables)) * aside, 100 * table["share"]
+            below.vlines(at, 0, share, color=look.color, lw=1.3)
+            below.plot(at, share, look.marker, color=look.color, ms=3.5, mec=INK, mew=0.4)
+        ax.set_ylabel(label)
+        below.set(xlabel="judge's score", ylabel="share (%)")
+        below.set_ylim(bottom=0)
+        fig.align_ylabels([ax, below])
+        paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
+        missing = max(int(table.attrs.get("missing", 0)) for table in tables.values())
+        n = f"n = {span([table['n'].sum() for table in tables.values()])}{' a judge' * (len(tables) > 1)}"
+        return paper.finish(fig, n + (f", up to {missing} more without a score" if missing else ""))
+
+
+def by_judge(run: pd.DataFrame, names: Sequence[str] | None) -> list[tuple[str, Look, pd.DataFrame]]:
+    """The verdicts of each judge with how it is drawn, in the order of names.
+
+    Raises:
+        ValueError: names and the run's judges differ, or there is no verdict.
+    """
+    judge = run["judge"].astype(str) if "judge" in run.columns else pd.Series("judge", index=run.index)
+    order = list(judge.unique()) if names is None else list(names)
+    absent = sorted(set(judge.unique()) ^ set(order)) if names is not None else []
+    if absent or not order:
+        raise ValueError(f"names and the run's judges differ: {absent}" if absent else "the run holds no verdict")
+    return [(name, look, run[judge == name]) for name, look in looks(order).items()]
+
+
+def title(paper: Page, ax: Axes, name: str, panels: int) -> None:
+    """The judge's name above its panel, where there are several."""
+    if panels > 1:
+        ax.set_title("\n".join(paper.wrap(name, paper.panel_inches - 0.35)[:2]), pad=4, fontsize=MIN_TEXT)
+
+
+def level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inches: float) -> None:
+    """The levels below an axis with the items at each, or without where they do not fit."""
+    labels = [f"{label}\nn={count}" for label, count in zip(where.labels, counts, strict=True)]
+    if max(map(paper.text_width, labels)) > inches / len(labels) * 0.95:
+        ax.set_xticks(*_numbered(where))
+        if len(ax.figure.axes) == 1:
+            paper.account.append(f"n at each level: {', '.join(map(str, counts))}")
+    else:
+        ax.set_xticks(where.centers, labels)
+
+
+def violins(ax: Axes, centers: Sequence[float], at: list[np.ndarray], look: Look, wide: float) -> None:
+    """A violin at each level, and its points where all are alike."""
+    for center, values in zip(centers, at, strict=True):
         if len(np.unique(values)) > 1:
-            parts: dict[str, Any] = ax.violinplot(values, [level], widths=0.75, showextrema=False)
-            body = parts["bodies"][0]
-            body.set(facecolor=look.color, edgecolor=INK, alpha=0.35, linewidth=0.5)
+            parts: dict[str, Any] = ax.violinplot(values, [center], widths=wide, showextrema=False)
+            parts["bodies"][0].set(facecolor=look.color, edgecolor=INK, alpha=0.35, linewidth=0.5)
         else:
-            ax.scatter([level] * len(values), values, s=5, color=look.color, marker=look.marker)
-        if quartiles and len(values):
-            low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-            ax.plot([level, level], [low, high], color=INK, linewidth=2.5, solid_capstyle="butt")
-            ax.plot(level, middle, "o", ms=3.5, color="white", mec=INK, mew=0.6)
+            ax.scatter([center] * len(values), values, s=5, color=look.color, marker=look.marker)
+
+
+def _jitter(paper: Page, ax: Axes, points: pd.DataFrame, where: Bins, look: Look, rng: np.random.Generator) -> None:
+    whole = where.note == ""
+    x, y = rng.uniform(-0.3, 0.3, (2, len(points))) * (1 if whole else 0.3)
+    truth, score = (points.iloc[:, column] for column in (0, 1))
+    ax.scatter(truth + x, score + 0.6 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
+    if len(where.labels) > 7:
+        return
+    cells = pd.Series(list(zip(where.place(truth), where.place(score), strict=True))).value_counts()
+    for (i, j), count in cells.items():
+        box = dict(fc="white", ec="none", pad=0.3)
+        text = ax.text(where.centers[i] + 0.4, where.centers[j] + 0.46, str(count), ha="right", va="top",
+                       fontsize=MIN_TEXT, color=INK, bbox=box)  # fmt: skip
+        paper.optional(text, "counts")
+
+
+def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[str], look: Look) -> Axes:
+    totals = counts.sum(axis=1, keepdims=True)
+    share = counts / np.where(totals > 0, totals, 1)
+    shades = colormaps["Blues"]
+    ax.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="auto")
+    side = (min(paper.panel_inches, 3.5) - 0.55) / (1.25 * counts.shape[1])
+    for (i, j), count in np.ndenumerate(counts):
+        if count:
+            text = ax.text(j, i, str(count), ha="center", va="center", fontsize=MIN_TEXT,
+                           color=ink_on(shades(share[i, j])))  # fmt: skip
+            paper.optional(text, "counts", side)
+    for i in range(len(where.labels)):
+        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, ec=INK, lw=0.8))
+    names = [*where.labels, *extra]
+    upright = max(map(paper.text_width, names)) > side * 0.9
+    ax.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
+    ax.set_yticks(range(len(where.labels)), where.labels)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    top, right = ax.inset_axes((0, 1.03, 1, 0.2)), ax.inset_axes((1.03, 0, 0.2, 1))
+    given, true = counts.sum(axis=0), counts.sum(axis=1)
+    above = top.bar(range(len(names)), given, 0.8, color=look.color, edgecolor="white", hatch=look.hatch, linewidth=0.4)
+    beside = right.barh(range(len(true)), true, 0.8, color=TRUTH, edgecolor=INK, linewidth=0.4)
+    for inset, bars, numbers in ((top, above, given), (right, beside, true)):
+        for text in inset.bar_label(bars, [str(n) for n in numbers], fontsize=MIN_TEXT, padding=1):
+            paper.optional(text, "counts in the margins", side if inset is top else np.inf)
+        inset.set_axis_off()
+    top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(given.max(), 1)))
+    right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(true.max(), 1)))
+    return top
+
+
+def _numbered(where: Bins) -> tuple[Sequence[float], list[str]]:
+    """Ticks of a numeric axis: at whole levels, or at the edges of bins."""
+    at = where.edges[:-1] if where.note.startswith("bins") else where.centers
+    every = -(-len(at) // 6) if len(at) > 7 else 1
+    return list(at)[::every], where.labels[::every]
+
+
+def _off_scale(count: int) -> str:
+    return f"{count:,} off the scale, not drawn" if count else ""

@@ -1,0 +1,242 @@
+"""Every figure from made-up numbers, for any number of judges: what the tests draw, and a contact sheet to look at.
+
+python tests/plots/gallery.py outputs/gallery --venue eccv --judges 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vjudge import metrics, plots
+
+NAMES = ["Prometheus-Vision 13B", "LLaVA-Critic 7B", "GPT-4o", "tiny", "image blanked", "Gemini 1.5 Pro", "ROUGE-L",
+         "length alone"]  # fmt: skip
+BENCHMARKS = ["LLaVA-Bench", "VisIT-Bench", "Perception-Bench", "MM-Vet", "WildVision"]
+LONG = "Does the response name every object in the picture that the question asks about, with its right colour and " * 2
+Options = dict[str, Any]
+
+
+def run(judges: int, n: int = 120, *, means: bool = False, top: int = 5) -> pd.DataFrame:
+    """Verdicts of several judges of one collection; with `means`, gold is a mean of three raters."""
+    rng = np.random.default_rng(0)
+    gold = np.resize(np.arange(1.0, top + 1), n)
+    people = np.clip(gold[:, None] + rng.integers(-1, 2, (n, 3)), 1, top)
+    parts = []
+    for place in range(judges):
+        score = np.clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, n)), 1, top)
+        score[[3, 44, 90]] = np.nan
+        part = pd.DataFrame({"judge": NAMES[place], "id": np.arange(n), "gold": people.mean(axis=1) if means else gold})
+        part["score"], part["expected_score"] = score, np.clip(score + rng.normal(0, 0.2, n), 1, top)
+        part["failure"] = np.where(np.isnan(score), "no verdict marker: 'eh'", None)
+        part["human_scores"] = people.tolist()
+        part["response"] = ["word " * int(20 + 4 * g + k) for g, k in zip(gold, rng.integers(0, 30, n), strict=True)]
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def correlations(judges: int, benchmarks: int = 3) -> pd.DataFrame:
+    """As `metrics.correlation_table`, with people's ceiling and a judge that misses a benchmark."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for (j, judge), benchmark in itertools.product(enumerate([*NAMES[:judges], "people"]), BENCHMARKS[:benchmarks]):
+        for statistic, factor in (("pearson", 1.0), ("spearman", 0.95), ("kendall", 0.8)):
+            r = 0.86 if judge == "people" else factor * (0.8 - 0.13 * j + rng.normal(0, 0.08))
+            counts = (300 - 10 * j, 2 * j, judge == "people")
+            rows.append((judge, benchmark, statistic, r, r - 0.11, min(r + 0.09, 1), *counts))
+    columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n", "missing", "ceiling"]
+    table = pd.DataFrame(rows, columns=columns)
+    absent = (table["judge"] == NAMES[1]) & (table["benchmark"] == BENCHMARKS[1])
+    table.loc[absent, ["estimate", "low", "high"]] = np.nan
+    return table
+
+
+def pearson(judges: int, benchmarks: int = 3) -> pd.DataFrame:
+    return correlations(judges, benchmarks).query("statistic == 'pearson'").reset_index(drop=True)
+
+
+def long_names(judges: int = 4) -> pd.DataFrame:
+    table = pearson(judges, 1)
+    return table.assign(judge=[f"{k} {LONG}"[:200] for k in range(len(table))])
+
+
+def comparisons(judges: int) -> pd.DataFrame:
+    verdicts = run(max(judges, 2))
+    scores = {name: part["score"].reset_index(drop=True) for name, part in verdicts.groupby("judge", sort=False)}
+    return metrics.compare_judges(verdicts["gold"][:120], scores, n_resamples=200)
+
+
+def calibration(judges: int) -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(3)
+    tables = {}
+    for place in range(judges):
+        score = np.arange(1.0, 6)
+        human = 3 + (score - 3) * (1 - 0.12 * place)
+        tables[NAMES[place]] = pd.DataFrame(
+            {"judge": score, "human": human, "low": human - 0.2, "high": human + 0.2, "n": [20, 24, 30, 26, 20],
+             "share": rng.dirichlet(np.full(5, 8.0))}
+        )  # fmt: skip
+    return tables
+
+
+def answers(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
+    """Prometheus-Vision's human comparison of feedback: its 135 judgements, and others like it."""
+    counts = [(21, 36, 57, 21), (26, 30, 70, 9), (50, 59, 12, 14), (1, 120, 8, 6)]
+    words = ("left", "right", "both good", "both bad")
+    pairs = itertools.islice(itertools.combinations(NAMES, 2), max(1, judges - 1))
+    tables = [metrics.feedback_preference(dict(zip(words, n, strict=True))) for n in counts]
+    return dict(zip(pairs, itertools.cycle(tables)))
+
+
+def wins(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
+    verdicts = ["a"] * 60 + ["b"] * 31 + ["tie"] * 9 + ["??"]
+    return {(name, "baseline"): metrics.win_rate(verdicts[k:]) for k, name in enumerate(NAMES[:judges])}
+
+
+def tags(judges: int) -> pd.DataFrame:
+    names = ["misread the picture", "ignores the rubric", "hallucinates", "praises what is not there", "other"]
+    rows = [(j, t, c, 60, c / 60, max(0, c / 60 - 0.08), c / 60 + 0.1)
+            for k, j in enumerate(NAMES[:judges]) for t, c in zip(names, (22 - k, 9, 5 + k, 14, 0), strict=True)]  # fmt: skip
+    return pd.DataFrame(rows, columns=["judge", "tag", "count", "n", "share", "low", "high"])
+
+
+def battery() -> pd.DataFrame:
+    rows = [
+        ("blindness", "image blanked: agreement", "move", -0.861, -1.02, -0.71, "score per gold point", 40, np.nan),
+        ("blindness", "image swapped: agreement", "move", -1.21, -1.5, -0.91, "score per gold point", 40, np.nan),
+        ("question", "question removed: change", "move", 0, 0, 0, "score points", 40, np.nan),
+        ("verbosity", "response padded: change", "stay", -0.231, -0.46, 0.0, "score points", 40, 0.25),
+        ("formatting", "response bold: change", "stay", 0.02, -0.06, 0.1, "score points", 18, 0.25),
+        ("formatting", "response listed: change", "stay", 0, 0, 0, "score points", 40, 0.25),
+        ("position", "", None, np.nan, np.nan, np.nan, "", 0, np.nan),
+    ]
+    columns = ["probe", "case", "must", "effect", "low", "high", "unit", "n", "margin"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def ranking(models: int) -> pd.DataFrame:
+    rng = np.random.default_rng(2)
+    human = np.sort(rng.normal(0, 1, models))[::-1]
+    table = pd.DataFrame({"judge": human + rng.normal(0, 0.3, models), "human": human},
+                         index=[f"LMM-{chr(65 + k)} {7 + k}B chat" for k in range(models)])  # fmt: skip
+    table.attrs |= {"tau": 0.71, "tau_low": 0.52, "tau_high": 0.84}
+    return table
+
+
+def costs(judges: int) -> pd.DataFrame:
+    table = pearson(judges, 1).query("not ceiling")
+    return table.assign(cost=[0.4 * 3.1**k for k in range(judges)][::-1])
+
+
+def power() -> pd.DataFrame:
+    rows = []
+    for (design, pace), test, planted in itertools.product(
+        (("500 images", 12), ("24 images", 7)), ("length", "position"), (0, 0.05, 0.1, 0.2)
+    ):
+        share = 0.05 + 0.95 * (1 - np.exp(-((pace * planted) ** 2)))
+        rows.append((test, design, planted, share, share * 0.95, share + 0.05 * (1 - share), 300))
+    return pd.DataFrame(rows, columns=["test", "design", "planted", "rejected", "low", "high", "simulations"])
+
+
+def labels() -> pd.DataFrame:
+    rows = [(o, n, w / n**0.5, 0.95 * w / n**0.5, 1.05 * w / n**0.5, 40)
+            for o, w in (("chosen", 2.2), ("random", 2.7)) for n in (20, 40, 80, 160)]  # fmt: skip
+    return pd.DataFrame(rows, columns=["order", "labels", "width", "low", "high", "simulations"])
+
+
+def training() -> pd.DataFrame:
+    losses = [{"step": step, "loss": 12 * 0.5**step} for step in range(1, 9)]
+    graded = [
+        {"step": step, "pearson": r, "low": r - 0.1, "high": min(1.0, r + 0.1), "parsed": parsed, "n": 60}
+        for step, r, parsed in [(0, np.nan, 0.0), (4, 0.4, 0.8), (8, 0.9, 1.0)]
+    ]
+    return pd.DataFrame([*losses, *graded]).sort_values("step", kind="stable").reset_index(drop=True)
+
+
+def slope() -> pd.DataFrame:
+    return pd.DataFrame({"case": ["slope at equal gold"], "effect": 0.2, "low": 0.14, "high": 0.26, "p": 0.0004})
+
+
+POWER = dict(x="planted", y="rejected", by="design", panel="test", lines=(0.05, 0.9), band=(0.04, 0.06))
+FIGURES: dict[str, Callable[[int, Options], Figure]] = {
+    "heatmap": lambda k, o: plots.heatmap(pearson(k, 2 + k % 4), **o),
+    "one benchmark": lambda k, o: plots.heatmap(pearson(k, 1), **o),
+    "five benchmarks": lambda k, o: plots.heatmap(pearson(k, 5), **o),
+    "no intervals": lambda k, o: plots.heatmap(pearson(k, 4)[["judge", "benchmark", "estimate"]], **o),
+    "long criteria": lambda k, o: plots.heatmap(long_names(), **o),
+    "forest": lambda k, o: plots.forest(pearson(k, 1), ceiling=0.86, **o),
+    "forest of three": lambda k, o: plots.forest(correlations(k, 1), by="statistic", **o),
+    "long lines": lambda k, o: plots.forest(long_names(), ceiling=0.86, **o),
+    "battery": lambda k, o: plots.battery_effects(battery(), **o),
+    "who beats whom": lambda k, o: plots.who_beats_whom(comparisons(k), **o),
+    "ranking": lambda k, o: plots.model_ranking(ranking(3 * k), **o),
+    "cost": lambda k, o: plots.agreement_by_cost(costs(k), ceiling=0.86, **o),
+    "points": lambda k, o: plots.score_by_score(run(k), **o),
+    "points of means": lambda k, o: plots.score_by_score(run(1, means=True), truth_name="mean of three people", **o),
+    "violins": lambda k, o: plots.score_by_score(run(k), score="expected_score", **o),
+    "distribution": lambda k, o: plots.score_distribution(run(k), **o),
+    "confusion": lambda k, o: plots.confusion(run(k), **o),
+    "confusion of ten": lambda k, o: plots.confusion(run(1, 300, top=10), **o),
+    "confusion of a hundred": lambda k, o: plots.confusion(run(1, 300, top=100), **o),
+    "calibration": lambda k, o: plots.calibration_curve(calibration(k), **o),
+    "feedback": lambda k, o: plots.preference_bars(answers(k), **o),
+    "wins": lambda k, o: plots.preference_bars(wins(k), **o),
+    "tags": lambda k, o: plots.tag_bars(tags(k), **o),
+    "length": lambda k, o: plots.length_by_score(run(1), **o),
+    "length of judges": lambda k, o: plots.length_by_score(run(k), score="score", **o),
+    "length scatter": lambda k, o: plots.length_scatter(run(1), slope(), **o),
+    "power": lambda k, o: plots.curves(power(), **POWER, **o),
+    "labels": lambda k, o: plots.curves(labels(), x="labels", y="width", by="order", log=True, **o),
+    "training": lambda k, o: plots.training_curve(training(), **o),
+}
+
+
+def contact_sheet(folder: Path, judges: int, options: Options, only: list[str]) -> Path:
+    """All figures on one picture, at 130 dots an inch."""
+    pictures = []
+    for name, draw in FIGURES.items():
+        if only and name not in only:
+            continue
+        fig = draw(judges, options)
+        path = folder / f"{name.replace(' ', '_')}.png"
+        fig.savefig(path, dpi=130)
+        print(f"{name}: {fig.get_figwidth():.2f} x {fig.get_figheight():.2f} in. {fig.get_label()}")
+        pictures.append(Image.open(path).convert("RGB"))
+    wide, x, y, tall, places = 1900, 0, 0, 0, []
+    for picture in sorted(pictures, key=lambda p: p.height):
+        if x + picture.width > wide and x:
+            x, y, tall = 0, y + tall + 12, 0
+        places.append((picture, x, y))
+        x, tall = x + picture.width + 12, max(tall, picture.height)
+    sheet = Image.new("RGB", (wide, y + tall), "#bbbbbb")
+    for picture, left, top in places:
+        sheet.paste(picture, (left, top))
+    path = folder / f"sheet_{'_'.join(map(str, options.values()))}_{judges}.png"
+    sheet.save(path)
+    return path
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--venue", default="acl")
+    parser.add_argument("--column", default="half")
+    parser.add_argument("--font", default="sans")
+    parser.add_argument("--judges", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[])
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    options = {"venue": args.venue, "column": args.column, "font": args.font}
+    print(contact_sheet(args.folder, args.judges, options, args.only))

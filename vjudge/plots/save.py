@@ -1,0 +1,348 @@
+"""Figures, captions and tables as files: PDF, SVG, PNG, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Hashable, Sequence
+from numbers import Number
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, interval, need, once, page, short, texts, width
+
+SYMBOLS = {"pearson": "$r$", "spearman": r"$\rho$", "kendall": r"$\tau$"}
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text cell that begins with one
+
+
+def save_figure(
+    fig: Figure,
+    name: str,
+    *,
+    venue: str | None = None,
+    column: Column | None = None,
+    caption: str,
+    data: pd.DataFrame,
+    folder: str | Path = "figures",
+) -> dict[str, Path]:
+    """Write a figure as PDF, SVG and PNG (300 dpi), its caption (.txt) and its data (.csv): the same bytes every time.
+
+    Args:
+        fig: the figure.
+        name: file name without an ending: letters, digits, "-" and "_".
+        venue, column: another width than it was drawn for, its height in proportion; None leaves it as it is.
+        caption: what is shown. The figure's own account (`fig.get_label()`: what is drawn and what is not, bins,
+            numbered names) is added where it is not in it.
+        data: what the figure was drawn from; an index that is not a plain count is written too.
+        folder: made when absent.
+
+    Returns:
+        The path of each file by its ending.
+
+    Raises:
+        ValueError: a bad name or venue, an empty caption, or text smaller than 7 pt. Nothing is written.
+
+    Warns:
+        UserWarning: texts overlap, or something reaches beyond the figure's edge and would be cut.
+    """
+    _check_name(name, caption)
+    if venue is not None or column is not None:
+        inches = width(venue or "acl", column or "half")
+        fig.set_size_inches(inches, fig.get_figheight() * inches / fig.get_figwidth())
+    with page():
+        fig.draw_without_rendering()
+        small = sorted({text.get_text() for text in texts(fig) if float(text.get_fontsize()) < MIN_TEXT})
+        if small:
+            raise ValueError(
+                f"text below {MIN_TEXT:g} pt in figure {name!r}: {small}; enlarge it or shorten the figure"
+            )
+        for crowd in crowded(fig):
+            what = " and ".join(repr(text.get_text()) for text in crowd)
+            fault = "overlap" if len(crowd) > 1 else "reaches beyond its edge and is cut there"
+            warnings.warn(f"figure {name!r}: {what} {fault}", stacklevel=2)
+        paths = _paths(folder, name, ("pdf", "svg", "png", "txt", "csv"))
+        fig.savefig(paths["pdf"], metadata={"CreationDate": None})
+        fig.savefig(paths["svg"], metadata={"Date": None})
+        fig.savefig(paths["png"], dpi=300, metadata={"Software": None})
+    account = [part for part in str(fig.get_label() or "").split(". ") if part and part.rstrip(".") not in caption]
+    account = [part if part.startswith("n =") else part[:1].upper() + part[1:] for part in account]
+    whole = ". ".join([caption.strip().rstrip("."), *account]).rstrip(".") + "."
+    paths["txt"].write_text(_plain(whole) + "\n", encoding="utf-8")
+    _write_csv(data, paths["csv"])
+    return paths
+
+
+def save_table(
+    frame: pd.DataFrame, name: str, *, caption: str, folder: str | Path = "figures", precision: int = 3
+) -> dict[str, Path]:
+    """Write a table as CSV (full precision) and as LaTeX with booktabs rules, every text escaped.
+
+    Args:
+        frame: the table; its index is written unless it is a plain count.
+        name: file name without an ending, and the LaTeX label after "tab:".
+        caption: the LaTeX caption, as plain text.
+        folder: made when absent.
+        precision: decimals in LaTeX; a missing value shows as "--".
+
+    Returns:
+        The path of each file by its ending.
+
+    Raises:
+        ValueError: a bad name or an empty caption.
+
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from vjudge.plots import save_table
+    >>> frame = pd.DataFrame({"score": [1, 2]})
+    >>> paths = save_table(frame, "scores", caption="Scores.", folder=tempfile.mkdtemp())
+    >>> sorted(path.name for path in paths.values())
+    ['scores.csv', 'scores.tex']
+    """
+    _check_name(name, caption)
+    levels = [] if isinstance(frame.index, pd.RangeIndex) else list(frame.index.names)
+    flat = (
+        frame.reset_index(names=[level or f"level {place}" for place, level in enumerate(levels)]) if levels else frame
+    )
+    unnamed = [level is None for level in levels] + [False] * frame.shape[1]
+    header = ["" if blank else _text(column) for blank, column in zip(unnamed, flat.columns, strict=True)]
+    body = [[_cell(value, precision) for value in row] for row in flat.itertuples(index=False, name=None)]
+    align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
+    paths = _paths(folder, name, ("csv", "tex"))
+    _write_csv(frame, paths["csv"])
+    _write_latex(paths["tex"], name, caption, align, [header], [body])
+    return paths
+
+
+def save_correlations(
+    table: pd.DataFrame,
+    name: str,
+    *,
+    caption: str,
+    intervals: bool = False,
+    folder: str | Path = "figures",
+    precision: int = 3,
+) -> dict[str, Path]:
+    """Write judges (rows) against benchmarks and statistics (columns) as one LaTeX table, the best of a column in bold.
+
+    Args:
+        table: as `metrics.correlation_table`: one row a judge, benchmark and statistic: columns judge, benchmark,
+            statistic, estimate; low and high for intervals; `ceiling`, True on the rows of the human ceiling, which
+            stand below a rule and are not compared.
+        name, caption, folder, precision: see `save_table`.
+        intervals: whether intervals stand behind the estimates.
+
+    Returns:
+        The path of each file by its ending; the CSV is the frame as it came.
+
+    Raises:
+        ValueError: a column is absent, a cell appears twice, or as `save_table`.
+    """
+    _check_name(name, caption)
+    keys = ["judge", "benchmark", "statistic"]
+    need(table, *keys, "estimate", *(["low", "high"] if intervals else []))
+    once(table, keys)
+    cells = table.set_index(keys)
+    columns = list(dict.fromkeys(zip(table["benchmark"], table["statistic"], strict=True)))
+    columns.sort(key=lambda pair: list(table["benchmark"].unique()).index(pair[0]))
+    ceilings = set(table.loc[table["ceiling"].astype(bool), "judge"]) if "ceiling" in table else set()
+    judges = [judge for judge in table["judge"].unique() if judge not in ceilings]
+    best = {
+        column: max((round(_at(cells, judge, column), precision) for judge in judges), key=_order) for column in columns
+    }
+
+    def line(judge: Hashable) -> list[str]:
+        parts = [_text(judge)]
+        for column in columns:
+            value = _at(cells, judge, column)
+            text = "--" if math.isnan(value) else _minus(short(value, precision))
+            bold = judge not in ceilings and round(value, precision) == best[column]
+            parts.append(rf"\textbf{{{text}}}" if bold else text)
+            if intervals and not math.isnan(value):
+                row = cells.loc[(judge, *column)]
+                parts[-1] += rf" {{\scriptsize {_minus(interval(row['low'], row['high'], precision))}}}"
+        return parts
+
+    benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in columns))
+    widths = [sum(benchmark == other for other, _ in columns) for benchmark in benchmarks]
+    ends = [1 + sum(widths[: place + 1]) for place in range(len(widths))]
+    top = ["", *(rf"\multicolumn{{{n}}}{{c}}{{{_text(b)}}}" for b, n in zip(benchmarks, widths, strict=True))]
+    rules = " ".join(rf"\cmidrule(lr){{{end - n + 1}-{end}}}" for end, n in zip(ends, widths, strict=True))
+    below = ["judge", *(SYMBOLS.get(str(statistic), _text(statistic)) for _, statistic in columns)]
+    blocks = [
+        [line(judge) for judge in judges],
+        [line(judge) for judge in table["judge"].unique() if judge in ceilings],
+    ]
+    paths = _paths(folder, name, ("csv", "tex"))
+    _write_csv(table, paths["csv"])
+    _write_latex(paths["tex"], name, caption, "l" + "r" * len(columns), [top, rules, below], blocks)
+    return paths
+
+
+def caption(
+    text: str,
+    *tables: pd.DataFrame,
+    run: pd.DataFrame | None = None,
+    score: str = "score",
+    truth: str = "gold",
+    truth_name: str | None = None,
+) -> str:
+    """A caption that says n, unit, method, seed and failures, read from what was computed rather than typed.
+
+    Args:
+        text: what is shown, in full sentences.
+        tables: what `correlate`, a probe or another statistic returned; their `attrs["method"]` is added once for
+            each wording, numbers that differ as a range, and how many items they left out.
+        run: verdicts that a table rests on: how many, and how many failed for which reasons. (A figure says this of
+            what it draws; `save_figure` adds it.)
+        score, truth, truth_name: columns of the run, and what the truth is called.
+
+    Raises:
+        ValueError: a table has no method, as after `pd.concat`: pass the tables as they were returned.
+    """
+    silent = [place for place, table in enumerate(tables) if not table.attrs.get("method")]
+    if silent:
+        raise ValueError(
+            f"tables {silent} do not say how they were made (attrs['method']): pass them as they were returned, "
+            "before pd.concat"
+        )
+    parts = [text.strip().rstrip(".")]
+    parts += _methods([str(table.attrs["method"]).strip().rstrip(".") for table in tables])
+    missing = [count for count in map(_missing, tables) if count]
+    if missing and run is None:
+        some = "1 item" if missing == [1] else f"{'up to ' if len(tables) > 1 else ''}{max(missing):,} items"
+        parts.append(f"{some[:1].upper()}{some[1:]} without a score or verdict left out")
+    if run is not None:
+        parts.append(account(run, score, truth, truth_name))
+    return _plain(". ".join(parts) + ".")
+
+
+def account(run: pd.DataFrame, score: str, truth: str, truth_name: str | None = None) -> str:
+    """How many verdicts are drawn, and of the others how many failed for which reason or lack a score or truth."""
+    no_score, no_truth = run[score].isna(), run[truth].isna()
+    failed = run["failure"].notna() & no_score if "failure" in run.columns else pd.Series(False, index=run.index)
+    # The part before the colon is ours; behind it may stand a model's words.
+    kinds = run.loc[failed, "failure"].astype(str).str.split(":").str[0].value_counts() if failed.any() else {}
+    reasons = f" ({'; '.join(f'{kind}: {count}' for kind, count in kinds.items())})" if len(kinds) else ""
+    lacks = [
+        (int(failed.sum()), f"failed{reasons}"),
+        (int((no_score & ~failed).sum()), "without a score"),
+        (int((no_truth & ~no_score).sum()), f"without a {name_of(truth, truth_name)}"),
+    ]
+    used, gone = int((~no_score & ~no_truth).sum()), [f"{count:,} {words}" for count, words in lacks if count]
+    return f"{used:,} of {len(run):,} verdicts; {', '.join(gone)}" if gone else f"{used:,} verdicts"
+
+
+def name_of(truth: str, name: str | None = None) -> str:
+    """What a column of truths is called: its name, and "true score" for gold."""
+    return name or ("true score" if truth == "gold" else clean(truth.replace("_", " ")))
+
+
+def _missing(table: pd.DataFrame) -> int:
+    if "missing" in table.attrs:
+        return int(table.attrs["missing"])
+    if "missing" not in table or table.empty:
+        return 0
+    # Shares of verdicts: the first row is of all; others leave ties out, and those are not missing.
+    return int(table["missing"].iloc[0] if "malformed" in table.attrs else table["missing"].max())
+
+
+def _methods(methods: Sequence[str]) -> list[str]:
+    """Each wording once; where wordings differ in their numbers alone, with the numbers' ranges."""
+    number = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+    alike: dict[str, list[list[str]]] = {}
+    for method in methods:
+        wording = number.sub("{}", method.replace("{", "(").replace("}", ")"))
+        alike.setdefault(wording, []).append(number.findall(method))
+    merged = [wording.format(*map(_numbers, zip(*rows, strict=True))) for wording, rows in alike.items()]
+    return [method[:1].upper() + method[1:] for method in merged]
+
+
+def _numbers(numbers: Sequence[str]) -> str:
+    ordered = sorted(set(numbers), key=lambda text: float(text.replace(",", "")))
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"(?<=\d) %", "%", clean(text))
+
+
+def _check_name(name: str, caption: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise ValueError(f"{name!r} is no file name: use letters, digits, '-' and '_'")
+    if not caption.strip():
+        raise ValueError(f"{name!r} has no caption: say what is shown, with n, unit, method, seed and failures")
+
+
+def _paths(folder: str | Path, name: str, endings: Sequence[str]) -> dict[str, Path]:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return {ending: Path(folder) / f"{name}.{ending}" for ending in endings}
+
+
+def _write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """A CSV that a spreadsheet opens as data: a text that it would run as a formula has an apostrophe before it."""
+    safe = frame.map(_harmless).rename(columns=_harmless)
+    indexed = not isinstance(frame.index, pd.RangeIndex)
+    safe = (
+        safe.rename(index=_harmless).rename_axis(index=[_harmless(n) for n in frame.index.names]) if indexed else safe
+    )
+    safe.to_csv(path, index=indexed, lineterminator="\n", encoding="utf-8", errors="replace")
+
+
+def _harmless(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return "'" + value
+    return value
+
+
+def _write_latex(
+    path: Path, name: str, caption: str, align: str, header: Sequence[Any], blocks: Sequence[list[list[str]]]
+) -> None:
+    lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{_text(caption.strip())}}}", rf"\label{{tab:{name}}}"]
+    lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
+    lines += [row if isinstance(row, str) else " & ".join(row) + r" \\" for row in header]
+    for block in blocks:
+        if block:
+            lines += [r"\midrule", *(" & ".join(row) + r" \\" for row in block)]
+    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
+    path.write_text("\n".join(lines), encoding="utf-8", errors="replace")
+
+
+def _cell(value: Any, precision: int) -> str:
+    if isinstance(value, Number) and not isinstance(value, bool):
+        number = float(value)  # type: ignore[arg-type]
+        if math.isnan(number):
+            return "--"
+        whole = isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iub")
+        return _minus(str(value) if whole else f"{round(number, precision) + 0.0:.{precision}f}")
+    return "--" if value is None or value is pd.NA or value is pd.NaT else _text(value)
+
+
+def _at(cells: pd.DataFrame, judge: Hashable, column: tuple[Hashable, Hashable]) -> float:
+    key = (judge, *column)
+    return float(cells.at[key, "estimate"]) if key in cells.index else math.nan
+
+
+def _order(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def _minus(text: str) -> str:
+    return re.sub("[-\N{MINUS SIGN}]", "$-$", text)
+
+
+_LATEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
+    | {mark: "\\" + mark for mark in "&%$#_{}"}
+)
+
+
+def _text(value: Any) -> str:
+    return clean(str(value)).translate(_LATEX)

@@ -1,0 +1,463 @@
+"""The page a figure is drawn on: venues, text sizes, fonts and colours, and what all figures share."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.textpath import TextToPath
+from matplotlib.ticker import NullFormatter
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Column = Literal["half", "full"]
+Font = Literal["sans", "times"]
+
+
+class Venue(NamedTuple):
+    """Inches of a column and of the whole text, its height, and the body text in points."""
+
+    half: float
+    full: float
+    height: float
+    text: float
+
+
+# A venue that sets its text in one column gives "half" as .48 of it: two figures side by side.
+VENUES: dict[str, Venue] = {
+    "acl": Venue(3.03, 6.30, 9.7, 9),
+    "neurips": Venue(2.64, 5.5, 9.0, 9),
+    "iclr": Venue(2.64, 5.5, 9.0, 9),
+    "icml": Venue(3.25, 6.75, 9.0, 8),
+    "cvpr": Venue(3.25, 6.875, 8.875, 8),
+    "eccv": Venue(2.3, 4.8, 7.6, 9),
+    "aaai": Venue(3.3, 6.975, 9.0, 9),
+}
+MIN_TEXT = 7.0  # points
+
+# Okabe and Ito's colours; a marker, a hatch and a dash beside each, for print in gray.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#333333")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "////", "....", "xxxx", "----", "\\\\\\\\", "++++", "||||")
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (2, 2)), (0, (7, 2)), (0, (3, 1, 1, 1, 1, 1)), "-.")
+INK, PALE, TRUTH = "#222222", "#8C8C8C", "#D9D9D9"
+
+# Both fonts come with matplotlib; STIX is a Times. Chinese, Japanese and Korean are drawn by the first of these.
+FONTS: dict[str, str] = {"sans": "DejaVu Sans", "times": "STIXGeneral"}
+EAST_ASIAN = re.compile(r"CJK|Source Han|WenQuanYi|PingFang|Hiragino|YaHei|SimHei|SimSun|Heiti|Arial Unicode|IPA", re.I)
+
+
+# Where a line may break: at spaces, after "/", "_" and "-", and between Chinese characters.
+PIECES = re.compile(r"[ \n]+|[\u2e80-\u9fff\uf900-\uffef]|[^ \n/_\-\u2e80-\u9fff\uf900-\uffef]*[/_-]?")
+
+
+class PageOptions(TypedDict, total=False):
+    """What every figure takes: how wide it is, whether it has the grey note of counts, and its font."""
+
+    venue: str
+    column: Column
+    note: bool
+    font: Font
+
+
+class Look(NamedTuple):
+    """How one judge is drawn throughout a paper."""
+
+    color: str
+    marker: str
+    hatch: str
+    dash: Any
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """A colour, marker, hatch and dash for each name, by its place in the list: pass the same list for every figure.
+
+    >>> from vjudge.plots import looks
+    >>> looks(["tiny", "blind"])["blind"].marker
+    's'
+    """
+    return dict(zip(names, islice(cycle(map(Look, PALETTE, MARKERS, HATCHES, DASHES)), len(names)), strict=True))
+
+
+def width(venue: str, column: Column) -> float:
+    """Width in inches of a figure in a venue's column.
+
+    Raises:
+        ValueError: unknown venue or column.
+
+    >>> from vjudge.plots import width
+    >>> width("acl", "half")
+    3.03
+    """
+    if venue not in VENUES:
+        raise ValueError(f"unknown venue {venue!r}: use one of {', '.join(VENUES)}")
+    if column not in ("half", "full"):
+        raise ValueError(f'column must be "half" or "full", not {column!r}')
+    return float(getattr(VENUES[venue], column))
+
+
+@contextmanager
+def page(**options: Unpack[PageOptions]) -> Iterator[Page]:
+    """A page of a venue: matplotlib's settings for it, and the `Page` that figures are drawn with.
+
+    Args:
+        options: venue ("acl"), column ("half" or "full"), note (True: counts stand in grey in the corner; False: in
+            the caption alone), font ("sans" or "times").
+
+    Raises:
+        TypeError: an unknown option.
+        ValueError: an unknown venue, column or font.
+
+    >>> from vjudge import plots
+    >>> with plots.page(venue="eccv") as page:
+    ...     fig, ax = page.subplots(1.5)
+    ...     _ = ax.plot([1, 2, 3])
+    ...     fig = page.finish(fig, "3 points")
+    >>> fig.get_figwidth()
+    2.3
+    """
+    settings: dict[str, Any] = {"venue": "acl", "column": "half", "note": True, "font": "sans"}
+    if unknown := sorted(set(options) - set(settings)):
+        raise TypeError(f"unknown options {unknown}: a figure takes {', '.join(settings)}")
+    settings |= options
+    inches = width(settings["venue"], settings["column"])
+    if settings["font"] not in FONTS:
+        raise ValueError(f"font must be one of {', '.join(FONTS)}, not {settings['font']!r}")
+    families = [FONTS[settings["font"]], *_east_asian()]
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a user's own settings would change the bytes
+        mpl.rcParams.update(_settings(VENUES[settings["venue"]], families))  # type: ignore[arg-type]
+        yield Page(inches, VENUES[settings["venue"]].height, settings["note"], families)
+
+
+def _settings(venue: Venue, families: list[str]) -> dict[str, Any]:
+    text = max(MIN_TEXT, venue.text - 1)
+    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), text)
+    sizes |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), MIN_TEXT)
+    lines = dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6)
+    return {
+        **sizes,
+        **lines,
+        "font.family": families,
+        "text.parse_math": False,  # a judge's name with "$" is no formula
+        "text.usetex": False,
+        "legend.frameon": False,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": INK,
+        "axes.formatter.useoffset": False,
+        "axes.formatter.limits": (-9, 9),
+        "hatch.linewidth": 0.5,
+        "lines.linewidth": 1.0,
+        "figure.dpi": 150,
+        "savefig.dpi": 300,
+        "savefig.bbox": None,  # "tight" would change the width
+        "pdf.fonttype": 42,
+        "ps.fonttype": 42,
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": "vjudge",
+    }
+
+
+@dataclass
+class Page:
+    """What figures of one venue are drawn with; `page` makes it.
+
+    Attributes:
+        inches: width; tall: the most height that the venue's page has; note: whether counts stand in the corner.
+        families: fonts in order; a character is drawn by the first that has it.
+        account: sentences that the caption must hold: counts, bins, names that were numbered.
+    """
+
+    inches: float
+    tall: float
+    note: bool
+    families: list[str]
+    account: list[str] = field(default_factory=list)
+    spare: dict[str, list[tuple[Text, float]]] = field(default_factory=dict)
+    panel_inches: float = 0.0
+
+    def subplots(self, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+        """A figure of the page's width, no higher than the page, and its axes, as `plt.subplots`."""
+        size = (self.inches, min(height, self.tall))
+        fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
+        return fig, axes
+
+    def panels(
+        self, count: int, ratio: float, *, least: float = 1.4, margin: float = 0.25, **options: Any
+    ) -> tuple[Figure, list[Axes]]:
+        """A figure with `count` panels in rows, none narrower than `least` inches where the page is high enough.
+
+        Args:
+            ratio: height of a panel by its width; margin: inches above and below it.
+
+        Returns:
+            The figure, and the axes of the panels; `panel_inches` has the width of one.
+        """
+        for columns in range(max(1, min(count, int(self.inches / least))), count + 1):
+            rows = -(-count // columns)
+            height = rows * (ratio * min(self.inches / columns, 3.3) + margin) + 0.2
+            if height <= self.tall:
+                break
+        self.panel_inches = self.inches / columns
+        fig, axes = self.subplots(height, rows, columns, squeeze=False, **options)
+        for ax in axes.flat[count:]:
+            ax.remove()
+        return fig, list(axes.flat[:count])
+
+    def text_width(self, text: str, size: float = MIN_TEXT) -> float:
+        """Inches of the widest line."""
+        return max(_points(line, tuple(self.families)) for line in text.split("\n")) * size / 100 / 72
+
+    def wrap(self, text: str, inches: float, size: float = MIN_TEXT) -> list[str]:
+        """Lines of at most that width, broken at spaces, after hyphens, and within Chinese; else within a word."""
+        lines, text = [""], re.sub(r" ([<=]|<=) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", clean(text))
+        for piece in PIECES.findall(text):
+            if lines[-1] and self.text_width(lines[-1] + piece.rstrip(), size) > inches:
+                lines.append("")
+            for character in piece if self.text_width(piece, size) > inches else [piece]:
+                if lines[-1] and self.text_width(lines[-1] + character.rstrip(), size) > inches:
+                    lines.append("")
+                lines[-1] += character if lines[-1] else character.lstrip()
+        return [line.rstrip() for line in lines if line.strip()] or [""]
+
+    def labels(self, names: Sequence[Any], inches: float, *, lines: int = 3, what: str = "Names") -> list[str]:
+        """Names wrapped to a width; where one would need more lines, all are cut and numbered, and the caption has them."""
+        wrapped = [self.wrap(str(name), inches) for name in names]
+        if all(len(parts) <= lines for parts in wrapped):
+            return ["\n".join(parts) for parts in wrapped]
+        self.account.append(
+            f"{what}: " + "; ".join(f"({place}) {clean(str(name))}" for place, name in enumerate(names, 1))
+        )
+        numbered = [self.wrap(f"({place}) {name}", inches - 0.1) for place, name in enumerate(names, 1)]
+        return ["\n".join(parts[:lines]) + "…" * (len(parts) > lines) for parts in numbered]
+
+    def top_labels(self, names: Sequence[Any], inches: float) -> tuple[list[str], bool, float]:
+        """Names above columns of that width: wrapped where their words fit in two lines, else to stand upright.
+
+        Returns:
+            The names, whether they stand upright, and the height that they take.
+        """
+        words = [re.split(r"\s+|(?<=[/_-])", str(name)) for name in names]
+        flat = ["\n".join(self.wrap(str(name), inches - 0.04)) for name in names]
+        upright = any(self.text_width(word) > inches - 0.04 for part in words for word in part)
+        if upright or any(name.count("\n") > 1 for name in flat):
+            names = self.labels(names, 1.0, lines=max(1, int(inches / 0.125)), what="columns")
+            return names, True, max(map(self.text_width, names)) + 0.05
+        return flat, False, 0.125 * (1 + max(name.count("\n") for name in flat)) + 0.05
+
+    def legend(self, fig: Figure, handles: Sequence[Any], **options: Any) -> None:
+        """A legend above the figure, which grows by it, with as many columns as the page is wide."""
+        names = self.labels([handle.get_label() for handle in handles], self.inches - 0.5, lines=2, what="Legend")
+        for count in range(len(handles), 0, -1):
+            widths = [max(map(self.text_width, part)) + 0.36 for part in np.array_split(names, count)]
+            if sum(widths) <= self.inches - 0.05:
+                break
+        fig.legend(list(handles), names, loc="outside upper center", ncols=count, handlelength=1.8, handletextpad=0.5,
+                   columnspacing=0.9, **options)  # fmt: skip
+        self._grow(fig, sum(len(part) for part in np.array_split(names, count)[:1]) + ("title" in options))
+
+    def _grow(self, fig: Figure, lines: int) -> None:
+        fig.set_figheight(min(self.tall, fig.get_figheight() + 0.125 * lines + 0.06))
+
+    def optional(self, text: Text, what: str, room: float = math.inf) -> None:
+        """A text that is left out, with all others of its kind, where one does not fit; the caption then says so.
+
+        Args:
+            what: the kind, for example "intervals"; room: the most inches that it may be wide.
+        """
+        self.spare.setdefault(what, []).append((text, room))
+
+    def finish(self, fig: Figure, *account: str) -> Figure:
+        """Draw the figure, settle its ticks and close it, so that it is shown as it will be saved.
+
+        Args:
+            account: what the numbers rest on; in grey in the corner, and with bins and numbered names part of the
+                caption that `save_figure` writes (`fig.get_label()`).
+
+        Warns:
+            UserWarning: no installed font has a character; once for the figure.
+        """
+        _clean_figure(fig, self.families)
+        counts = [text for text in account if text]
+        if self.note and counts:
+            lines = [line for text in counts for line in self.wrap(text, self.inches - 0.1)]
+            fig.supxlabel("\n".join(lines), x=0.99, ha="right", fontsize=MIN_TEXT, color="#555555", linespacing=1.1)
+            self._grow(fig, len(lines))
+        fig.draw_without_rendering()
+        for what, members in self.spare.items():
+            crowd = {id(text) for pair in crowded(fig) for text in pair}
+            wide = any(text.get_window_extent().width / fig.dpi > room for text, room in members)
+            if wide or any(id(text) in crowd for text, _ in members):
+                for text, _ in members:
+                    text.remove()
+                self.account.append(f"{what} that do not fit are in the figure's data")
+                fig.draw_without_rendering()
+        _settle(fig)
+        fig.set_label(". ".join([*counts, *self.account]))
+        plt.close(fig)  # a notebook then shows it once, where the cell returns it
+        return fig
+
+
+def texts(fig: Figure) -> list[Text]:
+    """The texts that are drawn: not those of axes that are off, nor of ticks that are no longer there."""
+    hidden = set()
+    for ax in fig.findobj(Axes):
+        for axis in (ax.xaxis, ax.yaxis):
+            ticks = axis.majorTicks[len(axis.get_majorticklocs()) :] + axis.minorTicks
+            for artist in ticks if ax.axison else [axis]:
+                hidden |= set(map(id, artist.findobj(Text)))
+    drawn = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    return [text for text in drawn if id(text) not in hidden]
+
+
+def crowded(fig: Figure) -> list[tuple[Text, ...]]:
+    """Pairs of texts that overlap, and single ones that reach beyond the figure's edge."""
+    drawn = texts(fig)
+    if not drawn:
+        return []
+    boxes = np.array([text.get_window_extent().extents for text in drawn])
+    slack = 0.012 * fig.dpi
+    beyond = (boxes[:, :2] < -slack).any(axis=1) | (boxes[:, 2:] > np.array(fig.bbox.max) + slack).any(axis=1)
+    low, high = np.maximum(boxes[:, None, :2], boxes[None, :, :2]), np.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
+    pairs = np.argwhere(
+        np.triu(((high - low) > (slack, 2.2 * slack)).all(axis=2), 1)
+    )  # a line's box is higher than ink
+    return [(drawn[place],) for place in np.flatnonzero(beyond)] + [(drawn[i], drawn[j]) for i, j in pairs]
+
+
+def clean(text: str) -> str:
+    """A text from data as it can be drawn: no surrogates, control characters or marks that turn its direction."""
+    kinds = {
+        "Cc": " ",
+        "Zl": " ",
+        "Zp": " ",
+        "Cs": "\N{REPLACEMENT CHARACTER}",
+        "Cn": "\N{REPLACEMENT CHARACTER}",
+        "Cf": "",
+    }
+    return "".join(c if c == "\n" else kinds.get(unicodedata.category(c), c) for c in text)
+
+
+def _clean_figure(fig: Figure, families: Sequence[str]) -> None:
+    absent: set[str] = set()
+
+    def mend(text: str) -> str:
+        lacking = {c for c in clean(text) if not c.isspace() and not any(ord(c) in _characters(f) for f in families)}
+        absent.update(lacking)
+        return "".join("\N{WHITE SQUARE}" if c in lacking else c for c in clean(text))
+
+    for ax in fig.findobj(Axes):
+        for axis in (ax.xaxis, ax.yaxis):
+            formatter = axis.get_major_formatter()
+            if hasattr(formatter, "seq"):
+                formatter.seq = [mend(label) for label in formatter.seq]
+    for text in fig.findobj(Text):
+        text.set_text(mend(text.get_text()))
+    if absent:
+        warnings.warn(
+            f"no installed font has {len(absent)} of the figure's characters ({''.join(sorted(absent)[:12])}): they are "
+            "drawn as boxes. Install one that has them, for example Noto Sans CJK, and restart the kernel",
+            stacklevel=4,
+        )
+
+
+def _settle(fig: Figure) -> None:
+    """Keep the ticks as they are: outside `page` matplotlib would choose them by other settings."""
+    for ax in fig.findobj(Axes):
+        for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+            if not hasattr(axis.get_major_formatter(), "seq"):
+                near = [at for at in axis.get_majorticklocs() if min(limits) <= at <= max(limits)]
+                axis.set_ticks(near, axis.get_major_formatter().format_ticks(near))
+            axis.set_ticks(axis.get_minorticklocs(), minor=True)
+            axis.set_minor_formatter(NullFormatter())
+        ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
+    fig.draw_without_rendering()
+
+
+@lru_cache(maxsize=1)
+def _east_asian() -> list[str]:
+    names = sorted({font.name for font in fontManager.ttflist if EAST_ASIAN.search(font.name)})
+    return names[:1]
+
+
+@lru_cache(maxsize=8)
+def _characters(family: str) -> frozenset[int]:
+    return frozenset(get_font(findfont(FontProperties(family=[family]))).get_charmap())
+
+
+@lru_cache(maxsize=4096)
+def _points(line: str, families: tuple[str, ...]) -> float:
+    """The width of a line in points, at 100 points."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of absent characters `finish` warns, once
+        font = FontProperties(family=list(families), size=100)
+        return float(TextToPath().get_text_width_height_descent(clean(line), font, False)[0]) if line.strip() else 0.0
+
+
+def ink_on(color: Any) -> str:
+    """White on dark colours, ink on pale ones: whichever stands out more."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+    return "white" if 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.19 else INK
+
+
+def key(name: str, look: Look, **options: Any) -> Line2D:
+    """A legend's entry for a judge drawn as points or lines."""
+    return Line2D([], [], color=look.color, marker=look.marker, ms=4, mec=INK, mew=0.4, label=name, **options)
+
+
+def short(number: float, digits: int = 2) -> str:
+    """A correlation as journals print it: no zero before the point, a minus sign and not a hyphen, and no minus zero."""
+    text = f"{round(float(number), digits) + 0.0:.{digits}f}"
+    return re.sub(r"^(-?)0\.", r"\1.", text).replace("-", "\N{MINUS SIGN}")
+
+
+def interval(low: float, high: float, digits: int = 2) -> str:
+    """Bounds in brackets, with the decimals of the estimate, which then never stands outside them."""
+    return f"[{short(low, digits)}, {short(high, digits)}]"
+
+
+def p_text(value: float) -> str:
+    """A p value as journals print it, with its sign: "= .012", "< .001"."""
+    return "undefined" if math.isnan(value) else "< .001" if value < 0.001 else f"= {short(value, 3)}"
+
+
+def span(counts: pd.Series | Sequence[float]) -> str:
+    """Counts as one number or as a range."""
+    low, high = int(min(counts)), int(max(counts))
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def need(frame: pd.DataFrame, *columns: str) -> None:
+    """Refuse a frame without these columns."""
+    absent = [name for name in columns if name not in frame.columns]
+    if absent:
+        raise ValueError(f"columns are absent: {absent}; the frame has {list(frame.columns)}")
+
+
+def once(frame: pd.DataFrame, keys: list[str]) -> None:
+    """Refuse a frame in which a cell or line appears more than once."""
+    twice = frame[frame.duplicated(keys, keep=False)]
+    if len(twice):
+        raise ValueError(
+            f"{twice[keys].drop_duplicates().to_numpy().tolist()} appear more than once: give one row of each"
+        )
