@@ -107,8 +107,11 @@ def wins(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
 
 def tags(judges: int) -> pd.DataFrame:
     names = ["misread the picture", "ignores the rubric", "hallucinates", "praises what is not there", "other"]
-    rows = [(j, t, c, 60, c / 60, max(0, c / 60 - 0.08), c / 60 + 0.1)
-            for k, j in enumerate(NAMES[:judges]) for t, c in zip(names, (22 - k, 9, 5 + k, 14, 0), strict=True)]  # fmt: skip
+    rows = [
+        (judge, tag, count, 60, count / 60, max(0, count / 60 - 0.08), count / 60 + 0.1)
+        for k, judge in enumerate(NAMES[:judges])
+        for tag, count in zip(names, (22 - k, 9, 5 + k, 14, 0), strict=True)
+    ]
     return pd.DataFrame(rows, columns=["judge", "tag", "count", "n", "share", "low", "high"])
 
 

@@ -13,7 +13,8 @@ length.py   length of a response, by score and at equal true score
 curves.py   power, labels, best of n; a training
 """
 
-from vjudge.plots.choices import preference_bars, tag_bars
+from vjudge.names import public
+from vjudge.plots.choices import FOUR_WAY, WINS, preference_bars, tag_bars
 from vjudge.plots.curves import curves, training_curve
 from vjudge.plots.judges import agreement_by_cost, battery_effects, forest, heatmap, model_ranking, who_beats_whom
 from vjudge.plots.length import length_by_score, length_scatter
@@ -22,6 +23,8 @@ from vjudge.plots.scores import calibration_curve, confusion, score_by_score, sc
 from vjudge.plots.style import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Page, Venue, looks, page, width
 
 __all__ = [
+    "FOUR_WAY",
+    "WINS",
     "HATCHES",
     "MARKERS",
     "MIN_TEXT",
@@ -54,3 +57,5 @@ __all__ = [
     "who_beats_whom",
     "width",
 ]
+
+__dir__ = public(__name__)

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from vjudge.plots.judges import log_ticks
-from vjudge.plots.scores import title
-from vjudge.plots.style import INK, PALE, TRUTH, Look, key, looks, need, page, span
+from vjudge.plots.style import INK, PALE, TRUTH, Look, key, looks, names_of, need, page, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +54,12 @@ def curves(
         ValueError: a column is absent.
     """
     need(table, x, y, low, high, *(name for name in (by, panel) if name is not None))
-    kinds = looks([""] if by is None else list(dict.fromkeys(table[by].astype(str))))
-    parts = [("", table)] if panel is None else list(table.groupby(table[panel].astype(str), sort=False))
+    table = table.assign(**{name: names_of(table[name]) for name in (by, panel) if name is not None})
+    kinds = looks([""] if by is None else list(table[by].unique()))
+    parts = [("", table)] if panel is None else list(table.groupby(panel, sort=False))
     with page(**options) as paper:
         fig, axes = paper.panels(len(parts), 0.7, sharey=True)
-        for ax, (name, part) in zip(axes, parts, strict=True):
+        for ax, (_, part) in zip(axes, parts, strict=True):
             curve_panel(ax, part, kinds, x=x, y=y, by=by, low=low, high=high, lines=lines, band=band)
             if log:
                 ax.set(xscale="log", yscale="log")
@@ -68,9 +68,7 @@ def curves(
             elif not lines:
                 ax.margins(y=0.1)
             ax.set_xlabel("\n".join(paper.wrap(labels[0] if labels else x, 0.8 * paper.inches / min(3, len(parts)), 8)))
-            title(paper, ax, name, len(parts))
-            if ax.get_subplotspec().is_first_col():
-                ax.set_ylabel(labels[1] if labels else y)
+        paper.name_panels(axes, [name for name, _ in parts], labels[1] if labels else y)
         if by is not None:
             paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in kinds.items()])
         note = f"{span(table['simulations'])} simulations a point" if "simulations" in table else ""
@@ -96,7 +94,7 @@ def curve_panel(
     for level in lines:
         ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
     for name, look in kinds.items():
-        rows = (part if by is None else part[part[by].astype(str) == name]).sort_values(x)
+        rows = (part if by is None else part[part[by] == name]).sort_values(x)
         reach = np.abs(rows[[low, high]].to_numpy(float) - rows[[y]].to_numpy(float)).T
         ax.errorbar(rows[x], rows[y], yerr=reach, color=look.color, marker=look.marker, ms=3.5, mec=INK, mew=0.4,
                     ls=look.dash, elinewidth=0.8, capsize=1.5)  # fmt: skip

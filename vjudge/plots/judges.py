@@ -29,6 +29,7 @@ from vjudge.plots.style import (
     interval,
     key,
     looks,
+    names_of,
     need,
     once,
     p_text,
@@ -76,6 +77,7 @@ def heatmap(
     """
     need(table, rows, columns, value)
     once(table, [rows, columns])
+    table = table.assign(**{name: names_of(table[name]) for name in (rows, columns)})
     people = table["ceiling"].astype(bool) if "ceiling" in table else pd.Series(False, index=table.index)
     names = [*table.loc[~people, rows].unique(), *table.loc[people, rows].unique()]
     n_judges, benchmarks = table.loc[~people, rows].nunique(), list(table[columns].unique())
@@ -120,7 +122,7 @@ def heatmap(
             ax.axhline(n_judges - 0.5, color=INK, lw=1)
         bar = fig.colorbar(image, ax=ax, location="bottom", aspect=40, pad=0.03, label=label)
         bar.set_ticks([-1, -0.5, 0, 0.5, 1] if signed else [0, 0.25, 0.5, 0.75, 1])
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         return paper.finish(fig, _items(table, "a cell"))
 
 
@@ -160,17 +162,17 @@ def forest(
     keys = [name for name in (panel, rows, by) if name is not None]
     need(table, *keys, value, "low", "high")
     once(table, keys)
-    table = table.reset_index(drop=True)
-    kinds = [""] if by is None else [str(kind) for kind in table[by].unique()]
+    table = table.reset_index(drop=True).assign(**{name: names_of(table[name]).to_numpy() for name in keys})
+    kinds = [""] if by is None else list(table[by].unique())
     drawn = looks(kinds)
-    parts = [(label, table)] if panel is None else [(str(p), table[table[panel] == p]) for p in table[panel].unique()]
+    parts = [(label, table)] if panel is None else [(p, table[table[panel] == p]) for p in table[panel].unique()]
     gap = 0.4 if len(kinds) > 1 else 0.0
     pitch = 0.145  # inches a line
     with page(**options) as paper:
-        names = list(dict.fromkeys(str(name) for name in table[rows]))
+        names = list(table[rows].unique())
         left = dict(zip(names, paper.labels(names, 0.36 * paper.inches, lines=2, what="Lines"), strict=True))
-        folds = {name: max(len(kinds), 0.85 * (text.count("\n") + 1)) + gap for name, text in left.items()}
-        tall = [sum(folds[str(name)] for name in part[rows].unique()) for _, part in parts]
+        folds = {name: max(len(kinds), 0.9 * (text.count("\n") + 1)) + gap for name, text in left.items()}
+        tall = [sum(folds[name] for name in part[rows].unique()) for _, part in parts]
         few = "n" in table and bool(table["n"].max() > 2 * table["n"].min())
         room = paper.inches - max(map(paper.text_width, left.values())) - 0.75
         variants = [
@@ -184,10 +186,10 @@ def forest(
         fig, axes = paper.subplots(height, len(parts), squeeze=False, height_ratios=[t + 0.5 for t in tall])
         for ax, (unit, part) in zip(axes[:, 0], parts, strict=True):
             ticks, top = [], 0.0
-            for place, (name, lines) in enumerate(part.groupby(part[rows].astype(str), sort=False)):
+            for place, (name, lines) in enumerate(part.groupby(rows, sort=False)):
                 first = top + (folds[name] - len(kinds)) / 2
                 for index, line in lines.iterrows():
-                    kind = "" if by is None else str(line[by])
+                    kind = "" if by is None else line[by]
                     y = first + kinds.index(kind)
                     _line(ax, y, line, value, drawn[kind], reference)
                     ax.text(1.02, y, numbers[index], transform=ax.get_yaxis_transform(), va="center", fontsize=MIN_TEXT)
@@ -199,7 +201,7 @@ def forest(
                 ax.axvline(reference, color=PALE, ls="--", lw=0.8, zorder=-1)
             if ceiling is not None:
                 ax.axvline(ceiling, color=INK, ls=":", lw=1, zorder=-1)
-            ax.set_yticks(*zip(*ticks, strict=True))
+            ax.set_yticks(*zip(*ticks, strict=True), linespacing=1.0)
             ax.set_ylim(top - 0.5, -0.5)
             ax.tick_params(axis="y", length=0)
             ax.spines["left"].set_visible(False)
@@ -342,7 +344,7 @@ def model_ranking(
     tau = float(table.attrs.get("tau", np.nan))
     tau = tau if np.isfinite(tau) or len(known) < 2 else float(stats.kendalltau(known["judge"], known["human"])[0])
     bounds = [float(table.attrs.get(name, np.nan)) for name in ("tau_low", "tau_high")]
-    text = f"Kendall's tau {short(tau)}" + (f" {interval(*bounds)}" if np.isfinite(bounds).all() else "")
+    text = f"Kendall's tau {short(tau)}" + (f" {interval(bounds[0], bounds[1])}" if np.isfinite(bounds).all() else "")
     with page(**options) as paper:
         place = known[["judge", "human"]].rank(ascending=False, method="first")
         room = paper.inches / 2 - 0.4  # of a name and its number
@@ -351,18 +353,15 @@ def model_ranking(
         if not numbered:
             paper.account.append("strengths are in the figure's data")
         fig, ax = paper.subplots(0.17 * len(known) + 0.3)
-        for (_, row), first, second, label in zip(
-            known.iterrows(), place["human"], place["judge"], labels, strict=True
-        ):
-            color = PALETTE[0] if abs(first - second) < 0.5 else PALETTE[5]
-            ax.plot([0, 1], [first, second], "-" if color == PALETTE[0] else "--", color=color, lw=1.1, marker="o",
-                    ms=3.5, mec=INK, mew=0.4)  # fmt: skip
-            for side, at, align in (("human", first, "right"), ("judge", second, "left")):
+        for label, (_, row), (_, ends) in zip(labels, known.iterrows(), place.iterrows(), strict=True):
+            same = ends["human"] == ends["judge"]
+            ax.plot([0, 1], [ends["human"], ends["judge"]], "-" if same else "--", color=PALETTE[0 if same else 5],
+                    lw=1.1, marker="o", ms=3.5, mec=INK, mew=0.4)  # fmt: skip
+            for x, side, align, gap in ((0, "human", "right", -6), (1, "judge", "left", 6)):
                 number = f"{row[side]:.2f}".replace("-", "\N{MINUS SIGN}")
-                words = [label, number] if align == "right" else [number, label]
-                ax.annotate("  ".join(words) if numbered else label, (float(align == "left"), at), va="center", ha=align,
-                            xytext=(6 if align == "left" else -6, 0), textcoords="offset points",
-                            fontsize=MIN_TEXT)  # fmt: skip
+                words = f"{label}  {number}" if align == "right" else f"{number}  {label}"
+                ax.annotate(words if numbered else label, (x, ends[side]), va="center", ha=align, xytext=(gap, 0),
+                            textcoords="offset points", fontsize=MIN_TEXT)  # fmt: skip
         ax.set(xlim=(-0.02, 1.02), ylim=(len(known) + 0.6, 0.4))
         ax.set_xticks([0, 1], ["\n".join(paper.wrap(name, 0.45 * paper.inches)) for name in (people, judge)])
         ax.tick_params(length=0, labeltop=True, labelbottom=False)

@@ -67,7 +67,13 @@ def length_by_score(
                 if len(values):
                     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
                     color = INK if len(judges) == 1 else look.color
-                    ax.plot([center + aside] * 2, [low, high], color=color, lw=2.5, solid_capstyle="butt")
+                    ax.plot(
+                        [center + aside] * 2,
+                        [low, high],
+                        color=color,
+                        lw=2.5 if len(judges) < 4 else 1.5,
+                        solid_capstyle="butt",
+                    )
                     ax.plot(center + aside, middle, look.marker, ms=3.5, color="white", mec=INK, mew=0.6)
         level_ticks(paper, ax, where, counts.tolist(), paper.inches - 0.5)
         ax.set(xlabel=name_of(score, score_name), ylabel=f"{text.replace('_', ' ')} ({unit})")

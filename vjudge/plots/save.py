@@ -34,7 +34,7 @@ def save_figure(
     Args:
         fig: the figure.
         name: file name without an ending: letters, digits, "-" and "_".
-        venue, column: another width than it was drawn for, its height in proportion; None leaves it as it is.
+        venue, column: for another width than it was drawn for, its height in proportion; None leaves it as it is.
         caption: what is shown. The figure's own account (`fig.get_label()`: what is drawn and what is not, bins,
             numbered names) is added where it is not in it.
         data: what the figure was drawn from; an index that is not a plain count is written too.
@@ -50,9 +50,9 @@ def save_figure(
         UserWarning: texts overlap, or something reaches beyond the figure's edge and would be cut.
     """
     _check_name(name, caption)
-    if venue is not None or column is not None:
-        inches = width(venue or "acl", column or "half")
-        fig.set_size_inches(inches, fig.get_figheight() * inches / fig.get_figwidth())
+    widths = [width(venue or "acl", kind) for kind in ((column,) if column else ("half", "full"))]
+    if (venue or column) and all(abs(fig.get_figwidth() - inches) > 1e-6 for inches in widths):
+        fig.set_size_inches(widths[0], fig.get_figheight() * widths[0] / fig.get_figwidth())
     with page():
         fig.draw_without_rendering()
         small = sorted({text.get_text() for text in texts(fig) if float(text.get_fontsize()) < MIN_TEXT})
@@ -289,11 +289,14 @@ def _write_csv(frame: pd.DataFrame, path: Path) -> None:
     safe = (
         safe.rename(index=_harmless).rename_axis(index=[_harmless(n) for n in frame.index.names]) if indexed else safe
     )
-    safe.to_csv(path, index=indexed, lineterminator="\n", encoding="utf-8", errors="replace")
+    safe.to_csv(path, index=indexed, lineterminator="\n", encoding="utf-8")
 
 
 def _harmless(value: Any) -> Any:
-    if not isinstance(value, str) or not value.startswith(FORMULA):
+    if not isinstance(value, str):
+        return value
+    value = value.encode("utf-8", "replace").decode()  # a lone surrogate is no text
+    if not value.startswith(FORMULA):
         return value
     try:
         float(value)
@@ -312,7 +315,7 @@ def _write_latex(
         if block:
             lines += [r"\midrule", *(" & ".join(row) + r" \\" for row in block)]
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
-    path.write_text("\n".join(lines), encoding="utf-8", errors="replace")
+    path.write_text("\n".join(lines), encoding="utf-8")
 
 
 def _cell(value: Any, precision: int) -> str:

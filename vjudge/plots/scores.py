@@ -21,9 +21,11 @@ from vjudge.plots.style import (
     TRUTH,
     Look,
     Page,
+    clean,
     ink_on,
     key,
     looks,
+    names_of,
     need,
     page,
     span,
@@ -129,7 +131,7 @@ def score_by_score(
     off = 0
     with page(**options) as paper:
         fig, axes = paper.panels(len(judges), 0.85, sharey=True)
-        for ax, (name, look, rows) in zip(axes, judges, strict=True):
+        for ax, (_, look, rows) in zip(axes, judges, strict=True):
             x, y = where.place(rows[truth]), where.place(rows[score])
             drawn = rows[(x >= 0) & (y >= 0)]
             off += int(((x == -2) & (y != -1) | (y == -2) & (x != -1)).sum())
@@ -150,9 +152,8 @@ def score_by_score(
             level_ticks(paper, ax, where, [len(values) for values in at], paper.panel_inches - 0.5)
             ax.set_yticks(*_numbered(where))
             ax.set_xlabel(name_of(truth, truth_name))
-            title(paper, ax, name, len(judges))
-            if ax.get_subplotspec().is_first_col():
-                ax.set_ylabel("judge's score" if score == "score" else score.replace("_", " "))
+        label = "judge's score" if score == "score" else score.replace("_", " ")
+        paper.name_panels(axes, [name for name, _, _ in judges], label)
         return paper.finish(fig, account(run, score, truth, truth_name), _off_scale(off), where.note)
 
 
@@ -245,16 +246,14 @@ def confusion(
     columns = [*range(len(where.labels)), *(code for code, _ in extra)]
     with page(**options) as paper:
         fig, axes = paper.panels(len(judges), 0.85, margin=0.6)
-        for ax, (name, look, rows) in zip(axes, judges, strict=True):
+        for ax, (_, look, rows) in zip(axes, judges, strict=True):
             given, true = where.place(rows[score]), where.place(rows[truth])
             counts = np.array(
                 [[int(((true == k) & (given == c)).sum()) for c in columns] for k in range(len(where.labels))]
             )
-            above = _matrix(paper, ax, counts, where, [label for _, label in extra], look)
-            title(paper, above, name, len(judges))
+            _matrix(paper, ax, counts, where, [label for _, label in extra], look)
             ax.set_xlabel("judge's score")
-            if ax.get_subplotspec().is_first_col():
-                ax.set_ylabel(name_of(truth, truth_name))
+        paper.name_panels(axes, [name for name, _, _ in judges], name_of(truth, truth_name))
         near = [(np.abs(x - y) <= reach) & (x >= 0) for reach in (0, 1)]
         close = [f"{hits[with_truth].mean():.1%} {w}" for hits, w in zip(near, ("exact", "within one"), strict=True)]
         off = int((y == -2).sum())
@@ -290,7 +289,9 @@ def calibration_curve(
     known = pd.concat([table[["judge", "human"]] for table in tables.values()])
     ends = (float(known.min(axis=None)), float(known.max(axis=None)))
     with page(**options) as paper:
-        fig, (ax, below) = paper.subplots(0.85 * min(paper.inches, 3.4), 2, sharex=True, height_ratios=(3.2, 1))
+        fig, (ax, below) = paper.subplots(
+            max(2.1, 0.85 * min(paper.inches, 3.4)), 2, sharex=True, height_ratios=(3.2, 1)
+        )
         ax.plot(ends, ends, ls="--", color=PALE, zorder=0)
         for place, (name, table) in enumerate(tables.items()):
             look, aside = drawn[name], (place - (len(tables) - 1) / 2) * (ends[1] - ends[0])
@@ -317,18 +318,12 @@ def by_judge(run: pd.DataFrame, names: Sequence[str] | None) -> list[tuple[str, 
     Raises:
         ValueError: names and the run's judges differ, or there is no verdict.
     """
-    judge = run["judge"].astype(str) if "judge" in run.columns else pd.Series("judge", index=run.index)
-    order = list(judge.unique()) if names is None else list(names)
+    judge = names_of(run["judge"]) if "judge" in run.columns else pd.Series("judge", index=run.index)
+    order = list(judge.unique()) if names is None else [clean(name) for name in names]
     absent = sorted(set(judge.unique()) ^ set(order)) if names is not None else []
     if absent or not order:
         raise ValueError(f"names and the run's judges differ: {absent}" if absent else "the run holds no verdict")
     return [(name, look, run[judge == name]) for name, look in looks(order).items()]
-
-
-def title(paper: Page, ax: Axes, name: str, panels: int) -> None:
-    """The judge's name above its panel, where there are several."""
-    if panels > 1:
-        ax.set_title("\n".join(paper.wrap(name, paper.panel_inches - 0.35)[:2]), pad=4, fontsize=MIN_TEXT)
 
 
 def level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inches: float) -> None:
@@ -342,7 +337,7 @@ def level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inche
         ax.set_xticks(where.centers, labels)
 
 
-def violins(ax: Axes, centers: Sequence[float], at: list[np.ndarray], look: Look, wide: float) -> None:
+def violins(ax: Axes, centers: np.ndarray, at: list[np.ndarray], look: Look, wide: float) -> None:
     """A violin at each level, and its points where all are alike."""
     for center, values in zip(centers, at, strict=True):
         if len(np.unique(values)) > 1:
@@ -357,7 +352,7 @@ def _jitter(paper: Page, ax: Axes, points: pd.DataFrame, where: Bins, look: Look
     x, y = rng.uniform(-0.3, 0.3, (2, len(points))) * (1 if whole else 0.3)
     truth, score = (points.iloc[:, column] for column in (0, 1))
     ax.scatter(truth + x, score + 0.6 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
-    if len(where.labels) > 7:
+    if (paper.panel_inches - 0.5) / len(where.labels) < 0.24:  # counts would hide the points
         return
     cells = pd.Series(list(zip(where.place(truth), where.place(score), strict=True))).value_counts()
     for (i, j), count in cells.items():
@@ -367,7 +362,7 @@ def _jitter(paper: Page, ax: Axes, points: pd.DataFrame, where: Bins, look: Look
         paper.optional(text, "counts")
 
 
-def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[str], look: Look) -> Axes:
+def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[str], look: Look) -> None:
     totals = counts.sum(axis=1, keepdims=True)
     share = counts / np.where(totals > 0, totals, 1)
     shades = colormaps["Blues"]
@@ -396,7 +391,6 @@ def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[
         inset.set_axis_off()
     top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(given.max(), 1)))
     right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(true.max(), 1)))
-    return top
 
 
 def _numbered(where: Bins) -> tuple[Sequence[float], list[str]]:

@@ -24,7 +24,7 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import FixedLocator, NullFormatter
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -132,7 +132,7 @@ def page(**options: Unpack[PageOptions]) -> Iterator[Page]:
     ...     fig, ax = page.subplots(1.5)
     ...     _ = ax.plot([1, 2, 3])
     ...     fig = page.finish(fig, "3 points")
-    >>> fig.get_figwidth()
+    >>> float(fig.get_figwidth())
     2.3
     """
     settings: dict[str, Any] = {"venue": "acl", "column": "half", "note": True, "font": "sans"}
@@ -194,7 +194,7 @@ class Page:
     families: list[str]
     account: list[str] = field(default_factory=list)
     spare: dict[str, list[tuple[Text, float]]] = field(default_factory=dict)
-    panel_inches: float = 0.0
+    columns: int = 1
 
     def subplots(self, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
         """A figure of the page's width, no higher than the page, and its axes, as `plt.subplots`."""
@@ -211,18 +211,30 @@ class Page:
             ratio: height of a panel by its width; margin: inches above and below it.
 
         Returns:
-            The figure, and the axes of the panels; `panel_inches` has the width of one.
+            The figure, and the axes of the panels, `columns` of them in a row.
         """
         for columns in range(max(1, min(count, int(self.inches / least))), count + 1):
             rows = -(-count // columns)
             height = rows * (ratio * min(self.inches / columns, 3.3) + margin) + 0.2
             if height <= self.tall:
                 break
-        self.panel_inches = self.inches / columns
+        self.columns = columns
         fig, axes = self.subplots(height, rows, columns, squeeze=False, **options)
         for ax in axes.flat[count:]:
             ax.remove()
         return fig, list(axes.flat[:count])
+
+    @property
+    def panel_inches(self) -> float:
+        return self.inches / self.columns
+
+    def name_panels(self, axes: Sequence[Axes], names: Sequence[str], ylabel: str) -> None:
+        """Names above panels where there are several, and the vertical axes' label at the left of each row."""
+        for place, (ax, name) in enumerate(zip(axes, names, strict=True)):
+            if len(axes) > 1:
+                ax.set_title("\n".join(self.wrap(name, self.panel_inches - 0.35)[:2]), pad=4, fontsize=MIN_TEXT)
+            if place % self.columns == 0:
+                ax.set_ylabel(ylabel)
 
     def text_width(self, text: str, size: float = MIN_TEXT) -> float:
         """Inches of the widest line."""
@@ -241,7 +253,7 @@ class Page:
         return [line.rstrip() for line in lines if line.strip()] or [""]
 
     def labels(self, names: Sequence[Any], inches: float, *, lines: int = 3, what: str = "Names") -> list[str]:
-        """Names wrapped to a width; where one would need more lines, all are cut and numbered, and the caption has them."""
+        """Names wrapped to a width; where one needs more lines, all are cut and numbered, and the caption has them."""
         wrapped = [self.wrap(str(name), inches) for name in names]
         if all(len(parts) <= lines for parts in wrapped):
             return ["\n".join(parts) for parts in wrapped]
@@ -277,7 +289,7 @@ class Page:
         self._grow(fig, sum(len(part) for part in np.array_split(names, count)[:1]) + ("title" in options))
 
     def _grow(self, fig: Figure, lines: int) -> None:
-        fig.set_figheight(min(self.tall, fig.get_figheight() + 0.125 * lines + 0.06))
+        fig.set_figheight(min(self.tall, fig.get_figheight() + 0.135 * lines + 0.06))
 
     def optional(self, text: Text, what: str, room: float = math.inf) -> None:
         """A text that is left out, with all others of its kind, where one does not fit; the caption then says so.
@@ -300,7 +312,7 @@ class Page:
         _clean_figure(fig, self.families)
         counts = [text for text in account if text]
         if self.note and counts:
-            lines = [line for text in counts for line in self.wrap(text, self.inches - 0.1)]
+            lines = [line for text in counts for line in self.wrap(text, self.inches - 0.15)]
             fig.supxlabel("\n".join(lines), x=0.99, ha="right", fontsize=MIN_TEXT, color="#555555", linespacing=1.1)
             self._grow(fig, len(lines))
         fig.draw_without_rendering()
@@ -345,6 +357,11 @@ def crowded(fig: Figure) -> list[tuple[Text, ...]]:
     return [(drawn[place],) for place in np.flatnonzero(beyond)] + [(drawn[i], drawn[j]) for i, j in pairs]
 
 
+def names_of(values: pd.Series) -> pd.Series:
+    """A column of names as text that can be drawn."""
+    return pd.Series([clean(str(value)) for value in values], index=values.index, dtype=object)
+
+
 def clean(text: str) -> str:
     """A text from data as it can be drawn: no surrogates, control characters or marks that turn its direction."""
     kinds = {
@@ -355,7 +372,7 @@ def clean(text: str) -> str:
         "Cn": "\N{REPLACEMENT CHARACTER}",
         "Cf": "",
     }
-    return "".join(c if c == "\n" else kinds.get(unicodedata.category(c), c) for c in text)
+    return "".join(c if c == "\n" else kinds.get(unicodedata.category(c), c) for c in str(text))
 
 
 def _clean_figure(fig: Figure, families: Sequence[str]) -> None:
@@ -368,15 +385,15 @@ def _clean_figure(fig: Figure, families: Sequence[str]) -> None:
 
     for ax in fig.findobj(Axes):
         for axis in (ax.xaxis, ax.yaxis):
-            formatter = axis.get_major_formatter()
-            if hasattr(formatter, "seq"):
-                formatter.seq = [mend(label) for label in formatter.seq]
+            if isinstance(axis.get_major_locator(), FixedLocator):
+                places = list(axis.get_majorticklocs())
+                axis.set_ticks(places, [mend(label) for label in axis.get_major_formatter().format_ticks(places)])
     for text in fig.findobj(Text):
         text.set_text(mend(text.get_text()))
     if absent:
         warnings.warn(
-            f"no installed font has {len(absent)} of the figure's characters ({''.join(sorted(absent)[:12])}): they are "
-            "drawn as boxes. Install one that has them, for example Noto Sans CJK, and restart the kernel",
+            f"no installed font has {len(absent)} of the figure's characters ({''.join(sorted(absent)[:12])}): they "
+            "are drawn as boxes. Install one that has them, for example Noto Sans CJK, and restart the kernel",
             stacklevel=4,
         )
 
@@ -385,7 +402,7 @@ def _settle(fig: Figure) -> None:
     """Keep the ticks as they are: outside `page` matplotlib would choose them by other settings."""
     for ax in fig.findobj(Axes):
         for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-            if not hasattr(axis.get_major_formatter(), "seq"):
+            if not isinstance(axis.get_major_locator(), FixedLocator):
                 near = [at for at in axis.get_majorticklocs() if min(limits) <= at <= max(limits)]
                 axis.set_ticks(near, axis.get_major_formatter().format_ticks(near))
             axis.set_ticks(axis.get_minorticklocs(), minor=True)
@@ -417,7 +434,7 @@ def _points(line: str, families: tuple[str, ...]) -> float:
 def ink_on(color: Any) -> str:
     """White on dark colours, ink on pale ones: whichever stands out more."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return "white" if 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.19 else INK
+    return "white" if 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.213 else INK
 
 
 def key(name: str, look: Look, **options: Any) -> Line2D:
@@ -426,7 +443,7 @@ def key(name: str, look: Look, **options: Any) -> Line2D:
 
 
 def short(number: float, digits: int = 2) -> str:
-    """A correlation as journals print it: no zero before the point, a minus sign and not a hyphen, and no minus zero."""
+    """A correlation as journals print it: no zero before the point, a minus sign for a hyphen, and no minus zero."""
     text = f"{round(float(number), digits) + 0.0:.{digits}f}"
     return re.sub(r"^(-?)0\.", r"\1.", text).replace("-", "\N{MINUS SIGN}")
 

@@ -150,10 +150,10 @@ def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[
 def _export_preference(review: Review, folder: Path, people: str) -> list[Path]:
     """The four answers as a table and as bars."""
     table = preference(review)
-    words, comparison = table.attrs["words"], " v ".join(review.judges)
+    words = table.attrs["words"]
     blind = int(preferences(review)["blind"].sum())
     caption = plots.caption(f"Which judge's feedback is better; {people}; {blind} votes blind", table)
     rows = table.rename(index=words).rename_axis("answer").reset_index()
     made = [*plots.save_table(rows, "preferences", caption=caption, folder=folder).values()]
-    fig = plots.preference_bars({comparison: table}, labels=dict(list(words.items())[:4]))
+    fig = plots.preference_bars({tuple(review.judges): table})
     return made + [*plots.save_figure(fig, "preference_bars", caption=caption, data=rows, folder=folder).values()]

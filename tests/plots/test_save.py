@@ -1,0 +1,134 @@
+"""Files: the venue's width, the same bytes twice, captions that account for what is drawn, tables safe to open."""
+
+from __future__ import annotations
+
+import re
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from gallery import FIGURES, NAMES, correlations, pearson, run
+from PIL import Image
+
+from vjudge import metrics, plots
+
+CAPTION = "Scores of a made-up judge."
+
+
+@pytest.mark.parametrize("name", ["heatmap", "forest", "confusion", "feedback", "training", "labels"])
+def test_files_are_the_same_bytes_twice_and_the_venues_width(name, tmp_path, recwarn):
+    written = []
+    for folder in ("one", "two"):
+        with plt.rc_context({"font.size": 20, "savefig.bbox": "tight", "pdf.fonttype": 3, "svg.fonttype": "path"}):
+            fig = FIGURES[name](3, {"venue": "neurips", "column": "half"})
+            paths = plots.save_figure(fig, "name", caption=CAPTION, data=pearson(2), folder=tmp_path / folder)
+        written.append({ending: path.read_bytes() for ending, path in paths.items()})
+    assert set(written[0]) == {"pdf", "svg", "png", "txt", "csv"} and written[0] == written[1]
+    with Image.open(paths["png"]) as picture:
+        assert abs(picture.width - 2.64 * 300) < 1.01  # matplotlib releases round differently
+    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", written[0]["pdf"])
+    assert float(box[1]) == pytest.approx(2.64 * 72, abs=0.01)
+    assert b"/Type3" not in written[0]["pdf"] and b"/FontFile2" in written[0]["pdf"]
+    assert b"CreationDate" not in written[0]["pdf"] and b"<text" in written[0]["svg"]
+    pd.testing.assert_frame_equal(pd.read_csv(paths["csv"]), pearson(2))
+    assert not [str(warning.message) for warning in recwarn] and not plt.get_fignums()
+
+
+def test_the_figures_own_account_is_part_of_its_caption(tmp_path):
+    fig = plots.confusion(run(1, means=True), note=False, truth_name="mean of three people")
+    path = plots.save_figure(fig, "one", caption=CAPTION, data=run(1), folder=tmp_path)["txt"]
+    text = path.read_text()
+    assert text.startswith("Scores of a made-up judge. 117 of 120 verdicts; 3 failed (no verdict marker: 3). ")
+    assert "drawn at the nearer" in text and "true score" not in text and text.count("117") == 1
+    assert plots.save_figure(fig, "wide", column="full", caption=CAPTION, data=run(1), folder=tmp_path)
+    assert fig.get_figwidth() == plots.width("acl", "full")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(name="../up"), "no file name"),
+        (dict(caption=" "), "no caption"),
+        (dict(venue="nature"), "unknown venue"),
+        (dict(column="third"), "half"),
+    ],
+)
+def test_save_figure_refuses(options, message, tmp_path):
+    fig = plots.score_by_score(run(1))
+    name = options.pop("name", "ok")
+    with pytest.raises(ValueError, match=message):
+        plots.save_figure(fig, name, **dict(caption=CAPTION, data=run(1), folder=tmp_path) | options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_small_cut_or_overlapping_text_is_noticed(tmp_path):
+    options = dict(caption=CAPTION, data=run(1), folder=tmp_path)
+    fig = plots.score_by_score(run(1))
+    label = fig.axes[0].text(3, 3, "too small", fontsize=5)
+    with pytest.raises(ValueError, match="too small"):
+        plots.save_figure(fig, "small", **options)
+    label.set(fontsize=8, text="in the way", position=(1, 5))
+    again = fig.axes[0].text(1, 5, "too", fontsize=8)
+    with pytest.warns(UserWarning, match="'in the way' and 'too' overlap"):
+        plots.save_figure(fig, "over", **options)
+    again.remove()
+    fig.text(0.95, 0.5, "runs out of the page", fontsize=8)
+    with pytest.warns(UserWarning, match="beyond its edge"):
+        plots.save_figure(fig, "cut", **options)
+
+
+def test_captions_are_read_from_what_was_computed():
+    frame = run(1)
+    table = metrics.correlate(frame["score"], frame["gold"], n_resamples=50, seed=7)
+    text = plots.caption("Shown.", table, table, run=frame)
+    assert text.startswith("Shown. 95%") and text.count("resamples") == 1 and "seed 7" in text
+    assert text.endswith("117 of 120 verdicts; 3 failed (no verdict marker: 3).")
+    assert plots.caption("Shown", table).endswith("3 items without a score or verdict left out.")
+    none = metrics.correlate(frame["gold"], frame["gold"], n_resamples=50)
+    assert "left out" not in plots.caption("95 % of them", none) and "95% of them" in plots.caption(
+        "95 % of them", none
+    )
+    fewer = metrics.correlate(frame["score"][:90], frame["gold"][:90], n_resamples=1000, seed=7)
+    assert "50 to 1,000 resamples of 88 to 117 items, seed 7" in plots.caption("Shown", table, fewer)
+    ties = metrics.feedback_preference(["left"] * 5 + ["both good"] * 7 + [None])
+    assert "7 items" not in plots.caption("Shown", ties) and "1 item without" in plots.caption("Shown", ties)
+    with pytest.raises(ValueError, match=r"tables \[1\]"):
+        plots.caption("Shown", table, pd.DataFrame({"a": [1]}))
+
+
+def test_table_is_escaped_and_complete(tmp_path):
+    index = pd.Index(["tiny_1", r"\input{x}"], name="judge_name")
+    frame = pd.DataFrame({"r & co": [1 / 3, np.nan], "note": ["50% #1", "{~^}"], "list": [["a_b"], ["$"]]}, index=index)
+    paths = plots.save_table(frame.assign(n=[3, 4]), "main", caption="95% intervals & more", folder=tmp_path)
+    latex = paths["tex"].read_text()
+    for part in (r"\toprule", r"r \& co", "0.333", " -- ", r"tiny\_1", r"50\% \#1", r"judge\_name", r"\label{tab:main}",
+                 r"['a\_b']", r"['\$']", " & 3 ", r"\caption{95\% intervals \& more}"):  # fmt: skip
+        assert part in latex, part
+    assert r"\input" not in latex
+    with pytest.raises(ValueError, match="no caption"):
+        plots.save_table(frame, "main", caption="", folder=tmp_path)
+
+
+def test_a_spreadsheet_runs_no_cell(tmp_path):
+    frame = pd.DataFrame({"=1+1": ["=HYPERLINK(1)", "+1", "-x", "@f", "-0.5", "a=b"], "n": [-1, 2, 3, 4, 5, 6]})
+    read = pd.read_csv(plots.save_table(frame, "t", caption="A.", folder=tmp_path)["csv"])
+    assert list(read.columns) == ["'=1+1", "n"] and read["n"].tolist() == frame["n"].tolist()
+    assert read["'=1+1"].tolist() == ["'=HYPERLINK(1)", "+1", "'-x", "'@f", "-0.5", "a=b"]
+    lone = pd.DataFrame([[1], [2]], index=["=x", "y"], columns=pd.Index(["\ud800"], dtype=object))
+    assert "'=x" in plots.save_table(lone, "u", caption="A.", folder=tmp_path)["csv"].read_text()
+
+
+def test_the_judges_table_marks_the_best_and_rules_off_people(tmp_path):
+    table = correlations(3, 2)
+    paths = plots.save_correlations(table, "judges", caption="Pearson, Spearman, Kendall.", folder=tmp_path)
+    latex = paths["tex"].read_text()
+    rows = {line.split(" & ")[0]: line for line in latex.split("\n") if " & " in line}
+    assert r"\multicolumn{3}{c}{LLaVA-Bench}" in latex and r"$\rho$" in latex and latex.count(r"\textbf") == 6
+    assert latex.index(rows["people"]) > latex.rindex(r"\midrule") and "textbf" not in rows["people"]
+    assert rows[NAMES[1]].count("--") == 3
+    pd.testing.assert_frame_equal(pd.read_csv(paths["csv"]), table)
+    wide = plots.save_correlations(table, "wide", caption="A.", intervals=True, folder=tmp_path)["tex"].read_text()
+    assert r"{\scriptsize [" in wide
+    with pytest.raises(ValueError, match="more than once"):
+        plots.save_correlations(pd.concat([table, table]), "twice", caption="A.", folder=tmp_path)
