@@ -90,7 +90,7 @@ def heatmap(
     with page(**options) as paper:
         left = paper.labels(names, 0.34 * paper.inches, lines=3, what="Rows")
         side = (paper.inches - max(map(paper.text_width, left)) - 0.25) / len(benchmarks)
-        small = [interval(low, high) for low, high in zip(bounds.get("low", []), bounds.get("high", []), strict=True)]
+        small = [interval(row[value], row["low"], row["high"])[1] for _, row in bounds.iterrows()]
         bounded = bool(small) and max(map(paper.text_width, small)) < side - 0.06
         if small and not bounded:
             paper.account.append("intervals are in the figure's data")
@@ -107,10 +107,9 @@ def heatmap(
             cell, ink = cells.loc[(name, benchmark)], ink_on(shades(scale(number)))
             two = bounded and np.isfinite(cell["low"])
             first = i < n_judges and round(number, 3) == best[benchmark] and n_judges > 1
-            text = short(number, digits)
+            text, below = interval(number, cell["low"], cell["high"]) if two else (short(number, digits), "")
             ax.text(j, i - 0.2 * two, text, ha="center", va="center", color=ink, weight="bold" if first else "normal")
             if two:
-                below = interval(cell["low"], cell["high"])
                 ax.text(j, i + 0.22, below, ha="center", va="center", color=ink, fontsize=MIN_TEXT)
         _grid_labels(ax, above, upright, left)
         ax.spines[:].set_visible(False)
@@ -288,6 +287,8 @@ def who_beats_whom(
         for _, row in pairs.reset_index().sort_values("n", kind="stable").iterrows()  # the pair with most items stays
         for side, name in (("a", row["a"]), ("b", row["b"]))
     }
+    floor = comparisons.attrs.get("p_floor", 0) * (1 + 1e-9)
+    at_floor = {frozenset(pair) for pair, row in pairs.iterrows() if row["p"] <= floor}
     order = sorted(verdict.index, key=lambda name: -own[str(name)] if own[str(name)] == own[str(name)] else math.inf)
     worse, better = order[1:], order[:-1]
     with page(**options) as paper:
@@ -311,7 +312,8 @@ def who_beats_whom(
                 paper.optional(ax.text(j, i, "undefined", **look), "numbers", side)
                 continue
             paper.optional(ax.text(j, i - 0.2, signed(gap), **look), "differences", side)
-            paper.optional(ax.text(j, i + 0.2, f"p {p_text(chance)}", **look), "p values", side)
+            least = chance if frozenset((better[j], worse[i])) in at_floor else None
+            paper.optional(ax.text(j, i + 0.2, p_text(chance, least), **look), "p values", side)
         ax.set(xlim=(-0.5, len(better) - 0.5), ylim=(len(worse) - 0.5, -0.5))
         _grid_labels(ax, above, upright, left)
         ax.spines[:].set_visible(False)
@@ -343,8 +345,8 @@ def model_ranking(
     known = table.dropna(subset=["judge", "human"])
     tau = float(table.attrs.get("tau", np.nan))
     tau = tau if np.isfinite(tau) or len(known) < 2 else float(stats.kendalltau(known["judge"], known["human"])[0])
-    bounds = [float(table.attrs.get(name, np.nan)) for name in ("tau_low", "tau_high")]
-    text = f"Kendall's tau {short(tau)}" + (f" {interval(bounds[0], bounds[1])}" if np.isfinite(bounds).all() else "")
+    low, high = (float(table.attrs.get(name, np.nan)) for name in ("tau_low", "tau_high"))
+    text = f"Kendall's tau {' '.join(interval(tau, low, high)).rstrip()}"
     with page(**options) as paper:
         place = known[["judge", "human"]].rank(ascending=False, method="first")
         room = paper.inches / 2 - 0.4  # of a name and its number
@@ -470,7 +472,7 @@ def _numbers(row: pd.Series, value: str, bounds: bool, n: bool) -> str:
     parts = [short(row[value]) if np.isfinite(row[value]) else "undefined"]
     if bounds and np.isfinite(row[value]):
         known = np.isfinite([row["low"], row["high"]]).all()
-        parts.append(interval(row["low"], row["high"]) if known else "no interval")
+        parts = [*interval(row[value], row["low"], row["high"])] if known else [*parts, "no interval"]
     return " ".join(parts) + (f"  n={int(row['n'])}" if n else "")
 
 

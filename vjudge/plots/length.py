@@ -11,10 +11,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
+from vjudge import metrics
 from vjudge.plots.judges import log_ticks
 from vjudge.plots.save import name_of
 from vjudge.plots.scores import bins, by_judge, level_ticks, violins
-from vjudge.plots.style import INK, MARKERS, interval, key, need, p_text, page, short
+from vjudge.plots.style import INK, MARKERS, interval, key, need, p_text, page
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -86,7 +87,7 @@ def length_by_score(
         filled = [lengths[known & (place == level)] for level in range(len(where.labels)) if counts[level]]
         if len(judges) == 1 and len(filled) > 1 and lengths[known].nunique() > 1:
             test = stats.kruskal(*filled)
-            note += f"; Kruskal-Wallis H = {test.statistic:.1f}, p {p_text(test.pvalue)}"
+            note += f"; Kruskal-Wallis H = {test.statistic:.1f}, {p_text(test.pvalue)}"
         return paper.finish(fig, note, where.note)
 
 
@@ -154,10 +155,10 @@ def length_scatter(
         ax.set(xlabel=f"length of the response ({unit})", ylabel="judge's score")
         paper.legend(fig, handles, title=name_of(truth, truth_name))
         gone = len(whole) - len(used)
-        estimate = f"{short(slope['effect'])} {interval(slope['low'], slope['high'])}"
+        estimate = " ".join(interval(slope["effect"], slope["low"], slope["high"]))
         return paper.finish(
             fig,
-            f"{estimate} points a doubling at equal {name_of(truth, truth_name)}, p {p_text(slope['p'])}",
+            f"{estimate} points a doubling at equal {name_of(truth, truth_name)}, {p_text(slope['p'])}",
             f"{len(used):,} verdicts" + (f", {gone:,} more without score or text" if gone else ""),
             where.note,
         )
@@ -167,6 +168,5 @@ def lengths_of(texts: pd.Series, unit: str | None) -> tuple[pd.Series, str]:
     """Lengths of texts and their unit; numbers are lengths already."""
     if pd.api.types.is_numeric_dtype(texts):
         return texts.astype(float), unit or "words"
-    if unit not in (None, "words", "characters"):
-        raise ValueError(f'unit must be "words" or "characters", not {unit!r}')
-    return (texts.str.len() if unit == "characters" else texts.str.split().str.len()).astype(float), unit or "words"
+    lengths = metrics.lengths(texts, unit=unit)
+    return lengths, str(lengths.attrs["unit"])

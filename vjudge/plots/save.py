@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, interval, need, once, page, short, texts, width
+from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, need, once, page, short, texts, width
 
 SYMBOLS = {"pearson": "$r$", "spearman": r"$\rho$", "kendall": r"$\tau$"}
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text cell that begins with one
@@ -163,7 +163,9 @@ def save_correlations(
             parts.append(rf"\textbf{{{text}}}" if bold else text)
             if intervals and not math.isnan(value):
                 row = cells.loc[(judge, *column)]
-                parts[-1] += rf" {{\scriptsize {_minus(interval(row['low'], row['high'], precision))}}}"
+                parts[-1] += (
+                    rf" {{\scriptsize [{', '.join(_minus(short(row[at], precision)) for at in ('low', 'high'))}]}}"
+                )
         return parts
 
     benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in columns))

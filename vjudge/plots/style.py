@@ -26,6 +26,8 @@ from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import FixedLocator, NullFormatter
 
+from vjudge.metrics._tables import format_interval, format_number, format_p
+
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
@@ -444,18 +446,18 @@ def key(name: str, look: Look, **options: Any) -> Line2D:
 
 def short(number: float, digits: int = 2) -> str:
     """A correlation as journals print it: no zero before the point, a minus sign for a hyphen, and no minus zero."""
-    text = f"{round(float(number), digits) + 0.0:.{digits}f}"
-    return re.sub(r"^(-?)0\.", r"\1.", text).replace("-", "\N{MINUS SIGN}")
+    return format_number(number, digits, zero=False).replace("-", "\N{MINUS SIGN}")
 
 
-def interval(low: float, high: float, digits: int = 2) -> str:
-    """Bounds in brackets, with the decimals of the estimate, which then never stands outside them."""
-    return f"[{short(low, digits)}, {short(high, digits)}]"
+def interval(estimate: float, low: float, high: float) -> tuple[str, str]:
+    """An estimate and its bounds in brackets, with the same decimals; the bounds are "" where there are none."""
+    value, _, bounds = format_interval(estimate, low, high, zero=False).replace("-", "\N{MINUS SIGN}").partition(" ")
+    return value, bounds
 
 
-def p_text(value: float) -> str:
-    """A p value as journals print it, with its sign: "= .012", "< .001"."""
-    return "undefined" if math.isnan(value) else "< .001" if value < 0.001 else f"= {short(value, 3)}"
+def p_text(p: float, floor: float | None = None) -> str:
+    """A p value as journals print it: "p = .012", "p < .001", "p ≤ .0001" at the least that permutations can give."""
+    return f"p {format_p(p, floor=floor)}".replace("<=", "\N{LESS-THAN OR EQUAL TO}")
 
 
 def span(counts: pd.Series | Sequence[float]) -> str:
