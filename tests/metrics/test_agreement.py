@@ -198,6 +198,12 @@ def test_agreement_of_annotators_on_four_way_votes():
         agreement(votes)
 
 
+def test_perfect_agreement_of_a_few_items_is_not_certain():
+    found = agreement([[1, 1], [2, 2], [4, 4], [5, 5], [2, 2], [3, 3]], groups=list("xxyyzz"), n_resamples=200)
+    q2 = stats.t.ppf(0.975, 2) ** 2
+    assert found.loc["exact", ["estimate", "low", "high"]].tolist() == pytest.approx([1, 3 / (3 + q2), 1])
+
+
 def test_samples_of_one_judge_are_averaged_and_failures_carried_along():
     run = pd.DataFrame(
         {

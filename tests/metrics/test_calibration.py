@@ -77,6 +77,14 @@ def test_calibration_removes_leniency_on_held_out_items():
         )
 
 
+def test_a_judge_that_is_always_right_is_not_certain_to_be():
+    found = calibration_errors([1, 2, 3, 4, 5] * 3, [1, 2, 3, 4, 5] * 3, methods=[], n_resamples=100)
+    assert (
+        found.loc[("raw", "exact"), ["estimate", "high"]].tolist() == [1, 1]
+        and found.loc[("raw", "exact"), "low"] < 0.9
+    )
+
+
 def test_no_item_sees_its_own_label_or_its_groups():
     judge, human = lenient(60)
     group = np.arange(60) // 6

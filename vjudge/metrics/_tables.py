@@ -281,6 +281,9 @@ def tabulate(
             bounds, undefined[row] = intervals(
                 drawn[row], value[row], n_units=units, inflation=inflations[row], confidence=confidence, method=way
             )
+            if way == "logit" and bounds[0] == bounds[1]:  # every resample agrees
+                q2 = stats.t.ppf((1 + confidence) / 2, units - 1) ** 2
+                bounds = np.array(_constant_share(value[row], units, q2))
             table.iloc[row, :3] = [value[row], *bounds]
     elif total:
         table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
@@ -472,6 +475,12 @@ def shares(
     return table
 
 
+def _constant_share(share: float, units: float, q2: float) -> tuple[float, float]:
+    """Bounds of a share that is the same in each of so many units: Wilson's on the units that could have another."""
+    other = q2 / (units + q2)
+    return share * (1 - other), share + (1 - share) * other
+
+
 def _share(
     gain: NDArray[np.float64], weight: NDArray[np.float64], codes: np.ndarray, *, grouped: bool, confidence: float
 ) -> tuple[float, float, float]:
@@ -493,8 +502,7 @@ def _share(
     if variance < 1e-20:
         of_each = [len(np.unique(codes[row > 0])) for row in weight]
         number = len(of_each) ** 2 / sum(1 / n for n in of_each)
-        other = q2 / (number + q2)
-        return share, share * (1 - other), share + (1 - share) * other
+        return share, *_constant_share(share, number, q2)
     number = share * (1 - share) / variance
     centre = (share + q2 / (2 * number)) / (1 + q2 / number)
     reach = math.sqrt(q2 * (share * (1 - share) / number + q2 / (4 * number**2))) / (1 + q2 / number)

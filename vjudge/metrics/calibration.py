@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 
 METHODS = ("shift", "isotonic")
 ERRORS = ("bias", "mae", "rmse", "exact")
+PARTS = ("error", "reduction")
 
 
 def calibration_curve(
@@ -199,14 +200,14 @@ def calibration_errors(
         warnings.filterwarnings("ignore", message=".*no width.*")  # the reduction of raw itself
         both = tabulate(
             statistic,
-            [(*name, part) for part in ("error", "reduction") for name in names],
+            [(*name, part) for part in PARTS for name in names],
             Design.rows(len(x), groups=None if groups is None else codes),
             n=len(x),
             missing=int((~used).sum()),
             confidence=confidence,
             n_resamples=n_resamples,
             seed=seed,
-            method="t",
+            method=["logit" if part == "error" and name[1] == "exact" else "t" for part in PARTS for name in names],
             index=["map", "error", "part"],
             why="too few items",
         )

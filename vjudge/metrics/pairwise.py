@@ -237,8 +237,9 @@ def tie_calibrated_accuracy(
 
     Args:
         judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
-        within: what makes items comparable: the question or image whose responses are ordered, or the pair. Every
-            two items of one group are a pair, and every group counts the same.
+        within: what makes items comparable: the question or image whose responses are ordered, or the pair (its human
+            scores 1 and 0, or .5 twice for a tie). Every two items of one group are a pair, and every group counts the
+            same.
         groups: the unit of resampling, where groups of `within` belong together; None draws those.
         confidence, n_resamples, seed: see `correlate`. The threshold is chosen anew in every resample.
 
