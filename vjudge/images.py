@@ -36,6 +36,12 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from vjudge.names import public
+
+__all__ = ["MAX_BYTES", "MAX_PIXELS", "ImageError", "Picture", "Pictures"]
+__all__ += ["data_uri", "fingerprint", "image_bytes", "open_image", "pad_to_square", "picture", "thumbnail"]
+__dir__ = public(__name__)
+
 MAX_PIXELS = 2**26
 """The default limit, 67 million pixels: 0.27 GB once decoded."""
 MAX_BYTES = 2**28

@@ -122,7 +122,7 @@ def load_judge(
 
         spread = RayEngine(name_or_path, load=partial(load_judge, template=template, **placing), **engine_options)
         return Judge(name, template=spread.template, pairs=spread.pairs, engine=spread, family=spread.family)
-    return _here(name_or_path, engine, wording, placing, engine_options, own_family=not isinstance(template, Template))
+    return _here(name_or_path, engine, wording, placing, engine_options, exact=isinstance(template, Template))
 
 
 def _behind_a_server(name: str, wording: Template | None, options: Mapping[str, Any]) -> Judge:
@@ -145,9 +145,9 @@ def _here(
     placing: Mapping[str, Any],
     options: Mapping[str, Any],
     *,
-    own_family: bool,
+    exact: bool,
 ) -> Judge:
-    """A judge whose model is in this process."""
+    """A judge whose model is in this process; an exact wording keeps its conversation."""
     from vjudge import engines, models  # torch: seconds to import, so only when a model is wanted
 
     runs: Any
@@ -169,7 +169,7 @@ def _here(
             one = replace(one, sees_images=False)
         if one.conversation.name == MESSAGES.name:
             return one.bind(model.processor or model.tokenizer, image_token=model.image_token)
-        if model.tiled and own_family:
+        if model.tiled and not exact:
             return replace(one, conversation=QWEN_1_5)  # a family knows one conversation only
         return one
 

@@ -45,7 +45,9 @@ def test_unknown_name() -> None:
         _ = vjudge.nothing
 
 
-ROOMS = "builder data engines judge models preference prompts review scenes training widgets".split()
+ROOMS = """
+builder data engines images judge metrics models preference probes prompts review scenes training widgets
+""".split()
 
 
 @pytest.mark.parametrize("room", ["", *ROOMS])

@@ -49,6 +49,7 @@ from vjudge.metrics.pairwise import (
     win_rate,
 )
 from vjudge.metrics.ppi import label_weights, next_labels, prediction_powered_mean
+from vjudge.names import public
 
 __all__ = [
     "FIVE_POINT",
@@ -83,3 +84,5 @@ __all__ = [
     "who_beats_whom",
     "win_rate",
 ]
+
+__dir__ = public(__name__)

@@ -13,6 +13,7 @@ battery.py        all of them
 simulated.py      judges with planted biases, and a collection for them
 """
 
+from vjudge.names import public
 from vjudge.probes.battery import PROBES, battery
 from vjudge.probes.biases import (
     blindness,
@@ -83,3 +84,5 @@ __all__ = [
     "trimmed",
     "verbosity",
 ]
+
+__dir__ = public(__name__)
