@@ -170,7 +170,7 @@ def picture() -> Image.Image:
 
 
 def stored(folder: Path) -> dict[str, torch.Tensor]:
-    tensors = llava.Tensors(folder)
+    tensors = places.Tensors(folder)
     return {key: tensors.read(key).float() for key in tensors.files}
 
 
@@ -320,7 +320,7 @@ def test_files_from_before_zip_archives(tmp_path: Path, llava15: Path) -> None:
     """torch before 1.6 wrote files that can't be mapped."""
     weights = {key: tensor.half() for key, tensor in stored(llava15).items()}
     torch.save(weights, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    tensors = llava.Tensors(tmp_path)
+    tensors = places.Tensors(tmp_path)
     assert all(torch.equal(tensors.read(key), tensor) for key, tensor in weights.items())
 
 

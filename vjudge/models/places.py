@@ -1,4 +1,4 @@
-"""Where a judge lies, checked before any weight is read or fetched, and where it runs: device and precision."""
+"""Where a judge lies, checked before any weight is fetched; what its files hold; where it runs and how precisely."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from transformers import BitsAndBytesConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as TEXT_MODELS
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as IMAGE_MODELS
@@ -40,6 +41,7 @@ SETTINGS = (
     *("tokenizer.model", "vocab.json", "merges.txt", "chat_template.json", "chat_template.jinja"),
 )
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first kind that is there is read
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 MOST_PARTS = 4096  # layers, blocks or experts: more than any model has, and few enough to count in a moment
 MOST_BYTES = 1 << 26  # of a JSON file: the largest tokenizers take half of it
@@ -316,6 +318,78 @@ def _digest(file: Path, modified: int, size: int) -> str:
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+class Tensors:
+    """The tensors of a folder by name, read from mapped files; safetensors where there are both kinds.
+
+    Nothing in a file is run. A `.bin` file is a pickle; torch's own restricted unpickler reads it and knows tensors
+    alone.
+
+    Args:
+        folder: holds the weight files, with an index where they are several.
+
+    Raises:
+        ValueError: no weights, an index that names missing or outlying files, or a file that is damaged or would run
+            code.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open: tuple[Path, dict[str, torch.Tensor]] | None = None
+        self.files = self._index()
+
+    def read(self, key: str) -> torch.Tensor:
+        """One tensor on the CPU, as stored; its pages are read when they are used."""
+        if (file := self.files.get(key)) is None:
+            raise ValueError(f"{self.folder} lacks {key}; download the checkpoint again")
+        tensor = self._map(file).get(key)
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"{file} lacks {key}, which its index promises; download the checkpoint again")
+        return tensor
+
+    def _map(self, file: Path) -> dict[str, torch.Tensor]:
+        """A file's tensors; one file is open at a time."""
+        if self._open is None or self._open[0] != file:
+            self._open = None
+            try:
+                self._open = file, load_file(file) if file.suffix == ".safetensors" else unpickle(file)
+            except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
+                raise ValueError(f"{file} can't be read ({reason_of(error)}); download it again") from error
+        return self._open[1]
+
+    def _index(self) -> dict[str, Path]:
+        """Where each tensor stands."""
+        for name in INDEXES:
+            if not (self.folder / name).is_file():
+                continue
+            index = read_json(self.folder / name).get("weight_map") or {}
+            if not index or not isinstance(index, dict):
+                raise ValueError(f"{self.folder / name} names no weights; download it again")
+            if outside := sorted({str(file) for file in index.values() if Path(str(file)).name != file}):
+                raise ValueError(f"{self.folder / name} names a file outside of its folder: {outside[0]!r}")
+            if absent := sorted({file for file in index.values() if not (self.folder / file).is_file()}):
+                raise ValueError(
+                    f"{self.folder} lacks {len(absent)} weight file(s) that {name} names, such as {absent[0]};"
+                    " download the checkpoint again"
+                )
+            return {key: self.folder / file for key, file in index.items()}
+        if files := weight_files(self.folder):
+            return {key: file for file in files for key in self._map(file)}
+        raise ValueError(f"{self.folder} holds no weights (safetensors or pytorch_model*.bin)")
+
+
+def unpickle(file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a `.bin` file, mapped where its format allows; nothing in it is run."""
+    try:
+        content: dict[str, torch.Tensor] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError as error:
+        if "mmap" not in str(error):
+            raise
+        content = torch.load(file, map_location="cpu", weights_only=True)  # the format before torch 1.6, read whole
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not tensors by name")
+    return content
 
 
 # Where it runs

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from vjudge.models import VisionLanguageModel
-from vjudge.models.llava import Tensors
+from vjudge.models.places import Tensors
 from vjudge.prompts import TEMPLATES, Template, families
 from vjudge.training.network import part_of
 
