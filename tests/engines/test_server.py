@@ -359,7 +359,7 @@ def test_another_prompt_than_the_judges_own_is_refused(rows: Any, tokenizer: Tok
         assert frame["score"].eq(4).all()
 
 
-def test_blanks_at_a_texts_end_count(rows: Any) -> None:
+def test_blanks_at_a_texts_end_and_the_place_of_an_image_count(rows: Any) -> None:
     """Prometheus' own wording ends in a blank, which a template that trims would take away."""
     prompts, images = prompts_of(rows[:1], "prometheus")
     assert prompts[0].text.endswith("###Feedback: ")
@@ -367,6 +367,11 @@ def test_blanks_at_a_texts_end_count(rows: Any) -> None:
         engine = ServerEngine("judge-1", base_url=server.url, conversation=VICUNA_V1)
         with pytest.raises(ServerError, match="it writes ' ASSISTANT:' where the judge's has '[ ]{2}ASSISTANT:'"):
             list(engine.answer([Prompt((IMAGE, prompts[0].text))], images, Ask()))
+    between = Prompt(("Look at ", IMAGE, " and say."))  # servers of string templates put images first
+    for tokenizer in (Tokenizer(starting), Tokenizer(foreign, trusts=True)):
+        with showing(tokenizer) as server, pytest.raises(ServerError, match="can't be made to write"):
+            engine = ServerEngine("judge-1", base_url=server.url, conversation=VICUNA_V1)
+            list(engine.answer([between], images, Ask()))
 
 
 @pytest.mark.parametrize("mode", ["feedback", "score"])

@@ -103,20 +103,26 @@ def _message(parts: Sequence[Any], pictures: Sequence[Any]) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def probe(prompt: Prompt, marker: str = "") -> Prompt:
+def probe(prompt: Prompt) -> Prompt:
     """A short prompt with all that a chat template may write differently: images, system message, blanks at the ends.
 
-    Args:
-        prompt: that of a row.
-        marker: that it may end in, and the short one does not.
-
-    >>> probe(Prompt((IMAGE, "Look: [RESULT]")), "[RESULT]").text[-12:]
-    '##Feedback: '
+    >>> probe(Prompt((IMAGE, " Look:  "))).parts[1][-14:]
+    '##Feedback:  '
     """
-    text = spelled(prompt.parts).removesuffix(marker)
-    start = text[: len(text) - len(text.lstrip())]
-    end = text[len(text.rstrip()) :] if text.strip() else ""
-    return Prompt((*[IMAGE] * prompt.n_images, f"{start}{PROBE}{end}"), prompt.system)
+    parts = (re.sub(r"(?s)\S.*\S|\S", PROBE, part) if isinstance(part, str) else part for part in prompt.parts)
+    return Prompt(tuple(parts), prompt.system)
+
+
+def cut(prompt: Prompt, marker: str) -> Prompt:
+    """A score pass's prompt without the marker that it ends in.
+
+    Raises:
+        ValueError: it ends in something else.
+    """
+    end = prompt.parts[-1] if prompt.parts else ""
+    if not isinstance(end, str) or not end.endswith(marker):
+        raise ValueError(f"the prompt does not end in {marker!r}, after which a score pass reads")
+    return replace(prompt, parts=(*prompt.parts[:-1], end.removesuffix(marker)))
 
 
 # --- what an answer says ----------------------------------------------------------------------------------------------
@@ -304,14 +310,11 @@ class Call:
         """A prompt's requests: one, or in a score pass one for each beginning of the scores' texts.
 
         Raises:
-            ValueError: as `Way.request`; in a score pass, a prompt that does not end in the marker.
+            ValueError: as `Way.request` and `cut`.
         """
         beginnings: dict[tuple[int, ...], str | None] = {(): None}
         if self.ask.scores and reading is not None:
-            marker, end = self.ask.marker, prompt.parts[-1] if prompt.parts else ""
-            if not isinstance(end, str) or not end.endswith(marker):
-                raise ValueError(f"the prompt does not end in {marker!r}, after which a score pass reads")
-            prompt = replace(prompt, parts=(*prompt.parts[:-1], end.removesuffix(marker)))
+            prompt, marker = cut(prompt, self.ask.marker), self.ask.marker
             beginnings = {stem: marker + text for stem, text in reading.stems.items()}
         bodies = []
         for stem, begun in beginnings.items():

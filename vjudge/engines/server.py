@@ -181,7 +181,8 @@ class ServerEngine(Engine):
             raise ValueError("; ".join(faults))
         if not rows:
             return iter(())
-        probes = tuple(dict.fromkeys(chat.probe(prompts[row], ask.marker if ask.scores else "") for row in rows))
+        turns = (chat.cut(prompts[row], ask.marker) if ask.scores else prompts[row] for row in rows)
+        probes = tuple(dict.fromkeys(map(chat.probe, turns)))
         scales = {scale_key(ask.scale(row)): ask.scale(row) for row in rows if ask.scale(row)}
         key = (replace(ask, scales=(), seeds=(), batch_size="auto"), frozenset(probes), frozenset(scales))
         if key not in self._calls:
@@ -256,7 +257,7 @@ class ServerEngine(Engine):
 
         async def everything() -> AsyncIterator[list[Answer]]:
             remaining, running = iter(rows), set[Any]()
-            async with client:
+            async with client.http:
                 while True:  # the next one starts only when the caller has come back for more after an answer
                     while len(running) < width and (row := next(remaining, None)) is not None:
                         running.add(asyncio.create_task(one(row)))
@@ -317,7 +318,7 @@ class _Look:
     async def call(self, ask: Ask, probes: Sequence[Prompt], scales: Mapping[Any, Mapping[int, str]]) -> Call:
         """The call as the server can serve it; errors as in `ServerEngine.answer`."""
         engine = self.engine
-        async with self.client:
+        async with self.client.http:
             reason = await self.look()
             if reason and ask.scores:
                 raise ServerError(

@@ -212,13 +212,13 @@ def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
 class Bounds(NamedTuple):
     """What bounds a request; the fields are `ServerEngine`'s arguments."""
 
-    timeout: float = 300.0
-    retries: int = 6
-    ca_file: str | None = None
+    timeout: float
+    retries: int
+    ca_file: str | None
 
 
 class Client:
-    """A connection pool to one server, as an asynchronous context manager.
+    """Requests to one server over a pool of connections, `http`, whose context is the caller's to enter.
 
     A server on this machine is reached without a proxy, whatever the environment says. Others may lie behind the
     environment's proxy; a key then travels inside TLS, because plain http is refused with one. `stopped` is None, or
@@ -234,7 +234,7 @@ class Client:
         trusted: Any = ssl.create_default_context(cafile=bounds.ca_file) if bounds.ca_file else True
         if base_url.startswith("http:"):  # no certificates: redirects to https are refused, and reading them takes long
             trusted = False
-        self._http = httpx.AsyncClient(
+        self.http = httpx.AsyncClient(
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
             | key.headers,
             timeout=httpx.Timeout(None, connect=min(bounds.timeout, 30.0)),
@@ -243,13 +243,6 @@ class Client:
             trust_env=not is_loopback(base_url),  # where the environment's proxies are
             verify=trusted,
         )
-
-    async def __aenter__(self) -> Client:
-        await self._http.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._http.__aexit__(*error)
 
     async def post(self, path: str, body: dict[str, Any], *, answers: bool = True) -> dict[str, Any]:
         """Send one request and return the JSON object that answers it.
@@ -318,7 +311,7 @@ class Client:
 
     async def _once(self, url: str, content: bytes) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and the body, as far as it is read."""
-        async with self._http.stream("POST", url, content=content) as response:
+        async with self.http.stream("POST", url, content=content) as response:
             answer = bytearray()
             # Undecoded: a few compressed bytes could unfold to any size.
             async for chunk in response.aiter_raw():
@@ -340,7 +333,8 @@ class Client:
 
     def _read(self, status: int, headers: httpx.Headers, answer: bytes, answers: bool) -> dict[str, Any]:
         """The JSON object of a final answer."""
-        if status in HOPELESS and answers and b"logprob" not in answer:  # a refusal of those alone is one of a request
+        forbids_logprobs = status == 403 and b"logprob" in answer  # of a model: a request without them may pass
+        if status in HOPELESS and answers and not forbids_logprobs:
             reason = f"HTTP {status}: {self._words(answer)}"
             if 300 <= status < 400:
                 host = urlsplit(headers.get("location", "")).hostname or "elsewhere"
