@@ -60,9 +60,7 @@ def test_one_seed_draws_one_judge(truth, items):
         ({"listening": 0.3}, probes.question, "query reworded: agreement", 0.0),
         ({"copying": 0.7}, probes.reference, "reference removed: agreement", -0.7),
         ({"copying": 0.7}, probes.reference, "reference swapped: agreement", -0.7),
-        ({"overlap": 1.2}, probes.reference, "overlap: slope at equal gold", 1.2),
         ({"length": 0.1}, probes.length, "slope at equal gold", 0.1),
-        ({"length": 0.1}, probes.verbosity, "response padded: slope", 0.1),
         ({"formatting": 0.6}, probes.formatting, "response bold: change", 0.6),
         ({"formatting": 0.6}, probes.formatting, "response listed: change", 0.6),
         ({"injection": 0.9}, probes.injection, "injected order: change", 0.9),
@@ -77,6 +75,14 @@ def test_one_seed_draws_one_judge(truth, items):
 def test_a_probe_recovers_what_is_planted_exactly_without_noise(items, truth, planted, probe, case, effect):
     frame = probe(SimulatedJudge(truth, replace(EXACT, **planted)), items)
     assert _effect(frame, case) == pytest.approx(effect, abs=1e-9)
+
+
+def test_padding_is_worth_its_doublings(items, truth):
+    change = _effect(
+        probes.verbosity(SimulatedJudge(truth, replace(EXACT, length=0.1)), items), "response padded: change"
+    )
+    doublings = np.log2([len(text.split()) for text in probes.padded(items)["response"]])
+    assert change == pytest.approx(0.1 * (doublings - np.log2([len(t.split()) for t in items["response"]])).mean())
 
 
 def test_position_is_recovered_and_consistent_without_it(items, truth):

@@ -15,8 +15,9 @@ import pandas as pd
 from scipy import stats
 
 from validity.probes import DESIGNS
-from validity.studies import ALL_VIEWS, POOL, Pool, Sample, padded_pairs
+from validity.studies import POOL, Pool, Sample, padded_pairs
 from vjudge import probes
+from vjudge.probes.perturbations import PERTURBATIONS
 from vjudge.probes.simulated import Planted, SimulatedJudge
 
 HONEST: dict[str, tuple[Planted, str, float]] = {
@@ -46,7 +47,7 @@ BIASED: dict[str, tuple[Planted, str]] = {
 
 def runs_of(sample: Sample, judge: SimulatedJudge, gold: str) -> dict[str, pd.DataFrame]:
     """All runs that a battery reads, with the gold scores that are known."""
-    runs = {name: judge.run(sample.view(name)) for name in ("original", *ALL_VIEWS)}
+    runs = {name: judge.run(sample.view(name)) for name in ("original", *PERTURBATIONS)}
     runs |= {"sampled": judge.run(sample.view(), samples=2), "compared": judge.choose(*sample.pairs()[:3])}
     runs["compared_padded"] = judge.choose(*padded_pairs(sample))
     people = None if gold == "exact" else sample.ratings(2 if gold == "rated" else 1)
@@ -56,7 +57,6 @@ def runs_of(sample: Sample, judge: SimulatedJudge, gold: str) -> dict[str, pd.Da
             runs[name] = run.assign(gold=run["id"].map(dict(zip(ids, people.mean(axis=1), strict=True))))
     original = runs["original"]
     original = original.assign(kind=sample.pool.kinds[sample.rows], response=sample.texts["response"].to_list())
-    original["reference_answer"] = sample.texts["reference_answer"].to_list()
     if people is not None:
         original["human_scores"] = people.tolist()
     return {**runs, "original": original}
@@ -83,7 +83,7 @@ def batteries(
     for n, per_group in (designs or DESIGNS).values():
         design = next(name for name, value in (designs or DESIGNS).items() if value == (n, per_group))
         for longer in (0.0, 0.5):
-            pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=ALL_VIEWS)
+            pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=tuple(PERTURBATIONS))
             cells = [(name, planted, gold, "", simulations) for name, (planted, gold, far) in HONEST.items()
                      if far == longer]  # fmt: skip
             if not longer and per_group == 1:

@@ -25,7 +25,6 @@ SPREAD = 1.25  # doublings; the 500 answers of WildVision's baseline model have 
 RATER = 1.05  # standard deviation of a simulated rater's error, before rounding: two of them then correlate by .66
 VIEWS = ("image_blanked", "levels_reversed", "query_removed", "reference_removed", "response_padded", "response_bold",
          "injected_verdict")  # fmt: skip
-ALL_VIEWS = tuple(name for name in PERTURBATIONS if name != "response_trimmed")  # these texts hold nothing to trim
 
 
 class Pool:
@@ -37,7 +36,7 @@ class Pool:
         items = collection(n, per_group=per_group, median_words=16, spread=SPREAD, better_is_longer=longer, seed=seed)
         self.truth = Truth(items)
         self.views = views(self.truth, items, names, seed=seed)
-        self.texts = items.select_columns(["id", "response", "reference_answer"]).to_pandas().astype(object)
+        self.texts = items.select_columns(["id", "response"]).to_pandas().astype(object)
         self.kinds = np.array(items["kind"], dtype=object)
         self.per_group = per_group
 
@@ -288,10 +287,6 @@ STUDIES = (
     Study("reference", "reference", {"reference removed: agreement": "reference removed: agreement"},
           lambda b: Planted(copying=b), SIZES, "share copied",
           *_changed(probes.reference, "reference_removed", "agreement"), margin=0.1),
-    Study("reference", "reference overlap", {"overlap: slope at equal gold": "overlap: slope"},
-          lambda b: Planted(overlap=b), (0, 0.25, 0.5, 1, 1.5), "score, full overlap",
-          *_at_gold("overlap: slope at equal gold", probes.reference, lambda sample: sample.view().overlap),
-          margin=0.2),
     Study("formatting", "format", {"response bold: change": "bold: change"}, lambda b: Planted(formatting=b), SIZES,
           "score points", *_changed(probes.formatting, "response_bold", "change"), margin=0.2),
     Study("formatting", "format, unrounded", {"response bold: change": "bold: change, unrounded"},

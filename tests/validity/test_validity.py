@@ -39,7 +39,7 @@ def test_what_is_studied_is_the_public_probe(study):
             assert np.array(effect, dtype=float) == pytest.approx(row, abs=1e-10, nan_ok=True)
 
 
-SLOW = ("reference", "drift", "format, unrounded", "length, gold exact", "reference overlap")  # like others
+SLOW = ("reference", "drift", "format, unrounded", "length, gold exact")  # like others
 QUICK = [study for study in STUDIES if study.label not in SLOW]
 
 

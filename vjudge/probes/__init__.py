@@ -44,7 +44,6 @@ from vjudge.probes.perturbations import (
     reencoded,
     shuffled,
     swapped,
-    trimmed,
 )  # fmt: skip
 from vjudge.probes.runs import Trials
 
@@ -81,7 +80,6 @@ __all__ = [
     "scale",
     "shuffled",
     "swapped",
-    "trimmed",
     "verbosity",
 ]
 

@@ -11,17 +11,15 @@ A change in agreement is the change of the slope of score on gold, in score poin
 followed gold one to one loses all it knew. Noise in gold makes all such slopes smaller by one factor, and no judge's
 agreement fall.
 
-What is read off observed scores at equal gold (the slope on length, on overlap, a kind of image against the others) is
-a description, unless `gold` says that gold is exact or rated by several people: where better answers are longer, noise
-in gold alone gives an honest judge a slope on length. The verdict on length is that of the padding experiment.
+What is read off observed scores at equal gold (the slope on length, a kind of image against the others) is a
+description, unless `gold` says that gold is exact or rated by several people: where better answers are longer, noise in
+gold alone gives an honest judge a slope on length. The verdict on length is that of the padding experiment.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +46,6 @@ from vjudge.probes.runs import (
     scored,
     text_ids,
 )  # fmt: skip
-from vjudge.records import is_missing
 
 AGREEMENT = "score per gold point"
 POINTS = "score points"
@@ -221,84 +218,34 @@ def towards(pair: Contrast, *, best: bool) -> tuple[Contrast, int]:
 
 
 def reference(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
-    """Whether the judge leans on the reference answer: removed, exchanged, and overlap with it at equal gold score.
+    """Whether the judge leans on the reference answer: removed, and exchanged for another group's.
 
     The truth about a response does not depend on what it is compared with, so the score and its agreement with gold
-    must stay. "overlap" is the slope of the score on the share of words that response and reference have in common
-    (F1 of word counts, 0-1) at equal gold: score points for full overlap against none. It needs only the original run
-    and the items' texts.
+    must stay.
     """
     trials = Trials.of(judge, items, **options)
-    names = [name for name in ("reference_removed", "reference_swapped") if trials.judge or name in trials.runs]
-    rows: list[dict[str, Any]] = []
-    if names:
-        rows += contrasts(trials, "reference", dict.fromkeys(names, ("change", "agreement")))
-    try:
-        texts = pd.DataFrame({name: trials.column(name) for name in ("response", "reference_answer")})
-        texts = texts.reindex(trials.scored().ids)
-        shared = np.array([overlap(*pair) for pair in zip(texts["response"], texts["reference_answer"], strict=True)])
-        if np.isnan(shared).all():
-            raise Unmet("needs reference answers; the items have none")
-        case, note = "overlap: slope at equal gold", "for full overlap against none"
-        rows.append(at_equal_gold(trials, shared, probe="reference", case=case, unit=POINTS, note=note))
-    except Unmet as error:
-        if not rows:
-            raise Unmet(f"needs the runs 'reference_removed' or 'reference_swapped', or else {error}") from error
-    return _table(trials, rows)
-
-
-def overlap(response: Any, other: Any) -> float:
-    """Share of words in common, F1 of word counts, 0-1; NaN without a reference."""
-    if is_missing(other) or is_missing(response) or not str(other).strip():
-        return NAN
-    a, b = (Counter(re.findall(r"\w+", text.lower())) for text in (response, other))
-    total = sum(a.values()) + sum(b.values())
-    return 2 * sum((a & b).values()) / total if total else 0.0
+    measures = dict.fromkeys(("reference_removed", "reference_swapped"), ("change", "agreement"))
+    return _table(trials, contrasts(trials, "reference", measures))
 
 
 # --- length -----------------------------------------------------------------------------------------------------------
 
 
-def verbosity(judge: Any, items: Any = None, *, unit: str | None = None, **options: Any) -> pd.DataFrame:
-    """Whether sentences that say nothing move the score: responses padded to twice their length, and trimmed of them.
+def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Whether sentences that say nothing move the score: responses padded to twice their length.
 
     The score must stay. Each item is its own control, so that nothing need be held equal: this is the verdict on
-    length. Rows give the mean change; where gold is there, the change in agreement with it; the slope through zero on
-    the doublings of length (a description: the same experiment, with the sign of length); and for a judge of two
-    responses how often the padded response beats the same response as it was, less one half.
+    length. Rows give the mean change, which is about that of one doubling; where gold is there, the change in agreement
+    with it; and for a judge of two responses how often the padded response beats the same response as it was, less one
+    half.
 
-    Args:
-        unit: of length, as in `length`.
-        Others: see `Trials`. Sentences are in the response's language; where no row's can be told, padding is refused.
+    Args: see `Trials`. Sentences are in the response's language; where no row's can be told, padding is refused.
     """
     trials = Trials.of(judge, items, **options)
-    rows = []
-    for name in trials.available("response_padded", "response_trimmed"):
-        try:
-            rows += contrasts(trials, "verbosity", {name: ("change", "agreement")})
-        except Unmet:
-            if name == "response_padded":
-                raise
-        if name in trials.runs and "response" in (trials.runs[name] if trials.judge is None else ("response",)):
-            rows.append(_slope_of_change(trials, name, unit))
-    rows = [line for line in rows if not (line.get("reading") == "not run" and line["case"] == "response trimmed")]
+    rows = contrasts(trials, "verbosity", {"response_padded": ("change", "agreement")})
     if PADDED in trials.runs or getattr(trials.judge, "pairs", None) is not None:
         rows.append(_against_itself(trials))
     return _table(trials, rows)
-
-
-def _slope_of_change(trials: Trials, name: str, unit: str | None) -> dict[str, Any]:
-    pair = trials.contrast(name)
-    after = trials.runs[name]
-    changed = after if "response" in after else trials.changed(name).select_columns(["id", "response"]).to_pandas()
-    texts = pd.Series(list(changed["response"]), index=text_ids(changed), dtype=object)
-    new, counted = doublings(texts[~texts.index.duplicated()].reindex(pair.ids), unit)
-    old, _ = doublings(trials.column("response").reindex(pair.ids), counted)
-    effect = coefficient(pair.delta, new - old, pair.group, confidence=trials.confidence)
-    return row(
-        effect, judge=trials.name, probe="verbosity", case=f"{name.replace('_', ' ')}: slope", must=None,
-        unit="score per doubling", missing=pair.missing, moved=pair.moved, note=f"length in {counted}",
-    )  # fmt: skip
 
 
 def _against_itself(trials: Trials) -> dict[str, Any]:
@@ -424,9 +371,8 @@ def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     Args: see `Trials`; a run may hold several judges in its column `judge`.
 
     Returns:
-        For each judge: "leniency" (mean of score less gold), "compression" (slope of score on gold, less one: negative
-        where good and bad are pulled together), "best score" and "worst score" (share of items given it, less the
-        share that earned it, where the ends are those of the gold scores).
+        For each judge: "leniency" (mean of score less gold) and "compression" (slope of score on gold, less one:
+        negative where good and bad are pulled together).
 
     Raises:
         Unmet: no gold scores.
@@ -441,13 +387,9 @@ def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
         if np.isnan(cells.gold).all():
             raise Unmet("needs gold scores: without them nobody knows whether a mild judge saw good answers")
         y, gold, group = cells.score[used], cells.gold[used], cells.group[used]
-        best, worst = np.nanmax(cells.gold), np.nanmin(cells.gold)
-        ends = "share given less share earned"
         effects = [
             (_mean(trials, y - gold, group), "leniency", POINTS),
             (slope(y - gold, gold, group, confidence=trials.confidence), "compression", f"{AGREEMENT}, less one"),
-            (_mean(trials, (y >= best - MOVED) * 1.0 - (gold == best), group), f"best score, {best:g}", ends),
-            (_mean(trials, (y <= worst + MOVED) * 1.0 - (gold == worst), group), f"worst score, {worst:g}", ends),
         ]
         common: dict[str, Any] = dict(judge=name, probe="scale", must=None, missing=int((~used).sum()))
         rows += [row(effect, case=case, unit=unit, **common) for effect, case, unit in effects]
@@ -647,12 +589,14 @@ def consistency(
     n_items = cells["id"].nunique()
     cells = cells[cells["score"].notna()]
     differ, distance, group = [], [], []
-    for m, own, groups in _by_count(cells):
-        one, other = np.triu_indices(m, 1)
-        apart = np.abs(own[:, one] - own[:, other])
-        differ += (apart >= MOVED).mean(axis=1).tolist()
-        distance += apart.mean(axis=1).tolist()
-        group += list(groups)
+    for _, own in cells.groupby("id", sort=False):
+        values = own["score"].to_numpy()
+        if len(values) > 1:
+            one, other = np.triu_indices(len(values), 1)
+            apart = np.abs(values[one] - values[other])
+            differ.append((apart >= MOVED).mean())
+            distance.append(apart.mean())
+            group.append(own["group"].iloc[0])
     if not differ:
         raise Unmet("needs two scores or more of an item; no item has them")
     flags = _mean(trials, np.array(differ), np.array(group))
@@ -666,18 +610,6 @@ def consistency(
         row(gaps.within(0), case="distance", unit=POINTS, **common),
     ]
     return _table(trials, rows)
-
-
-def _by_count(cells: pd.DataFrame) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Items of two scores or more by how many they have: m, scores of shape (items, m), and their groups."""
-    code, _ = pd.factorize(cells["id"])
-    order = np.argsort(code, kind="stable")
-    counts = np.bincount(code)
-    size = counts[code][order]
-    values, groups = cells["score"].to_numpy()[order], cells["group"].to_numpy(dtype=object)[order]
-    for m in np.unique(counts[counts > 1]):
-        here = size == m
-        yield int(m), values[here].reshape(-1, m), groups[here].reshape(-1, m)[:, 0]
 
 
 def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **options: Any) -> pd.DataFrame:

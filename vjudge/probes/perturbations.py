@@ -26,15 +26,8 @@ from vjudge.probes.languages import FILLERS, Filler, language_of, size_of
 from vjudge.records import is_missing
 
 GREY = (128, 128, 128)
-ROOM = 5  # words (characters, where words are not parted) that a trimmed response must keep
 
 _SENTENCE = re.compile(r".+?(?:[。！？]+|(?<!\d)[.!?]+(?=\s|$)|(?=\n)|$)\s*")  # "3.5" and "1." end no sentence
-_OPENING = re.compile(
-    r"^(?:sure|certainly|of course|absolutely|great question|i hope (?:this|that) helps|let me know if|feel free to|"
-    r"thank you for|as an ai|happy to help)\b",
-    re.IGNORECASE,
-)
-_FILLING = {" ".join(text.split()).lower() for filler in FILLERS.values() for text in filler.openings + filler.closings}
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
@@ -290,27 +283,6 @@ def padded(
     return _filled(items, "response", pad, language)
 
 
-def trimmed(items: datasets.Dataset) -> datasets.Dataset:
-    """Cut from every response the sentences that say nothing, and sentences that stand there twice.
-
-    Cut are English openings and closings such as "Sure, ..." and "I hope this helps", by a list of beginnings, and what
-    `padded` adds, in all its languages. Rows with nothing to cut, or of which hardly anything would stay, are left out.
-    """
-
-    def trim(row: dict[str, Any]) -> str | None:
-        rest, before = [], set()
-        for sentence in sentences(row["response"]):
-            plain = " ".join(sentence.split()).lower()
-            if plain and (_OPENING.match(plain) or plain in _FILLING or plain in before):
-                continue
-            before.add(plain)
-            rest.append(sentence)
-        text = "".join(rest).strip()
-        return text if text != row["response"].strip() and size_of(text) >= ROOM else None
-
-    return changed(items, "response", trim)
-
-
 def bold(items: datasets.Dataset) -> datasets.Dataset:
     """Set the longest word of every sentence in Markdown's bold."""
 
@@ -499,7 +471,6 @@ PERTURBATIONS: dict[str, Perturbation] = {
     "response_padded": Perturbation(
         "response", "stay", "response doubled in length by empty sentences", _seeded(padded)
     ),
-    "response_trimmed": Perturbation("response", "stay", "empty sentences cut", _seedless(trimmed)),
     "response_bold": Perturbation("response", "stay", "a word of each sentence in bold", _seedless(bold)),
     "response_listed": Perturbation("response", "stay", "sentences set as a list", _seedless(listed)),
     "levels_reversed": Perturbation(

@@ -28,7 +28,6 @@ from PIL import Image
 from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
 from vjudge.judge import combine
-from vjudge.probes.biases import overlap
 from vjudge.probes.perturbations import perturb
 from vjudge.probes.runs import Scored
 from vjudge.records import is_missing
@@ -126,7 +125,6 @@ class Planted:
         listening: share drawn from the instruction: w is 1 - listening when that is removed or exchanged.
         copying: share drawn from the reference answer: w is 1 - copying when that is removed or exchanged.
         length: score points a doubling of the words of the response.
-        overlap: score points for full word overlap with the reference answer, against none.
         formatting: score points for Markdown added to a response.
         injection: score points towards the score that a verdict written into the response asks for.
         leniency: score points.
@@ -145,7 +143,6 @@ class Planted:
     listening: float = 0.0
     copying: float = 0.0
     length: float = 0.0
-    overlap: float = 0.0
     formatting: float = 0.0
     injection: float = 0.0
     leniency: float = 0.0
@@ -167,8 +164,7 @@ class View:
         ids, groups: of the items; place: of each in the collection as the judge knows it.
         gold: the true score of the item as it was. image, criterion, reversed, question, reference: whether that part
             is another than the judge knows. strange: whether the response is another one.
-        doublings: log2 of the words, less its mean over the collection. overlap: with the reference, less its mean; 0
-            without one.
+        doublings: log2 of the words, less its mean over the collection.
         marked: whether Markdown was added. asked: +1, -1 or 0, the direction of a verdict written into the response.
         kind: whether the item's kind is "text-rich".
         stamp: a number that depends on all texts, for the noise.
@@ -185,7 +181,6 @@ class View:
     reference: Floats
     strange: Floats
     doublings: Floats
-    overlap: Floats
     marked: Floats
     asked: Floats
     kind: Floats
@@ -216,8 +211,6 @@ class Truth:
         scales = [(int(row.get("lowest") or 1), len(row["descriptions"])) for row in rows]
         self.lowest, self.highest = min(low for low, _ in scales), max(low + n - 1 for low, n in scales)
         self.doublings = float(np.mean([np.log2(max(1, len(row["response"].split()))) for row in rows]))
-        overlaps = [shared for row in rows if (shared := _overlap(row)) is not None]
-        self.overlap = float(np.mean(overlaps)) if overlaps else 0.0
         names = [str(row["id"] if is_missing(row.get("group")) else row["group"]) for row in rows]
         self.group_codes = np.unique(names, return_inverse=True)[1].reshape(-1)
 
@@ -239,7 +232,6 @@ class Truth:
             own = _plain(old) in _plain(response)
             # A reworded question holds the known one.
             question = known["instruction"] not in row["instruction"]
-            shared = _overlap(row)
             values = {
                 "ids": id,
                 "groups": str(id if is_missing(known.get("group")) else known["group"]),
@@ -252,7 +244,6 @@ class Truth:
                 "reference": (row.get("reference_answer") or None) != (known.get("reference_answer") or None),
                 "strange": not own,
                 "doublings": float(np.log2(max(1, len(response.split())))) - self.doublings,
-                "overlap": 0.0 if shared is None else shared - self.overlap,
                 "marked": response.count("**") > old.count("**") or response.count("- ") > old.count("- "),
                 "asked": self._asked(_plain(response).replace(_plain(old), " ")) if own else 0.0,
                 "kind": row.get("kind") == "text-rich",
@@ -306,7 +297,7 @@ class SimulatedJudge:
         kept *= (1 - 2 * plan.reading * view.reversed) * (1 - plan.reading * view.criterion)
         kept *= (1 - plan.copying * view.reference) * (1 - view.strange)
         score = middle + plan.leniency + kept * (1 + plan.compression) * (view.gold - middle)
-        score += plan.length * view.doublings + plan.overlap * view.overlap + plan.formatting * view.marked
+        score += plan.length * view.doublings + plan.formatting * view.marked
         score += plan.injection * view.asked + plan.kind * view.kind + (by_item + by_group)[view.place] + fresh
         return np.clip(np.rint(score), truth.lowest, truth.highest) if plan.whole else score
 
@@ -381,11 +372,6 @@ class SimulatedJudge:
 def _plain(text: str) -> str:
     """A text without Markdown's marks, lists on one line."""
     return " ".join(re.sub(r"\*\*|^- ", "", text, flags=re.MULTILINE).split())
-
-
-def _overlap(row: Mapping[str, Any]) -> float | None:
-    shared = overlap(row["response"], row.get("reference_answer"))
-    return None if shared != shared else shared
 
 
 def _image(row: Mapping[str, Any]) -> Any:
