@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge import probes
+from vjudge import metrics, probes
 from vjudge.probes import biases
 from vjudge.probes._cluster import Effect, share, slope
 from vjudge.probes.outcome import LEAST
@@ -223,6 +223,18 @@ def padded_pairs(sample: Sample) -> tuple[dict[str, Any], np.ndarray, np.ndarray
     return cells, np.column_stack([before.gold, before.gold]), words
 
 
+def _pairwise(sample: Sample, judge: SimulatedJudge) -> Effects:
+    cells, gold, words, preference = sample.pairs()
+    verdicts = judge.choose(cells, gold, words)["verdict"]
+    names = np.select([preference > 0, preference < 0], ["a", "b"], "tie")
+    table = metrics.length_controlled(
+        verdicts, *np.rint(2**words).T, preferences=pd.Series(names), groups=pd.Series(cells["group"])
+    )
+    row = table.loc["length_log_odds"]
+    groups = len(set(cells["group"]))
+    return {"length: log-odds": Effect(row["estimate"], row["low"], row["high"], table.attrs["p"], row["n"], groups)}
+
+
 def _effect(frame: pd.DataFrame, case: str) -> Effect:
     line = frame.set_index("case").loc[case]
     return Effect(*(line[name] for name in Effect._fields))
@@ -299,6 +311,9 @@ STUDIES = (
           lambda b: Planted(kind=b), (0, 0.1, 0.2, 0.3, 0.5), "score points", _kinds, _kinds_public, margin=0.2),
     Study("drift", "drift", {"change": "change"}, lambda b: Planted(leniency=b), SIZES, "score points",
           _drift, _drift_public, margin=0.2),
+    Study("length_controlled", "length in pairs", {"length: log-odds": "log-odds of length"},
+          lambda b: Planted(pairwise_length=b), (0, 0.1, 0.2, 0.3, 0.5), "log-odds per doubling",
+          _pairwise, lambda sample, judge: pd.DataFrame()),
     Study("question", "", {"query removed: agreement": "query removed: agreement"}, lambda b: Planted(listening=b),
           (0, 0.25), "share read", *_changed(probes.question, "query_removed", "agreement"), tested=False),
     Study("scale", "", {"leniency": "leniency", "compression": "compression"}, lambda b: Planted(leniency=b),

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from validity import batteries, probes, studies
+from validity.labels import labelling
 from validity.studies import STUDIES, Pool
 from vjudge.probes._cluster import mean
 from vjudge.probes.simulated import SimulatedJudge
@@ -103,3 +104,10 @@ def test_a_battery_study_counts_accusations_and_finds():
     assert frame.loc[frame["planted"] == "nothing", "accused"].mean() < 0.2
     assert frame.set_index("judge").loc[["blind", "rubric not read"], "found"].eq(1).all()
     assert frame["tests"].between(20, 40).all()
+
+
+def test_chosen_labels_narrow_the_interval():
+    frame = labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)
+    width = frame.pivot(index="labels", columns="order", values="width")
+    assert (width["chosen"] < width["random"]).all() and (width.loc[80] < width.loc[40]).all()
+    assert frame["covered"].between(0.6, 1).all() and (frame["simulations"] == 25).all()

@@ -17,6 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
+from vjudge.metrics._tables import shares
+
 Floats = NDArray[np.float64]
 NAN = float("nan")
 STEP = 1.0  # score points: what a score changes by if it changes at all, where nothing observed says how much
@@ -153,33 +155,13 @@ def slope(y: Floats, x: Floats, groups: Any, *, confidence: float = 0.95) -> Eff
 
 
 def share(flags: Any, groups: Any, *, confidence: float = 0.95) -> Effect:
-    """A share with Wilson's interval at the effective number of rows; p is NaN.
-
-    Args:
-        flags: true or false, shape (n,).
-        groups, confidence: as in `coefficient`.
-
-    Returns:
-        The share. The effective number of rows is p (1 - p) over the jackknife variance, at most n; where all flags
-        agree, the number of groups, so that the interval keeps a width.
-
-    Source: Wilson, JASA 22 (1927); the effective sample size as in Korn and Graubard, Survey Methodology 24 (1998).
-    """
-    flags = np.asarray(flags, dtype=float)
-    code = codes_of(groups)
-    n, n_groups = len(flags), int(code.max(initial=-1)) + 1
-    if n_groups < 2:
-        warnings.warn(f"undefined: {n} rows in {n_groups} group(s), at least two groups are needed", stacklevel=3)
-        return Effect(NAN, NAN, NAN, NAN, n, n_groups)
-    at = float(flags.mean())
-    sums, sizes = np.bincount(code, flags), np.bincount(code)
-    left_out = (flags.sum() - sums) / (n - sizes)
-    variance = (n_groups - 1) / n_groups * ((left_out - left_out.mean()) ** 2).sum()
-    effective = n_groups if variance <= 0 else min(n, at * (1 - at) / variance)
-    t = float(special.stdtrit(n_groups - 1, (1 + confidence) / 2))
-    centre = (at + t**2 / (2 * effective)) / (1 + t**2 / effective)
-    reach = t * math.sqrt(at * (1 - at) / effective + t**2 / (4 * effective**2)) / (1 + t**2 / effective)
-    return Effect(at, min(at, max(0.0, centre - reach)), max(at, min(1.0, centre + reach)), NAN, n, n_groups)
+    """A share of true flags with Wilson's interval at the effective number of rows; p is NaN. See `metrics.shares`."""
+    flags, code = np.asarray(flags, dtype=float), codes_of(groups)
+    table = shares([("share", flags, np.ones(len(flags)))], groups=code, confidence=confidence, unit="items")
+    low, high = table["low"].iloc[0], table["high"].iloc[0]
+    n_groups = int(code.max(initial=-1)) + 1
+    at = float(table["estimate"].iloc[0]) if n_groups > 1 else NAN
+    return Effect(at, float(low), float(high), NAN, len(flags), n_groups)
 
 
 def equal(values: Floats, *, most: int = 10) -> Floats:

@@ -28,8 +28,8 @@ import pandas as pd
 from vjudge import data
 from vjudge.data import rows_of
 from vjudge.metrics._tables import scores
+from vjudge.metrics.baselines import lengths
 from vjudge.probes._cluster import NAN, Effect, Floats, coefficient, equal, mean, share, slope
-from vjudge.probes.languages import spaced
 from vjudge.probes.outcome import Unmet, row, table, unmet
 from vjudge.probes.perturbations import PERTURBATIONS, PHRASES
 from vjudge.probes.runs import (
@@ -350,13 +350,8 @@ def slope_at_equal_gold(
 
 def doublings(texts: pd.Series, unit: str | None) -> tuple[Floats, str]:
     """Base-2 logarithm of the length, NaN for a text that is missing or empty; and what was counted."""
-    written = [text if isinstance(text, str) else None for text in texts]
-    if unit is None:
-        unit = "characters" if any(text and not spaced(text) for text in written) else "words"
-    if unit not in ("words", "characters"):
-        raise ValueError(f"unit={unit!r}: use words or characters")
-    sizes = [len(text.split() if unit == "words" else text.strip()) if text else np.nan for text in written]
-    return np.log2(np.where(np.array(sizes) > 0, sizes, np.nan)), unit
+    sizes = lengths(texts, unit=unit)
+    return np.log2(sizes.where(sizes > 0).to_numpy(dtype=float)), str(sizes.attrs["unit"])
 
 
 # --- how the scale is used --------------------------------------------------------------------------------------------
