@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from validity.batteries import batteries
-from validity.correlations import measure
+from validity.correlations import SCALES, measure
 from validity.probes import study_all
 
 PARTS = ("batteries", "probes", "comparison", "coverage", "labels", "figures")
@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--power-simulations", type=int, default=300, help="of probes, with an effect planted")
     parser.add_argument("--batteries", type=int, default=250, help="of each honest judge, a quarter of each biased one")
     parser.add_argument("--sizes", type=int, nargs="+", help="items of a sample, of coverage and comparison")
+    parser.add_argument("--scales", nargs="+", choices=SCALES, default=list(SCALES), help="of coverage and comparison")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -42,8 +43,8 @@ def main() -> None:
     for name in ("comparison", "coverage"):
         if name in options.only:
             report(
-                str(measure(name, out=options.out, sizes=options.sizes, simulations=options.simulations,
-                            seed=options.seed))
+                str(measure(name, out=options.out, scales=options.scales, sizes=options.sizes,
+                            simulations=options.simulations, seed=options.seed))
             )  # fmt: skip
     if "labels" in options.only:
         from validity.labels import labelling

@@ -19,12 +19,12 @@ SIZES = (50, 200)
 GROUPS = (1, 5)  # items of a group: 50 items are 10 groups of 5
 SCALES = {"5-point": CUTS, "continuous": None}
 CORRELATION = 0.67
-BETWEEN = {"judges correlated .60": 0.6, "judges correlated .91": 0.91, "judges correlated .98": 0.98}
-RESAMPLES = 399  # few, since what is measured is a mean over the simulations
+BETWEEN = {"judges correlated .60": 0.6, "judges correlated .91": 0.91}
+RESAMPLES = {"coverage": 399, "comparison": 199}  # few, since what is measured is a mean over the simulations
 
 
 def coverage(
-    population: Population, n: int, *, simulations: int, n_resamples: int = RESAMPLES, seed: int = 0
+    population: Population, n: int, *, simulations: int, n_resamples: int = RESAMPLES["coverage"], seed: int = 0
 ) -> pd.DataFrame:
     """How often the 95 % intervals of `correlate` hold the true correlation of a population's first two scores.
 
@@ -54,7 +54,7 @@ def coverage(
 
 
 def false_positives(
-    population: Population, n: int, *, simulations: int, n_resamples: int = RESAMPLES, seed: int = 0
+    population: Population, n: int, *, simulations: int, n_resamples: int = RESAMPLES["comparison"], seed: int = 0
 ) -> pd.DataFrame:
     """How often `compare_judges` tells two judges apart: scores 1 and 2 of a population, with 0 as the reference.
 
@@ -93,14 +93,15 @@ def _samples(population: Population, n: int, simulations: int, seed: int) -> Ite
 
 
 def measure(
-    name: str, *, out: Path, sizes: Sequence[int] | None = None, simulations: int = 2_000, seed: int = 0
-) -> Path:
+    name: str, *, out: Path, scales: Sequence[str] = tuple(SCALES), sizes: Sequence[int] | None = None,
+    simulations: int = 2_000, seed: int = 0,
+) -> Path:  # fmt: skip
     """Measure coverage or false positives in all settings, and write a CSV after each of them.
 
     Args:
         name: "coverage" of `correlate`, or "comparison", the tests of `compare_judges`.
         out: the folder.
-        sizes: items of a sample.
+        scales: of `SCALES`. sizes: items of a sample.
         simulations, seed: see `coverage`.
 
     Returns:
@@ -109,7 +110,8 @@ def measure(
     r = CORRELATION
     frames = []
     file = out / {"coverage": "validity_correlation_coverage.csv", "comparison": "validity_comparison.csv"}[name]
-    for n, (scale, cuts), per_group in product(sizes or SIZES, SCALES.items(), GROUPS):
+    for n, scale, per_group in product(sizes or SIZES, scales, GROUPS):
+        cuts = SCALES[scale]
         for label, between in BETWEEN.items() if name == "comparison" else [("", 0.0)]:
             setting: dict[str, Any] = dict(scale=scale, n=n, items_per_group=per_group)
             options: dict[str, Any] = dict(simulations=simulations, seed=seed)
@@ -119,7 +121,7 @@ def measure(
                 latent = ((1.0, r, r), (r, 1.0, between), (r, between, 1.0))
                 result = false_positives(Population(latent, cuts=cuts, per_group=per_group), n, **options)
                 setting["judges"] = label
-            account = dict(simulations=simulations, n_resamples=RESAMPLES, seed=seed)
+            account = dict(simulations=simulations, n_resamples=RESAMPLES[name], seed=seed)
             frames.append(pd.concat([pd.DataFrame([setting] * len(result)), result], axis=1).assign(**account))
             pd.concat(frames).round(4).to_csv(file, index=False, lineterminator="\n")
             print(frames[-1].to_string(index=False, float_format="{:.3f}".format), flush=True)
