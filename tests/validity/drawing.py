@@ -1,0 +1,114 @@
+"""The figures and tables of `make validity`, from the tables that its parts wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy import stats
+
+from validity.probes import ALPHA, summary
+from validity.studies import RATER, SPREAD, STUDIES
+from vjudge import plots
+
+LEVELS = {"rejected": (ALPHA, 0.04, 0.06), "covered": (0.95, 0.94, 0.965)}  # nominal, and the band aimed at
+ABOUT = (
+    "Simulated judges and scores; nothing here is about a model. Scores are whole numbers on a 1-5 scale unless "
+    "unrounded; noise of an item .3, an image .3 and a verdict .5 score points (noisy judge: 1.2); response lengths "
+    f"with a standard deviation of {SPREAD} doublings, and where better is longer, half a doubling more for each gold "
+    f"point; noisy gold is the mean of two raters with errors of {RATER} points. "
+)
+
+
+def levels(cells: pd.DataFrame, **options: Any) -> Figure:
+    """False-positive rates and coverage of all cases, each with its exact 95 % interval."""
+    kinds = plots.looks(list(dict.fromkeys(cells["design"])))
+    order = [(study.name, case) for study in STUDIES for case in study.cases.values()]
+    cases = [key for key in order if key in set(zip(cells["probe"], cells["case"], strict=True))]
+    with plots.page(column="full", **options) as paper:
+        fig, (left, right) = paper.subplots(0.16 * len(cases) + 0.8, 1, 2, sharey=True)
+        _dots(left, cells[cells["null"] & cells["rejected"].notna()], cases, "rejected", kinds)
+        _dots(right, pooled(cells), cases, "covered", kinds)
+        left.set_xlabel("false-positive rate at 5 %")
+        right.set_xlabel("coverage of 95 % intervals")
+        left.set_yticks(range(len(cases)), [f"{probe.replace('_', ' ')}: {case}" for probe, case in cases])
+        left.set_ylim(len(cases) - 0.4, -0.6)
+        marks = [Line2D([], [], color=look.color, marker=look.marker, ms=3.5, ls="none", label=name)
+                 for name, look in kinds.items()]  # fmt: skip
+        fig.legend(handles=marks, loc="outside upper center", ncols=len(marks))
+        return paper.finish(fig, "")
+
+
+def power(cells: pd.DataFrame, **options: Any) -> Figure:
+    """Share of simulations in which a test rejects, by planted size, a panel a test."""
+    first = {case for study in STUDIES for case in list(study.cases.values())[:1]}
+    drawn = cells[cells["rejected"].notna() & cells["case"].isin(first)]
+    return plots.curves(
+        drawn, x="planted", y="rejected", by="design", panel="label", low="rejected_low", high="rejected_high",
+        labels=("planted", "rejected"), lines=(ALPHA, 0.9), band=(0.04, 0.06), column="full", **options,
+    )  # fmt: skip
+
+
+def pooled(cells: pd.DataFrame) -> pd.DataFrame:
+    """Coverage over all planted sizes of a case and design, with its exact interval."""
+    rows = []
+    for (probe, case, design), part in cells.groupby(["probe", "case", "design"], sort=False):
+        total = int(part["simulations"].sum() - part["undefined"].sum())
+        hits = round(float((part["covered"] * (part["simulations"] - part["undefined"])).sum()))
+        interval = stats.binomtest(hits, total).proportion_ci(0.95, method="exact")
+        row = {"probe": probe, "case": case, "design": design, "covered": hits / total}
+        rows.append({**row, "covered_low": interval.low, "covered_high": interval.high})
+    return pd.DataFrame(rows)
+
+
+def _dots(
+    ax: Axes, cells: pd.DataFrame, cases: list[tuple[str, str]], value: str, kinds: dict[str, plots.Look]
+) -> None:
+    nominal, low, high = LEVELS[value]
+    ax.axvspan(low, high, color="#DDDDDD", lw=0, zorder=0)
+    ax.axvline(nominal, color="#222222", lw=0.6, zorder=0)
+    for offset, (design, look) in zip(np.linspace(-0.18, 0.18, len(kinds)), kinds.items(), strict=True):
+        here = cells[cells["design"] == design]
+        at = [cases.index(key) + offset for key in zip(here["probe"], here["case"], strict=True)]
+        spread = np.abs(here[[f"{value}_low", f"{value}_high"]].to_numpy() - here[[value]].to_numpy()).T
+        ax.errorbar(here[value], at, xerr=spread, fmt=look.marker, color=look.color, ms=2.8, elinewidth=0.7, ls="none")
+    ax.tick_params(axis="y", length=0)
+
+
+def save(folder: Path, *, seed: int = 0) -> list[Path]:
+    """Write the figures `validity` and `validity_power` and the table `validity_table` from validity.csv.
+
+    Returns:
+        The files.
+    """
+    cells = pd.read_csv(folder / "validity.csv")
+    null = cells[cells["null"] & cells["rejected"].notna()]
+    counts = (
+        f"{null['simulations'].max():,} simulations with nothing planted, "
+        f"{cells.loc[~cells['null'], 'simulations'].max():,} with an effect. Seed {seed}; "
+        f"{int(cells['undefined'].sum())} undefined estimates, counted as not rejected."
+    )
+    dots = (
+        "Left: share of simulations in which the two-sided test rejects at 5 % where nothing is planted (or, where a "
+        "score must move, just the least loss that counts); grey band 4-6 %. Right: share of 95 % intervals that hold "
+        "the true effect, over all planted sizes; grey band 94-96.5 %. Bars are exact 95 % binomial intervals. "
+    )
+    curves = (
+        "Share of simulations in which the two-sided test rejects, by planted size; dotted lines at .05 and .9. Of "
+        "blindness and rubric the null is the least loss that counts, .25. Bars are exact 95 % binomial intervals. "
+    )
+    table = (
+        "FP: false positives at 5 %; found: smallest planted effect with power .9 or more, in the unit of the last "
+        "column; cover: coverage of 95 % intervals; stays: share of judges without the bias whose interval lies inside "
+        f"the margin. On simulated judges: {'; '.join(dict.fromkeys(cells['design']))}. Seed {seed}."
+    )
+    files = plots.save_figure(levels(cells), "validity", caption=ABOUT + dots + counts, data=cells, folder=folder)
+    drawn = cells[cells["rejected"].notna()]
+    more = plots.save_figure(power(cells), "validity_power", caption=ABOUT + curves + counts, data=drawn, folder=folder)
+    tables = plots.save_table(summary(cells), "validity_table", caption=table, folder=folder)
+    return [*files.values(), *more.values(), *tables.values()]
