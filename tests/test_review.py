@@ -608,6 +608,12 @@ def test_labels_that_next_best_chose_carry_their_weights(tmp_path):
     found = correlate(judge, human, weights=again.weights())
     assert found["n"].eq(23).all() and again.weights().sum() == pytest.approx(40)
     assert "stand for 40 items" in found.attrs["method"] and again.annotators == ["ann"]
+    labelled = data.load_collection(str(export(items, again, tmp_path / "export")[2]))
+    gold = data.truth(labelled)
+    with pytest.raises(ValueError, match="the review that left a column `weight` chose"):
+        correlate(judge[gold.index], gold, n_resamples=0)
+    exported = correlate(judge[gold.index].to_numpy(), gold, weights=labelled["weight"])
+    assert exported["estimate"].tolist() == pytest.approx(found["estimate"].tolist())
     again.next_best(3)
     assert again.annotators == ["ann"], "to ask for a list is not to vote"
     last = again.next_best(1)["id"][0]

@@ -131,7 +131,9 @@ def truth(items: Any) -> pd.Series:
 
     Returns:
         One number a row by id, in the collection's order, NaN where nobody scored. Its `name` says which it is: "gold",
-        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each.
+        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each. People's scores
+        with a column `weight` are of items that a review chose: `attrs["labelled_by"]` says so, and
+        `vjudge.metrics.correlate` wants these weights.
 
     Raises:
         CollectionError: no row has either, with the columns that there are.
@@ -161,7 +163,9 @@ def truth(items: Any) -> pd.Series:
             f"no row has a score in gold or human_scores ({hint or 'add one'}); the columns are {columns}"
         )
     series = pd.Series(scores, index=pd.Index(ids, name="id", dtype=object), name=" or ".join(names), dtype=float)
-    series.attrs = counts
+    series.attrs = dict(counts)
+    if counts["mean of people"] and "weight" in rows.columns:
+        series.attrs["labelled_by"] = "the review that left a column `weight`"
     return series
 
 

@@ -44,8 +44,8 @@ def scores(values: Any, *, name: str, scale: tuple[float, float] | None = None, 
     chooser = getattr(values, "attrs", {}).get("labelled_by")
     if chooser and not by_design:
         raise ValueError(
-            f"{name} was labelled where {chooser} chose, which is no random sample: pass correlate(..., "
-            "weights=review.weights()), or clear attrs if you know better"
+            f"{name} was labelled where {chooser} chose, which is no random sample: use correlate with "
+            "weights=review.weights(), or the collection's column weight; or clear attrs if you know better"
         )
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{name} must be a sequence of numbers, not {type(values).__name__}")

@@ -23,7 +23,8 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
 
     Returns:
         The collection's rows and columns, in its order, and a column `annotators`: `human_scores[i]` is the score of
-        `annotators[i]`, NaN where that annotator gave none. Scores that the collection held before are replaced.
+        `annotators[i]`, NaN where that annotator gave none. Scores that the collection held before are replaced. Where
+        `next_best` chose some of the items, a column `weight` says how many items each stands for (`Review.weights`).
 
     Raises:
         ValueError: nobody scored an item yet.
@@ -33,13 +34,16 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
     if not scored.any():
         raise ValueError("no item has a score yet: vote first")
     kept = items.select([index for index, has in enumerate(scored) if has])
+    number = datasets.Value("float64")
     columns = {
-        "human_scores": (scores[scored].to_numpy().tolist(), datasets.Value("float64")),
-        "annotators": ([list(scores.columns)] * len(kept), datasets.Value("string")),
+        "human_scores": (scores[scored].to_numpy().tolist(), datasets.Sequence(number)),
+        "annotators": ([list(scores.columns)] * len(kept), datasets.Sequence(datasets.Value("string"))),
     }
+    if (weights := review.weights()) is not None:
+        columns["weight"] = (weights[scored].tolist(), number)
     for name, (values, kind) in columns.items():
         kept = kept.remove_columns([name]) if name in kept.column_names else kept
-        kept = kept.add_column(name, values, feature=datasets.Sequence(kind))
+        kept = kept.add_column(name, values, feature=kind)
     order = [*items.column_names, *(name for name in columns if name not in items.column_names)]
     return kept.select_columns(order)
 
