@@ -131,8 +131,8 @@ def truth(items: Any) -> pd.Series:
 
     Returns:
         One number a row by id, in the collection's order, NaN where nobody scored. Its `name` says which it is: "gold",
-        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each. People's scores
-        with a column `weight` are of items that a review chose: `attrs["labelled_by"]` says so, and
+        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each. Where there is
+        a column `weight`, people scored items that a review chose: `attrs["labelled_by"]` says so, and
         `vjudge.metrics.correlate` wants these weights.
 
     Raises:
