@@ -20,8 +20,7 @@ from vjudge.metrics._bootstrap import (
     Table,
     agreements,
     correlations,
-    estimate,
-    intervals,
+    interval,
     p_value,
     replicates,
     swaps,
@@ -45,10 +44,10 @@ def bootstrap(table, *, groups=None, **options):
     return replicates(lambda weights: correlations(table, weights), Design(table.cell, groups), **options)
 
 
-def interval(table, *, groups=None, **options):
-    design = Design(table.cell, groups)
-    found = estimate(lambda weights: correlations(table, weights), design, method="fisher", **options)
-    return np.stack([found.low, found.high], axis=1), found.undefined
+def bounds_of(table, *, groups=None, **options):
+    values = correlations(table, table.counts[:, None])[:, 0]
+    drawn, units = bootstrap(table, groups=groups, **options), Design(table.cell, groups).n_units
+    return np.array([interval(*row, n_units=units, method="fisher")[:2] for row in zip(drawn, values, strict=True)])
 
 
 def test_table_keeps_every_pair():
@@ -104,9 +103,9 @@ def test_copies_of_an_image_do_not_narrow_a_grouped_interval():
     copies = [np.repeat(values, 4) for values in (x, y)]
     widths = {}
     for name, groups in (("items", None), ("images", np.repeat(np.arange(60), 4))):
-        bounds, _ = interval(Table.of(*copies), groups=groups, n_resamples=2000, seed=0)
+        bounds = bounds_of(Table.of(*copies), groups=groups, n_resamples=2000, seed=0)
         widths[name] = bounds[:, 1] - bounds[:, 0]
-    alone, _ = interval(Table.of(x, y), groups=None, n_resamples=2000, seed=0)
+    alone = bounds_of(Table.of(x, y), groups=None, n_resamples=2000, seed=0)
     np.testing.assert_allclose(widths["images"], alone[:, 1] - alone[:, 0], rtol=0.1)
     np.testing.assert_allclose(widths["items"], widths["images"] / 2, rtol=0.25)
 
@@ -130,7 +129,7 @@ def test_intervals_cover_the_truth(per_group):
     truth, hits = population.truth(), np.zeros(3)
     for seed in range(150):
         scores, groups = population.sample(60, np.random.default_rng([11, seed]))
-        bounds, _ = interval(Table.of(*scores.T), groups=groups, n_resamples=200, seed=seed)
+        bounds = bounds_of(Table.of(*scores.T), groups=groups, n_resamples=200, seed=seed)
         hits += (bounds[:, 0] <= truth) & (truth <= bounds[:, 1])
     assert (0.89 <= hits / 150).all() and (hits / 150 < 1).all(), hits / 150
 
@@ -169,37 +168,34 @@ def test_design_refuses_what_does_not_fit():
 
 
 def test_intervals_by_hand():
-    drawn, z = np.linspace(0, 1, 101), np.arctanh(0.5)
-    bounds, undefined = intervals(drawn, 0.5, confidence=0.9)
-    assert bounds == pytest.approx([0.05, 0.95]) and undefined == 0
-    bounds, _ = intervals(drawn, 0.5, n_units=10, confidence=0.9, method="t")
-    assert bounds[1] - 0.5 == pytest.approx(1.8331129 * drawn.std() * np.sqrt(10 / 9))  # t(9) at .95
-    halved, _ = intervals(drawn, 0.5, n_units=10, inflation=4, confidence=0.9, method="t")
-    assert halved[1] - 0.5 == pytest.approx((bounds[1] - 0.5) / 2)
-    fisher, _ = intervals(np.tanh([z - 1, z + 1, np.nan]), 0.5, n_units=10, confidence=0.9, method="fisher")
-    assert fisher == pytest.approx(np.tanh([z - 1.8331129 * np.sqrt(10 / 9), z + 1.8331129 * np.sqrt(10 / 9)]))
+    drawn, z, reach = np.linspace(0, 1, 101), np.arctanh(0.5), 1.8331129 * np.sqrt(10 / 9)  # t(9) at .95
+    options = dict(n_units=10, confidence=0.9)
+    assert interval(drawn, 0.5, method="percentile", **options) == pytest.approx((0.05, 0.95, 0))
+    assert interval(drawn, 0.5, method="t", **options)[1] - 0.5 == pytest.approx(reach * drawn.std())
+    assert interval(drawn, 0.5, method="t", inflation=4, **options)[1] - 0.5 == pytest.approx(reach * drawn.std() / 2)
+    fisher = interval(np.tanh([z - 1, z + 1, np.nan]), 0.5, method="fisher", **options)
+    assert fisher == pytest.approx((np.tanh(z - reach), np.tanh(z + reach), 1 / 3))
+    logit = interval(1 / (1 + np.exp([-3.0, -1.0])), 1 / (1 + np.exp(-2)), method="logit", **options)
+    assert logit[:2] == pytest.approx(1 / (1 + np.exp(-(2 + np.array([-reach, reach])))))
 
 
 def test_perfect_correlations_have_finite_bounds_or_no_width():
-    assert (intervals(np.ones((1, 50)), np.ones(1), n_units=9, method="fisher")[0] == 1).all()
-    drawn = np.r_[np.ones(60), np.full(40, 0.9)][None]
-    ((low, high),) = intervals(drawn, np.array([0.95]), n_units=9, method="fisher")[0]
+    assert interval(np.ones(50), 1.0, n_units=9, method="fisher")[:2] == (1, 1)
+    low, high, _ = interval(np.r_[np.ones(60), np.full(40, 0.9)], 0.95, n_units=9, method="fisher")
     assert -1 < low < 0.95 < high < 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [(dict(method="basic"), "percentile"), (dict(method="t"), "n_units")],
-)
-def test_intervals_say_what_they_need(options, message):
-    with pytest.raises(ValueError, match=message):
-        intervals(np.zeros(5), 0.0, **options)
+def test_an_unknown_interval_is_refused():
+    with pytest.raises(ValueError, match="percentile"):
+        interval(np.zeros(5), 0.0, n_units=5, method="basic")
 
 
 def test_undefined_replicates_are_counted_and_too_many_leave_no_interval():
     some, many = np.r_[np.full(2, np.nan), np.arange(8.0)], np.r_[np.full(6, np.nan), np.arange(4.0)]
-    bounds, undefined = intervals(np.stack([some, many]), np.array([4.0, 2.0]))
-    assert undefined.tolist() == [0.2, 0.6] and np.isfinite(bounds[0]).all() and np.isnan(bounds[1]).all()
+    low, high, undefined = interval(some, 4.0, n_units=9, method="t")
+    assert low < 4 < high and undefined == pytest.approx(0.2)
+    low, high, undefined = interval(many, 2.0, n_units=9, method="t")
+    assert np.isnan([low, high]).all() and undefined == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("groups", [None, np.array([0, 0, 1, 1, 2, 2, 2])])

@@ -104,12 +104,12 @@ def test_nullable_and_integer_columns():
     [
         ([3, 3, 3, 3], [1, 2, 3, 4], "x constant"),
         ([3, 3, 3, 3], [1, 1, 1, 1], "x and y constant"),
-        ([1, 2], [1, 2], "2 complete pairs"),
-        ([], [], "0 complete pairs"),
-        ([np.nan] * 5, [1, 2, 3, 4, 5], "0 complete pairs"),
-        ([1, 2, 3, 4], [1, np.nan, np.nan, 4], "2 complete pairs"),
-        ([1, 2, 3], [np.nan, 2, 3], "2 complete pairs"),
-        ([None, None, None], [None, None, None], "0 complete pairs"),
+        ([1, 2], [1, 2], "2 complete items"),
+        ([], [], "0 complete items"),
+        ([np.nan] * 5, [1, 2, 3, 4, 5], "0 complete items"),
+        ([1, 2, 3, 4], [1, np.nan, np.nan, 4], "2 complete items"),
+        ([1, 2, 3], [np.nan, 2, 3], "2 complete items"),
+        ([None, None, None], [None, None, None], "0 complete items"),
         ([0.1 + 0.2, 0.1 + 0.2, 0.1 + 0.2], [1, 2, 3], "x constant"),
     ],
 )

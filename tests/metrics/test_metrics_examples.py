@@ -10,7 +10,7 @@ import pytest
 
 from vjudge import metrics
 
-MODULES = ["agreement", "baselines", "calibration", "pairwise", "ppi"]
+MODULES = ["_tables", "agreement", "baselines", "calibration", "correlation", "pairwise", "ppi"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from vjudge.metrics import (
     calibration_errors,
     classification,
     correlate,
+    correlation_table,
     human_ceiling,
     length_controlled,
     longer_wins,
@@ -308,3 +310,79 @@ def test_wildvision_at_equal_length(wildvision):
     assert found.loc["length_log_odds", "low"] > 0
     assert found.loc["win_rate", "estimate"] == (403 + 7) / 500, "255 + 148 won and 14 tied of 500"
     assert (found["low"] < found["estimate"]).all() and (found["estimate"] < found["high"]).all()
+
+
+def correlations_in(name, rows):
+    """Figure -> the two columns and the statistic it is of, for every correlation that figures.json has of a table."""
+    people = rows[[column for column in rows if column.startswith("human_") and column[6:].isdigit()]]
+    mean, all_of = people.mean(axis=1), {}
+    if name == "mllm_judge_scores":
+        judges, human = ("llava_critic_7b", "gemini_2_5_flash", "phi4_15b"), rows["human_1"]
+        for judge in judges:
+            all_of |= {f"{judge} {s}": (rows[judge], human, s) for s in ("pearson", "spearman", "kendall_b")}
+            all_of[f"{judge} pearson of expected score"] = (rows[f"{judge}_expected"], human, "pearson")
+            whole = rows.dropna(subset=[*judges, "human_1"])
+            all_of |= {f"{judge} vs {other} pearson": (whole[judge], whole[other], "pearson") for other in judges}
+        three = rows[list(judges)].mean(axis=1, skipna=False)
+        all_of["mean of three judges pearson"] = (three, human, "pearson")
+        chart = rows["group"].str.lower() == "chartqa"
+        all_of["llava_critic_7b pearson ChartQA"] = (rows.loc[chart, "llava_critic_7b"], human[chart], "pearson")
+    if name == "tifa160_images":
+        two = rows[["tifa_human_1", "tifa_human_2"]].mean(axis=1)
+        for judge in rows.columns[rows.columns.get_loc("meteor") :]:
+            for statistic in ("pearson", "spearman", "kendall"):
+                all_of[f"{judge} {statistic}, five raters"] = (rows[judge], mean, statistic)
+                all_of[f"{judge} {statistic}, two raters"] = (rows[judge], two, statistic)
+            all_of[f"{judge} pearson (printed as Spearman), two raters"] = (rows[judge], two, "pearson")
+        all_of["the two TIFA raters pearson"] = (rows["tifa_human_1"], rows["tifa_human_2"], "pearson")
+        all_of["two-rater mean vs five-rater mean pearson"] = (two, mean, "pearson")
+        all_of["human_1 vs human_2 pearson"] = (rows["human_1"], rows["human_2"], "pearson")
+    if name == "viescore_images":
+        for aspect, judge in itertools.product(("SC", "PQ"), ("gpt4o", "gpt4v", "gemini", "llava")):
+            part = rows["criterion"] == aspect
+            figure = f"{judge}_0shot {aspect} pooled spearman with mean of 3"
+            all_of[figure] = (rows.loc[part, f"{judge}_0shot"], mean[part], "spearman")
+    if name == "wildvision_models":
+        others = rows[rows["model"] != BASELINE]
+        elo, length = others["human_elo_anony"], others["mean_tokens"]
+        all_of["judge mean verdict vs human Elo spearman, 20 models"] = (others["judge_mean_verdict"], elo, "spearman")
+        all_of["mean tokens vs human Elo spearman"] = (length, elo, "spearman")
+        ranked = others.dropna(subset="human_elo_anony")
+        all_of["mean tokens vs judge win rate spearman"] = (ranked["mean_tokens"], ranked["judge_win_rate"], "spearman")
+    return all_of
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("mllm_judge_scores", 17), ("tifa160_images", 23), ("viescore_images", 8), ("wildvision_models", 3)],
+)
+def test_every_correlation_to_its_printed_digit(name, number):
+    rows, published = verdicts(name), figures(name)
+    checked = 0
+    for figure, (x, y, statistic) in correlations_in(name, rows).items():
+        if figure in published:
+            estimate = correlate(x, y, n_resamples=0).loc[statistic.removesuffix("_b"), "estimate"]
+            digits = len(str(published[figure]).split(".")[1])
+            assert round(estimate, digits) == published[figure], figure
+            checked += 1
+    assert checked == number
+
+
+def test_tifa160_as_one_table_with_a_ceiling():
+    """Seven judges, one benchmark, the people's own row; the best of each statistic as published."""
+    rows = verdicts("tifa160_images")
+    people = rows[[f"human_{rater}" for rater in range(1, 6)]]
+    judges = rows[["dsg_mplug", "dsg_instructblip", "dsg_pali17b", "tifa_mplug_large", "bleu"]]
+    table = correlation_table(
+        {"TIFA160": judges},
+        {"TIFA160": people.mean(axis=1)},
+        groups={"TIFA160": rows["group"]},
+        ceiling={"TIFA160": human_ceiling(people, n_resamples=0)},
+        n_resamples=200,
+    )
+    assert table.loc[table["best"], ["judge", "statistic"]].to_numpy().tolist() == [
+        ["tifa_mplug_large", "pearson"], ["tifa_mplug_large", "spearman"], ["tifa_mplug_large", "kendall"]
+    ]  # fmt: skip
+    assert table.loc[table["ceiling"], "judge"].tolist() == ["people"] * 3
+    highest = table.groupby(["statistic", "ceiling"])["estimate"].max().unstack()
+    assert (highest[True] > highest[False]).all()

@@ -5,9 +5,7 @@ of a sample in which each cell occurs that often. `Design` says what is drawn. T
 
     design = Design.rows(n)                                                   # or Design(cell, groups=image_codes)
     drawn = replicates(statistic, design, n_resamples=10_000, seed=0)
-    bounds, undefined = intervals(drawn, value, confidence=0.95)                                  # percentile
-    bounds, undefined = intervals(drawn, value, n_units=design.n_units, method="fisher")           # correlations
-    result = estimate(statistic, design, confidence=0.95, n_resamples=10_000, seed=0)             # all of it
+    low, high, undefined = interval(drawn, value, n_units=design.n_units, method="fisher")         # of a correlation
 
 For a mean of rows: `lambda w: values @ w / w.sum(axis=0)`. Two scores of the same items are a `Table` of distinct
 pairs: `lambda w: correlations(table, w)` on `Design(table.cell)`, on a short scale in a time that hardly grows with n.
@@ -107,7 +105,7 @@ class Design:
         if self._few_cells(k):
             return lambda size: rng.multinomial(n, counts / n, size=size).T
 
-        step = max(1, CACHE_BYTES // (8 * n))
+        step = max(1, CACHE_BYTES // (32 * n))
 
         def draw(size: int) -> NDArray[np.number]:
             counted = np.empty((size, k), dtype=np.int64)
@@ -122,112 +120,81 @@ class Design:
 
     def members(self, units: Integers) -> sparse.csr_array:
         """How often each cell occurs in each unit: shape (k, units)."""
-        shape = (len(self.counts), int(units.max()) + 1)
+        shape = (len(self.counts), int(units.max(initial=-1)) + 1)
         return sparse.csr_array((np.ones(len(units)), (self.cell, units)), shape=shape)
 
 
-INTERVAL_METHODS = ("percentile", "t", "fisher", "logit")
+METHODS = {
+    "percentile": "percentile",
+    "t": "Student's",
+    "fisher": "Student's on Fisher's z scale",
+    "logit": "Student's on the logit scale",
+}
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 
 
-def intervals(
+def interval(
     replicates: Floats,
-    estimate: Floats | float,
+    estimate: float,
     *,
-    n_units: int | None = None,
-    inflation: Floats | float = 1.0,
+    n_units: int,
+    method: str,
+    inflation: float = 1.0,
     confidence: float = 0.95,
-    method: str = "percentile",
-) -> tuple[Floats, Floats]:
-    """Bootstrap intervals of one or many statistics.
+) -> tuple[float, float, float]:
+    """The bootstrap interval of one statistic.
 
     Args:
-        replicates: from `replicates`; shape (..., n_resamples).
-        estimate: the statistic of the sample; shape (...).
-        n_units: independent units (`Design.n_units`), for all but "percentile".
+        replicates: from `replicates`; shape (n_resamples,).
+        estimate: the statistic of the sample.
+        n_units: independent units (`Design.n_units`).
+        method: one of `METHODS`. "percentile"; "t", Student's with n_units - 1 degrees of freedom around the estimate,
+            where the variance is that of the replicates times n_units / (n_units - 1); "fisher", the same for
+            correlations on Fisher's z scale, where perfect replicates, which have no z, take the most extreme value
+            below 1 among the others and the estimate; "logit", the same for shares on the logit scale. With few groups
+            "percentile" covers less than it says.
         inflation: by how much the variance of the replicates is known to exceed the true one, a ratio that the
-            variance is divided by; one for all statistics or of shape (...).
+            variance is divided by.
         confidence: coverage aimed at, in (0, 1).
-        method: "percentile"; "t", Student's with n_units - 1 degrees of freedom around the estimate, where the variance
-            is that of the replicates times n_units / (n_units - 1); or "fisher", the same for correlations on Fisher's
-            z scale, where perfect replicates, which have no z, take the most extreme value below 1 among the others and
-            the estimate; or "logit", the same for shares on the logit scale. With few groups "percentile" covers less
-            than it says.
 
     Returns:
-        Bounds of shape (..., 2), and the share of undefined replicates, shape (...), which the bounds leave out. A
-        bound is NaN where the statistic or more than half its replicates are.
+        Low, high, and the share of undefined replicates, which the bounds leave out. The bounds are NaN where the
+        statistic or more than half its replicates are.
 
     Raises:
-        ValueError: an unknown method, or what it needs is missing.
+        ValueError: an unknown method.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12, for Student's with a bootstrap
     standard error; Fisher, Metron 1 (1921), 3-32, for the scale.
     """
-    if method not in INTERVAL_METHODS:
-        raise ValueError(f"method must be one of {', '.join(INTERVAL_METHODS)}, not {method!r}")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     if method == "logit":  # log-odds are twice Fisher's z of 2 p - 1
         options: dict[str, Any] = dict(n_units=n_units, inflation=inflation, confidence=confidence)
-        bounds, undefined = intervals(2 * replicates - 1, 2 * np.asarray(estimate) - 1, method="fisher", **options)
-        return (bounds + 1) / 2, undefined
-    if method != "percentile" and n_units is None:
-        raise ValueError(f'method "{method}" needs n_units: pass design.n_units')
-    shape = np.shape(estimate)
-    centres = np.reshape(np.asarray(estimate, dtype=float), -1)
-    rows = np.reshape(replicates, (len(centres), replicates.shape[-1]))
-    spread = np.broadcast_to(np.sqrt(1 / np.asarray(inflation, dtype=float)), shape).reshape(-1)
-    undefined = np.isnan(rows).mean(axis=1) if rows.shape[1] else np.full(len(rows), np.nan)
-    bounds = np.full((len(rows), 2), np.nan)
+        low, high, undefined = interval(2 * replicates - 1, 2 * estimate - 1, method="fisher", **options)
+        return (low + 1) / 2, (high + 1) / 2, undefined
+    drawn = replicates[~np.isnan(replicates)]
+    undefined = 1 - len(drawn) / len(replicates) if len(replicates) else np.nan
+    if not undefined <= 0.5 or not np.isfinite(estimate) or n_units < 2:
+        return np.nan, np.nan, undefined
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
-    for row, centre in enumerate(centres):
-        if not undefined[row] <= 0.5 or not np.isfinite(centre):
-            continue
-        drawn = rows[row][~np.isnan(rows[row])]
-        if n_units is not None and method == "t":
-            bounds[row] = _student(drawn, centre, n_units, tails, spread[row])
-        elif n_units is not None and method == "fisher":
-            bounds[row] = _fisher(drawn, centre, n_units, tails, spread[row])
-        else:
-            bounds[row] = np.quantile(drawn, tails)
-    return bounds.reshape((*shape, 2)), undefined.reshape(shape)
-
-
-def _student(drawn: Floats, centre: float, n_units: int, tails: Floats, spread: float) -> Floats:
-    if n_units < 2:
-        return np.full(2, np.nan)
-    return centre + stats.t.ppf(tails, n_units - 1) * spread * drawn.std() * np.sqrt(n_units / (n_units - 1))
-
-
-def _fisher(drawn: Floats, centre: float, n_units: int, tails: Floats, spread: float) -> Floats:
-    near = np.abs(drawn) < PERFECT
-    if abs(centre) >= PERFECT or not near.any():
-        return np.array([drawn.min(), drawn.max()])
-    most = max(np.abs(drawn[near]).max(), abs(centre))
-    return np.tanh(_student(np.arctanh(np.clip(drawn, -most, most)), np.arctanh(centre), n_units, tails, spread))
+    reach = stats.t.ppf(tails, n_units - 1) * np.sqrt(n_units / (n_units - 1) / inflation)
+    if method == "percentile":
+        low, high = np.quantile(drawn, tails)
+    elif method == "t":
+        low, high = estimate + reach * drawn.std()
+    elif abs(estimate) >= PERFECT or not (near := np.abs(drawn) < PERFECT).any():
+        low, high = drawn.min(), drawn.max()
+    else:
+        most = max(np.abs(drawn[near]).max(), abs(estimate))
+        low, high = np.tanh(np.arctanh(estimate) + reach * np.arctanh(np.clip(drawn, -most, most)).std())
+    return float(low), float(high), undefined
 
 
 PATIENCE = 2.0  # seconds before a progress bar shows
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A statistic with its interval.
-
-    Args:
-        value: the statistic of the sample; any shape.
-        low, high: bounds, of the same shape; NaN where undefined.
-        undefined: the share of replicates in which the statistic was NaN; the bounds leave those out.
-    """
-
-    value: Floats
-    low: Floats
-    high: Floats
-    undefined: Floats
-
-
-def replicates(
-    statistic: Statistic, design: Design, *, n_resamples: int, seed: int, width: int = 0, progress: bool = True
-) -> Floats:
+def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, width: int = 0) -> Floats:
     """A statistic of bootstrap replicates, in blocks of bounded memory.
 
     Args:
@@ -237,7 +204,6 @@ def replicates(
         n_resamples: replicates.
         seed: of a `numpy.random.Generator`; the result doesn't depend on the block size.
         width: numbers that the statistic holds at once for each replicate, where they are more than the weights.
-        progress: show a bar from the third second on.
 
     Returns:
         Shape (..., n_resamples); NaN where a replicate's statistic is undefined.
@@ -245,19 +211,17 @@ def replicates(
     if not n_resamples:
         return values(statistic, np.zeros((len(design.counts), 1)))[..., :0]
     block = min(design.block, block_of(width))
-    return in_blocks(statistic, design.draws(seed), n_resamples, block, "resamples" if progress else None)
+    return _in_blocks(statistic, design.draws(seed), n_resamples, block, "resamples")
 
 
-def in_blocks(
-    statistic: Statistic, draw: Callable[[int], NDArray[np.number]], total: int, block: int, name: str | None
-) -> Floats:
-    """A statistic of `total` drawn weightings, `block` of them at once, with a bar of that name unless it is None.
+def _in_blocks(statistic: Statistic, draw: Draw, total: int, block: int, name: str) -> Floats:
+    """A statistic of `total` drawn weightings, `block` of them at once.
 
     The bar is made when `PATIENCE` has passed, not before: in a notebook even a hidden bar is a widget.
     """
     parts, bar, began = [], None, monotonic()
     for start in range(0, total, block):
-        if bar is None and name is not None and monotonic() - began > PATIENCE:
+        if bar is None and monotonic() - began > PATIENCE:
             bar = tqdm(total=total, initial=start, desc=name, leave=False)
         size = min(block, total - start)
         parts.append(values(statistic, draw(size)))
@@ -274,40 +238,7 @@ def values(statistic: Statistic, weights: NDArray[np.number]) -> Floats:
         return np.asarray(statistic(weights), dtype=float)
 
 
-def estimate(
-    statistic: Statistic,
-    design: Design,
-    *,
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
-    method: str = "t",
-    inflation: Floats | float = 1.0,
-    progress: bool = True,
-) -> Estimate:
-    """A statistic of weights with its bootstrap interval, in one call.
-
-    Args:
-        statistic, design, n_resamples, seed, progress: see `replicates`. n_resamples 0 leaves the bounds NaN.
-        confidence, method, inflation: see `intervals`.
-
-    Returns:
-        The value, its bounds and the share of undefined replicates.
-    """
-    value = values(statistic, design.counts[:, None])[..., 0]
-    drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, progress=progress)
-    bounds, undefined = intervals(
-        drawn,
-        value,
-        n_units=design.n_units,
-        inflation=inflation,
-        confidence=confidence,
-        method=method if n_resamples else "percentile",
-    )
-    return Estimate(value, bounds[..., 0], bounds[..., 1], undefined)
-
-
-def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, progress: bool = True) -> Floats:
+def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
     """A statistic after the two judges' names are swapped at random, in half of the rows or groups.
 
     Rows of one cell are alike, so how many of them are swapped is one binomial draw, whatever n is.
@@ -318,7 +249,6 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, 
         design: the k cells; with groups, all rows of a group are swapped together.
         n_resamples: random swaps.
         seed: of a `numpy.random.Generator`; the result doesn't depend on the block size.
-        progress: show a bar from the third second on.
 
     Returns:
         Shape (..., n_resamples).
@@ -340,7 +270,7 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, 
             swapped = members @ rng.integers(2, size=(size, members.shape[1])).T
         return np.concatenate([counts - swapped, swapped])
 
-    return in_blocks(statistic, draw, n_resamples, block, "permutations" if progress else None)
+    return _in_blocks(statistic, draw, n_resamples, block, "permutations")
 
 
 def p_value(permuted: Floats, observed: Floats | float) -> Floats:
@@ -429,6 +359,7 @@ class _Order:
         ]
         self.y_signs = []
         self.grid = None
+        self.memory: dict[str, Floats] = {}
         if x_block[-1:] > 0:
             for rows in _slices(y_block[self.by_y]):
                 here = self.by_y[rows]
@@ -440,6 +371,23 @@ class _Order:
             row, column = (np.arange(size) for size in self.shape)
             self.earlier = (row[:, None] > row).astype(float)
             self.grid_sign = np.sign(column[:, None] - column).astype(float)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """Memory for one block of replicates after the other: to ask the system for it costs more than to fill it."""
+        if name not in self.memory or self.memory[name].shape != shape:
+            self.memory[name] = np.empty(shape)
+        return self.memory[name]
+
+    def rows(self, name: str, values: Floats, index: Integers) -> Floats:
+        """values[index], in memory of that name."""
+        return np.take(values, index, axis=0, out=self.array(name, (len(index), values.shape[1])), mode="clip")
+
+    def midranks(self, name: str, margin: Floats) -> Floats:
+        """Twice the midrank of each level, the weight below and half the weight at it: whole for whole weights."""
+        rank = np.cumsum(margin, axis=0, out=self.array(name, margin.shape))
+        rank *= 2
+        rank -= margin
+        return rank
 
     def net_concordance(self, by_x: Floats, by_y: Floats) -> Floats:
         """Concordant less discordant pairs of observations, for weights in the order of x and of y."""
@@ -472,9 +420,10 @@ def correlations(table: Table, weights: NDArray[np.number], *, statistics: Seque
     weights, Kendall, Biometrika 30 (1938), 81-93, and Rank Correlation Methods (1970), chapter 3, for ties.
     """
     order = table.order
-    w = np.ascontiguousarray(weights, dtype=float)
+    w = order.array("w", weights.shape)
+    w[:] = weights
     n = w.sum(axis=0)
-    by_y = w[order.by_y]
+    by_y = order.rows("by_y", w, order.by_y)
     x_margin, y_margin = _margin(w, order.x_starts), _margin(by_y, order.y_starts)
     # Twice the number of pairs that differ in a variable: 0 where it is constant.
     x_untied, y_untied = (n**2 - np.einsum("kr,kr->r", margin, margin) for margin in (x_margin, y_margin))
@@ -484,9 +433,9 @@ def correlations(table: Table, weights: NDArray[np.number], *, statistics: Seque
         return (product - mean_x * mean_y) / np.sqrt((square_x - mean_x**2) * (square_y - mean_y**2))
 
     def spearman() -> Floats:
-        x_rank, y_rank = _midranks(x_margin), _midranks(y_margin)
-        x_rank = x_rank if len(x_rank) == len(w) else x_rank[order.x_code]
-        y_rank = y_rank[order.y_code]
+        x_rank, y_rank = order.midranks("x_level", x_margin), order.midranks("y_level", y_margin)
+        x_rank = x_rank if len(x_rank) == len(w) else order.rows("x_rank", x_rank, order.x_code)
+        y_rank = order.rows("y_rank", y_rank, order.y_code)
         shared = np.einsum("kr,kr,kr->r", w, x_rank, y_rank) - n**3
         x_spread, y_spread = (n**3 - np.einsum("kr,kr,kr->r", m, m, m) for m in (x_margin, y_margin))
         return 3 * shared / np.sqrt(x_spread) / np.sqrt(y_spread)
@@ -501,7 +450,7 @@ def correlations(table: Table, weights: NDArray[np.number], *, statistics: Seque
 
 
 def inflation(n: int) -> Floats:
-    """By how much bootstrap variances of the correlations exceed the true ones, as `intervals` takes it; shape (3,).
+    """By how much bootstrap variances of the correlations exceed the true ones, as `interval` takes it; shape (3,).
 
     An item drawn twice ties with itself, and that widens the replicates of rank statistics by a share of order 1/n. On
     Fisher's z scale, over 1,200 simulated samples of 50 items each at correlations 0, .4 and .67, on a 5-point scale
@@ -564,14 +513,6 @@ def _codes(values: Floats) -> Integers:
 def _margin(weights: Floats, starts: Integers) -> Floats:
     """Weights summed over rows of the same level, which begin at `starts`. Shape (levels, replicates)."""
     return weights if len(starts) == len(weights) else np.add.reduceat(weights, starts, axis=0)
-
-
-def _midranks(margin: Floats) -> Floats:
-    """Twice the midrank of each level, the weight below and half the weight at it: whole for whole weights."""
-    rank = np.cumsum(margin, axis=0)
-    rank *= 2  # in place, as arrays of this size cost more to allocate than to fill
-    rank -= margin
-    return rank
 
 
 def _blocks(starts: Integers, k: int, width: int) -> Integers:

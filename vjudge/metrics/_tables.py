@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics._bootstrap import Design, Floats, Statistic, intervals, replicates, values
+from vjudge.metrics._bootstrap import METHODS, Design, Floats, Statistic, interval, replicates, values
 from vjudge.records import is_missing
 
 
@@ -208,13 +208,6 @@ Scores: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 
 MOST_DIGITS = 5  # of a bound in print
 
-METHODS = {
-    "percentile": "percentile",
-    "t": "Student's",
-    "fisher": "Student's on Fisher's z scale",
-    "logit": "Student's on the logit scale",
-}
-
 
 def check_options(*, confidence: float, n_resamples: int = 0) -> None:
     """Refuse a confidence or a number of resamples that can't be meant."""
@@ -244,6 +237,7 @@ def tabulate(
     unit: str = "items",
     index: str | Sequence[str] = "statistic",
     why: str = "too few items, or no variation",
+    undefined: str | None = None,
     stacklevel: int = 3,
 ) -> pd.DataFrame:
     """Estimate several statistics of one sample, a row each.
@@ -253,13 +247,14 @@ def tabulate(
         names: of the rows; tuples make a MultiIndex.
         design: what is drawn.
         n, missing: what each row is made of and what it leaves out; one number for all rows or one for each.
-        confidence, n_resamples, seed: see `metrics._bootstrap.estimate`.
-        method: one for all rows or one for each, see `metrics._bootstrap.intervals`.
-        inflation: see `metrics._bootstrap.intervals`.
+        confidence, n_resamples, seed: see `correlate`.
+        method: one for all rows or one for each, see `metrics._bootstrap.interval`.
+        inflation: see there; one for all rows or one for each.
         width: see `metrics._bootstrap.replicates`.
         unit: the word for a row of the sample, in captions.
         index: name or names of the index.
         why: what a NaN means, for its warning.
+        undefined: why every row is undefined, where that is plain beforehand; nothing is drawn then.
         stacklevel: of the warnings; 3 points at the caller of the function that calls this one.
 
     Returns:
@@ -270,40 +265,39 @@ def tabulate(
     multiple = isinstance(index, list | tuple)
     rows = pd.MultiIndex.from_tuples(names, names=index) if multiple else pd.Index(list(names), name=index)
     table = pd.DataFrame({"estimate": np.nan, "low": np.nan, "high": np.nan, "n": n, "missing": missing}, index=rows)
-    undefined = np.full(len(table), np.nan)
+    left_out = np.full(len(table), np.nan)  # share of the replicates
     methods = [method] * len(table) if isinstance(method, str) else list(method)
-    units, total = design.n_units, len(design.cell)
+    units, total = design.n_units, 0 if undefined else len(design.cell)
+    if total:
+        table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
     if total and units > 1 and n_resamples:
         drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
-        value = values(statistic, design.counts[:, None])[:, 0]
         inflations = np.broadcast_to(inflation, len(table))
         for row, way in enumerate(methods):
-            bounds, undefined[row] = intervals(
-                drawn[row], value[row], n_units=units, inflation=inflations[row], confidence=confidence, method=way
-            )
-            if way == "logit" and bounds[0] == bounds[1]:  # every resample agrees
-                q2 = stats.t.ppf((1 + confidence) / 2, units - 1) ** 2
-                bounds = np.array(_constant_share(value[row], units, q2))
-            table.iloc[row, :3] = [value[row], *bounds]
-    elif total:
-        table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
+            value = float(table["estimate"].iloc[row])
+            options: dict[str, Any] = dict(n_units=units, confidence=confidence, method=way)
+            low, high, left_out[row] = interval(drawn[row], value, inflation=inflations[row], **options)
+            if way == "logit" and low == high:  # every resample agrees
+                low, high = _constant_share(value, units, stats.t.ppf((1 + confidence) / 2, units - 1) ** 2)
+            table.iloc[row, 1:3] = [low, high]
     unknown = table.index[table["estimate"].isna()]
     if len(unknown):
-        warnings.warn(f"{', '.join(map(str, unknown))}: undefined ({why})", stacklevel=stacklevel)
+        warnings.warn(f"{', '.join(map(str, unknown))}: undefined ({undefined or why})", stacklevel=stacklevel)
     if total and units < 2:
         single = "one item" if design.groups is None else "all items belong to one group"
         warnings.warn(f"intervals are undefined: {single}", stacklevel=stacklevel)
     elif n_resamples and total:
-        _warn_of_weak_intervals(table, undefined, stacklevel + 1)
+        _warn_of_weak_intervals(table, left_out, stacklevel + 1)
     ways = ", ".join(dict.fromkeys(METHODS[way] for way in methods))
-    of = f"{total} {unit}" if design.groups is None else f"{units} groups of {total} {unit}"
+    size = f"{len(design.cell)} {unit}"
+    of = size if design.groups is None else f"{units} groups of {size}"
     table.attrs = {
         "method": f"{confidence:.0%} bootstrap intervals ({ways}), {n_resamples:,} resamples of {of}, seed {seed}",
         "confidence": confidence,
         "n_resamples": n_resamples,
         "seed": seed,
         "n_groups": None if design.groups is None else units,
-        "undefined_resamples": dict(zip(table.index, np.ravel(undefined).tolist(), strict=True)),
+        "undefined_resamples": dict(zip(table.index, left_out.tolist(), strict=True)),
     }
     return table
 
@@ -356,7 +350,7 @@ def format_interval(estimate: float, low: float, high: float, digits: int = 2, *
 
     >>> from vjudge.metrics._tables import format_interval
     >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997)
-    ('0.71 [0.62, 0.78]', '0.9994 [0.9985, 0.9997]')
+    ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]')
     """
     if math.isnan(low) or math.isnan(high):
         return format_number(estimate, digits, zero=zero)
@@ -374,10 +368,8 @@ def format_p(p: float, *, floor: float | None = None) -> str:
         floor: the least p that the permutations can give, `attrs["p_floor"]` of a table; None for an exact test.
 
     >>> from vjudge.metrics._tables import format_p
-    >>> format_p(0.0149), format_p(0.0149, floor=1 / 67), format_p(0.0001)
-    ('= .015', '= .015', '< .001')
-    >>> format_p(1 / 10_001, floor=1 / 10_001), format_p(1.0)
-    ('<= .0001', '= 1')
+    >>> format_p(0.0149), format_p(1 / 67, floor=1 / 67), format_p(0.0001), format_p(1.0)
+    ('= .015', '<= .015', '< .001', '= 1')
     """
     if math.isnan(p):
         return "n/a"

@@ -10,7 +10,7 @@ negative one overall (Simpson's paradox). So a figure means little until its lev
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -19,10 +19,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from tqdm.auto import tqdm
 
-from vjudge.metrics import _bootstrap
-from vjudge.metrics._bootstrap import STATISTICS, Design, Floats, Integers, Table, block_of, correlations
+from vjudge.metrics._bootstrap import (
+    STATISTICS,
+    Design,
+    Floats,
+    Integers,
+    Table,
+    block_of,
+    correlations,
+    inflation,
+    p_value,
+    swaps,
+)
 from vjudge.metrics._tables import (
     Labels,
     Scores,
@@ -89,7 +98,7 @@ def correlate(
     one score and few are off it, they hold it less often (.87 to .94 with 80 % of both at the top, n of 20 to 60, and
     less beyond), and a warning says how few.
 
-    Source: `_bootstrap.intervals`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
+    Source: `_bootstrap.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
     >>> from vjudge.metrics import correlate
     >>> judge, gold = [1, 2, 2, 4, 5, 5], [1, 2, 3, 4, 4, 5]
@@ -98,25 +107,21 @@ def correlate(
     """
     a, b, used = _pairs(x, y, scale=scale, groups=groups, by_design=weights is not None)
     n = int(used.sum())
-    why = _undefined(x=a[used], y=b[used])
-    if why:
-        warnings.warn(f"correlation is undefined: {why}", stacklevel=2)
+    why = _undefined([("x", a[used]), ("y", b[used])])
     pairs = Table.of(a[used], b[used])
-    with warnings.catch_warnings():
-        if why:
-            warnings.filterwarnings("ignore", message=".*undefined.*")
-        table = tabulate(
-            lambda weights: correlations(pairs, weights) if not why else np.full((3, weights.shape[1]), np.nan),
-            STATISTICS,
-            design_of(pairs.cell, groups, used),
-            n=n,
-            missing=len(a) - n,
-            confidence=confidence,
-            n_resamples=n_resamples if weights is None else 0,
-            seed=seed,
-            method="fisher",
-            inflation=_bootstrap.inflation(max(n, 1)),
-        )
+    table = tabulate(
+        lambda counts: correlations(pairs, counts),
+        STATISTICS,
+        design_of(pairs.cell, groups, used),
+        n=n,
+        missing=len(a) - n,
+        confidence=confidence,
+        n_resamples=n_resamples if weights is None else 0,
+        seed=seed,
+        method="fisher",
+        inflation=inflation(max(n, 1)),
+        undefined=why,
+    )
     if weights is not None and not why:
         worth = _worth(weights, used)
         codes = None if groups is None else group_codes(groups, used)
@@ -129,8 +134,9 @@ def correlate(
                 stacklevel=2,
             )
     table.attrs |= {"missing_x": int(np.isnan(a).sum()), "missing_y": int(np.isnan(b).sum())}
-    table.attrs["off_mode"] = {"x": _off_mode(a[used]), "y": _off_mode(b[used])}
-    few = [f"{name} has {off}" for name, off in table.attrs["off_mode"].items() if _at_ceiling(off, n)]
+    off_mode = {name: _off_mode(values, pairs.counts) for name, values in (("x", pairs.x), ("y", pairs.y))}
+    table.attrs["off_mode"] = off_mode
+    few = [f"{name} has {off}" for name, off in off_mode.items() if off < min(FEW_OFF_MODE, (1 - CEILING) * n)]
     if few and not why and n_resamples:
         warnings.warn(
             f"of {n} items, {' and '.join(few)} off the most frequent score: intervals cover less often than they say",
@@ -443,7 +449,7 @@ def compare_judges(
         ValueError: lengths or indexes differ, a score is infinite or off the scale, a used item has no group, there are
             fewer than two judges, or an option is off range.
 
-    Source: `_bootstrap.intervals` ("t") and `_bootstrap.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
+    Source: `_bootstrap.interval` ("t") and `_bootstrap.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
     65-70. Coverage and level by simulation, similar judges among them: figures/validity_comparison.csv.
 
     >>> from vjudge.metrics import compare_judges
@@ -462,19 +468,13 @@ def compare_judges(
     if lengths:
         raise ValueError(f"reference has {len(gold)} scores, but {lengths}: give one of each per item")
     options: dict[str, Any] = dict(groups=groups, confidence=confidence, n_resamples=n_resamples, seed=seed)
-    rows, undefined = {}, 0.0
     pairs = list(combinations(judged, 2))
-    for first, second in tqdm(pairs, desc="pairs of judges", leave=False, disable=len(pairs) < 10):
-        values, missing = _compare(gold, judged[first], judged[second], names=(first, second), **options)
-        undefined = np.fmax(undefined, missing)
-        rows.update({(first, second, statistic): row for statistic, row in zip(STATISTICS, values, strict=True)})
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    table.index = pd.MultiIndex.from_tuples(rows, names=["a", "b", "statistic"])
+    parts = {names: _compare(gold, *(judged[name] for name in names), names=names, **options) for names in pairs}
+    table = pd.concat(parts, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: holm(p.to_numpy()))
-    significant = table["p"] <= 1 - confidence
-    table["conflict"] = table[["p", "low"]].notna().all(axis=1) & (
-        significant != ((table["low"] > 0) | (table["high"] < 0))
-    )
+    excludes_0 = (table["low"] > 0) | (table["high"] < 0)
+    table["conflict"] = table[["p", "low"]].notna().all(axis=1) & ((table["p"] <= 1 - confidence) != excludes_0)
+    undefined = [share for part in parts.values() for share in part.attrs["undefined_resamples"].values()]
     unit = "items" if groups is None else "groups"
     table.attrs = {
         "method": f"{confidence:.0%} paired bootstrap intervals (Student's) and paired permutation over {unit}, "
@@ -483,9 +483,9 @@ def compare_judges(
         "n_resamples": n_resamples,
         "seed": seed,
         "p_floor": 1 / (n_resamples + 1) if n_resamples else None,
-        "undefined_resamples": float(undefined),
+        "undefined_resamples": float(np.max(np.nan_to_num(undefined), initial=0)),
     }
-    return table[list(COMPARISON)].astype({"n": int, "missing": int})
+    return table[list(COMPARISON)]
 
 
 def who_beats_whom(
@@ -506,10 +506,12 @@ def who_beats_whom(
     Raises:
         ValueError: an unknown statistic or value, or alpha off range.
 
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70, for the error rate of all verdicts together.
+
     >>> from vjudge.metrics import compare_judges, who_beats_whom
     >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
     >>> table = compare_judges(gold, {"first": first, "second": second}, n_resamples=200)
-    >>> who_beats_whom(table).loc["first", "second"]
+    >>> float(who_beats_whom(table).loc["first", "second"])
     1.0
     """
     if statistic not in STATISTICS:
@@ -560,6 +562,8 @@ def correlation_table(
     Raises:
         ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.
 
+    Source: as `correlate`.
+
     >>> from vjudge.metrics import correlation_table
     >>> judges = {"scenes": {"first": [1, 2, 3, 4], "second": [2, 1, 3, 4]}}
     >>> table = correlation_table(judges, {"scenes": [1, 2, 3, 5]}, n_resamples=0)
@@ -571,7 +575,7 @@ def correlation_table(
     without = [name for name in judges if name not in truth]
     if without or not judges:
         raise ValueError(
-            f"no truth for {', '.join(map(str, without)) or 'no benchmark'}: give judges and truth of each"
+            f"no truth for {', '.join(map(str, without)) or 'any benchmark'}: give judges and truth of each"
         )
     parts, methods = [], []
     off_mode: dict[str, dict[str, Any]] = {}
@@ -613,22 +617,18 @@ def _worth(weights: Scores, used: NDArray[np.bool_]) -> Floats:
     return worth[used]
 
 
-def _undefined(**columns: Floats) -> str | None:
+def _undefined(columns: Iterable[tuple[str, Floats]]) -> str | None:
     """Why correlations of these columns are undefined, if they are."""
-    n = len(next(iter(columns.values())))
-    if n < 3:
-        return f"{n} complete {'pairs' if len(columns) == 2 else 'items'}, at least 3 are needed"
-    constant = [name for name, values in columns.items() if (values == values[0]).all()]
+    named = list(columns)
+    if len(named[0][1]) < 3:
+        return f"{len(named[0][1])} complete items, at least 3 are needed"
+    constant = [name for name, values in named if (values == values[0]).all()]
     return f"{' and '.join(constant)} constant" if constant else None
 
 
-def _off_mode(values: Floats) -> int:
-    """How many items are off the most frequent score."""
-    return int(len(values) - np.unique(values, return_counts=True)[1].max(initial=0))
-
-
-def _at_ceiling(off: int, n: int) -> bool:
-    return off < FEW_OFF_MODE and off < (1 - CEILING) * n
+def _off_mode(values: Floats, counts: Integers) -> int:
+    """How many items are off the most frequent score, from the distinct pairs and how often each occurs."""
+    return int(counts.sum() - np.bincount(pd.factorize(values)[0], counts).max(initial=0))
 
 
 def _judges(a: Any, b: Any) -> dict[str, Any]:
@@ -651,51 +651,34 @@ def _judges(a: Any, b: Any) -> dict[str, Any]:
 
 
 def _compare(
-    gold: Floats,
-    a: Floats,
-    b: Floats,
-    *,
-    names: tuple[str, str],
-    groups: Any,
-    confidence: float,
-    n_resamples: int,
-    seed: int,
-) -> tuple[list[dict[str, float]], float]:
-    """The rows of one pair of judges, and the largest share of replicates without a difference."""
+    gold: Floats, a: Floats, b: Floats, *, names: tuple[str, str], groups: Any, n_resamples: int, **options: Any
+) -> pd.DataFrame:
+    """The rows of one pair of judges."""
     used = ~(np.isnan(gold) | np.isnan(a) | np.isnan(b))
-    codes = None if groups is None else group_codes(groups, used)
-    gold, a, b = gold[used], a[used], b[used]
-    counts = {"n": len(gold), "missing": int((~used).sum())}
-    empty = np.full(len(STATISTICS), np.nan)
-    values = dict.fromkeys(("estimate_a", "estimate_b", "difference", "low", "high", "p"), empty)
-    undefined, pair = empty, f"{names[0]} and {names[1]}"
-    why = _undefined(**{"reference": gold, f"{names[0]}": a, f"{names[1]}": b})
-    if why:
-        warnings.warn(f"the comparison of {pair} is undefined: {why}", stacklevel=3)
-    else:
-        design = Design(pd.factorize(pd.MultiIndex.from_arrays([gold, a, b]), sort=False)[0].astype(np.int64), codes)
-        first = np.unique(design.cell, return_index=True)[1]  # a row of each cell
-        sides = _Sides(gold[first], a[first], b[first])
-        values["estimate_a"], values["estimate_b"] = sides.correlations(design.counts[:, None])[..., 0]
-        values["difference"] = values["estimate_a"] - values["estimate_b"]
-        if design.n_units < 2:
-            warnings.warn(f"{pair}: interval and p are undefined: all items belong to one group", stacklevel=3)
-        elif n_resamples:
-            options: dict[str, Any] = dict(n_resamples=n_resamples, seed=seed)
-            drawn = _bootstrap.replicates(sides.difference, design, **options)
-            bounds, undefined = _bootstrap.intervals(
-                drawn, values["difference"], n_units=design.n_units, confidence=confidence, method="t"
-            )
-            values["low"], values["high"] = bounds.T
-            values["p"] = _permutation(design, gold[first], a, b, first, **options)
-            if np.nanmax(undefined) > 0.01:
-                warnings.warn(
-                    f"{pair}: a score is constant in {undefined.max():.0%} of the resamples: the intervals leave those "
-                    "out and are too narrow",
-                    stacklevel=3,
-                )
-    rows = [{name: float(column[i]) for name, column in values.items()} | counts for i in range(len(STATISTICS))]
-    return rows, float(undefined.max())
+    columns = np.stack([gold, a, b])[:, used]
+    why = _undefined(zip(("reference", *names), columns, strict=True))
+    (gold, one, other), first, cell = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    design = design_of(np.reshape(cell, -1), groups, used)
+    sides = _Sides(gold, one, other)
+    table = tabulate(
+        sides.difference,
+        STATISTICS,
+        design,
+        n=columns.shape[1],
+        missing=int((~used).sum()),
+        n_resamples=n_resamples,
+        method="t",
+        undefined=f"{names[0]} and {names[1]}: {why}" if why else None,
+        stacklevel=5,
+        **options,
+    ).rename(columns={"estimate": "difference"})
+    table[["estimate_a", "estimate_b", "p"]] = np.nan
+    if not why:
+        table["estimate_a"], table["estimate_b"] = sides.correlations(design.counts[:, None])[..., 0]
+        if n_resamples and design.n_units > 1:
+            judges = columns[1:]
+            table["p"] = _permutation(design, gold, judges, first, n_resamples=n_resamples, seed=options["seed"])
+    return table
 
 
 class _Sides:
@@ -717,19 +700,24 @@ class _Sides:
 
 
 def _permutation(
-    design: Design, gold: Floats, a: Floats, b: Floats, first: Integers, *, n_resamples: int, seed: int
+    design: Design, gold: Floats, judges: Floats, first: Integers, *, n_resamples: int, seed: int
 ) -> Floats:
-    """p of each statistic: the judges brought to one scale, then swapped."""
+    """p of each statistic: the judges brought to one scale, then swapped.
+
+    Args:
+        design: its cells are the distinct triples of scores; gold: of each cell; first: an item of each cell.
+        judges: the two judges' scores of all items, shape (2, n).
+    """
     parts = []
-    standard = [(v - v.mean()) / np.abs(v - v.mean()).max() for v in (a, b)]  # first, so that squares stay in range
-    scales = {("pearson",): [v / v.std() for v in standard], ("spearman", "kendall"): _matched(a, b)}
-    for statistics, (one, other) in scales.items():
-        own, swapped = one[first], other[first]
-        both = np.concatenate([gold, gold])
-        sides = _Sides(both, np.concatenate([own, swapped]), np.concatenate([swapped, own]), statistics)
-        permuted = _bootstrap.swaps(sides.difference, design, n_resamples=n_resamples, seed=seed)
-        stands = np.concatenate([design.counts, np.zeros_like(design.counts)])[:, None]
-        parts.append(_bootstrap.p_value(permuted, sides.difference(stands)[:, 0]))
+    centred = judges - judges.mean(axis=1, keepdims=True)
+    centred /= np.abs(centred).max(axis=1, keepdims=True)  # first, so that squares stay in range
+    scales = {("pearson",): centred / centred.std(axis=1, keepdims=True), ("spearman", "kendall"): _matched(*judges)}
+    stands = np.concatenate([design.counts, np.zeros_like(design.counts)])[:, None]
+    for statistics, (a, b) in scales.items():
+        own, other = np.concatenate([a[first], b[first]]), np.concatenate([b[first], a[first]])
+        sides = _Sides(np.concatenate([gold, gold]), own, other, statistics)
+        permuted = swaps(sides.difference, design, n_resamples=n_resamples, seed=seed)
+        parts.append(p_value(permuted, sides.difference(stands)[:, 0]))
     return np.concatenate(parts)
 
 
