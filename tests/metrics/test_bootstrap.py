@@ -73,6 +73,21 @@ def test_weighted_correlations_equal_scipy_on_the_repeated_pairs(data):
         assert np.isnan(ours).all()
 
 
+@pytest.mark.parametrize("digits", [(8, 8), (1, 8), (0, 8), (2, 1)])
+def test_many_distinct_pairs_equal_scipy(digits):
+    """Enough of them for several blocks of signs, with ties in one score, in both or in none."""
+    rng = np.random.default_rng(0)
+    x, y = (np.round(values, d) for values, d in zip(judged(rng, 700, ordinal=False), digits, strict=True))
+    table = Table.of(x, y)
+    assert len(table.order.x_signs) > 2 and table.order.grid is not None
+    weights = Design(table.cell).draws(0)(3)
+    ours = correlations(table, weights)
+    for replicate, column in enumerate(weights.T):
+        expected = scipy_correlations(np.repeat(table.x, column), np.repeat(table.y, column))
+        np.testing.assert_allclose(ours[:, replicate], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(correlations(table, 0.37 * weights), ours, rtol=0, atol=1e-12)  # ratios alone count
+
+
 @pytest.mark.parametrize("ordinal", [True, False])
 @pytest.mark.parametrize("n", [40, 400])
 def test_bootstrap_has_the_spread_of_a_plain_scipy_loop(ordinal, n):
