@@ -218,12 +218,13 @@ def floor(engine, work, speed):
     model = engine.model.model
     prompts = [prompt.append(SINGLE.forced) for prompt, _ in work]
     call = Call(engine, prompts, [images for _, images in work], Ask("score", "[RESULT]", [FIVE] * len(work)), Work())
-    rows = [row for block in call.blocks() for batch in call.batches(block)[0] for row in batch]
-    prefixes = {id(row.prefix): len(row.prefix.ids) for row in rows}
+    batches = [batch for block in call.blocks() for batch in call.batches(block)]
+    prefixes = [len(prefix.ids) for batch in batches for prefix in call.share(batch)]
+    rows = [row for batch in batches for row in batch]
     config, seen = model.config.text_config, model.config.vision_config
-    tokens = sum(prefixes.values()) + sum(row.own for row in rows)
+    tokens = sum(prefixes) + sum(row.own for row in rows)
     # A query looks at half of its own run on average, and at all before it.
-    looks = sum(length**2 / 2 for length in prefixes.values())
+    looks = sum(length**2 / 2 for length in prefixes)
     looks += sum(row.own * (len(row.prefix.ids) + len(row.ids)) / 2 for row in rows)
     attention = 4 * looks * config.num_attention_heads * config.head_dim * config.num_hidden_layers
     decoder = tokens * linear_work(model.model.language_model) + len(rows) * linear_work(model.lm_head) + attention
@@ -315,6 +316,7 @@ def middle(tiny):
         name="middle",
         path=tiny.model.path,
         folder=tiny.model.folder,
+        kind="llava",
         model=model,
         tokenizer=tokenizer,
         image_processor=processor,

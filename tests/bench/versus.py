@@ -52,8 +52,8 @@ def serve(kind: str, n: int) -> None:
         processor = CLIPImageProcessorPil(size={"shortest_edge": 336}, crop_size=square)
         loaded = {"name": kind, "path": model.path, "tokenizer": model.tokenizer, "image_processor": processor}
         place = {"device": model.device, "dtype": model.dtype}
-        if "folder" in models.VisionLanguageModel.__dataclass_fields__:
-            loaded["folder"] = model.path
+        fields = models.VisionLanguageModel.__dataclass_fields__
+        loaded |= {name: value for name, value in (("folder", model.path), ("kind", "llava")) if name in fields}
         model = models.VisionLanguageModel(**loaded, **place, model=network)
     engine = engines.TorchEngine(model)
     rows = list(vj.load_collection("scenes", split="test", limit=n))

@@ -5,6 +5,7 @@ Everything that a batch keeps between two steps stands here; what is computed to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,7 +137,7 @@ class GrowingLayer(DynamicLayer):
             tensors: Any = (self.keys, self.values)
             for tensor in tensors:
                 rows, heads, _, width = tensor.shape
-                buffers.append(tensor.new_empty((rows, heads, held + more + STEP, width)))
+                buffers.append(buffer_like(tensor, (rows, heads, held + more + STEP, width)))
                 buffers[-1][:, :, :held] = tensor
             self.hold(buffers, 0, held)
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
@@ -144,6 +145,17 @@ class GrowingLayer(DynamicLayer):
         self.hold(self._buffers, self._start, self._end + more)
         whole: Any = (self.keys, self.values)
         return whole
+
+
+def buffer_like(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Room for keys or values, on huge pages where they are a CPU's.
+
+    NumPy asks the system for huge pages, torch does not; with small ones a step of long prompts takes a tenth longer.
+    """
+    if tensor.device.type != "cpu":
+        return tensor.new_empty(shape)
+    size = math.prod(shape) * tensor.element_size()
+    return torch.from_numpy(np.empty(size, dtype=np.uint8)).view(tensor.dtype).view(shape)
 
 
 class Lanes:
@@ -258,7 +270,7 @@ class Lanes:
         for layer in range(len(whole.layers)):
             states = [lane[0].prefix.states[layer] for lane in lanes]
             buffers = [
-                part.new_empty((len(lanes), part.shape[0], self.width + room, part.shape[2])) for part in states[0]
+                buffer_like(part, (len(lanes), part.shape[0], self.width + room, part.shape[2])) for part in states[0]
             ]
             for (first, last, own), cache in zip(self.parts, caches, strict=True):
                 end = self.width - self.abreast * own
@@ -288,25 +300,28 @@ class Lanes:
 
 
 def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row], new: int) -> int:
-    """How many rows of a lane cost least while answers are written.
+    """How many rows of a lane cost least.
 
-    A step reads each lane's keys and values once, and multiplies every row with all of its lane. Reading a byte takes a
-    CPU about as long as eight multiplications and additions, a GPU about as long as fifty; the smaller one is taken.
+    To read prompts and to write answers, every row is multiplied with all of its lane; a step that writes also reads
+    each lane's keys and values once. Reading a byte takes a CPU about as long as eight multiplications and additions, a
+    GPU about as long as fifty; the smaller one is taken.
 
     Args:
         new: tokens of an answer to plan for; 0 in a score pass.
     """
     config = model.model.config.get_text_config()
-    if config._attn_implementation != "sdpa" or not new:
-        return 1
+    if config._attn_implementation != "sdpa":
+        return 1  # the others take no mask of a lane's own
     sharing = len(rows) / len({row.prefix for row in rows})
     heads = config.num_attention_heads
     few = (getattr(config, "num_key_value_heads", None) or heads) / heads
     prefix = sum(len(row.prefix.ids) for row in rows) / len(rows)
-    own = sum(row.own for row in rows) / len(rows) + min(new, 4 * STEP) / 2
+    own, steps = sum(row.own for row in rows) / len(rows), min(new, 4 * STEP)
+    after = own + steps / 2  # a row's own tokens while it writes, on average
 
     def cost(abreast: int) -> float:
-        return 16 * few * (prefix / abreast + own) + prefix + abreast * own
+        reading = 16 * few * (prefix / abreast + after)
+        return own * (prefix + abreast * own) + steps * (reading + prefix + abreast * after)
 
     best = min((number for number in ABREAST if number <= sharing), key=cost, default=1)
     return best if cost(best) <= GAIN * cost(1) else 1
@@ -335,9 +350,7 @@ class Writer:
         counts_prompt: bool | None = None,
     ) -> None:
         self.rows, self.ask, self.model, self.ends = list(rows), ask, model, ends
-        if counts_prompt is None:
-            counts_prompt = not model.sees_images or model.processor is not None
-        self._counts_prompt = counts_prompt
+        self._counts_prompt = model.kind != "llava" if counts_prompt is None else counts_prompt
         self._counted: torch.Tensor | None = None  # (rows, vocabulary): what the penalty counts
 
     @property

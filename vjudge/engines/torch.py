@@ -35,12 +35,12 @@ from vjudge.engines.decoding import Lanes, Prefix, Row, Writer, generate, rows_a
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, whole
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import ImageFeatures, ProcessedImages
-from vjudge.images import Pictures
+from vjudge.images import Pictures, picture
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
 
 PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
-PASS_TOKENS = {"cpu": 2048}  # of prompts at once; more save nothing on a CPU
+PASS_TOKENS = {"cpu": 512}  # of prompts at once; more only leave the CPU's caches
 PASS_TOKENS_GPU = 8192
 SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
 IMAGE_INDEX = -200  # how the original code counts an image in a prompt
@@ -57,7 +57,7 @@ class TorchEngine(Engine):
         image_cache_bytes: how many bytes of image features to keep on the device.
         memory_bytes: what a batch's cache and activations may take under batch_size="auto"; None takes 2 GiB on a CPU
             and what the weights leave of 80 % of a GPU.
-        max_rows: the most rows of a batch under "auto"; None takes 64 on a CPU and 256 on a GPU.
+        max_rows: the most rows of a batch under "auto"; None takes 128 on a CPU and 256 on a GPU.
         image_mode: how images are prepared: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision;
             None for the family's own way.
         threads: of torch on a CPU; None lets the model's size decide, see `threads_for`.
@@ -79,11 +79,8 @@ class TorchEngine(Engine):
         threads: int | None = None,
     ) -> None:
         counts = {"memory_bytes": memory_bytes, "max_rows": max_rows, "threads": threads}
-        faults = [
-            f"{name}={value!r}: use a whole number from 1, or None"
-            for name, value in counts.items()
-            if value is not None and not whole(value, 1)
-        ]
+        wrong = [name for name, value in counts.items() if value is not None and not whole(value, 1)]
+        faults = [f"{name}={counts[name]!r}: use a whole number from 1, or None" for name in wrong]
         if not whole(image_cache_bytes, 0):
             faults.append(f"image_cache_bytes={image_cache_bytes!r}: use a whole number from 0")
         if faults:
@@ -96,7 +93,7 @@ class TorchEngine(Engine):
         self.image_cache_bytes = image_cache_bytes
         self.images_of_a_call()  # refuses an unknown mode now
         self.memory_bytes = memory_bytes or batch_budget(model)
-        self.max_rows = max_rows or (64 if model.device.type == "cpu" else 256)
+        self.max_rows = max_rows or (128 if model.device.type == "cpu" else 256)
         ends = model.model.generation_config.eos_token_id
         ends = model.tokenizer.eos_token_id if ends is None else ends
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
@@ -146,21 +143,24 @@ class TorchEngine(Engine):
             Quantity("weights", weights / GIB, "GiB"),
             Quantity("batch", room * cached / GIB, "GiB", "reckoned"),
         ]
-        new, costs, note = math.nan, [math.nan] * 4, "nothing was measured: seconds=0"
-        if not batches:
-            note = "there is nothing to compute"
-        elif seconds > 0:
-            batch = batches[len(batches) // 2]  # they stand by length: one of the middle
-            new, costs, note = call.measure(batch, seconds)
-        spent = [cost * n for cost, n in zip(costs, (n_images, n_computed, n_verdicts, n_verdicts), strict=True)]
-        times = dict(zip(("images", "prompts", "answers", "at most"), spent, strict=True))
-        times["at most"] += times["images"] + times["prompts"]
-        times["total"] = times["images"] + times["prompts"] + times["answers"]
-        order = ("images", "prompts", "answers", "total", "at most")
+        batch = batches[len(batches) // 2] if batches else []  # they stand by length: one of the middle
+        new, costs = call.measure(batch, seconds) if batch and seconds > 0 else (math.nan, [math.nan] * 4)
+        how, why = f"measured on {len(batch)} verdicts", f"no answer ended within {seconds:g} seconds"
+        if seconds <= 0 or not batch:
+            why = "nothing was measured: seconds=0" if batch else "there is nothing to compute"
+        factors = (n_images, n_computed, n_verdicts, n_verdicts)
+        on_images, on_prompts, on_answers, longest = (cost * n for cost, n in zip(costs, factors, strict=True))
+        times = {
+            "images": on_images,
+            "prompts": on_prompts,
+            "answers": on_answers,
+            "total": on_images + on_prompts + on_answers,
+            "at most": on_images + on_prompts + longest,
+        }
         return [
             *counts,
-            Quantity("new tokens", new, "an answer", note),
-            *(Quantity(name, times[name], "seconds", note) for name in order),
+            Quantity("new tokens", new, "an answer", why if math.isnan(new) else how),
+            *(Quantity(name, time, "seconds", why if math.isnan(time) else how) for name, time in times.items()),
         ]
 
     def identity(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class TorchEngine(Engine):
     def images_of_a_call(self, mode: str | None = None) -> ImageFeatures | ProcessedImages:
         """The images of a call: by the LLaVA families' vision, or a chat model's processor. No mode is the engine's."""
         mode = mode or self.image_mode
-        if self.model.sees_images and self.model.processor is None:
+        if self.model.kind == "llava":
             return ImageFeatures(self.model, mode, limit_bytes=self.image_cache_bytes)
         return ProcessedImages(self.model, mode)
 
@@ -249,15 +249,16 @@ class TorchEngine(Engine):
         return row.tokens
 
     def _alone(self, prompt: Prompt, images: Sequence[Any], mode: str | None) -> tuple[Any, Row, dict[str, Any]]:
-        """The inputs of one prompt."""
+        """The inputs of one prompt; its context need not hold an answer."""
         source = self.images_of_a_call(mode)
-        call = Call(self, [prompt], [images], Ask(), Work(), source=source, answered=False)
-        rows = [row for block in call.blocks() for batch in call.batches(block) for row in batch]
-        if call.failed:
-            raise ValueError(call.failed[0].failure)
-        if broken := source.fetch(rows[0].keys):
+        check_images(prompt, images)
+        keys = source.keys([picture(image) for image in images])
+        placed, places = source.place(prompt, keys)
+        ids = np.array(self.encoder.ids(placed, image_tokens=places), dtype=np.int32)
+        check_length(self.model, ids, self.model.prompt_limit)
+        if broken := source.fetch(keys):
             raise ValueError("; ".join(broken.values()))
-        return source, rows[0], source.inputs([rows[0].ids], [rows[0].keys])
+        return source, Row(0, ids, keys, 0, 0), source.inputs([ids], [keys])
 
 
 @dataclass
@@ -288,8 +289,6 @@ class Call:
     Args:
         engine, prompts, images, ask: as in `TorchEngine.answer`.
         work: takes note of what is computed.
-        source: of the images; None for the engine's own.
-        answered: whether the model's context must hold an answer, too.
 
     Attributes:
         failed: answers of the prompts that can't be answered, as far as they were looked at.
@@ -302,15 +301,11 @@ class Call:
         images: Sequence[Sequence[Any]],
         ask: Ask,
         work: Work,
-        *,
-        source: Any = None,
-        answered: bool = True,
     ) -> None:
         self.engine, self.model, self.encoder = engine, engine.model, engine.encoder
         self.prompts, self.images, self.ask, self.work = prompts, images, ask, work
-        self.source = source or engine.images_of_a_call()
+        self.source = engine.images_of_a_call()
         self.failed: list[Answer] = []
-        self._answered = answered
         self._until = math.inf  # when to stop writing, as `time.perf_counter` counts
         self._keys: dict[int, tuple[str, ...]] = {}
         self._stems: dict[int, dict[tuple[int, ...], Row]] = {}
@@ -356,10 +351,7 @@ class Call:
         for index, prompt in enumerate(self.prompts):
             try:
                 sources = self.images[index]
-                if prompt.n_images != len(sources):
-                    raise ValueError(
-                        f"the prompt has {prompt.n_images} image place(s) and the item {len(sources)} image(s)"
-                    )
+                check_images(prompt, sources)
                 again = [partial(self._open, pictures, index, number) for number in range(len(sources))]
                 self._keys[index] = keys = self.source.keys(list(map(pictures, sources)), again)
                 groups.setdefault(keys, []).append((prompt.text, index))
@@ -416,7 +408,7 @@ class Call:
         rows = []
         for stem in scale.stems if ask.scores and scale is not None else ((),):
             tokens = np.array([*ids, *stem], dtype=np.int32)
-            check_length(model, tokens, answered=self._answered)
+            check_length(model, tokens, min(model.prompt_limit, model.context_length - 1))
             limit = 0 if ask.scores else min(ask.max_new_tokens, model.context_length - len(tokens))
             rows.append(Row(index, tokens, self._keys[index], ask.seed(index), limit, scale, stem))
         return rows
@@ -426,16 +418,13 @@ class Call:
         prefixes = []
         for keys, group in itertools.groupby(rows, key=lambda row: row.keys):
             members = list(group)
-            first, common = members[0].ids, min(len(row.ids) for row in members) - 1
-            for row in members[1:]:
-                apart = np.flatnonzero(row.ids[:common] != first[:common])
-                common = int(apart[0]) if len(apart) else common
-            images = [int(place) for place in np.flatnonzero(np.isin(first, self.model.wordless))]
-            together = len(members) > 1 and common >= max([SHORTEST - 1, *images]) + 1
-            for row in members:
-                if row is members[0] or not together:
-                    prefixes.append(Prefix(row.ids[: common if together else -1], keys))
-                row.prefix = prefixes[-1]
+            images = np.flatnonzero(np.isin(members[0].ids, self.model.wordless))
+            least = max([SHORTEST - 1, *images]) + 1
+            shared = [common_length(one.ids, other.ids) for one, other in itertools.pairwise(members)]
+            for length, sharers in best_prefixes(members, shared, least)[1]:
+                prefixes.append(Prefix(sharers[0].ids[:length], keys))
+                for row in sharers:
+                    row.prefix = prefixes[-1]
         return prefixes
 
     # --- the work -----------------------------------------------------------------------------------------------------
@@ -553,58 +542,88 @@ class Call:
             tokens = writer.step(self.model.model(**lanes.step(tokens)).logits.flatten(0, 1).float())
         return prompts_done
 
-    def measure(self, batch: Sequence[Row], seconds: float) -> tuple[float, list[float], str]:
+    def measure(self, batch: Sequence[Row], seconds: float) -> tuple[float, list[float]]:
         """Do a batch, or as much of its answers as the time allows.
 
         Returns:
-            The tokens of an answer; seconds of an image, of a prompt's token, of an answer and of the longest answer;
-            and how they are known.
+            The tokens of an answer; seconds of an image, of a prompt's token, of an answer and of the longest answer.
         """
         self._until = time.perf_counter() + seconds
         with using_threads(self.engine.threads):
             answers = self.compute(batch)
         work, limits = self.work, {row.index: row.limit for row in batch}
-        sound = [answer for answer in answers if answer.failure is None]
-        lengths = [each.n_new_tokens for each in sound if each.stopped or each.n_new_tokens == limits[each.index]]
         per_image = work.image_seconds / max(1, work.images)
         per_token = work.prompt_seconds / max(1, work.computed_tokens)
-        per_new, longest = work.answer_seconds / max(1, work.new_tokens), self.ask.max_new_tokens
         if self.ask.scores:
-            lengths, longest = [0], 0
+            return 0.0, [per_image, per_token, 0.0, 0.0]
+        per_new = work.answer_seconds / max(1, work.new_tokens)
+        sound = [answer for answer in answers if answer.failure is None]
+        lengths = [each.n_new_tokens for each in sound if each.stopped or each.n_new_tokens == limits[each.index]]
         length = sum(lengths) / len(lengths) if lengths else math.nan
-        note = f"measured on {len(batch)} verdicts" if lengths else f"no answer ended within {seconds:g} seconds"
-        return length, [per_image, per_token, per_new * length, per_new * longest], note
+        return length, [per_image, per_token, per_new * length, per_new * self.ask.max_new_tokens]
 
 
-def check_length(model: VisionLanguageModel, ids: np.ndarray, *, answered: bool) -> None:
-    """Refuse a prompt that the model can't hold.
+def best_prefixes(
+    rows: Sequence[Row], shared: Sequence[int], least: int
+) -> tuple[int, list[tuple[int, Sequence[Row]]]]:
+    """Find the prefixes that save most: one for all rows, or others for those that have more in common.
 
     Args:
-        answered: whether the model's context must hold the prompt and an answer; the original looks at the tokenizer's
-            maximum alone.
+        rows: about the same images, in the order of their texts.
+        shared: how many tokens each has in common with the next.
+        least: the shortest prefix.
+
+    Returns:
+        How many tokens are not computed again; and each prefix's length with its rows.
+    """
+    if len(rows) == 1:
+        return 0, [(len(rows[0].ids) - 1, rows)]
+    common = min(*shared, *(len(row.ids) - 1 for row in rows))
+    together = (len(rows) - 1) * common if common >= least else 0
+    cuts = [0, *(place for place, length in enumerate(shared, start=1) if length == min(shared)), len(rows)]
+    parts = [best_prefixes(rows[a:b], shared[a : b - 1], least) for a, b in itertools.pairwise(cuts)]
+    apart = sum(saved for saved, _ in parts)
+    if together > apart:
+        return together, [(common, rows)]
+    return apart, [prefix for _, prefixes in parts for prefix in prefixes]
+
+
+def common_length(one: np.ndarray, other: np.ndarray) -> int:
+    """How many leading tokens two rows have in common."""
+    size = min(len(one), len(other))
+    apart = np.flatnonzero(one[:size] != other[:size])
+    return int(apart[0]) if len(apart) else size
+
+
+def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
+    """Refuse a prompt that has not a place for each of its images."""
+    if prompt.n_images != len(images):
+        raise ValueError(f"the prompt has {prompt.n_images} image place(s) and the item {len(images)} image(s)")
+
+
+def check_length(model: VisionLanguageModel, ids: np.ndarray, limit: int) -> None:
+    """Refuse a prompt of more tokens than the limit, which is the tokenizer's or that of the model's context.
 
     Raises:
         ValueError: with the length and the limit.
     """
+    if len(ids) <= limit:
+        return
     n_image_tokens = int(np.isin(ids, model.wordless).sum())
     places = f", {n_image_tokens} of them for images," if n_image_tokens else ""
-    if answered and len(ids) >= model.context_length:
-        raise ValueError(
-            f"the prompt has {len(ids)} tokens{places} and the model's context holds {model.context_length}, an answer"
-            " included; shorten the item's texts"
-        )
-    if len(ids) > model.prompt_limit:
-        raise ValueError(
-            f"the prompt has {len(ids)} tokens{places} and this judge's limit is {model.prompt_limit} (the original"
-            " cuts a longer prompt and then fails); shorten the item's texts"
-        )
+    reason = (
+        f"this judge's limit is {model.prompt_limit} (the original cuts a longer prompt and then fails)"
+        if limit == model.prompt_limit
+        else f"the model's context holds {model.context_length}, an answer included"
+    )
+    raise ValueError(f"the prompt has {len(ids)} tokens{places} and {reason}; shorten the item's texts")
 
 
 def why_plain(model: VisionLanguageModel) -> str | None:
     """Why a model's rows share no prefixes, by its configuration; None where they do."""
     config = model.model.config.get_text_config()
     kind = str(model.model.config.model_type)
-    if model.processor is not None and kind not in SHARING_CHATS:
+    if model.kind == "chat" and kind not in SHARING_CHATS:
         return f"{kind}: rows share no images or prefixes here and are batched plainly: not tried for this model"
     needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
     if not needs <= inspect.signature(model.model.forward).parameters.keys() or getattr(

@@ -10,6 +10,7 @@ Source: kaistAI/prometheus-vision llava/mm_utils.py and llava/eval/model_vqa.py;
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import OrderedDict
@@ -459,9 +460,7 @@ def embedded(model: VisionLanguageModel, ids: torch.Tensor, features: Sequence[t
 def runs(parts: Iterable[Any]) -> tuple[Any, ...]:
     """Parts of a prompt with a run of one control token as one part."""
     joined: list[Any] = []
-    for part in parts:
-        if isinstance(part, Control) and joined and isinstance(joined[-1], Control) and joined[-1].text == part.text:
-            joined[-1] = Control(part.text, joined[-1].times + part.times)
-        elif part != "":
-            joined.append(part)
+    for part, equal in itertools.groupby(part for part in parts if part != ""):
+        times = len(list(equal))
+        joined.append(Control(part.text, part.times * times) if isinstance(part, Control) else part * times)
     return tuple(joined)
