@@ -123,6 +123,7 @@ def battery() -> pd.DataFrame:
         ("verbosity", "response padded: change", "stay", -0.231, -0.46, 0.0, "score points", 40, 0.25),
         ("formatting", "response bold: change", "stay", 0.02, -0.06, 0.1, "score points", 18, 0.25),
         ("formatting", "response listed: change", "stay", 0, 0, 0, "score points", 40, 0.25),
+        ("scale", "leniency", None, 0.1, -0.1, 0.3, "score points", 40, np.nan),
         ("position", "", None, np.nan, np.nan, np.nan, "", 0, np.nan),
     ]
     columns = ["probe", "case", "must", "effect", "low", "high", "unit", "n", "margin"]

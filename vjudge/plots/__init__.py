@@ -10,14 +10,14 @@ scores.py   scores against the truth: points, distributions, confusion matrix, c
 judges.py   judges side by side: heatmap, forest, against each other, model ranking, agreement by cost
 choices.py  stacked bars of wins, ties and losses; tags
 length.py   length of a response, by score and at equal true score
-curves.py   power, labels, best of n; a training
+lines.py    power, labels, best of n; a training
 """
 
 from vjudge.names import public
 from vjudge.plots.choices import FOUR_WAY, WINS, preference_bars, tag_bars
-from vjudge.plots.curves import curves, training_curve
 from vjudge.plots.judges import agreement_by_cost, battery_effects, forest, heatmap, model_ranking, who_beats_whom
 from vjudge.plots.length import length_by_score, length_scatter
+from vjudge.plots.lines import curves, training_curve
 from vjudge.plots.save import caption, save_correlations, save_figure, save_table
 from vjudge.plots.scores import calibration_curve, confusion, score_by_score, score_distribution
 from vjudge.plots.style import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Page, Venue, looks, page, width

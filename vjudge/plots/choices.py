@@ -89,7 +89,7 @@ def preference_bars(
             ax.text(101.5, y, f"n={n}", va="center", fontsize=MIN_TEXT)
             if not all(_fits(paper, share[row] / 100 * room, counts[row]) for row in words):
                 listed = ", ".join(f"{word} {counts[row]}" for row, word in words.items())
-                paper.account.append(f"{' against '.join(part for part in sides[y] if part)}: {listed}")
+                paper.account.append(f"counts of {' against '.join(part for part in sides[y] if part)}: {listed}")
         ax.set(xlim=(0, 100), ylim=(len(tables) - 1 + 0.2 / pitch, -(0.2 + 0.125 * lines) / pitch), xlabel="share (%)")
         ax.set_yticks([])
         ax.spines["left"].set_visible(False)

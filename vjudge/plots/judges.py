@@ -226,35 +226,32 @@ def battery_effects(table: pd.DataFrame, **options: Unpack[PageOptions]) -> Figu
         options: venue, column ("full" reads best), note, font: see `page`.
 
     Returns:
-        The figure. Cases that changed no score at all, and cases that could not be run, are named in the caption
-        instead of drawn.
+        The figure, with what must move and what must stay; grey is what is too small to count. Cases that changed no
+        score at all are named in the caption instead of drawn, and so are descriptions and cases that were not run.
 
     Raises:
-        ValueError: a column is absent, or nothing changed.
+        ValueError: a column is absent, or nothing changed that must move or stay.
     """
     need(table, "probe", "case", "must", "effect", "low", "high", "unit")
     cases = table.assign(line=table["case"].where(table["case"].astype(str) != "", table["probe"]))
-    run = cases[cases["effect"].notna()]
-    still = (run[["effect", "low", "high"]] == 0).all(axis=1)
-    lines = run[~still].copy()
+    undefined, judged = cases["effect"].isna(), cases["must"].isin(["move", "stay"])
+    still = judged & (cases[["effect", "low", "high"]] == 0).all(axis=1)
+    lines = cases[judged & ~still & ~undefined]
     if lines.empty:
-        raise ValueError("no case changed a score: there is nothing to draw, the table says it all")
-    must = lines["must"].map({"move": "must move", "stay": "must stay"}).fillna("no verdict")
-    lines["panel"] = lines["unit"].astype(str) + ": " + must
-    lines["line"] = _unique(lines, ["panel", "line"], "probe")
-    if "margin" in lines:
-        lines["margin"] = lines["margin"].where(must == "must stay")
-    lines = lines.sort_values(
-        "panel", kind="stable", key=lambda names: names.map({n: i for i, n in enumerate(dict.fromkeys(names))})
-    )
+        raise ValueError("no case that must move or stay changed a score: there is nothing to draw")
+    lines = lines.assign(panel=lines["unit"].astype(str) + ": must " + lines["must"])
+    twice = lines.duplicated(["panel", "line"], keep=False)
+    lines["line"] = lines["line"].where(~twice, lines["probe"] + ": " + lines["line"])
     fig = forest(lines, rows="line", panel="panel", value="effect", **options)
-    account = [str(fig.get_label())] if fig.get_label() else []
-    if still.any():
-        account.append(f"No score changed in {int(still.sum())} cases: {', '.join(run.loc[still, 'line'].astype(str))}")
-    if len(run) < len(cases):
-        absent = cases.loc[cases["effect"].isna(), "line"].astype(str).unique()
-        account.append(f"Not run or undefined: {', '.join(absent)}")
-    fig.set_label(". ".join(account))
+    account = [str(fig.get_label())]
+    for words, rows in (
+        ("No score changed in", still),
+        ("Described, not drawn", ~judged & ~undefined),
+        ("Not run or undefined", undefined),
+    ):
+        if rows.any():
+            account.append(f"{words}: {', '.join(cases.loc[rows, 'line'].astype(str).unique())}")
+    fig.set_label(". ".join(text for text in account if text))
     return fig
 
 
@@ -350,7 +347,7 @@ def model_ranking(
     with page(**options) as paper:
         place = known[["judge", "human"]].rank(ascending=False, method="first")
         room = paper.inches / 2 - 0.4  # of a name and its number
-        numbered = room > 0.9
+        numbered = room > 1.25
         labels = paper.labels(list(known.index), room - 0.4 * numbered, lines=1, what="models")
         if not numbered:
             paper.account.append("strengths are in the figure's data")
@@ -482,9 +479,3 @@ def _items(table: pd.DataFrame, unit: str) -> str:
     text = f"n = {span(table['n'].dropna())}{f' {unit}' * bool(table['n'].nunique() > 1)}"
     most = int(table["missing"].fillna(0).max()) if "missing" in table else 0
     return text + (f", up to {most:,} missing" if most else "")
-
-
-def _unique(frame: pd.DataFrame, keys: list[str], prefix: str) -> pd.Series:
-    """The last key, with the prefix before it where rows could not be told apart."""
-    twice = frame.duplicated(keys, keep=False)
-    return frame[keys[-1]].where(~twice, frame[prefix].astype(str) + ": " + frame[keys[-1]].astype(str))

@@ -231,10 +231,10 @@ def confusion(
         score, truth, truth_name, scale, names, options: see `score_by_score`.
 
     Returns:
-        A panel a judge, framed cells where score and truth are of one level; above it how often the judge gives each
-        score, at the right how often each is true. A column "none" counts verdicts without a score, "off" those off
-        the scale. In the corner: verdicts, failures, and the shares of all items with a truth that agree exactly and
-        within one level, those without a score counted as disagreeing.
+        A panel a judge, framed cells where score and truth are of one level; above it, where there is room, how often
+        the judge gives each score, at the right how often each is true. A column "none" counts verdicts without a
+        score, "off" those off the scale. In the corner: verdicts, failures, and for a single judge the shares of all
+        items with a truth that agree exactly and within one level, those without a score counted as disagreeing.
     """
     need(run, score, truth)
     judges = by_judge(run, names)
@@ -247,9 +247,9 @@ def confusion(
     with page(**options) as paper:
         fig, axes = paper.panels(len(judges), 0.85, margin=0.6)
         for ax, (_, look, rows) in zip(axes, judges, strict=True):
-            given, true = where.place(rows[score]), where.place(rows[truth])
+            at_score, at_truth = where.place(rows[score]), where.place(rows[truth])
             counts = np.array(
-                [[int(((true == k) & (given == c)).sum()) for c in columns] for k in range(len(where.labels))]
+                [[int(((at_truth == k) & (at_score == c)).sum()) for c in columns] for k in range(len(where.labels))]
             )
             _matrix(paper, ax, counts, where, [label for _, label in extra], look)
             ax.set_xlabel("judge's score")
@@ -258,7 +258,9 @@ def confusion(
         close = [f"{hits[with_truth].mean():.1%} {w}" for hits, w in zip(near, ("exact", "within one"), strict=True)]
         off = int((y == -2).sum())
         counted = account(run, score, truth, truth_name)
-        return paper.finish(fig, counted, ", ".join(close) if with_truth.any() else "", _off_scale(off), where.note)
+        return paper.finish(
+            fig, counted, ", ".join(close) if with_truth.any() and len(judges) == 1 else "", _off_scale(off), where.note
+        )
 
 
 def calibration_curve(
@@ -304,7 +306,7 @@ def calibration_curve(
             below.plot(at, share, look.marker, color=look.color, ms=3.5, mec=INK, mew=0.4)
         ax.set_ylabel(label)
         below.set(xlabel="judge's score", ylabel="share (%)")
-        below.set_ylim(bottom=0)
+        below.set_ylim(0, 118 * max(table["share"].max() for table in tables.values()))
         fig.align_ylabels([ax, below])
         paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
         missing = max(int(table.attrs.get("missing", 0)) for table in tables.values())
@@ -363,11 +365,11 @@ def _jitter(paper: Page, ax: Axes, points: pd.DataFrame, where: Bins, look: Look
 
 
 def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[str], look: Look) -> None:
-    totals = counts.sum(axis=1, keepdims=True)
-    share = counts / np.where(totals > 0, totals, 1)
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     shades = colormaps["Blues"]
     ax.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="auto")
-    side = (min(paper.panel_inches, 3.5) - 0.55) / (1.25 * counts.shape[1])
+    margins = paper.panel_inches > 1.7  # else cells take all the room
+    side = (min(paper.panel_inches, 3.5) - 0.45) / (counts.shape[1] * (1.25 if margins else 1))
     for (i, j), count in np.ndenumerate(counts):
         if count:
             text = ax.text(j, i, str(count), ha="center", va="center", fontsize=MIN_TEXT,
@@ -381,16 +383,22 @@ def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[
     ax.set_yticks(range(len(where.labels)), where.labels)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+    if margins:
+        _margins(paper, ax, counts, look, side)
+
+
+def _margins(paper: Page, ax: Axes, counts: np.ndarray, look: Look, side: float) -> None:
+    """How often each score is given, above the matrix, and how often each is true, at its right."""
     top, right = ax.inset_axes((0, 1.03, 1, 0.2)), ax.inset_axes((1.03, 0, 0.2, 1))
-    given, true = counts.sum(axis=0), counts.sum(axis=1)
-    above = top.bar(range(len(names)), given, 0.8, color=look.color, edgecolor="white", hatch=look.hatch, linewidth=0.4)
-    beside = right.barh(range(len(true)), true, 0.8, color=TRUTH, edgecolor=INK, linewidth=0.4)
-    for inset, bars, numbers in ((top, above, given), (right, beside, true)):
+    by_score, by_truth = counts.sum(axis=0), counts.sum(axis=1)
+    above = top.bar(range(len(by_score)), by_score, 0.8, color=look.color, ec="white", hatch=look.hatch, lw=0.4)
+    beside = right.barh(range(len(by_truth)), by_truth, 0.8, color=TRUTH, ec=INK, lw=0.4)
+    for inset, bars, numbers in ((top, above, by_score), (right, beside, by_truth)):
         for text in inset.bar_label(bars, [str(n) for n in numbers], fontsize=MIN_TEXT, padding=1):
             paper.optional(text, "counts in the margins", side if inset is top else np.inf)
         inset.set_axis_off()
-    top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(given.max(), 1)))
-    right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(true.max(), 1)))
+    top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(by_score.max(), 1)))
+    right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(by_truth.max(), 1)))
 
 
 def _numbered(where: Bins) -> tuple[Sequence[float], list[str]]:
