@@ -314,7 +314,7 @@ class Page:
         _clean_figure(fig, self.families)
         counts = [text for text in account if text]
         if self.note and counts:
-            lines = [line for text in counts for line in self.wrap(text, self.inches - 0.15)]
+            lines = [line for text in counts for line in self.wrap(text, 0.93 * self.inches)]
             fig.supxlabel("\n".join(lines), x=0.99, ha="right", fontsize=MIN_TEXT, color="#555555", linespacing=1.1)
             self._grow(fig, len(lines))
         fig.draw_without_rendering()
