@@ -5,7 +5,6 @@ Everything that a batch keeps between two steps stands here; what is computed to
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,7 +136,7 @@ class GrowingLayer(DynamicLayer):
             tensors: Any = (self.keys, self.values)
             for tensor in tensors:
                 rows, heads, _, width = tensor.shape
-                buffers.append(buffer_like(tensor, (rows, heads, held + more + STEP, width)))
+                buffers.append(tensor.new_empty((rows, heads, held + more + STEP, width)))
                 buffers[-1][:, :, :held] = tensor
             self.hold(buffers, 0, held)
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
@@ -145,17 +144,6 @@ class GrowingLayer(DynamicLayer):
         self.hold(self._buffers, self._start, self._end + more)
         whole: Any = (self.keys, self.values)
         return whole
-
-
-def buffer_like(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Room for keys or values, on huge pages where they are a CPU's.
-
-    NumPy asks the system for huge pages, torch does not; with small ones a step of long prompts takes a tenth longer.
-    """
-    if tensor.device.type != "cpu":
-        return tensor.new_empty(shape)
-    size = math.prod(shape) * tensor.element_size()
-    return torch.from_numpy(np.empty(size, dtype=np.uint8)).view(tensor.dtype).view(shape)
 
 
 class Lanes:
@@ -270,7 +258,7 @@ class Lanes:
         for layer in range(len(whole.layers)):
             states = [lane[0].prefix.states[layer] for lane in lanes]
             buffers = [
-                buffer_like(part, (len(lanes), part.shape[0], self.width + room, part.shape[2])) for part in states[0]
+                part.new_empty((len(lanes), part.shape[0], self.width + room, part.shape[2])) for part in states[0]
             ]
             for (first, last, own), cache in zip(self.parts, caches, strict=True):
                 end = self.width - self.abreast * own
