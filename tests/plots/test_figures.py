@@ -122,6 +122,17 @@ def test_chinese_is_drawn_or_warned_of_once():
         assert "Noto Sans CJK" in str(warning.message) and any("\N{WHITE SQUARE}" in text for text in shown(fig))
 
 
+def test_a_font_that_has_chinese_draws_it(monkeypatch, tmp_path, recwarn):
+    every = "Last Resort High-Efficiency"  # comes with matplotlib and has a picture for each character
+    if every not in {font.name for font in style.fontManager.ttflist}:
+        pytest.skip("this matplotlib brings no font with Chinese")
+    monkeypatch.setattr(style, "_east_asian", lambda: [every])
+    fig = plots.forest(pearson(2, 1).replace(NAMES[0], "回答是否准确描述了图片中的物体"))
+    plots.save_figure(fig, "chinese", caption="Chinese names.", data=pearson(2, 1), folder=tmp_path)
+    assert "回答是否准确描述了图片中的物体" in [text.replace("\n", "") for text in shown(fig)]
+    assert not [str(warning.message) for warning in recwarn]
+
+
 def test_long_names_are_numbered_and_stand_in_the_caption():
     fig = plots.forest(long_names(3))
     assert all(f"({place}) " in account(fig) for place in (1, 2, 3)) and long_names(3)["judge"][0] in account(fig)
