@@ -81,8 +81,8 @@ def study_all(
 
     Args:
         studies, designs: what is run; all when None. A design is (items, items an image).
-        null_simulations: with nothing planted, and a quarter of it for cases without a test.
-        power_simulations: with an effect.
+        null_simulations: with nothing planted, or without a test; power_simulations: with an effect. Of slow studies
+            and those without a test, a quarter.
         pool_size: items that simulations draw from.
         seed: of everything.
         report: gets a line for each finished cell.
@@ -98,10 +98,11 @@ def study_all(
             for effect in study.effects:
                 start = time.process_time()
                 is_null = effect == study.effects[0]
-                count = (
-                    null_simulations // 4 if not study.tested else null_simulations if is_null else power_simulations
-                )
+                count = null_simulations if is_null or not study.tested else power_simulations
+                count //= 4 if study.slow or not study.tested else 1
                 drawn = simulate(study, pool, n, effect, simulations=count, seed=seed)
+                if not study.tested:
+                    drawn["p"] = np.nan
                 for name, cell in drawn.groupby("case", sort=False):
                     setting = {"probe": study.name, "case": name, "label": study.label, "design": design}
                     setting |= {"null": is_null, "n": int(cell["n"].median()), "groups": int(cell["groups"].median())}

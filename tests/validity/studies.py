@@ -108,6 +108,7 @@ class Study:
         longer: doublings of length a gold point in the collection: above 0, better answers are longer.
         tested: whether the probe has a p; else coverage alone is studied.
         margin: the largest effect that counts as none, where the score must stay.
+        slow: whether a quarter of the simulations must do.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Study:
     longer: float = 0.0
     tested: bool = True
     margin: float = np.nan
+    slow: bool = False
 
 
 C: dict[str, Any] = {"confidence": 0.95}
@@ -313,7 +315,7 @@ STUDIES = (
           _drift, _drift_public, margin=0.2),
     Study("length_controlled", "length in pairs", {"length: log-odds": "log-odds of length"},
           lambda b: Planted(pairwise_length=b), (0, 0.1, 0.2, 0.3, 0.5), "log-odds per doubling",
-          _pairwise, lambda sample, judge: pd.DataFrame()),
+          _pairwise, lambda sample, judge: pd.DataFrame(), slow=True),
     Study("question", "", {"query removed: agreement": "query removed: agreement"}, lambda b: Planted(listening=b),
           (0, 0.25), "share read", *_changed(probes.question, "query_removed", "agreement"), tested=False),
     Study("scale", "", {"leniency": "leniency", "compression": "compression"}, lambda b: Planted(leniency=b),
