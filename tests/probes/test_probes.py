@@ -12,7 +12,7 @@ import pytest
 import vjudge as vj
 from vjudge import probes
 from vjudge.probes import outcome
-from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, View, collection, views
+from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, Perception, collection, views
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +26,12 @@ def collected() -> datasets.Dataset:
 
 
 @pytest.fixture(scope="module")
-def shown(collected: datasets.Dataset) -> tuple[Truth, dict[str, View]]:
+def shown(collected: datasets.Dataset) -> tuple[Truth, dict[str, Perception]]:
     truth = Truth(collected)
     return truth, views(truth, collected, probes.PERTURBATIONS)
 
 
-def _runs(shown: tuple[Truth, dict[str, View]], planted: Planted, seed: int) -> dict[str, pd.DataFrame]:
+def _runs(shown: tuple[Truth, dict[str, Perception]], planted: Planted, seed: int) -> dict[str, pd.DataFrame]:
     judge = SimulatedJudge(shown[0], planted, seed=seed)
     return {name: judge.run(view) for name, view in shown[1].items()}
 

@@ -93,15 +93,14 @@ def _samples(population: Population, n: int, simulations: int, seed: int) -> Ite
 
 
 def measure(
-    name: str, *, out: Path, scales: Sequence[str] = tuple(SCALES), sizes: Sequence[int] | None = None,
-    simulations: int = 2_000, seed: int = 0,
-) -> Path:  # fmt: skip
+    name: str, *, out: Path, sizes: Sequence[int] | None = None, simulations: int = 2_000, seed: int = 0
+) -> Path:
     """Measure coverage or false positives in all settings, and write a CSV after each of them.
 
     Args:
-        name: "coverage" of `correlate`, or "comparison", the tests of `compare_judges`.
+        name: "coverage" of `correlate`, or "comparison", the tests of `compare_judges`, on whole scores alone.
         out: the folder.
-        scales: of `SCALES`. sizes: items of a sample.
+        sizes: items of a sample.
         simulations, seed: see `coverage`.
 
     Returns:
@@ -110,8 +109,8 @@ def measure(
     r = CORRELATION
     frames = []
     file = out / {"coverage": "validity_correlation_coverage.csv", "comparison": "validity_comparison.csv"}[name]
-    for n, scale, per_group in product(sizes or SIZES, scales, GROUPS):
-        cuts = SCALES[scale]
+    scales = [scale for scale in SCALES.items() if name == "coverage" or scale[1] is not None]
+    for n, (scale, cuts), per_group in product(sizes or SIZES, scales, GROUPS):
         for label, between in BETWEEN.items() if name == "comparison" else [("", 0.0)]:
             setting: dict[str, Any] = dict(scale=scale, n=n, items_per_group=per_group)
             options: dict[str, Any] = dict(simulations=simulations, seed=seed)

@@ -48,24 +48,24 @@ def labelling(
         chosen = np.full(n_items, np.nan)
         for labels in budgets:
             while (held := int(np.isfinite(chosen).sum())) < labels:
-                took = next_labels(judge, chosen, n=min(batch, labels - held), seed=seed + simulation)["position"]
-                chosen[took] = human[took]
+                positions = next_labels(judge, chosen, n=min(batch, labels - held), seed=seed + simulation)["position"]
+                chosen[positions] = human[positions]
             drawn = np.full(n_items, np.nan)
             drawn[order[:labels]] = human[order[:labels]]
-            found = {
+            tables = {
                 "chosen": correlate(judge, chosen, weights=label_weights(judge, chosen)),
                 "random": correlate(judge, drawn, n_resamples=n_resamples, seed=seed + simulation),
             }
-            for name, table in found.items():
+            for name, table in tables.items():
                 low, high = table.loc["pearson", ["low", "high"]]
                 rows.append((name, labels, high - low, low <= truth <= high))
     drawn_rows = pd.DataFrame(rows, columns=["order", "labels", "width", "covered"])
     grouped = drawn_rows.groupby(["order", "labels"])
-    made = grouped.agg(width=("width", "mean"), error=("width", "sem"), covered=("covered", "mean"))
-    reach = stats.t.ppf(0.975, simulations - 1) * made.pop("error")
-    made.insert(1, "low", made["width"] - reach)
-    made.insert(2, "high", made["width"] + reach)
-    return made.reset_index().assign(simulations=simulations)
+    result = grouped.agg(width=("width", "mean"), error=("width", "sem"), covered=("covered", "mean"))
+    reach = stats.t.ppf(0.975, simulations - 1) * result.pop("error")
+    result.insert(1, "low", result["width"] - reach)
+    result.insert(2, "high", result["width"] + reach)
+    return result.reset_index().assign(simulations=simulations)
 
 
 def _scores(rng: np.random.Generator, n: int, rho: float) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from vjudge.probes._cluster import Effect, share, slope
 from vjudge.probes.outcome import LEAST
 from vjudge.probes.perturbations import PERTURBATIONS
 from vjudge.probes.runs import Contrast
-from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, View, collection, views
+from vjudge.probes.simulated import Perception, Planted, SimulatedJudge, Truth, collection, views
 
 POOL = 2_000  # items that simulations draw from
 SPREAD = 1.25  # doublings; the 500 answers of WildVision's baseline model have 1.27
@@ -56,7 +56,7 @@ class Sample:
     rows: np.ndarray
     seed: int
 
-    def view(self, name: str = "original") -> View:
+    def view(self, name: str = "original") -> Perception:
         """The drawn items as the judge is shown them."""
         view = self.pool.views[name]
         return view.take(np.flatnonzero(np.isin(view.place, self.rows)))

@@ -100,8 +100,8 @@ def coefficient(
         warnings.warn("undefined: what is held equal is nothing but noise", stacklevel=3)
         return nothing
     effect = float((np.linalg.pinv(whole, hermitian=True) @ right)[0])
-    found = _from_jackknife(effect, _solutions(whole - square, right - cross, whole), n, confidence)
-    return found if found.low < found.high else _stepped(found, x, confidence)
+    result = _from_jackknife(effect, _solutions(whole - square, right - cross, whole), n, confidence)
+    return result if result.low < result.high else _stepped(result, x, confidence)
 
 
 def _solutions(square: Floats, right: Floats, whole: Floats) -> Floats:
@@ -131,16 +131,16 @@ def _from_jackknife(effect: float, left_out: Floats, n: int, confidence: float) 
     return Effect(effect, effect - reach, effect + reach, p, n, n_groups)
 
 
-def _stepped(found: Effect, x: Floats, confidence: float) -> Effect:
+def _stepped(effect: Effect, x: Floats, confidence: float) -> Effect:
     """An interval with a width where all groups agree: none of G differs, but a few of all there are may.
 
     Source: Clopper and Pearson, Biometrika 26 (1934): the upper bound of a share of which none of G was seen.
     """
     rest = x[:, 1:]
     alone = x[:, 0] - rest @ np.linalg.lstsq(rest, x[:, 0], rcond=None)[0] if rest.shape[1] else x[:, 0]
-    share = 1 - ((1 - confidence) / 2) ** (1 / found.groups)
+    share = 1 - ((1 - confidence) / 2) ** (1 / effect.groups)
     reach = STEP * share * np.abs(alone).mean() / (alone**2).mean()
-    return found._replace(low=found.effect - reach, high=found.effect + reach)
+    return effect._replace(low=effect.effect - reach, high=effect.effect + reach)
 
 
 def mean(values: Floats, groups: Any, *, confidence: float = 0.95) -> Effect:

@@ -326,15 +326,15 @@ def at_equal_gold(trials: Trials, x: Floats, *, probe: str, case: str, unit: str
     used = ~(np.isnan(run.score) | np.isnan(gold) | np.isnan(x))
     errors = None if error is None else error[used]
     effect = slope_at_equal_gold(run.score[used], x[used], gold[used], run.group[used], errors, trials.confidence)
-    told = {
+    held = {
         "observed": "description: gold's noise is not held equal",
         "exact": "gold held equal",
         "rated": "people's mean held equal, less its noise",
-    }[trials.gold]
+    }
     must = None if trials.gold == "observed" else "stay"
     return row(
         effect, judge=trials.name, probe=probe, case=case, must=must, unit=unit, missing=int((~used).sum()),
-        margin=trials.margins[unit] if must else NAN, note="; ".join(filter(None, (note, told))),
+        margin=trials.margins[unit] if must else NAN, note="; ".join(filter(None, (note, held[trials.gold]))),
     )  # fmt: skip
 
 

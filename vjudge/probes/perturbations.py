@@ -514,10 +514,10 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
     """
     if name not in PERTURBATIONS:
         raise ValueError(f"perturbation {name!r} is unknown; use one of {', '.join(PERTURBATIONS)}")
-    shown = datasets.is_progress_bar_enabled()
+    bars = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()  # a bar for each cast and selection would bury the judge's own
     try:
         return PERTURBATIONS[name].change(canonical(items), seed)
     finally:
-        if shown:
+        if bars:
             datasets.enable_progress_bars()

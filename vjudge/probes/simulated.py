@@ -157,15 +157,15 @@ class Planted:
 
 
 @dataclass
-class View:
+class Perception:
     """What a simulated judge makes of a collection as it is shown: arrays of n items, one entry each.
 
     Args:
         ids, groups: of the items; place: of each in the collection as the judge knows it.
         gold: the true score of the item as it was. image, criterion, reversed, question, reference: whether that part
-            is another than the judge knows. strange: whether the response is another one.
+            is another than the judge knows.
         doublings: log2 of the words, less its mean over the collection.
-        marked: whether Markdown was added. asked: +1, -1 or 0, the direction of a verdict written into the response.
+        marked: whether Markdown was added. direction: +1, -1 or 0, of a verdict written into the response.
         kind: whether the item's kind is "text-rich".
         stamp: a number that depends on all texts, for the noise.
     """
@@ -179,17 +179,16 @@ class View:
     reversed: Floats
     question: Floats
     reference: Floats
-    strange: Floats
     doublings: Floats
     marked: Floats
-    asked: Floats
+    direction: Floats
     kind: Floats
     stamp: int
 
-    def take(self, rows: NDArray[np.int64]) -> View:
+    def take(self, rows: NDArray[np.int64]) -> Perception:
         """Some of the items."""
         arrays = {spec.name: getattr(self, spec.name)[rows] for spec in fields(self) if spec.name != "stamp"}
-        return View(**arrays, stamp=self.stamp)
+        return Perception(**arrays, stamp=self.stamp)
 
 
 class Truth:
@@ -207,45 +206,41 @@ class Truth:
         bad = [str(row["id"]) for row in rows if is_missing(row.get("gold"))]
         if bad:
             raise ValueError(f"{len(bad)} items have no gold score, which a simulated judge must be told: {bad[:20]}")
-        self.known = {str(row["id"]): (place, row, _image(row)) for place, row in enumerate(rows)}
+        self.items = {str(row["id"]): (place, row, _image(row)) for place, row in enumerate(rows)}
         scales = [(int(row.get("lowest") or 1), len(row["descriptions"])) for row in rows]
         self.lowest, self.highest = min(low for low, _ in scales), max(low + n - 1 for low, n in scales)
         self.doublings = float(np.mean([np.log2(max(1, len(row["response"].split()))) for row in rows]))
         names = [str(row["id"] if is_missing(row.get("group")) else row["group"]) for row in rows]
         self.group_codes = np.unique(names, return_inverse=True)[1].reshape(-1)
 
-    def view(self, items: Any) -> View:
+    def view(self, items: Any) -> Perception:
         """Look at a collection, the known one or a perturbation of it.
 
         Raises:
             ValueError: an item that is not known.
         """
-        columns: dict[str, list[Any]] = {spec.name: [] for spec in fields(View) if spec.name != "stamp"}
+        columns: dict[str, list[Any]] = {spec.name: [] for spec in fields(Perception) if spec.name != "stamp"}
         stamp = 0
         for row in rows_of(items):
             id = str(row["id"])
-            if id not in self.known:
+            if id not in self.items:
                 raise ValueError(f"item {id!r} is not in the collection that this simulated judge was told")
-            place, known, image = self.known[id]
-            levels, old_levels = list(row["descriptions"]), list(known["descriptions"])
-            response, old = row["response"], known["response"]
-            own = _plain(old) in _plain(response)
-            # A reworded question holds the known one.
-            question = known["instruction"] not in row["instruction"]
+            place, old, image = self.items[id]
+            levels, old_levels = list(row["descriptions"]), list(old["descriptions"])
+            response, before = row["response"], old["response"]
             values = {
                 "ids": id,
-                "groups": str(id if is_missing(known.get("group")) else known["group"]),
+                "groups": str(id if is_missing(old.get("group")) else old["group"]),
                 "place": place,
-                "gold": float(known["gold"]),
-                "image": _image(row) != image and not _alike(row, known),
-                "criterion": row["criteria"] != known["criteria"],
-                "reversed": levels == old_levels[::-1] and row["criteria"] == known["criteria"] and len(levels) > 1,
-                "question": question,
-                "reference": (row.get("reference_answer") or None) != (known.get("reference_answer") or None),
-                "strange": not own,
+                "gold": float(old["gold"]),
+                "image": _image(row) != image and not _alike(row, old),
+                "criterion": row["criteria"] != old["criteria"],
+                "reversed": levels == old_levels[::-1] and row["criteria"] == old["criteria"] and len(levels) > 1,
+                "question": old["instruction"] not in row["instruction"],  # a reworded one holds the old one
+                "reference": (row.get("reference_answer") or None) != (old.get("reference_answer") or None),
                 "doublings": float(np.log2(max(1, len(response.split())))) - self.doublings,
-                "marked": response.count("**") > old.count("**") or response.count("- ") > old.count("- "),
-                "asked": self._asked(_plain(response).replace(_plain(old), " ")) if own else 0.0,
+                "marked": response.count("**") > before.count("**") or response.count("- ") > before.count("- "),
+                "direction": self._direction(_plain(response).replace(_plain(before), " ")),
                 "kind": row.get("kind") == "text-rich",
             }
             for name, value in values.items():
@@ -256,9 +251,9 @@ class Truth:
             name: np.array(values, dtype=object if name in ("ids", "groups") else int if name == "place" else float)
             for name, values in columns.items()
         }
-        return View(**arrays, stamp=stamp)
+        return Perception(**arrays, stamp=stamp)
 
-    def _asked(self, added: str) -> float:
+    def _direction(self, added: str) -> float:
         stated = [float(number) for number in re.findall(r"(?:score (?:is|of) |\[RESULT\] |Final Score: )(\d+)", added)]
         middle = (self.lowest + self.highest) / 2
         return float(np.sign(stated[-1] - middle)) if stated else 0.0
@@ -285,27 +280,27 @@ class SimulatedJudge:
         self.name = self.name if self.name.startswith("simulated") else f"simulated: {self.name}"
         self.pairs = "simulated"  # it has a wording for pairs, as far as probes ask
 
-    def scores(self, view: View, *, sample: int = 0) -> Floats:
+    def scores(self, view: Perception, *, sample: int = 0) -> Floats:
         """Scores of the items of a view, shape (n,)."""
         plan, truth = self.planted, self.truth
         lasting = np.random.default_rng([self.seed, 1])
-        by_item = lasting.normal(0, plan.item, len(truth.known))
+        by_item = lasting.normal(0, plan.item, len(truth.items))
         by_group = lasting.normal(0, plan.group, truth.group_codes.max() + 1)[truth.group_codes]
         fresh = np.random.default_rng([self.seed, 2, view.stamp, sample]).normal(0, plan.noise, len(view.ids))
         middle = (truth.lowest + truth.highest) / 2
-        kept = (1 - plan.sight * view.image) * (1 - plan.listening * view.question)
-        kept *= (1 - 2 * plan.reading * view.reversed) * (1 - plan.reading * view.criterion)
-        kept *= (1 - plan.copying * view.reference) * (1 - view.strange)
-        score = middle + plan.leniency + kept * (1 + plan.compression) * (view.gold - middle)
+        rest = (1 - plan.sight * view.image) * (1 - plan.listening * view.question)
+        rest *= (1 - 2 * plan.reading * view.reversed) * (1 - plan.reading * view.criterion)
+        rest *= 1 - plan.copying * view.reference
+        score = middle + plan.leniency + rest * (1 + plan.compression) * (view.gold - middle)
         score += plan.length * view.doublings + plan.formatting * view.marked
-        score += plan.injection * view.asked + plan.kind * view.kind + (by_item + by_group)[view.place] + fresh
+        score += plan.injection * view.direction + plan.kind * view.kind + (by_item + by_group)[view.place] + fresh
         return np.clip(np.rint(score), truth.lowest, truth.highest) if plan.whole else score
 
-    def scored(self, view: View, *, sample: int = 0) -> Scored:
+    def scored(self, view: Perception, *, sample: int = 0) -> Scored:
         """A view's scores as arrays, as probes see a run."""
         return Scored(view.ids, self.scores(view, sample=sample), view.gold, view.groups)
 
-    def run(self, view: View, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
+    def run(self, view: Perception, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
         """A run over a view: the columns of `Judge.grade` that probes read.
 
         Args:
@@ -349,8 +344,8 @@ class SimulatedJudge:
             ("ab", "ba")[: 2 if orders == "both" else 1], self.choices(gold, doublings), strict=False
         ):
             frame[f"verdict_{order}"] = np.where(chosen == 1, "a", "b")
-        shown = [frame[name] for name in ("verdict_ab", "verdict_ba") if name in frame]
-        combined = [combine(choices) for choices in zip(*shown, strict=True)]
+        verdicts = [frame[name] for name in ("verdict_ab", "verdict_ba") if name in frame]
+        combined = [combine(choices) for choices in zip(*verdicts, strict=True)]
         frame |= {"verdict": [verdict for verdict, _ in combined], "consistent": [agree for _, agree in combined]}
         return pd.DataFrame(
             {**frame, **{name: cells[name] for name in ("group", "criteria", "preference") if name in cells}}
@@ -382,9 +377,9 @@ def _image(row: Mapping[str, Any]) -> Any:
     )
 
 
-def _alike(row: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+def _alike(row: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     """Whether two rows' images look alike: the mean difference of their pixels is below 4 of 255."""
-    pairs = list(zip(row.get("images") or (), known.get("images") or (), strict=False))
+    pairs = list(zip(row.get("images") or (), old.get("images") or (), strict=False))
     for one, other in pairs:
         a, b = np.asarray(open_image(one), dtype=float), np.asarray(open_image(other), dtype=float)
         if a.shape != b.shape or np.abs(a - b).mean() >= 4:
@@ -392,7 +387,6 @@ def _alike(row: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     return bool(pairs)
 
 
-def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, View]:
+def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, Perception]:
     """Views of the original items and of perturbations by name, to be scored by many judges."""
-    made = {"original": truth.view(items)}
-    return made | {name: truth.view(perturb(items, name, seed=seed)) for name in names}
+    return {"original": truth.view(items)} | {name: truth.view(perturb(items, name, seed=seed)) for name in names}
