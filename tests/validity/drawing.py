@@ -88,10 +88,12 @@ def save(folder: Path, *, seed: int = 0) -> list[Path]:
     """
     cells = pd.read_csv(folder / "validity.csv")
     null = cells[cells["null"] & cells["rejected"].notna()]
+    effects = cells[~cells["null"] & cells["rejected"].notna()]
     counts = (
         f"{null['simulations'].max():,} simulations with nothing planted, "
-        f"{cells.loc[~cells['null'], 'simulations'].max():,} with an effect. Seed {seed}; "
-        f"{int(cells['undefined'].sum())} undefined estimates, counted as not rejected."
+        f"{effects['simulations'].max():,} with an effect "
+        f"(length in pairs: a quarter; descriptions: {cells.loc[cells['rejected'].isna(), 'simulations'].max():,}). "
+        f"Seed {seed}; {int(cells['undefined'].sum())} undefined estimates, counted as not rejected."
     )
     dots = (
         "Left: share of simulations in which the two-sided test rejects at 5 % where nothing is planted (or, where a "
