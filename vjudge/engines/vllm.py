@@ -216,6 +216,8 @@ class VllmEngine(Engine):
             prompt, sources, texts = prompts[row], images[row], ask.scale(row)
             scale = self.encoder.scale(ask.marker, texts) if texts else None
             try:
+                if ask.scores and scale is None:
+                    raise ValueError("a score pass needs a scale: this prompt has none")
                 if prompt.n_images != len(sources):
                     raise ValueError(
                         f"the prompt has {prompt.n_images} image place(s), the item {len(sources)} image(s)"
@@ -243,14 +245,14 @@ class VllmEngine(Engine):
         held = 0
         for request in requests:
             fresh = [picture for picture in request.pictures if picture.key not in pixels]
-            more = sum(3 * math.prod(picture.size) for picture in fresh)
+            more = 3 * sum(math.prod(picture.size) for picture in fresh)
             if block and (len(block) == size or held + more > IMAGE_BYTES):
                 yield failures + self._written(block, pixels, ask)
                 block, pixels, failures, held, fresh = [], {}, [], 0, request.pictures
             try:
                 pixels |= {picture.key: picture.open() for picture in fresh}
                 block.append(request)
-                held += more
+                held += 3 * sum(math.prod(picture.size) for picture in fresh)
             except (ValueError, OSError) as error:  # readable when it was first looked at, gone since
                 failures.append(Answer(request.row, failure=str(error)))
         if answers := failures + (self._written(block, pixels, ask) if block else []):
