@@ -12,7 +12,7 @@ import pytest
 import vjudge as vj
 from vjudge import probes
 from vjudge.probes import outcome
-from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, Perception, collection, views
+from vjudge.probes.simulated import Perception, Planted, SimulatedJudge, Truth, collection, views
 
 
 @pytest.fixture(scope="module")
