@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "notebooks/05_review_feedback.ipynb"
-LIGHT = {"LIMIT": 15, "PHOTO_LIMIT": 15, "N_RESAMPLES": 200, "SIMULATIONS": 3}
+LIGHT = {"LIMIT": 15, "PHOTO_LIMIT": 15, "N_RESAMPLES": 200}
 EXPORT = 'paths = export(items, review, "../outputs/mine")\nprint(len(review.votes()), "votes exported")'
 
 

@@ -62,16 +62,24 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "judge/model.safetensors")
 
 
-def same(one: Path, two: Path, base: Path) -> None:
+def same(one: Path, two: Path, base: Path, *, step: int | None = None) -> None:
     """Two trainings of a base are one up to the order of sums in float32.
 
     A step's gradient is a sum over rows, in another order when the rows stand in two processes: a relative error of
     some 1e-7, which a few steps of Adam multiply. So losses agree to 1e-5, and weights differ by at most a thousandth
-    of what training changed. A wrong weight of a token or of a row changes both at the first digits.
+    of what training changed. A wrong weight of a token or of a row changes both at the first digits. With `step`, the
+    weights are that checkpoint's: those of the judge are the best ones, which may be the base's own.
     """
     curves = [[entry["loss"] for entry in entries_of(folder) if "loss" in entry] for folder in (one, two)]
     assert len(curves[0]) >= 3 and curves[0] == pytest.approx(curves[1], rel=1e-5)
-    before, first, second = load_file(base / "model.safetensors"), weights_of(one), weights_of(two)
+    if step is None:
+        before, first, second = load_file(base / "model.safetensors"), weights_of(one), weights_of(two)
+    else:
+        network: Any = load_judge(base, device="cpu").engine
+        before = {f"model.{name}": weight for name, weight in network.model.model.state_dict().items()}
+        first, second = (
+            load_file(f"{folder}/checkpoints/checkpoint-{step}/model.safetensors") for folder in (one, two)
+        )
     changed = sum(float((first[name].double() - before[name]).square().sum()) for name in first) ** 0.5
     differ = sum(float((first[name].double() - second[name]).square().sum()) for name in first) ** 0.5
     print(f"weights differ by {differ / changed:.1e} of what changed")
@@ -201,7 +209,7 @@ def test_two_processes_by_a_file_are_one_training(tmp_path):
     launch("-m", "vjudge.training", file)
     loaded = {"items": collection_of(named), "validation": collection_of(held_out)}
     fine_tune(out=tmp_path / "one", **TINY | QUIET | more | loaded)
-    same(tmp_path / "one", tmp_path / "two", Path(vj.__file__).parent / "assets/tiny")
+    same(tmp_path / "one", tmp_path / "two", Path(vj.__file__).parent / "assets/tiny", step=4)
     graded = [[entry for entry in entries_of(tmp_path / name) if "parsed" in entry] for name in ("one", "two")]
     assert json.dumps(graded[0]) == json.dumps(graded[1]) and [entry["step"] for entry in graded[0]] == [0, 2, 4]
     steps = [entry["step"] for entry in entries_of(tmp_path / "two") if "loss" in entry]
