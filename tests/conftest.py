@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Drawn anew where a person runs the tests; in continuous integration a failure is the change's and not the draw's.
+settings.register_profile("drawn", deadline=None, derandomize=os.environ.get("VJUDGE_EXAMPLES") == "same")
+settings.load_profile("drawn")
 
 PATCH, SIDE = 16, 32  # pixels; four image tokens
 COLOURS = {1: "red", 2: "green", 3: "blue", 4: "white", 5: "black"}

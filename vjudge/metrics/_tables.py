@@ -354,8 +354,8 @@ def format_interval(estimate: float, low: float, high: float, digits: int = 2, *
     """
     if math.isnan(low) or math.isnan(high):
         return format_number(estimate, digits, zero=zero)
-    while low < high and digits < MOST_DIGITS and f"{low:.{digits}f}" == f"{high:.{digits}f}":
-        digits += 1
+    while low < high and digits < MOST_DIGITS and format_number(low, digits) == format_number(high, digits):
+        digits += 1  # "-0.0" and "0.0" are one number in print
     value, below, above = (format_number(number, digits, zero=zero) for number in (estimate, low, high))
     return f"{value} [{below}, {above}]"
 
