@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse, stats
 
-from vjudge.metrics._bootstrap import AGREEMENTS, STATISTICS, Table, agreements, correlations
+from vjudge.metrics._bootstrap import AGREEMENTS, STATISTICS, Floats, Table, agreements, correlations
 from vjudge.metrics._tables import (
     Labels,
     Scores,
@@ -30,8 +30,6 @@ from vjudge.metrics._tables import (
     tabulate,
 )
 from vjudge.records import is_missing
-
-Floats = NDArray[np.float64]
 
 AGREEMENT = (
     "alpha_nominal",

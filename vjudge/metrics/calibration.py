@@ -10,10 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from vjudge.metrics._bootstrap import Design
+from vjudge.metrics._bootstrap import Design, Floats
 from vjudge.metrics._tables import Labels, Scores, aligned, check_options, group_codes, scores, tabulate
-
-Floats = NDArray[np.float64]
 
 METHODS = ("shift", "isotonic")
 ERRORS = ("bias", "mae", "rmse", "exact")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse, special, stats
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics._bootstrap import Design
+from vjudge.metrics._bootstrap import Design, Floats
 from vjudge.metrics._tables import (
     Labels,
     Scores,
@@ -28,8 +28,6 @@ from vjudge.metrics._tables import (
     tabulate,
 )
 from vjudge.records import is_missing
-
-Floats = NDArray[np.float64]
 
 ELO_PER_LOGIT = 400 / math.log(10)
 TIES = ("half", "out")
@@ -743,8 +741,9 @@ def model_ranking(
     Returns:
         One row a model, the people's best first: judge, judge_low, judge_high, judge_rank, human, human_low,
         human_high, human_rank (1 is the best, equals share the mean rank), n, missing. `attrs` has tau (Kendall's tau-b
-        of the two rankings), tau_low, tau_high (percentiles of the same resamples), method, n_models. The models are
-        taken as given: the intervals say what other questions would change, not what other models would.
+        of the two rankings), tau_low, tau_high (percentiles of the same resamples, and tau itself where it lies beyond
+        them), method, n_models. The models are taken as given: the intervals say what other questions would change, not
+        what other models would.
 
     Raises:
         TypeError, ValueError: as `correlate`; a scored response has no model.

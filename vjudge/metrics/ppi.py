@@ -17,10 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics._bootstrap import Table, correlations
+from vjudge.metrics._bootstrap import Floats, Table, correlations
 from vjudge.metrics._tables import Labels, Scores, aligned, check_options, group_codes, scores
-
-Floats = NDArray[np.float64]
 
 MOST_STRATA = 10
 FIRST_LABELS = 4  # of every stratum, before any gets more

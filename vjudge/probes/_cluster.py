@@ -17,9 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
+from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import shares
 
-Floats = NDArray[np.float64]
 NAN = float("nan")
 STEP = 1.0  # score points: what a score changes by if it changes at all, where nothing observed says how much
 

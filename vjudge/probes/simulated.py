@@ -28,11 +28,11 @@ from PIL import Image
 from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
 from vjudge.judge import combine
+from vjudge.metrics._bootstrap import Floats
 from vjudge.probes.perturbations import perturb
 from vjudge.probes.runs import Scored
 from vjudge.records import is_missing
 
-Floats = NDArray[np.float64]
 WORDS = "the a one of and with it is was has there here this that small plain light dark round left right".split()
 N_CRITERIA = 6
 
