@@ -122,6 +122,20 @@ def test_few_items_that_do_not_move_clear_nobody():
         assert frame.loc["response bold: change", "low"] < 0 < frame.loc["response bold: change", "high"]
 
 
+def test_people_who_rated_stand_for_gold_where_there_is_none():
+    items = collection(400)
+    blind, runs = SimulatedJudge(items, Planted(sight=0.1), seed=1), {}
+    people = dict(zip(items["id"], [[score, None, min(5, score + 1)] for score in items["gold"]], strict=True))
+    for name in ("original", "image_blanked"):
+        rows = items if name == "original" else probes.perturb(items, name)
+        run = blind.grade(rows)
+        runs[name] = run.drop(columns="gold").assign(human_scores=[people[id] for id in run["id"]])
+    frame = probes.blindness(runs).set_index("case")
+    assert frame.loc["image blanked: agreement", ["must", "verdict"]].tolist() == ["move", "stays"]
+    bare = {name: run.drop(columns="human_scores") for name, run in runs.items()}
+    assert probes.blindness(bare)["must"].tolist() == [None]  # nobody knows what must be lost
+
+
 def test_noise_in_gold_makes_no_length_bias():
     """Better answers are longer and gold is one person's score: at equal gold, an honest judge pays for length."""
     items = collection(1_000, better_is_longer=0.5, median_words=16)

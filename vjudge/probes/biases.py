@@ -27,9 +27,10 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data import rows_of
+from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import scores
 from vjudge.metrics.baselines import lengths
-from vjudge.probes._cluster import NAN, Effect, Floats, coefficient, equal, mean, share, slope
+from vjudge.probes._cluster import NAN, Effect, coefficient, equal, mean, share, slope
 from vjudge.probes.outcome import Unmet, row, table, unmet
 from vjudge.probes.perturbations import PERTURBATIONS, PHRASES
 from vjudge.probes.runs import (
@@ -320,6 +321,7 @@ def at_equal_gold(trials: Trials, x: Floats, *, probe: str, case: str, unit: str
     gold, error = run.gold, None
     if trials.gold == "rated":
         gold, error = ratings_of(trials.column("human_scores").reindex(run.ids))
+        gold[np.isnan(error)] = NAN  # one person's score says nothing of its noise
     if np.isnan(gold).all():
         lack = "human_scores of two people or more an item" if trials.gold == "rated" else "gold scores"
         raise Unmet(f"needs {lack}: only at equal gold is what people see in an answer told from a bias")

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import canonical
+from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import check_options, scores
-from vjudge.probes._cluster import NAN, Floats
+from vjudge.probes._cluster import NAN
 from vjudge.probes.outcome import LEAST, MARGINS, NEEDS, Unmet
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
 from vjudge.records import is_missing
@@ -41,6 +42,7 @@ class Trials:
             noise, so that such rows are descriptions: where better answers are longer, noise in gold alone makes an
             honest judge look as if it paid for length. "exact": the truth itself, as in generated collections.
             "rated": the mean of `human_scores`, two or more an item, whose disagreement says how noisy it is.
+            In each case an item without a gold score has the mean of its `human_scores`.
         margins: unit -> the largest effect that counts as none, beside `outcome.MARGINS`.
         least: the least share of its agreement with gold that a judge must lose with a part it must look at, 0-1.
         needs: parts ("image", "rubric", "query", "criterion") without which this collection can't be judged: a judge
@@ -232,6 +234,8 @@ class Scored:
 def scored(run: pd.DataFrame, score: str) -> Scored:
     """A run's scores by item; the mean over samples where there are several. Missing stays NaN.
 
+    An item without gold has the mean of people's scores, where it has these.
+
     Raises:
         Unmet: the run has no such column.
         TypeError: a score is no number; each is named.
@@ -240,6 +244,8 @@ def scored(run: pd.DataFrame, score: str) -> Scored:
         raise Unmet(f"needs the column {score!r}; the run has {', '.join(run.columns[:12])}")
     ids = text_ids(run)
     gold = scores(run["gold"], name="gold") if "gold" in run else np.full(len(run), NAN)
+    if "human_scores" in run:  # as `data.truth` has it
+        gold = np.where(np.isnan(gold), ratings_of(run["human_scores"])[0], gold)
     result = Scored(ids, scores(run[score], name=score), gold, groups_of(run))
     if "sample" not in run and run["id"].is_unique:
         return result
@@ -333,7 +339,7 @@ def name_of(run: pd.DataFrame) -> str:
 
 
 def ratings_of(cells: pd.Series) -> tuple[Floats, Floats]:
-    """Each item's mean of people's scores, and the variance with which it was measured; NaN of fewer than two.
+    """Each item's mean of people's scores, NaN of none, and the variance of that mean, NaN of fewer than two.
 
     Args:
         cells: a list of scores an item, missing ones None or NaN.
@@ -343,6 +349,8 @@ def ratings_of(cells: pd.Series) -> tuple[Floats, Floats]:
         values = (
             [] if not isinstance(cell, (list, tuple, np.ndarray)) else [float(v) for v in cell if not is_missing(v)]
         )
+        if values:
+            means[place] = np.mean(values)
         if len(values) > 1:
-            means[place], errors[place] = np.mean(values), np.var(values, ddof=1) / len(values)
+            errors[place] = np.var(values, ddof=1) / len(values)
     return means, errors
