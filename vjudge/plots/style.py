@@ -477,6 +477,7 @@ def once(frame: pd.DataFrame, keys: list[str]) -> None:
     """Refuse a frame in which a cell or line appears more than once."""
     twice = frame[frame.duplicated(keys, keep=False)]
     if len(twice):
+        cells = twice[keys].drop_duplicates().to_numpy().tolist()
         raise ValueError(
-            f"{twice[keys].drop_duplicates().to_numpy().tolist()} appear more than once: give one row of each"
+            f"{cells} appear more than once: give one row of each, for example one statistic of a table with several"
         )

@@ -183,7 +183,6 @@ def _open_llava_bench(questions: str, answers: str, captions: str, *, beside: st
         shown = {line.get("image"): line for line in _lines(folder / captions) or _lines(folder / beside / captions)}
         rows: list[Row] = []
         for line in _lines(folder / questions):
-            # COCO's questions name "000000441147.jpg", and so do its captions.
             picture = shown.get(line.get("image"), {})
             context: dict[str, Any] = {name: picture[name] for name in ("caption", "captions") if name in picture}
             rows.append({**line, "answer": said.get(line.get("question_id")), **context})
