@@ -135,6 +135,9 @@ def test_a_clone_is_read_and_a_cache_is_not_asked_again(mirror: tuple[str, Path]
 def test_what_is_not_the_checked_file_is_refused(mirror: tuple[str, Path], tmp_path: Path) -> None:
     with pytest.raises(CollectionError, match="no verdicts named 'mllm'.*'mllm-judge', 'tifa160', 'genai-bench'"):
         load_verdicts("mllm")
+    for odd in (5, None, ""):
+        with pytest.raises(CollectionError, match=f"no verdicts named {odd!r}: use"):
+            load_verdicts(odd)  # type: ignore[arg-type]
     with pytest.raises(CollectionError, match="holds the files of no known set"):
         load_verdicts(tmp_path)
     with pytest.raises(

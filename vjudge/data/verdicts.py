@@ -78,28 +78,26 @@ def load_verdicts(name_or_path: str | Path, *, mirror: str = MIRROR, cache: str 
     Raises:
         CollectionError: no such set or folder; a file can't be fetched, or is another than the one that was checked.
     """
-    path = Path(name_or_path).expanduser()
-    if str(name_or_path) in SOURCES:
-        name, paths = str(name_or_path), None
-    elif path.is_dir():
-        name = _recognised(path)
-        paths = {file: path / _inside(file) for file in SOURCES[name].files if (path / _inside(file)).is_file()}
+    name = str(name_or_path)
+    if name in SOURCES:
+        home = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vjudge"
+        paths = {file: _fetch(name, file, mirror, home / "verdicts") for file in SOURCES[name].files}
+    elif name.strip() and (folder := Path(name).expanduser()).is_dir():
+        name = _recognised(folder)
+        paths = {file: folder / _inside(file) for file in SOURCES[name].files if (folder / _inside(file)).is_file()}
     else:
         raise CollectionError(
-            f"there are no verdicts named {str(name_or_path)!r}: use {', '.join(map(repr, SOURCES))}, or a folder with"
-            " the files of one of them"
+            f"there are no verdicts named {name_or_path!r}: use {', '.join(map(repr, SOURCES))}, or a folder with the"
+            " files of one of them"
         )
     source = SOURCES[name]
-    if paths is None:
-        home = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vjudge"
-        paths = {file: _fetch(name, file, mirror, home / "verdicts") for file in source.files}
     for file, place in paths.items():
         if _digest(place.read_bytes()) != source.files[file]:
             raise CollectionError(
                 f"{place} is not the file that was checked, {file}: check out that commit, or delete a damaged file"
             )
     frame = source.read({_inside(file): place for file, place in paths.items()})
-    repositories = sorted({file.split("/", 2)[0] + "/" + file.split("/", 2)[1] for file in paths})
+    repositories = sorted({file.removesuffix(f"/{_inside(file)}") for file in paths})
     frame.attrs |= {
         "name": name,
         "source": ", ".join(repositories),
@@ -118,8 +116,8 @@ def _inside(file: str) -> str:
 def _recognised(folder: Path) -> str:
     """The set of which a folder holds the files; of tifa160, those of DSG alone are enough."""
     for name, source in SOURCES.items():
-        first = next(iter(source.files)).split("/", 2)[:2]
-        if all((folder / _inside(file)).is_file() for file in source.files if file.split("/", 2)[:2] == first):
+        owner = next(iter(source.files)).split("/")[0]
+        if all((folder / _inside(file)).is_file() for file in source.files if file.split("/")[0] == owner):
             return name
     expected = "; ".join(f"{name}: {_inside(next(iter(source.files)))}" for name, source in SOURCES.items())
     raise CollectionError(f"{folder} holds the files of no known set, such as {expected}")
