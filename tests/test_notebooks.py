@@ -11,6 +11,7 @@ import nbformat
 import papermill
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from tools import repository
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -36,7 +37,6 @@ RUN = (
     "05_review_feedback",
     "06_preference_learning",
 )
-BADGE = "https://colab.research.google.com/github/vjudge/vjudge/blob/main/notebooks/{}.ipynb"
 VOLATILE = {"papermill", "execution", "widgets", "collapsed", "scrolled"}
 
 
@@ -68,22 +68,23 @@ def test_format_is_valid_and_a_kernel_can_start(notebook):
     assert notebook.metadata.kernelspec.language == "python"
 
 
-def test_opening_has_badge_title_question_and_needs(path, notebook):
+def test_opening_has_title_question_and_needs(notebook):
     opening = notebook.cells[0]
     assert opening.cell_type == "markdown"
-    assert opening.source.startswith("[![Open in Colab]") and BADGE.format(path.stem) in opening.source
-    assert re.search(r"^# \S", opening.source, re.M), "a title"
+    assert opening.source.startswith(("# ", f"{repository.BADGE}(")) and re.search(r"^# \S", opening.source, re.M)
     assert re.search(r"\*\*[^*]+\?\*\*", opening.source), "the question, in bold"
     before_code = notebook.cells[: notebook.cells.index(code(notebook)[0])]
     needs = "\n".join(cell.source for cell in before_code)
     assert "CPU" in needs and "GPU" in needs, "how long it takes on each"
 
 
-def test_set_up_does_nothing_outside_colab(notebook):
-    body = tree(code(notebook)[0]).body
-    assert all(isinstance(node, ast.Import | ast.If) for node in body)
-    (condition,) = [node for node in body if isinstance(node, ast.If)]
-    assert ast.unparse(condition.test) == "'google.colab' in sys.modules" and not condition.orelse
+def test_badge_and_set_up_are_those_of_one_repository_or_of_none(path, notebook):
+    """`make repository` writes both: what it would write again for the address in the set-up cell is what is there."""
+    addresses = {match[1] for file in NOTEBOOKS if (match := re.search(r"git\+(https:[^\\\"]+)", file.read_text()))}
+    before = nbformat.v4.writes(notebook)
+    repository.write(notebook, path.stem, repository.read_url(addresses.pop() if addresses else ""))
+    assert not addresses and nbformat.v4.writes(notebook) == before, "run `make repository`"
+    assert "github.com/vjudge/vjudge" not in before, "a stranger's"
 
 
 def test_parameters_are_one_cell_of_plain_literals(notebook):

