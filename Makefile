@@ -113,10 +113,10 @@ lab: setup  ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks
 
 tiny: setup  ## train the embedded judge from nothing into outputs/tiny-training/judge, or go on where it was cut off
-	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-training --precision bfloat16
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.tiny --out outputs/tiny-training --precision bfloat16
 
 base: setup  ## train what notebook 02 starts from into outputs/tiny-base/read, or go on where it was cut off
-	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.tiny --out outputs/tiny-base --tower tiny --last read --read-steps 700
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.tiny --out outputs/tiny-base --tower tiny --last read --read-steps 700
 
 lock:  ## resolve pyproject.toml afresh into requirements.lock (Python 3.11; TORCH=x.y.z for another torch)
 	@rm -rf .venv-lock

@@ -128,7 +128,7 @@ def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
     """Write a checkpoint folder in the transformers layout."""
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-    from vjudge.training.adapters import tower_names
+    from vjudge.training.lora import tower_names
 
     model.save_pretrained(folder, state_dict=tower_names(model.state_dict()))
     tokenizer.save_pretrained(folder)

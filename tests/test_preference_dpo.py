@@ -163,7 +163,7 @@ def test_free_answers_lose_for_what_is_missing_repeated_or_off_the_question() ->
 
 
 def test_the_policy_for_scenes_answers_in_claims_and_imperfectly() -> None:
-    from vjudge.preference import tiny
+    from assets import policy as tiny
 
     facts = json.loads((tiny.FOLDER / "training.json").read_text("utf-8"))
     made = {"steps": tiny.STEPS, "wrong": list(tiny.WRONG), "stops_early": tiny.STOPS_EARLY, "repeats": tiny.REPEATS}
@@ -176,7 +176,7 @@ def test_the_policy_for_scenes_answers_in_claims_and_imperfectly() -> None:
 
 
 def test_such_a_policy_is_made_and_continued(tmp_path: Path) -> None:
-    from vjudge.preference import tiny
+    from assets import policy as tiny
 
     for steps in (1, 1):  # the second call finds nothing left to do
         tiny.main(["--out", str(tmp_path), "--steps", str(steps)])

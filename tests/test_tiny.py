@@ -109,4 +109,4 @@ def test_the_package_ships_weights_log_and_card():
         (entry["stage"] for entry in log), key=["tower", "describe", "read", "judge"].index
     )
     card = folder.joinpath("README.md").read_text()
-    assert "python -m vjudge.training.tiny" in card and "--seed" in card
+    assert "python -m assets.tiny" in card and "--seed" in card

@@ -21,7 +21,8 @@ from vjudge.data import CollectionError, rows_of
 from vjudge.images import picture
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
-from vjudge.training import adapters, checks, fine_tune, recipes
+from vjudge.training import checks, fine_tune, recipes
+from vjudge.training import lora as adapters
 from vjudge.training.batching import Collator, Order, States
 from vjudge.training.examples import IGNORED, Coder, Examples
 from vjudge.training.network import Network

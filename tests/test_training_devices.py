@@ -31,7 +31,7 @@ from vjudge.training.__main__ import read_config
 from vjudge.training.batching import Collator, States
 from vjudge.training.examples import Coder
 from vjudge.training.network import Network
-from vjudge.training.running import save_weights
+from vjudge.training.watch import save_weights
 
 BROKEN = 5  # the row whose image is cut off in the middle
 TINY = dict(base="tiny", recipe="scenes", shape="score-first", steps=4, batch_size=8, rows_at_once=2, warmup=2)

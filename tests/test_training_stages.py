@@ -16,7 +16,8 @@ import vjudge as vj
 from vjudge.data import CollectionError
 from vjudge.models.memory import GIB
 from vjudge.prompts import TEMPLATES
-from vjudge.training import ABLATIONS, Lora, ablate, adapters, assemble, fine_tune, read_log, training_cost
+from vjudge.training import ABLATIONS, Lora, ablate, assemble, fine_tune, read_log, training_cost
+from vjudge.training import lora as adapters
 from vjudge.training.ablations import Trial, length_tells, less_data, without_rubric
 from vjudge.training.examples import IGNORED, Coder
 

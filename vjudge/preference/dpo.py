@@ -28,7 +28,7 @@ from vjudge.preference.batches import PairBatches
 from vjudge.preference.formats import checked
 from vjudge.preference.policy import load_policy
 from vjudge.runs import plain, replace_file
-from vjudge.training.adapters import tower_names
+from vjudge.training.lora import tower_names
 
 RECORD = "dpo.json"
 CHECKPOINTS = "checkpoints"
@@ -159,7 +159,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         import trl
 
         from vjudge.preference.trainer import PairTrainer
-        from vjudge.training.running import last_checkpoint
+        from vjudge.training.watch import last_checkpoint
     except ImportError as error:
         raise ImportError(f"DPO needs TRL, PEFT and accelerate ({error}): pip install 'vjudge[train]'") from error
     import torch

@@ -11,7 +11,7 @@ from typing import Any
 
 import trl
 
-from vjudge.training.running import OwnNames
+from vjudge.training.watch import OwnNames
 
 
 class PairTrainer(OwnNames, trl.DPOTrainer):

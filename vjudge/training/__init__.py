@@ -32,14 +32,14 @@ from vjudge.names import lazy, public
 
 if TYPE_CHECKING:
     from vjudge.training.ablations import ABLATIONS, ablate
-    from vjudge.training.adapters import Lora
     from vjudge.training.assembling import assemble
     from vjudge.training.checks import check_balance, check_leakage
     from vjudge.training.cost import training_cost
-    from vjudge.training.curves import live_curve, read_log
+    from vjudge.training.lora import Lora
     from vjudge.training.recipes import RECIPES, Recipe
     from vjudge.training.targets import prompt_and_target
     from vjudge.training.tuning import fine_tune
+    from vjudge.training.watch import live_curve, read_log
 
 __all__ = [
     "ABLATIONS",
@@ -60,16 +60,16 @@ __all__ = [
 _HOMES = {
     "ABLATIONS": "ablations",
     "RECIPES": "recipes",
-    "Lora": "adapters",
+    "Lora": "lora",
     "Recipe": "recipes",
     "ablate": "ablations",
     "assemble": "assembling",
     "check_balance": "checks",
     "check_leakage": "checks",
     "fine_tune": "tuning",
-    "live_curve": "curves",
+    "live_curve": "watch",
     "prompt_and_target": "targets",
-    "read_log": "curves",
+    "read_log": "watch",
     "training_cost": "cost",
 }
 

@@ -27,8 +27,8 @@ from vjudge.probes.perturbations import replaced
 from vjudge.prompts import TEMPLATES, Template
 from vjudge.records import as_score
 from vjudge.runs import replace_file
-from vjudge.training.curves import read_log
 from vjudge.training.tuning import fine_tune
+from vjudge.training.watch import read_log
 
 FULL = "full recipe"
 VERDICT_TOKENS = 8  # enough for "[RESULT] 5": what a judge that gives its score first writes after it is not graded

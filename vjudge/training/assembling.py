@@ -25,7 +25,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from vjudge.models.places import fetch_checkpoint, read_json
-from vjudge.training.adapters import tower_names
+from vjudge.training.lora import tower_names
 
 IMAGE = "<image>"
 

@@ -13,7 +13,7 @@ import transformers
 
 import vjudge
 from vjudge.prompts import Template
-from vjudge.training.adapters import Lora
+from vjudge.training.lora import Lora
 from vjudge.training.recipes import Recipe
 
 

@@ -13,8 +13,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 
 from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, configuration, need
-from vjudge.training.adapters import Lora, as_lora, decoder_layers
-from vjudge.training.network import part_of
+from vjudge.training.lora import Lora, as_lora, decoder_layers, part_of
 from vjudge.training.recipes import Recipe, recipe_of
 
 STATE = 16  # bytes of a weight that trains: itself, its gradient and AdamW's two moments, each in float32

@@ -13,15 +13,7 @@ from vjudge.engines.vision import vision_of
 from vjudge.models import VisionLanguageModel
 from vjudge.training.batching import States
 from vjudge.training.examples import IGNORED
-
-PROJECTOR = ("multi_modal_projector", "image_newline")
-
-
-def part_of(name: str) -> str:
-    """Which part of the model a weight belongs to: "tower", "projector" or "decoder"."""
-    if "vision_tower" in name:
-        return "tower"
-    return "projector" if any(place in name for place in PROJECTOR) else "decoder"
+from vjudge.training.lora import part_of
 
 
 class Network(nn.Module):

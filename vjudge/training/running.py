@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ import pandas as pd
 import torch
 import transformers
 from accelerate.utils import gather_object
-from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Trainer, TrainerCallback
 
@@ -23,79 +19,12 @@ from vjudge.data import CollectionError, Problem
 from vjudge.metrics import correlate
 from vjudge.training.batching import Collator, Order
 from vjudge.training.examples import Examples
-from vjudge.training.network import Network, part_of
+from vjudge.training.lora import part_of
+from vjudge.training.network import Network
 from vjudge.training.recipes import Recipe
+from vjudge.training.watch import LEFT_OUT, OwnNames, RunLog, last_checkpoint, plain_name, save_weights
 
-LOG = "training_log.jsonl"
 BEST = "best.safetensors"
-LEFT_OUT = "left_out"  # what the log calls a row without which training went on
-
-
-class RunLog:
-    """An append-only log of one JSON object a line; what was written after a checkpoint is cut off when it is resumed.
-
-    Args:
-        path: its file.
-        on_log: called with every entry, of a training that goes on first with those that it goes on from.
-    """
-
-    def __init__(self, path: Path, on_log: Callable[[dict[str, Any]], None] | None = None) -> None:
-        self.path, self.on_log, self.began = path, on_log, time.monotonic()
-
-    def rewind(self, step: int) -> None:
-        """Keep the entries up to a step, and go on counting seconds from the last of them."""
-        entries = [entry for entry in self.entries() if entry["step"] <= step]
-        text = "".join(json.dumps(entry) + "\n" for entry in entries)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(text, encoding="utf-8")
-        self.began = time.monotonic() - max((entry["seconds"] for entry in entries), default=0.0)
-        if self.on_log is not None:
-            for entry in entries:
-                self.on_log(entry)
-
-    def entries(self) -> list[dict[str, Any]]:
-        """All entries so far."""
-        if not self.path.is_file():
-            return []
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
-
-    def left_out(self) -> list[Problem]:
-        """The rows that were left out so far."""
-        return [Problem(**entry[LEFT_OUT]) for entry in self.entries() if LEFT_OUT in entry]
-
-    def mean_loss(self) -> float:
-        """The mean over all steps that are in the log, wherever the training was cut off and continued."""
-        losses = [(0, 0.0), *((entry["step"], entry["loss"]) for entry in self.entries() if "loss" in entry)]
-        spans = [(step - before, loss) for (before, _), (step, loss) in pairwise(losses)]
-        return sum(n * loss for n, loss in spans) / losses[-1][0] if spans else math.nan
-
-    def write(self, entry: dict[str, Any]) -> None:
-        """Append an entry, with the seconds that the training took so far."""
-        entry = {**entry, "seconds": round(time.monotonic() - self.began, 3)}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-        if self.on_log is not None:
-            self.on_log(entry)
-
-
-class OwnNames:
-    """For a transformers `Trainer`: checkpoints of the weights that train, under the network's own names."""
-
-    accelerator: Any
-    model: Any
-    args: Any
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """Weights that train; the others are the base's."""
-        if self.args.should_save:
-            folder = Path(output_dir or str(self.args.output_dir))
-            folder.mkdir(parents=True, exist_ok=True)
-            network = self.accelerator.unwrap_model(self.model)
-            save_weights(network, folder / "model.safetensors", {"format": "pt"}, state_dict)
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        if load_result.unexpected_keys:
-            raise ValueError(f"the checkpoint is of another model: it has {load_result.unexpected_keys[:3]}")
 
 
 class JudgeTrainer(OwnNames, Trainer):
@@ -286,38 +215,3 @@ def merit(metrics: Mapping[str, float]) -> float:
     nothing. Undefined correlation counts as -1."""
     pearson = metrics["pearson"]
     return -1.0 + metrics["parsed"] if math.isnan(pearson) else pearson * metrics["parsed"]
-
-
-def plain_name(name: str) -> str:
-    """A weight's name without what FSDP adds to it; its shards are flat and don't tell a matrix either."""
-    return name.replace("_fsdp_wrapped_module.", "")
-
-
-def save_weights(
-    network: nn.Module, file: Path, said: dict[str, str], state: Mapping[str, torch.Tensor] | None = None
-) -> None:
-    """Write the weights that train as safetensors, aside first and then renamed.
-
-    Args:
-        state: all weights, where those of `network` are spread over processes.
-    """
-    names = [plain_name(name) for name, weight in network.named_parameters() if weight.requires_grad]
-    if state is None:
-        state = dict(network.named_parameters())
-    wanted = {name: state[name].detach().contiguous().cpu() for name in names}
-    aside = file.with_suffix(".part")
-    save_file(wanted, aside, metadata=said)
-    aside.replace(file)
-
-
-def load_weights(network: nn.Module, file: Path) -> None:
-    """Put such weights back."""
-    found = network.load_state_dict(load_file(file), strict=False)
-    if found.unexpected_keys:
-        raise ValueError(f"{file} is of another model: it has {found.unexpected_keys[:3]}")
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that was written to its end."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

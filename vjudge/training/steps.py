@@ -10,8 +10,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainingArguments
 
-from vjudge.training import adapters as parts
-from vjudge.training.adapters import Lora
+from vjudge.training import lora as parts
+from vjudge.training.lora import Lora
 from vjudge.training.recipes import Recipe
 
 PATIENCE = 6 * 3600  # seconds a process waits for the others, such as for one that grades more or writes 13B weights

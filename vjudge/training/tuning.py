@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,17 @@ from vjudge.judge import Judge, load_judge
 from vjudge.models.places import choose_device, choose_dtype
 from vjudge.prompts import Template
 from vjudge.runs import replace_file
-from vjudge.training import adapters as parts
-from vjudge.training.adapters import Lora, as_lora
+from vjudge.training import lora as parts
 from vjudge.training.batching import Collator, States
 from vjudge.training.card import card
 from vjudge.training.checks import ALLOWED, check_balance, check_leakage, rows_with_index
 from vjudge.training.examples import Coder, Examples
+from vjudge.training.lora import Lora, as_lora
 from vjudge.training.network import Network
 from vjudge.training.recipes import Recipe, recipe_of
-from vjudge.training.running import BEST, LOG, JudgeTrainer, RunLog, last_checkpoint, load_weights
+from vjudge.training.running import BEST, JudgeTrainer
 from vjudge.training.steps import Bar, LastLog, arguments_of, check_spread
+from vjudge.training.watch import LOG, RunLog, last_checkpoint, load_weights, mean_loss
 
 MANIFEST = "manifest.json"
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -136,7 +138,7 @@ def fine_tune(
         "base_weights": judge.engine.identity()["weights"],
         "template": wording.fingerprint(),
         "recipe": chosen.to_dict(),
-        "lora": parts.lora_settings(adapted),
+        "lora": None if adapted is None else asdict(adapted),
         "quantization": quantization,
         "precision": kind,
         "shape": shape,
@@ -186,11 +188,19 @@ def fine_tune(
         if validation is not None and keep == "best" and (out / BEST).is_file():
             load_weights(trainer.unwrapped, out / BEST)
         model.model.eval()
-        facts: dict[str, Any] = {"loss": log.mean_loss(), "steps": trainer.state.global_step, **balance}
+        facts: dict[str, Any] = {
+            "loss": mean_loss([(entry["step"], entry["loss"]) for entry in log.entries() if "loss" in entry]),
+            "steps": trainer.state.global_step,
+            **balance,
+        }
         facts |= {"rows": len(rows), "skipped": len(trainer.left_out), "base": str(base), "shape": shape}
         written = card(out, recipe=chosen, lora=adapted, wording=wording, facts=facts, entries=log.entries())
         merged = quantization is None if merge is None else merge
-        _save(judge, model, adapters, out / "judge", wording, merged, written, weights, base)
+        if weights is not None:
+            weights = {name.removeprefix("model."): value for name, value in weights.items()}
+        parts.save(
+            model, adapters, out / "judge", base=base, template=wording, merge=merged, card=written, weights=weights
+        )
     trainer.accelerator.wait_for_everyone()
     return out / "judge"
 
@@ -335,30 +345,3 @@ def _grader(
             return judge.grade(mine, mode=mode, max_new_tokens=longest + longest // 4 + 8, progress=False)
 
     return grade
-
-
-def _save(
-    judge: Judge,
-    model: Any,
-    adapters: Any,
-    folder: Path,
-    wording: Template,
-    merge: bool,
-    written: str,
-    weights: Any,
-    base: str | Path,
-) -> None:
-    if adapters is not None:
-        name = str(Path(base).expanduser().resolve()) if Path(base).expanduser().is_dir() else str(base)
-        adapters.peft_config["default"].base_model_name_or_path = name
-    if weights is not None:
-        weights = {name.removeprefix("model."): value for name, value in weights.items()}
-    if adapters is not None and merge and model.quantization:  # into the whole weights, not into the quantised ones
-        import peft
-
-        aside = folder.with_name("adapters")
-        parts.save(model, adapters, aside, template=wording, merge=False, card=written)
-        kind = parts.stored_dtype(model.folder) or torch.bfloat16
-        model = load_judge(base, device="cpu", dtype=str(kind), template=wording).engine.model  # type: ignore[attr-defined]
-        adapters = peft.PeftModel.from_pretrained(model.model, aside, local_files_only=True)
-    parts.save(model, adapters, folder, template=wording, merge=merge, card=written, weights=weights)

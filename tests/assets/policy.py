@@ -1,4 +1,4 @@
-"""A small policy for Scenes, made from the embedded judge: `python -m vjudge.preference.tiny --out OUT`.
+"""A small policy for Scenes, made from the embedded judge: `python -m assets.policy --out OUT`.
 
 What that made stands in `FOLDER`, for `load_policy`.
 
@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from assets.lessons import IGNORED, Lessons
+from assets.loop import LOG, Stage, train
+from assets.tiny import Trainee
 from vjudge import models
 from vjudge.prompts import VICUNA_V1
 from vjudge.scenes import collection, language, world
-from vjudge.training.tiny.lessons import IGNORED, Lessons
-from vjudge.training.tiny.loop import LOG, Stage, train
-from vjudge.training.tiny.making import Trainee
 
 WORDING = {"shape": 3, "count": 2, "colour": 2, "size": 2, "position": 0, "presence": 2}  # of the claims, by aspect
 WRONG = (0.35, 0.3, 0.2, 0.1, 0.05)  # share of answers with none to four wrong claims
@@ -76,7 +76,7 @@ def picture(scene: world.Scene) -> np.ndarray:
     """The scene at the tower's size."""
     from PIL import Image
 
-    from vjudge.training.tiny.lessons import IMAGE_SIZE
+    from assets.lessons import IMAGE_SIZE
 
     drawn = world.draw(scene, size=collection.IMAGE_SIZE)
     return np.asarray(drawn.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BICUBIC))
@@ -84,7 +84,7 @@ def picture(scene: world.Scene) -> np.ndarray:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train a policy from the embedded judge, or go on where that was cut off; OUT/policy is the result."""
-    parser = argparse.ArgumentParser(prog="python -m vjudge.preference.tiny", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m assets.policy", description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=STEPS)

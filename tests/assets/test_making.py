@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from assets import lessons, tiny
+from assets.loop import CHECKPOINT, LOG, Stage, train
+from assets.tokenizer import TEMPLATE, make_tokenizer, phrases
 from vjudge import prompts
 from vjudge.records import Item
 from vjudge.scenes import collection, language, world
-from vjudge.training.tiny import lessons
-from vjudge.training.tiny import making as tiny
-from vjudge.training.tiny.loop import CHECKPOINT, LOG, Stage, train
-from vjudge.training.tiny.tokenizer import TEMPLATE, make_tokenizer, phrases
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
-"""What of a judge trains, in full or by adapters, and how the result is stored."""
+"""Which weights of a judge train, in full or by adapters, always in float32; how the result is stored."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from torch import nn
 from vjudge.models import VisionLanguageModel
 from vjudge.models.places import Tensors
 from vjudge.prompts import TEMPLATES, Template, families
-from vjudge.training.network import part_of
 
 EXTRA = "pip install 'vjudge[train]'"
+PROJECTOR = ("multi_modal_projector", "image_newline")
 SETTINGS = ("processor_config.json", "chat_template.jinja", "preprocessor_config.json")
 
 
@@ -28,6 +28,7 @@ class Lora:
     Args:
         rank, alpha, dropout: of every adapter.
         targets: a regular expression over module names; None takes every linear layer of the decoder but the output.
+        merge: whether adapters go into the stored weights; None merges them unless the base is quantised.
 
     Source: rank 128 and alpha 256 as in haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh, dropout 0.05 as its
     llava/train/train.py has by default.
@@ -37,6 +38,7 @@ class Lora:
     alpha: int = 256
     dropout: float = 0.05
     targets: str | None = None
+    merge: bool | None = None
 
 
 def as_lora(lora: bool | Mapping[str, Any] | Lora | None) -> Lora | None:
@@ -46,8 +48,47 @@ def as_lora(lora: bool | Mapping[str, Any] | Lora | None) -> Lora | None:
     return lora if isinstance(lora, Lora) else Lora() if lora is True else Lora(**lora)
 
 
+def part_of(name: str) -> str:
+    """Which part of the model a weight belongs to by its name: "tower", "projector" or "decoder"."""
+    if "vision_tower" in name:
+        return "tower"
+    return "projector" if any(place in name for place in PROJECTOR) else "decoder"
+
+
+def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of a LLaVA with the vision tower's under their older names, the only ones that vLLM reads."""
+    new, old = "vision_tower.", "vision_tower.vision_model."
+    return {name if old in name else name.replace(new, old, 1): tensor for name, tensor in state.items()}
+
+
+def decoder_layers(model: Any) -> str:
+    """A regular expression over the names of the decoder's linear layers, the output weights apart."""
+    output = model.get_output_embeddings()
+    leaves = {
+        name.rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not output and part_of(name) == "decoder"
+    }
+    inside = r".*language_model\." if hasattr(model.config, "vision_config") else ""
+    return rf"{inside}.*\.({'|'.join(sorted(leaves))})"
+
+
+def train_in_float32(model: nn.Module) -> None:
+    """Hold every weight that trains in float32: in 16 bits, steps below a weight's grid would round away.
+
+    peft does so for adapters and leaves `modules_to_save` in the base's precision. A projector that trains takes states
+    of the base's precision all the same.
+    """
+    for weight in model.parameters():
+        if weight.requires_grad and weight.is_floating_point():
+            weight.data = weight.data.float()
+    for name, module in model.named_modules():
+        if name.endswith("multi_modal_projector") and any(weight.requires_grad for weight in module.parameters()):
+            module.register_forward_pre_hook(lambda _, states: tuple(each.float() for each in states))
+
+
 def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora | None) -> Any:
-    """Settle which weights train.
+    """Settle which weights train, and hold them in float32.
 
     Args:
         judge: its model is changed in place.
@@ -66,6 +107,7 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
             weight.requires_grad_(part_of(name) not in freeze and weight.is_floating_point())
         if not any(weight.requires_grad for weight in model.parameters()):
             raise ValueError(f"freeze={sorted(freeze)} leaves nothing to train: leave a part of the model out of it")
+        train_in_float32(model)
         return None
     if "decoder" in freeze:
         raise ValueError("lora= adapts the decoder, and freeze= keeps it as it is: leave one of them out")
@@ -86,7 +128,9 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
         modules_to_save=["multi_modal_projector"] if projector else None,
         task_type="CAUSAL_LM",
     )
-    return peft.get_peft_model(model, config)
+    adapters = peft.get_peft_model(model, config)
+    train_in_float32(adapters)
+    return adapters
 
 
 def _restore_projector(judge: VisionLanguageModel) -> None:
@@ -104,23 +148,12 @@ def _restore_projector(judge: VisionLanguageModel) -> None:
             setattr(projector, name, whole.to(layer.weight.device))
 
 
-def decoder_layers(model: Any) -> str:
-    """A regular expression over the decoder's linear layers, the output weights apart."""
-    output = model.get_output_embeddings()
-    leaves = {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module is not output and part_of(name) == "decoder"
-    }
-    inside = r".*language_model\." if hasattr(model.config, "vision_config") else ""
-    return rf"{inside}.*\.({'|'.join(sorted(leaves))})"
-
-
 def save(
     judge: VisionLanguageModel,
     adapters: Any,
     folder: Path,
     *,
+    base: str | Path,
     template: Template,
     merge: bool,
     card: str,
@@ -131,8 +164,10 @@ def save(
     Args:
         judge: the trained model with its tokenizer and preprocessing.
         adapters: the peft model around it; None without adapters.
-        merge: whether adapters go into the weights; otherwise they are stored by themselves, with the base's name.
+        base: what was trained; stored adapters name it.
         template: the wording it was trained on; its name is stored, and `load_judge` takes it.
+        merge: whether adapters go into the weights: into the base's whole ones, where they were trained on quantised
+            ones. Otherwise they are stored by themselves.
         card: README.md.
         weights: the state of the whole model where it was gathered from several devices.
     """
@@ -140,50 +175,49 @@ def save(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     model = judge.model
+    if adapters is not None:
+        local = Path(base).expanduser()
+        adapters.peft_config["default"].base_model_name_or_path = str(local.resolve() if local.is_dir() else base)
+    if adapters is not None and merge and judge.quantization:
+        adapters, model = _on_whole_weights(judge, adapters, folder.with_name("adapters"), str(base))
     if adapters is not None and not merge:
         adapters.save_pretrained(partial)
     else:
-        if adapters is not None:
-            model = adapters.merge_and_unload()
-        kind = stored_dtype(judge.folder)
+        model = model if adapters is None else adapters.merge_and_unload()
+        dtype = stored_dtype(judge.folder)
         state = model.state_dict() if weights is None else dict(weights)
-        if kind is not None:
-            state = {name: value.to(kind) if value.is_floating_point() else value for name, value in state.items()}
-            model.config.dtype = kind
-        model.save_pretrained(partial, state_dict=state if judge.processor else tower_names(state))
+        if dtype is not None:
+            state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}
+            model.config.dtype = dtype
+        model.save_pretrained(partial, state_dict=tower_names(state))
     judge.tokenizer.save_pretrained(partial)
     if judge.image_processor is not None:
         judge.image_processor.save_pretrained(partial)
-    _copy_settings(judge, partial)
-    stored: dict[str, Any] = {"template": template.name if template.name in TEMPLATES else None}
-    (partial / families.RECORD).write_text(json.dumps(stored) + "\n", encoding="utf-8")
+    for name in SETTINGS:  # what else a checkpoint says of itself
+        if (judge.folder / name).is_file() and not (partial / name).exists():
+            shutil.copy(judge.folder / name, partial / name)
+    record = {"template": template.name if template.name in TEMPLATES else None}
+    (partial / families.RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
     (partial / "README.md").write_text(card, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
 
 
-def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights of a LLaVA with the vision tower's under their older names, the only ones that vLLM reads."""
-    new, old = "vision_tower.", "vision_tower.vision_model."
-    return {name if old in name else name.replace(new, old, 1): tensor for name, tensor in state.items()}
+def _on_whole_weights(judge: VisionLanguageModel, adapters: Any, aside: Path, base: str) -> tuple[Any, Any]:
+    """Adapters that were trained on quantised weights, put on the base's whole ones."""
+    import peft
+
+    from vjudge import models
+
+    adapters.save_pretrained(aside)
+    dtype = stored_dtype(judge.folder) or torch.bfloat16
+    model = models.load(base, device="cpu", dtype=dtype).model
+    return peft.PeftModel.from_pretrained(model, aside, local_files_only=True), model
 
 
 def stored_dtype(folder: Path) -> torch.dtype | None:
     """The precision that a checkpoint is stored in, as its config.json says."""
-    config = (
-        json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").is_file() else {}
-    )
+    file = folder / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     name = config.get("dtype") or config.get("torch_dtype")
     return getattr(torch, name, None) if isinstance(name, str) else None
-
-
-def lora_settings(lora: Lora | None) -> dict[str, Any] | None:
-    """Adapters as plain values, for a manifest."""
-    return None if lora is None else asdict(lora)
-
-
-def _copy_settings(judge: VisionLanguageModel, folder: Path) -> None:
-    """What else a checkpoint says of itself: its processor and chat template."""
-    for name in SETTINGS:
-        if (judge.folder / name).is_file() and not (folder / name).exists():
-            shutil.copy(judge.folder / name, folder / name)

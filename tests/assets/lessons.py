@@ -15,13 +15,13 @@ from PIL import Image
 from transformers import PreTrainedTokenizerFast
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+from assets.tokenizer import TEMPLATE, image_token
 from vjudge import prompts
 from vjudge.engines.tokens import Encoder
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import Item
 from vjudge.scenes import collection, language, world
 from vjudge.scenes.language import NUMBERS, Claim
-from vjudge.training.tiny.tokenizer import TEMPLATE, image_token
 
 IMAGE_SIZE, PATCH_SIZE, N_PATCHES = 96, 16, 36
 POOL = 12_000  # pictures of the train split that training draws on

@@ -1,4 +1,4 @@
-"""The embedded judge, trained from nothing on Scenes: `python -m vjudge.training.tiny --out outputs/tiny-training`.
+"""The embedded judge, trained from nothing on Scenes: `python -m assets.tiny --out outputs/tiny-training`.
 
 Stages: the vision tower alone learns to name what each patch shows; then it is frozen, and projector and decoder
 learn to check statements about a picture (image description); then to judge, with the loss on feedback and score alone.
@@ -26,10 +26,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from vjudge import models
-from vjudge.training.adapters import tower_names
-from vjudge.training.tiny import card
-from vjudge.training.tiny.lessons import (
+from assets import card
+from assets.lessons import (
     HEADS,
     IGNORED,
     IMAGE_SIZE,
@@ -38,8 +36,10 @@ from vjudge.training.tiny.lessons import (
     Lessons,
     make_image_processor,
 )
-from vjudge.training.tiny.loop import LOG, Stage, train
-from vjudge.training.tiny.tokenizer import CONTEXT, image_token, make_tokenizer
+from assets.loop import LOG, Stage, train
+from assets.tokenizer import CONTEXT, image_token, make_tokenizer
+from vjudge import models
+from vjudge.training.lora import tower_names
 
 CLAIM_LAYER = 2  # how many decoder layers may be used to know which claim a token belongs to
 WIDTH, MLP, ATTENTION_HEADS, TOWER_LAYERS, DECODER_LAYERS = 128, 384, 4, 4, 5
@@ -198,7 +198,7 @@ def save(trainee: Trainee, tokenizer: PreTrainedTokenizerFast, folder: Path) -> 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train the embedded judge from nothing, or go on where a training was cut off; OUT/judge is the result."""
-    parser = argparse.ArgumentParser(prog="python -m vjudge.training.tiny", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m assets.tiny", description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints, log and the trained judge")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="more than one pays only on idle cores")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from assets.loop import LOG
 from vjudge import probes, scenes
 from vjudge.data import load_collection
 from vjudge.judge import load_judge
 from vjudge.metrics import correlate
-from vjudge.training.tiny.loop import LOG
 
 
 def evaluate(folder: Path, *, limit: int | None = None) -> pd.DataFrame:
@@ -145,7 +145,7 @@ laptop. It knows nothing but Scenes: on photographs or free text its scores mean
 
 ## Training
 
-From nothing, on pictures of the train split, by `vjudge.training.tiny`:
+From nothing, on pictures of the train split, by `tests/assets/tiny.py`:
 
     {command}
 
