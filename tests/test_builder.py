@@ -585,7 +585,7 @@ def test_the_published_columns_load_as_perception_collection(faultless, tmp_path
 @pytest.mark.parametrize("source", ["published", "built"])
 def test_a_built_row_passes_what_a_published_one_passes(source, faultless):
     """Prompt and target are those of the published training rows, and can be taken apart again byte for byte."""
-    from vjudge.data.adapters.prometheus import TRAINING_ROWS, read_training
+    from vjudge.data.prometheus import TRAINING_ROWS, read_training
 
     if source == "published":
         path = ROOT.parent / "shared/data/prometheus_vision_samples/sample_train_data.json"

@@ -18,7 +18,7 @@ from PIL import Image
 
 from vjudge import data, preference
 from vjudge.data import CollectionError, canonical, load_collection, origin, readable, validate, with_responses
-from vjudge.data.adapters import ADAPTERS, by_columns, by_id
+from vjudge.data.load import ADAPTERS, by_columns, by_id
 from vjudge.engines import Answer, Engine
 from vjudge.judge import Judge
 from vjudge.preference.policy import Policy

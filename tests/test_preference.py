@@ -20,7 +20,6 @@ from vjudge.preference import best, candidates, hacking, rewards
 from vjudge.preference.policy import Policy
 from vjudge.probes.simulated import Planted, SimulatedJudge
 from vjudge.prompts import VICUNA_V1
-from vjudge.records import Rubric
 from vjudge.runs import RunError
 
 LEVELS = ["Wrong.", "Poor.", "Half.", "Good.", "Right."]
@@ -444,45 +443,6 @@ class Fixed:
         frame["group"] = [row["group"] for row in rows]
         self.seen = rows
         return frame
-
-
-def test_ranking_by_score_has_ties_and_missing_verdicts_and_reports_as_the_sets_do() -> None:
-    made = [
-        ("5", "1", "a", "x"),
-        ("2", "2", "a", "x"),
-        ("1", "4", "a", "y"),
-        ("3", "bad", "b", "y"),
-        ("1", "2", "b", "y"),
-    ]
-    pairs = [
-        {
-            "id": f"p{i}",
-            "images": [],
-            "instruction": "?",
-            "response_a": a,
-            "response_b": b,
-            "preference": p,
-            "category": c,
-        }
-        for i, (a, b, p, c) in enumerate(made)
-    ]
-    judge = Fixed()
-    found = preference.rank_by_score(judge, pairs, rubric=Rubric("True?", tuple(LEVELS)))
-    assert found["verdict"].tolist() == ["a", "tie", "b", None, "b"] and found["failure"][3] == "b: no number"
-    assert judge.seen[0]["criteria"] == "True?" and judge.seen[0]["id"] == "p0/a"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        table = preference.benchmark(found)
-    whole = table.loc["all"]["estimate"]
-    assert whole["with_ties"] == 0.5 and whole["both_decided"] == pytest.approx(2 / 3) and whole["all_pairs"] == 0.4
-    assert whole["macro_all_pairs"] == pytest.approx((1 / 2 + 1 / 3) / 2) and whole["tie"] == 0.25
-    assert table.loc[("y", "without_ties"), "n"] == 2
-    close = preference.rank_by_score(judge, pairs, within=1.0)
-    assert close["verdict"].tolist() == ["a", "tie", "b", None, "tie"]
-    with pytest.raises(CollectionError, match="1 of 2 pairs share an id"):
-        preference.rank_by_score(judge, [pairs[0], pairs[0]])
-    with pytest.raises(ValueError, match="no column preference"):
-        preference.benchmark(found.drop(columns="preference"))
 
 
 def test_a_policy_gets_a_row_with_an_interval_and_its_failures_stay_missing() -> None:

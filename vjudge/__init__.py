@@ -20,6 +20,7 @@ __all__ = [
     "Judge",
     "__version__",
     "agreement",
+    "benchmark",
     "bradley_terry",
     "compare_judges",
     "correlate",
@@ -34,6 +35,7 @@ __all__ = [
 _HOMES = {
     "Judge": "vjudge.judge",
     "agreement": "vjudge.metrics",
+    "benchmark": "vjudge.benchmarks",
     "bradley_terry": "vjudge.metrics",
     "compare_judges": "vjudge.metrics",
     "correlate": "vjudge.metrics",
@@ -45,6 +47,7 @@ _HOMES = {
     "win_rate": "vjudge.metrics",
 }
 _MODULES = (
+    "benchmarks",
     "builder",
     "calls",
     "data",
@@ -69,6 +72,7 @@ _MODULES = (
 _INNER = {"calls", "judge", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
+    from vjudge.benchmarks import benchmark as benchmark
     from vjudge.data import load_collection as load_collection
     from vjudge.data import load_verdicts as load_verdicts
     from vjudge.data import truth as truth

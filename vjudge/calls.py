@@ -24,7 +24,7 @@ from vjudge.prompts import Prompt, Template
 from vjudge.prompts.parse import suggest_format
 from vjudge.records import Item, Pair
 from vjudge.runs import Run, RunError
-from vjudge.table import fault_of, in_order, record_of
+from vjudge.table import ORDERS, fault_of, in_order, one_sided, record_of
 
 EMBEDDED = ("tiny", "tiny-base")  # made for Scenes alone
 LOOKED_AT = 100  # rows of a call in which an embedded judge looks for what it was not made for
@@ -39,7 +39,7 @@ class JudgeCall:
         items: the rows.
         template: its wording for one response, or for two.
         ask: how to decode, without what differs between prompts.
-        units: of each row.
+        units: of each row. A single order becomes both where the known preferences are one-sided.
         seed: of the draws.
 
     Attributes:
@@ -52,7 +52,7 @@ class JudgeCall:
     """
 
     def __init__(self, name: str, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> None:
-        self.name, self.template, self.units, self.seed = name, template, units, seed
+        self.name, self.template, self.seed = name, template, seed
         self._origin, self._pictures, self._rows = data.origin(items), Pictures(), data.rows_of(items)
         data.validate(
             self._rows,
@@ -61,6 +61,11 @@ class JudgeCall:
             pictures=self._pictures,
             pairs=template.compares,
         )
+        self._one_sided = None
+        if template.compares and len(units) == 1:
+            self._one_sided = one_sided(self._rows.column("preference"))
+            units = ORDERS if self._one_sided else units
+        self.units = units
         self._unit = "order" if template.compares else "sample"
         self.keys: list[tuple[str, Any]] = []
         self.prompts: list[Prompt] = []
@@ -138,7 +143,9 @@ class JudgeCall:
         """What a table is told besides its records."""
         images = Images(self._rows, 1 if self.template.sees_images else 0, self._pictures)
         unlike = _unlike(self._rows, images) if self.name in EMBEDDED else None
-        return {"without_images": self._without_images, "unlike": unlike, "suggested": self._suggested(records)}
+        notes: dict[str, Any] = {"without_images": self._without_images, "unlike": unlike}
+        notes |= {"collection": self._origin, "one_sided": self._one_sided}
+        return notes | {"suggested": self._suggested(records)}
 
     def _check(self, run: Run) -> None:
         """Refuse what a run holds where it is none of this call's verdicts, or off its scale."""
@@ -235,12 +242,14 @@ def subject_of(row: Mapping[str, Any], pair: bool) -> Item | Pair:
 
 def _carried(row: Mapping[str, Any], subject: Item | Pair) -> dict[str, Any]:
     """What of a row comes along into the table."""
+    category = {"category": row["category"]} if "category" in row else {}
     if isinstance(subject, Pair):
         preference = {"preference": subject.preference} if "preference" in row else {}
-        return {"id": subject.id, "group": subject.group, "criteria": subject.criteria, **preference}
+        return {"id": subject.id, "group": subject.group, "criteria": subject.criteria, **preference, **category}
     gold = {"gold": subject.gold} if "gold" in row else {}
     scores = {"human_scores": list(subject.human_scores)} if "human_scores" in row else {}
-    return {**gold, **scores, "group": subject.group, "criteria": subject.rubric.criteria if subject.rubric else None}
+    criteria = subject.rubric.criteria if subject.rubric else None
+    return {**gold, **scores, "group": subject.group, "criteria": criteria, **category}
 
 
 def prompt_of(template: Template, subject: Item | Pair, mode: str) -> Prompt:

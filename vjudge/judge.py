@@ -286,7 +286,9 @@ class Judge:
             - feedback, raw (the whole answer), failure (None or the reason)
             - choice: "abstain" where the judge declined to give a score; the column stands only where one did
             - n_prompt_tokens (image tokens included), n_new_tokens, seconds (the row's share of its batch)
-            - carried along: gold, human_scores, group, criteria
+            - scores: the two that a wording which names a reference answer asks for, the reference's first; the column
+              stands only where there are some
+            - carried along: gold, human_scores, group, criteria, category
 
             Its `attrs` say what it rests on:
 
@@ -295,6 +297,7 @@ class Judge:
             - low_mass: verdicts of a score pass that rest on less than `vjudge.table.LOW_MASS` of the probability
             - abstained; without_images: rows without an image, for a judge that sees images
             - unlike: rows, of those looked at, with pictures or texts that an embedded judge was not made for
+            - collection: where the items are from, `vjudge.data.origin`; `vjudge.benchmark` reads it
             - scale: the judge's own, such as (0, 100); None where the rubric's holds
             - work: what this call computed on this machine (`vjudge.engines.Work`), None elsewhere
 
@@ -338,7 +341,9 @@ class Judge:
             pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame: `id`, `images`, `instruction`,
                 `response_a`, `response_b`, and where known `criteria`, `descriptions`, `reference_answer`,
                 `preference`, `group`.
-            orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone.
+            orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone. Where
+                the known preferences are one-sided (`vjudge.table.ONE_SIDED`), as in VL-RewardBench, "one" would
+                reward a judge that always takes that side: both orders are asked then, which is said.
             mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
             Others: as in `grade`.
 
@@ -354,11 +359,12 @@ class Judge:
             - failure: None, or the order and the reason
             - by order: scores (the two, in the order shown, where the judge scores both), strong, feedback, raw
             - n_prompt_tokens, n_new_tokens, seconds: sums over the orders
-            - carried along: preference, group, criteria
+            - carried along: preference, group, criteria, category
 
             `attrs["failures"]` counts failures by reason; `attrs["position"]` counts `consistent` among `pairs` with
-            two verdicts, and `first` (the response shown first) among all `choices`; `attrs["low_mass"]` and
-            `attrs["without_images"]` as in `grade`.
+            two verdicts, and `first` (the response shown first) among all `choices`; `attrs["low_mass"]`,
+            `attrs["without_images"]` and `attrs["collection"]` as in `grade`; `attrs["one_sided"]` counts the
+            preferences for whose sake both orders were asked.
 
         Raises:
             CollectionError: bad pairs, all of them, before any work.
@@ -394,7 +400,8 @@ class Judge:
 
         Returns:
             One row a candidate: id, judge, candidate (its place in `responses`), response, value, rank (1 is best;
-            equals share it), best, n and missing (how many of the value's verdicts there are and are not), group.
+            equals share it), best, n and missing (how many of the value's verdicts there are and are not), group; and
+            true_rank and category where the candidates have ranks and a category.
             By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a tie; with nothing missing, times n it
             is LLaVA-Critic's reward. By scores, it is the expected score where there is one, else the score.
 
@@ -416,7 +423,9 @@ class Judge:
             judged = self.grade(list(singles_of(rows)), mode=mode, **options)
         else:
             judged = self.compare(list(pairs_of(rows)), orders=orders or "both", mode=mode, **options)
-        return ranking(rows, judged, judge=self.name, by=by)
+        frame = ranking(rows, judged, judge=self.name, by=by)
+        frame.attrs["collection"] = data.origin(candidates)
+        return frame
 
     def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
         """What the model reads for one item or pair, as text; "<image>" stands where an image goes.

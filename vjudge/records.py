@@ -133,6 +133,7 @@ class Item:
         reference_answer: an answer that earns the highest score, None where there is none.
         gold: the true or reference score, NaN where unknown.
         feedback: the reference feedback, None where unknown.
+        context: what is in the picture, in words, for a judge that reads it in the picture's place; None where unknown.
         human_scores: one score for each rater, NaN for a rater who gave none.
         group: the unit of resampling, usually the image; the id where the data names none.
     """
@@ -147,6 +148,7 @@ class Item:
     feedback: str | None = None
     human_scores: tuple[float, ...] = ()
     group: str = ""
+    context: str | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Item:
@@ -154,9 +156,9 @@ class Item:
 
         Args:
             row: `id`, `instruction`, `response`; and where known `criteria` and `descriptions`, `images`,
-                `reference_answer`, `gold`, `feedback`, `human_scores`, `group`, and `lowest` (the first description's
-                score, 1 if absent). An optional value may be absent, None or NaN; a blank reference answer is none, and
-                without descriptions there is no rubric.
+                `reference_answer`, `gold`, `feedback`, `human_scores`, `group`, `context`, and `lowest` (the first
+                description's score, 1 if absent). An optional value may be absent, None or NaN; a blank reference
+                answer is none, and without descriptions there is no rubric.
 
         Raises:
             KeyError: a required column is absent.
@@ -171,6 +173,7 @@ class Item:
             gold=as_score(row.get("gold")),
             feedback=_text_or_none(row.get("feedback")),
             human_scores=tuple(as_score(score) for score in _list(row.get("human_scores"))),
+            context=_text_or_none(row.get("context")),
         )
 
 
@@ -227,7 +230,8 @@ class Verdict:
         failure: None, or a short reason such as "no verdict marker".
         choice: None, or one of `CHOICES`. A tie and an abstention are verdicts: neither failures nor numbers.
         scale: lowest and highest value of the score, or of `scores`; None where there is no number.
-        scores: the two scores a choice follows from, where the judge scores both responses.
+        scores: the two scores that a choice follows from, or of which the second is the score and the first a
+            reference's, where the judge scores both.
         strong: whether the choice is a strong one ("A>>B"); None where the format knows no degrees.
 
     Raises:

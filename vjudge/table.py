@@ -33,6 +33,10 @@ LOW_MASS = 0.5
 """In score mode, the least probability that the scores should have together: below it the judge was more likely to
 write something else there than any score, and its distribution over the scores says little."""
 
+ONE_SIDED, CHANCE = 0.75, 0.01
+"""Known preferences are one-sided where so many of the decided ones are for one side, and a binomial test says that
+they are not so by chance."""
+
 _KINDS = dict.fromkeys(("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold"), "float64")
 _KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
 _READ = ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure")
@@ -151,7 +155,9 @@ def grades(
     ]
     if any(record["choice"] is not None for record in records):
         columns["choice"] = [record["choice"] for record in records]
-    for name in ("gold", "human_scores", "group", "criteria"):
+    if any(record["scores"] for record in records):
+        columns["scores"] = [record["scores"] for record in records]
+    for name in ("gold", "human_scores", "group", "criteria", "category"):
         if any(name in row for row in carried):
             columns[name] = [row.get(name) for row in carried for _ in range(samples)]
     frame = _frame(columns)
@@ -209,7 +215,7 @@ def comparisons(
         for name in ("scores", "strong", "feedback", "raw"):
             row |= {f"{name}_{order}": record[name] for order, record in by_order.items()}
         row |= {name: sum(record[name] for record in by_order.values()) for name in _WORK}
-        row |= {name: pair[name] for name in ("preference", "group", "criteria") if name in pair}
+        row |= {name: pair[name] for name in ("preference", "group", "criteria", "category") if name in pair}
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
     changed = counts["pairs"] - counts["consistent"]
@@ -246,6 +252,24 @@ def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
         return "abstain", agree
     points = sum(POINTS[choice] for choice in choices if choice)
     return "a" if points > 0 else "b" if points < 0 else "tie", agree
+
+
+def one_sided(preferences: Iterable[Any]) -> dict[str, int] | None:
+    """Whether known preferences are so much for one side that an order which is kept would give the answers away.
+
+    Returns:
+        How many are for `first` among the `decided`, where they are one-sided (`ONE_SIDED`); None where they are not.
+
+    >>> one_sided(["a"] * 20 + ["tie"]), one_sided(["a"] * 5), one_sided("aababaab")
+    ({'first': 20, 'decided': 20}, None, None)
+    """
+    counts = Counter(choice for choice in preferences if choice in ("a", "b"))
+    first, decided = counts["a"], counts.total()
+    if not decided or max(first, decided - first) < ONE_SIDED * decided:
+        return None
+    from scipy.stats import binomtest  # seldom needed
+
+    return {"first": first, "decided": decided} if binomtest(first, decided).pvalue < CHANCE else None
 
 
 def in_order(pair: Pair, order: str) -> Pair:
@@ -319,6 +343,8 @@ def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, ju
             rank = NAN if math.isnan(value) else 1.0 + sum(other > value for other in values)
             line = {"id": row["id"], "judge": judge, "candidate": i, "response": response, "value": value}
             line |= {"rank": rank, "best": rank == 1, "n": len(points[i]), "missing": expected - len(points[i])}
+            line |= {"true_rank": row["ranks"][i]} if row.get("ranks") else {}
+            line |= {"category": row["category"]} if "category" in row else {}
             rows.append(line | {"group": str(row["id"] if is_missing(row.get("group")) else row["group"])})
     frame = pd.DataFrame(rows)
     frame.attrs = {name: judged.attrs[name] for name in ("judge", "mode", "failures", "low_mass", "without_images")}
@@ -347,6 +373,8 @@ def _account(
     without_images: int = 0,
     unlike: Mapping[str, int] | None = None,
     suggested: str | None = None,
+    collection: Mapping[str, Any] | None = None,
+    one_sided: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """The table with what it lacks counted in its `attrs` and said on one line; nothing is said of a whole one.
 
@@ -357,6 +385,8 @@ def _account(
         unlike: for an embedded judge, how many `rows` were looked at, and how many have `pictures` or `texts` that it
             was not made for.
         suggested: the format that would read most of the answers that failed; None for none.
+        collection: where the rows are from, as `vjudge.data.origin` says it.
+        one_sided: what `one_sided` said of the known preferences, where both orders were asked for its sake.
     """
     reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
     masses = [record["probability_mass"] for record in records if record["failure"] is None] if mode == "score" else []
@@ -365,7 +395,14 @@ def _account(
     frame.attrs |= {"low_mass": low, "without_images": without_images}
     frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
     frame.attrs |= {} if suggested is None else {"suggested_format": suggested}
+    frame.attrs |= {"collection": dict(collection)} if collection else {}
+    frame.attrs |= {"one_sided": dict(one_sided)} if one_sided else {}
     remarks = []
+    if one_sided:
+        remarks.append(
+            f"both orders were asked: {one_sided['first']} of {one_sided['decided']} known preferences are for the"
+            " first response, and a judge that always takes one side would be right there by the order alone"
+        )
     if reasons:
         listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
         more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""

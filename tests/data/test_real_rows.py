@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from vjudge.data import canonical, load_collection, readable
-from vjudge.data.adapters import by_id
-from vjudge.data.adapters.critic import interpret
+from vjudge.data.critic import interpret
+from vjudge.data.load import by_id
 
 ROWS = Path(__file__).parents[3] / "shared" / "data" / "rows"
 real = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")

@@ -78,7 +78,11 @@ def test_data_that_looks_like_markup_stays_text(name: str) -> None:
     assert prompt.n_images == template.sees_images
     controls = [part.text for part in prompt.parts if isinstance(part, Control)]
     assert controls == [part.text for part in template.render(subject(template)).parts if isinstance(part, Control)]
-    shown = "12" + ("7" if template.compares else "") + ("3" if template.reads_rubric else "")
+    shown = (
+        ("12" if "{instruction}" in template.body else "2")
+        + ("7" if template.compares else "")
+        + ("3" if template.reads_rubric else "")
+    )
     shown += ("45" if template.kind == "absolute" else "") + ("6" if template.reads_reference else "")
     strings = [part for part in prompt.parts if isinstance(part, str)]
     for n in shown:

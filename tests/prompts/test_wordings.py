@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ ITEM = Item(
     response="  A {black} cat \u2014 asleep.",
     rubric=Rubric("Is every claim true?", ("None.", "Few.", "Half.", "Most.", "All.")),
     reference_answer="A black cat asleep on a mat.",
+    context="A cat on a mat.",
 )
 
 # Typed from the sources named in each template, so that this check stands without any other file.
@@ -155,6 +157,28 @@ def test_a_text_only_judge_is_told_of_what_it_cannot_see() -> None:
     )
 
 
+def test_the_benchmarks_own_protocols_to_the_letter() -> None:
+    """By the digests of the original texts, put together as the original scripts do."""
+    item = Item("i", ("a.png",), "Q?", "RESP", reference_answer="REF", context="CTX")
+    digests = {"llava-bench-wild": "e29569a1", "llava-bench-coco": "12f72131", "llava-wilder": "ac4681f9"}
+    for name, digest in digests.items():
+        prompt = TEMPLATES[name].as_messages().render(item)
+        assert hashlib.sha256(prompt.text.removeprefix("<image>").encode()).hexdigest().startswith(digest)
+        assert prompt.n_images == (name == "llava-wilder")  # the others read the context instead
+    assert prompt.system == "You are a helpful assistant."
+    assert "checking the quality of the answer" in TEMPLATES["llava-bench-wild"].as_messages().render(item).system
+    with pytest.raises(
+        ValueError, match="shows the judge what is in the picture, in words, and 'i' has none: add cont"
+    ):
+        TEMPLATES["llava-bench-wild"].render(replace(item, context=" "))
+    arena = TEMPLATES["wildvision"].as_messages().render(replace(PAIR, images=()))
+    assert arena.system.startswith("Please act as an impartial judge") and arena.system.endswith('tie: [[A=B]]".')
+    assert arena.text.startswith("<|User Prompt|>\nDescribe") and arena.text.endswith(
+        "<|The End of Assistant B's Answer|>"
+    )
+    assert "background. \nDo not consider" in TEMPLATES["detailed-caption"].render(item).text
+
+
 def test_our_own_wordings_say_so_and_hold_every_text() -> None:
     for name in ("llava-critic-rubric", "chat", "chat-relative"):
         template = TEMPLATES[name]
@@ -173,8 +197,8 @@ def test_every_template_says_what_it_judges() -> None:
         assert template.name == name and template.source
         assert template.compares == ("{response_a}" in template.body)
         assert template.reads_rubric == (template.kind in ("absolute", "relative"))
-        rubric_scores = () if template.compares else tuple(range(101)) if template.scale else (1, 2, 3, 4, 5)
-        assert template.scores(ITEM.rubric) == rubric_scores
+        low, high = template.scale or (1, 5)
+        assert template.scores(ITEM.rubric) == (() if template.compares else tuple(range(low, high + 1)))
     assert TEMPLATES["prometheus-vision"].score_texts((1, 2)) == {1: " 1", 2: " 2"}
     assert TEMPLATES["prometheus-2-relative"].score_texts(()) == {0: " A", 1: " B"}
     assert TEMPLATES["llava-critic"].score_texts(range(101)) == {}
@@ -256,7 +280,9 @@ def spell(tokenizer: Any, prompt: Prompt) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("name", [name for name, template in TEMPLATES.items() if template.reads_reference])
+@pytest.mark.parametrize(
+    "name", [name for name, template in TEMPLATES.items() if "{reference_section}" in template.body]
+)
 @pytest.mark.parametrize("reference", [None, "", " \n"])
 def test_without_a_reference_answer_nothing_mentions_one(name: str, reference: str | None) -> None:
     template = TEMPLATES[name]

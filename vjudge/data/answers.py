@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import datasets
 
+from vjudge.data.hub import origin, record
 from vjudge.data.load import canonical, rows_of
 from vjudge.data.schema import CollectionError, Problem
 from vjudge.records import Rubric, is_missing
@@ -62,4 +63,6 @@ def with_responses(
             row |= {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
         if policy is not None:
             row |= {"id": f"{row['id']}/{policy}", "policy": policy}
-    return canonical(rows)
+    answered = canonical(rows)
+    facts = {name: fact for name, fact in origin(questions).items() if name not in ("rows", "unreadable")}
+    return record(answered, **facts) if facts else answered

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import datasets
 
-from vjudge.data.adapters import Adapter, hub_ids
-from vjudge.data.schema import CollectionError, plain
+from vjudge.data.schema import Adapter, CollectionError, plain
 
 PINNED: dict[str, str] = {}
 """Hub id -> the commit to load where `revision=` names none: one place for all sets of a study, for example
@@ -43,7 +42,6 @@ def fetch(
     Raises:
         CollectionError: it is out of reach, gated, or has no such split; its columns are others than expected.
     """
-    revision = revision or _pinned(name)
     commit = _commit(name, adapter, revision)
     at = commit or revision
     part = None
@@ -75,7 +73,8 @@ def fetch(
 
 
 def record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:
-    """Write down where a collection comes from, for `origin`."""
+    """Add to what is written down of a collection's origin."""
+    facts = origin(items) | facts
     faults = items["fault"] if "fault" in items.column_names else ()
     facts |= {"rows": len(items), "unreadable": sum(fault is not None for fault in faults)}
     items.info.description = json.dumps(facts)
@@ -90,23 +89,27 @@ def origin(items: datasets.Dataset) -> dict[str, Any]:
 
     Returns:
         source (hub id or path), split, revision (asked for or pinned), commit (the hub's, None if unknown or local),
-        rows and unreadable (how many of them carry a `fault`) at loading; empty for other data sets.
+        benchmark (its key in `vjudge.benchmarks.BENCHMARKS`, where it is one), rows and unreadable (how many of them
+        carry a `fault`) at loading; empty for other data sets.
     """
     try:
         facts = json.loads(items.info.description or "")
     except (AttributeError, json.JSONDecodeError):
         return {}
-    return facts if isinstance(facts, dict) and "source" in facts else {}
+    return facts if isinstance(facts, dict) and {"source", "benchmark"} & facts.keys() else {}
 
 
-def _pinned(name: str) -> str | None:
+def pinned(name: str, ids: Iterable[str]) -> str | None:
     """The commit that a set is pinned to.
+
+    Args:
+        ids: every hub id that is known.
 
     Raises:
         CollectionError: a pin of a set that is not known: it would pin nothing.
     """
     pins = {id.lower(): commit for id, commit in PINNED.items()}
-    if unknown := sorted(set(pins) - {id.lower() for id in hub_ids()}):
+    if unknown := sorted(set(pins) - {id.lower() for id in ids}):
         raise CollectionError(f"PINNED names {', '.join(unknown)}, which no data set here is called; correct the name")
     return pins.get(name.lower())
 

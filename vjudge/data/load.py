@@ -22,12 +22,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from vjudge import photos, scenes
-from vjudge.data import hub
-from vjudge.data.adapters import ADAPTERS, Adapter, by_columns, by_id, hub_ids
+from vjudge.data import benchmarks, critic, hub, prometheus
 from vjudge.data.schema import (
     CANONICAL,
     FEATURES,
     NEAR,
+    Adapter,
     BadRow,
     CollectionError,
     Problem,
@@ -52,6 +52,49 @@ _HEAD = 200  # rows that tell what a collection is
 _TEXTS = ("instruction", "response", "response_a", "response_b", "reference_answer", "criteria", "feedback")
 # A number that Python refuses to read stays text, so that its row and field can be named.
 _JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 4_300 else digits)
+
+
+ADAPTERS: tuple[Adapter, ...] = (
+    prometheus.PERCEPTION_COLLECTION,
+    prometheus.PERCEPTION_BENCH,
+    prometheus.FEEDBACK_COLLECTION,
+    prometheus.FEEDBACK_BENCH,
+    prometheus.PREFERENCE_COLLECTION,
+    prometheus.EVALUATION_ROWS,
+    prometheus.TRAINING_ROWS,
+    critic.LLAVA_CRITIC_113K,
+    benchmarks.VL_REWARDBENCH,
+    benchmarks.MULTIMODAL_REWARDBENCH,
+    benchmarks.MLLM_JUDGE_SCORE,
+    benchmarks.MLLM_JUDGE_PAIR,
+    benchmarks.MLLM_JUDGE_BATCH,
+    benchmarks.LLAVA_BENCH_WILD,
+    benchmarks.LLAVA_BENCH_WILD_TABLE,
+    benchmarks.LLAVA_BENCH_COCO,
+    benchmarks.LLAVA_BENCH_COCO_FOLDER,
+    benchmarks.VISIT_BENCH,
+    benchmarks.HHH,
+    benchmarks.MT_BENCH,
+)
+
+
+def by_id(name: str) -> Adapter | None:
+    """The adapter of a hub id or of a data set's own name, in any case of letters."""
+    for adapter in ADAPTERS:
+        if name.lower() in (known.lower() for known in (*adapter.ids, adapter.name)):
+            return adapter
+    return None
+
+
+def by_columns(columns: Iterable[str]) -> Adapter | None:
+    """The adapter whose signature these columns have; of several, the one that asks for most, then the first."""
+    fitting = [adapter for adapter in ADAPTERS if adapter.fits(columns)]
+    return max(fitting, key=lambda adapter: len(adapter.signature or adapter.columns), default=None)
+
+
+def hub_ids() -> tuple[str, ...]:
+    """Every hub id that is known."""
+    return tuple(id for adapter in ADAPTERS for id in adapter.ids)
 
 
 def rows_of(items: Any) -> Rows:
@@ -86,7 +129,7 @@ def load_collection(
     """Load a collection by name or from local files.
 
     Args:
-        name_or_path: "scenes" or "photos"; the hub id of a published data set (`vjudge.data.adapters`); a .jsonl,
+        name_or_path: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl,
             .json, .csv or .parquet file; a folder with one such file, or one a split (test.jsonl), or with the files
             that a published set consists of, such as a copy of its hub repository; or a folder written by
             `datasets.save_to_disk`. Columns are the canonical ones or those of any published set.
@@ -128,11 +171,12 @@ def load_collection(
         rows, file = _load_local(path, split, limit)
         folder = file if file.is_dir() else file.parent
         items = _canonical(rows, folder, parts=(split, file.stem), source=f" of {str(file)!r}")
-        if hub.origin(items):  # saved by the user after loading
+        if hub.origin(items).get("source"):  # saved by the user after loading
             return items
         return hub.record(items, source=str(path), split=None if path.is_file() else split, revision=None, commit=None)
     adapter = by_id(name)
     if adapter is not None and name.lower() in (id.lower() for id in adapter.ids):
+        revision = revision or hub.pinned(name, hub_ids())
         rows, images, part, facts = hub.fetch(name, adapter, split=split, limit=limit, revision=revision)
         return hub.record(_canonical(rows, images, adapter, parts=(part,)), **facts)
     if adapter is not None:
@@ -325,7 +369,7 @@ def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = 
     """Bring rows of a known schema into the canonical columns.
 
     Known are the canonical columns themselves, as `rows_of` takes them (optional ones may be absent), and every schema
-    in `vjudge.data.adapters`, told by its columns. A row without an id gets its number. A row without a group gets its
+    in `ADAPTERS`, told by its columns. A row without an id gets its number. A row without a group gets its
     image's path as written, else a digest of its image's file, else its id.
 
     Args:
@@ -405,7 +449,12 @@ def _canonical(
             f" reason in `fault`: {listed}{more}; vjudge.data.readable leaves them out",
             stacklevel=4,
         )
-    return table.dataset(None if images is None else _lists(images, empty_is_none=adapter is not None))
+    items = table.dataset(None if images is None else _lists(images, empty_is_none=adapter is not None))
+    if adapter and adapter.benchmark:
+        # LLaVA-Bench's two sets have the same columns: a row says which it is of.
+        own = next(iter(items["benchmark"]), None) if "benchmark" in items.column_names else None
+        hub.record(items, benchmark=own or adapter.benchmark)
+    return items
 
 
 def readable(items: datasets.Dataset) -> datasets.Dataset:

@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ NEAR = {
 _DEEPEST, _MOST_DIGITS = 32, 4_300  # of lists within lists; the digits that Python reads and writes
 _LINES, _ALIKE = 20, 3  # of an error's message; those of one kind
 
+Row = Mapping[str, Any]
 Fault = tuple[str, str, str]  # field, what is wrong, remedy
 
 
@@ -121,6 +122,84 @@ class BadRow(Exception):
     def __init__(self, *faults: Fault, id: str | None = None) -> None:
         super().__init__(*faults)
         self.faults, self.id = faults, id
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One published data set.
+
+    Args:
+        name: as its paper calls it.
+        columns: what its rows must have.
+        read: a row, and the part of the data set it is from, to canonical columns (those that it knows) and whatever
+            else of the row is worth keeping under names of its own. A row whose label cannot be read may carry the
+            reason in `fault` instead of the label. Raises `BadRow`.
+        signature: the columns by which a local file is known as this data set; `columns` when empty.
+        ids: its names on the Hugging Face hub; it is fetched by the name that was asked for.
+        split: the hub's split to load where none is asked for.
+        parts: the hub's configurations, which `split=` chooses among; the first is the default.
+        settle: which part rows are of, where nothing says it.
+        reads_folder: reads a folder of several files as rows; None where one table holds everything.
+        marker: the file by which such a folder is known.
+        image_roots: where relative image paths may count from, seen from the file's folder.
+        images_apart: whether the hub's table holds paths of images that come in files of their own.
+        repeats_ids: whether its ids repeat; a later one is then told apart by "#2", "#3".
+        strict: whether one row that cannot be read makes the whole unreadable, as with files that users write in this
+            schema themselves; otherwise it stays, empty, with the reason in `fault`.
+        gated: whether the hub asks for an agreement first.
+        home: where it is published, if not on the hub.
+        benchmark: its key in `vjudge.benchmarks.BENCHMARKS`, where it is one.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    read: Callable[[Row, str | None], dict[str, Any]]
+    signature: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    split: str = "train"
+    parts: tuple[str, ...] = ()
+    settle: Callable[[Iterable[Row]], str] | None = None
+    reads_folder: Callable[[Path], list[Row]] | None = None
+    marker: str = ""
+    image_roots: tuple[str, ...] = (".",)
+    images_apart: bool = False
+    repeats_ids: bool = False
+    strict: bool = False
+    gated: bool = False
+    home: str = ""
+    benchmark: str = ""
+
+    def fits(self, columns: Iterable[str]) -> bool:
+        """Whether rows with these columns look like this data set."""
+        return set(self.signature or self.columns) <= set(columns)
+
+
+def texts(row: Row, names: Mapping[str, str]) -> dict[str, Any]:
+    """Text cells under their canonical names.
+
+    Args:
+        names: canonical name -> column.
+
+    Raises:
+        BadRow: a text is missing, blank or no text; all of them.
+    """
+    bad = [name for name in names.values() if not isinstance(row.get(name), str) or not row[name].strip()]
+    if bad:
+        raise BadRow(*((name, "is missing or blank", "correct it or leave the row out") for name in bad))
+    return {name: row[column] for name, column in names.items()}
+
+
+def images(row: Row, name: str = "image") -> list[Any]:
+    """The row's image in a list; none where the cell is empty."""
+    value = row.get(name)
+    if isinstance(value, list):
+        return value
+    return [] if is_missing(value) or value == "" else [value]
+
+
+def rest(row: Row, *used: str) -> dict[str, Any]:
+    """The row's other columns."""
+    return {name: value for name, value in row.items() if name not in used}
 
 
 def features_of(row: Mapping[str, Any]) -> datasets.Features:
@@ -264,6 +343,13 @@ class Rows(Sequence[Mapping[str, Any]]):
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return (self._sound(place, row, faults) for place, (row, faults) in enumerate(self.reads()))
 
+    def column(self, name: str) -> list[Any]:
+        """The cells of one column, None where there is none; no image is read for it."""
+        if self._dataset is None:
+            return [row.get(name) for row, _ in self._rows]
+        present = name in self._dataset.column_names
+        return self._dataset.with_format(None)[name][:] if present else [None] * len(self)
+
     def reads(self) -> Iterator[tuple[dict[str, Any], list[Fault]]]:
         """Every row and its faults, as `canonical_row` gives them."""
         if self._dataset is None:
@@ -348,6 +434,8 @@ def _row_of(item: Item | Pair) -> dict[str, Any]:
     """An item or a pair as a row."""
     cells = {name: cell for name, cell in vars(item).items() if name != "rubric"}
     cells["group"] = cells["group"] or None
+    if cells.get("context", "") is None:
+        del cells["context"]
     if not cells.get("human_scores", True):
         del cells["human_scores"]
     if rubric := item.rubric:

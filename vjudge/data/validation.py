@@ -31,8 +31,8 @@ def validate(
 
     Args:
         items: as for `vjudge.data.rows_of`.
-        needs: what of a rubric the judge shows, `Template.needs`: "criteria", "descriptions", or neither. None asks for
-            both of items, and of pairs for neither.
+        needs: what else the judge's wording shows, `Template.needs`. None asks for a rubric of items, and of pairs for
+            nothing.
         sees_images: whether the judge looks at images: then one column must name them, if only as empty lists.
         pictures: the `Pictures` of the call, so that what reads the images next opens no file again; what opens none
             leaves them unchecked.
@@ -188,6 +188,9 @@ def _faults(
             why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
             yield field, f"is missing or blank{why}", "fill it in or leave the row out"
     yield from _rubric_faults(row, columns, pair, needs)
+    for field in sorted(set(needs or ()) - RUBRIC):
+        if is_missing(row.get(field)) or not str(row[field]).strip():
+            yield field, "is missing, and the judge's wording shows it", "fill it in or leave the row out"
     if pair and not is_missing(row.get("preference")) and row["preference"] not in ("a", "b", "tie"):
         what = f"{row['preference']!r} is not one of a, b and tie"
         yield "preference", what, "correct it, or give None if unknown"

@@ -45,7 +45,7 @@ AGREEMENT = (
 )
 NOMINAL = ("alpha_nominal", "cohen_kappa", "exact")
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
-_CARRIED = ("judge", "gold", "human_scores", "group", "criteria")
+_CARRIED = ("judge", "gold", "human_scores", "group", "criteria", "category")
 # The mean of many ratings may have an ICC far below -1.
 _METHODS = dict.fromkeys(AGREEMENT, "fisher") | {"icc_2_k": "t", "exact": "logit", "within_one": "logit"}
 

@@ -17,7 +17,6 @@
     rounds.py       several rounds, each from the last one's policy
     best.py         the best of n answers by a judge, for every n
     hacking.py      whether the judge is pleased and the truth is not
-    ranking.py      an absolute judge on sets of pairs: ranking by score, with ties
     board.py        a policy under evaluation: its row with an interval
     truth.py        the true score of a free answer about a scene
     tiny.py         a small policy for Scenes, made from the embedded judge
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from vjudge.preference.hacking import compare_policies, over_rewarded, phrases_that_grew
     from vjudge.preference.pairs import make_pairs, true_order
     from vjudge.preference.policy import Policy, load_policy
-    from vjudge.preference.ranking import benchmark, rank_by_score
     from vjudge.preference.rewards import by_question, reward
     from vjudge.preference.rounds import Recipe, Round, run_rounds
     from vjudge.preference.truth import scene_candidates, scene_questions, score_answers, true_score, with_true_scores
@@ -51,7 +49,6 @@ __all__ = [
     "Recipe",
     "Round",
     "account",
-    "benchmark",
     "best_of_n",
     "by_question",
     "compare_policies",
@@ -65,7 +62,6 @@ __all__ = [
     "make_pairs",
     "over_rewarded",
     "phrases_that_grew",
-    "rank_by_score",
     "read_llava_next",
     "reward",
     "run_rounds",
@@ -86,7 +82,6 @@ _HOMES = {
     **dict.fromkeys(("Policy", "load_policy"), "policy"),
     **dict.fromkeys(("Recipe", "Round", "run_rounds"), "rounds"),
     **dict.fromkeys(("account", "draw", "gather"), "candidates"),
-    **dict.fromkeys(("benchmark", "rank_by_score"), "ranking"),
     "best_of_n": "best",
     **dict.fromkeys(("by_question", "reward"), "rewards"),
     **dict.fromkeys(("compare_policies", "over_rewarded", "phrases_that_grew"), "hacking"),

@@ -223,18 +223,22 @@ register(
     ids=("lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"),
     template="llava-critic",
     pairs="llava-critic-pair",
-    variants=("llava-critic-rubric",),
+    variants=("llava-critic-rubric", "llava-wilder", "detailed-caption", "wildvision"),
     published={"temperature": 0.0, "max_new_tokens": 4096},
     paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
     stems=("llava-critic",),
-    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours.",
+    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours. Of the prompts by "
+    "which its paper evaluates it as a judge, those of L-Wilder, ImageDC and WildVision are variants, and those of "
+    "LLaVA-Bench templates; those of MM-Vet, MMHal and MLLM-as-a-Judge are not here.",
 )
 register(
     "chat",
     template="chat",
     pairs="chat-relative",
+    variants=("llava-bench-wild", "llava-bench-coco"),
     published={"temperature": 0.0, "max_new_tokens": 1024},
-    note="Any chat model as a judge without training, through its own chat template; the wording is ours.",
+    note="Any chat model as a judge without training, through its own chat template; the wording is ours, the "
+    "variants are LLaVA-Bench's own, for a language model that reads captions in the picture's place.",
 )
 
 

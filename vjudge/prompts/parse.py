@@ -472,6 +472,20 @@ def _two_scores(text: str, scale: Scale) -> Readout:
 
 
 @_format(
+    "reference-scores",
+    "score",
+    "a first line of two scores, the reference's and then the response's",
+    scale=(1, 10),
+    example="9 7\nAssistant 2 leaves the date out.",
+    source="haotian-liu/LLaVA llava/eval/eval_gpt_review_bench.py (LLaVA-Bench), which reads neither '8, 6' nor '8/10'",
+)
+def _reference_scores(text: str, scale: Scale) -> Readout:
+    readout = _two_scores(text, scale)
+    both = (statement.scores for statement in readout.statements)
+    return replace(readout, statements=tuple(Statement(score=scores[1], scores=scores) for scores in both))
+
+
+@_format(
     "unified-reward",
     "choice",
     'a line that begins "Answer 1 is better" or "Answer 2 is better"; "Overall Judgment" binds over it',

@@ -304,7 +304,16 @@ def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[An
 
 
 KINDS = ("absolute", "pointwise", "relative", "pairwise")
-_SHARED = frozenset("instruction criteria levels lowest highest reference_clause reference_section images look".split())
+_SHARED = frozenset(
+    "instruction criteria levels lowest highest reference_clause reference_section images look"
+    " reference_answer context".split()
+)
+_NEEDS = {
+    "criteria": ("criteria", "a criterion"),
+    "descriptions": ("levels", "a level for each score"),
+    "reference_answer": ("reference_answer", "a reference answer"),
+    "context": ("context", "what is in the picture, in words"),
+}  # column -> the field that shows it, and what that is
 _BRACES = "write a brace that is no field as {{ or }}"
 
 
@@ -318,7 +327,7 @@ class Template:
         conversation: the words around the user turn.
         body: the wording. Its fields for one response: {instruction}, {response}; for two: {instruction},
             {response_a}, {response_b}; and where the wording has them {criteria}, {levels}, {lowest}, {highest},
-            {reference_clause}, {reference_section}, {images}, {look}.
+            {reference_clause}, {reference_section}, {reference_answer}, {context}, {images}, {look}.
         kind: "absolute" scores a response by a rubric, "pointwise" without one; "relative" compares two responses by a
             criterion, "pairwise" without one.
         scale: lowest and highest score; None where the rubric's scale holds, or where a choice is made.
@@ -368,14 +377,14 @@ class Template:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What of a rubric an item or a pair must bring for this wording: "criteria", "descriptions", or neither."""
-        fields = {"criteria": "{criteria}", "descriptions": "{levels}"}
-        return frozenset(column for column, field in fields.items() if field in self.body)
+        """What else an item or a pair must bring for this wording: "criteria", "descriptions", "reference_answer" where
+        there is no wording without one, "context"."""
+        return frozenset(column for column, (field, _) in _NEEDS.items() if f"{{{field}}}" in self.body)
 
     @property
     def reads_reference(self) -> bool:
         """Whether the wording has a place for a reference answer."""
-        return "{reference_section}" in self.body
+        return "{reference_section}" in self.body or "reference_answer" in self.needs
 
     @property
     def forced(self) -> str:
@@ -416,7 +425,8 @@ class Template:
         templates without reference do the same; Prometheus-Vision publishes none, so there it is our choice. "Score 5"
         and "between 1 and 5" follow the rubric's scale, also our choice, because the prompt would otherwise contradict
         the rubric: on a five-level rubric from 1 the published wording comes out. A text-only judge is told, before the
-        instruction, of images that it can't see; that line is ours, and an item without images has none.
+        instruction, of images that it can't see, unless its wording shows their `context`; that line is ours, and an
+        item without images has none.
 
         Args:
             item: an `Item`, or a `Pair` for a template that compares; one image in it gives one `IMAGE` and a line
@@ -437,13 +447,9 @@ class Template:
             raise ValueError(f"template {self.name!r} ({self.kind}) judges {needed}, and {item.id!r} is {present}")
         n_images = len(item.images) if self.sees_images else 0
         texts = self._texts(item)
-        parts = {
-            "criteria": ("a criterion", texts["criteria"]),
-            "descriptions": ("a level for each score", texts["levels"]),
-        }
         for column in sorted(self.needs):
-            what, text = parts[column]
-            if not text.strip():
+            field, what = _NEEDS[column]
+            if not texts[field].strip():
                 raise ValueError(
                     f"template {self.name!r} shows the judge {what}, and {item.id!r} has none: add {column}"
                 )
@@ -474,8 +480,11 @@ class Template:
         rubric = item.rubric
         scale = (rubric.lowest, rubric.highest) if rubric else self.scale or (1, 5)
         reference = item.reference_answer if item.reference_answer and item.reference_answer.strip() else None
+        blind = "" if self.sees_images or "{context}" in self.body else _unseen(len(item.images))
         texts: dict[str, Any] = {
-            "instruction": item.instruction if self.sees_images else _unseen(len(item.images)) + item.instruction,
+            "instruction": blind + item.instruction,
+            "reference_answer": reference or "",
+            "context": getattr(item, "context", None) or "",
             "images": {0: "", 1: " about an image"}.get(len(item.images), f" about {len(item.images)} images"),
             "look": " Check what is said about an image against the image." if self.sees_images and item.images else "",
             "lowest": scale[0],

@@ -3,6 +3,8 @@
 # ruff: noqa: E501
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vjudge.prompts.template import MESSAGES, Conversation, Template
 
 _VICUNA = (
@@ -11,6 +13,7 @@ _VICUNA = (
 )
 _EVALUATOR = "You are a fair evaluator language model."
 _ASSISTANT = "You are a helpful assistant."
+_CHECKER = "You are a helpful and precise assistant for checking the quality of the answer."
 
 VICUNA_V1 = Conversation(name="vicuna_v1", opening=f"{_VICUNA} USER: ", closing=" ASSISTANT:", system=_VICUNA)
 """Source: kaistAI/prometheus-vision llava/conversation.py (conv_vicuna_v1)."""
@@ -30,15 +33,24 @@ Source: prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/jud
 fastchat/conversation.py ("mistral": the system message, a line feed, the first message).
 """
 
-QWEN_1_5 = Conversation(
-    name="qwen_1_5",
-    opening=f"<|im_start|>system\n{_ASSISTANT}<|im_end|>\n<|im_start|>user\n",
-    closing="<|im_end|>\n<|im_start|>assistant\n",
-    controls=("<|im_start|>", "<|im_end|>"),
-    reply="",
-    system=_ASSISTANT,
-)
-"""ChatML. Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (conv_qwen)."""
+
+def chatml(system: str) -> Conversation:
+    """ChatML with a system message.
+
+    Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (conv_qwen).
+    """
+    return Conversation(
+        name="qwen_1_5",
+        opening=f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n",
+        closing="<|im_end|>\n<|im_start|>assistant\n",
+        controls=("<|im_start|>", "<|im_end|>"),
+        reply="",
+        system=system,
+    )
+
+
+QWEN_1_5 = chatml(_ASSISTANT)
+"""LLaVA-Critic's conversation."""
 
 # Prometheus-Vision, by its published samples and by its README.
 _VISION = """\
@@ -214,6 +226,103 @@ An instruction{images}, two responses{reference_clause}, and a criterion are giv
 {reference_section}###Criterion:
 {criteria}"""
 
+# Benchmarks' own protocols. The judge of LLaVA-Bench is a language model that reads captions in the picture's place.
+_TWO_ASSISTANTS = """\
+[Question]
+{instruction}
+
+[Assistant 1]
+{reference_answer}
+
+[End of Assistant 1]
+
+[Assistant 2]
+{response}
+
+[End of Assistant 2]
+
+[System]
+"""
+
+_RATE_BOTH = """\
+Please rate the helpfulness, relevance, accuracy, level of details of their responses. Each assistant receives an overall score on a scale of 1 to 10, where a higher score indicates better overall performance."""
+
+_TWO_VALUES = """
+Please first output a single line containing only two values indicating the scores for Assistant 1 and 2, respectively. The two scores are separated by a space.
+In the subsequent line, please provide a comprehensive explanation of your evaluation, avoiding any potential bias and ensuring that the order in which the responses were presented does not affect your judgment.
+
+"""
+
+_FEEDBACK_ON_TWO = "We would like to request your feedback on the performance of two AI assistants in response to the user question displayed above. The user asks the question on observing an image"
+
+# "\x20" is the blank that ends the line in the original.
+_LLAVA_WILD = f"""\
+[Context]
+{{context}}
+
+{_TWO_ASSISTANTS}{_FEEDBACK_ON_TWO}. For your reference, the visual content in the image is represented with a few sentences describing the image.\x20
+{_RATE_BOTH}{_TWO_VALUES}"""
+
+_LLAVA_COCO = f"""\
+[Context]
+{{context}}
+
+{_TWO_ASSISTANTS}{_FEEDBACK_ON_TWO}. For your reference, the visual content in the image is represented with five descriptive sentences describing the same image and the bounding box coordinates of each object in the scene. These coordinates are in the form of bounding boxes, represented as (x1, y1, x2, y2) with floating numbers ranging from 0 to 1. These values correspond to the top left x, top left y, bottom right x, and bottom right y.\x20
+{_RATE_BOTH}{_TWO_VALUES}"""
+
+_LLAVA_SOURCE = "haotian-liu/LLaVA@181a2f8 llava/eval/table/rule.json"
+
+# The protocols of the benchmarks on which LLaVA-Critic was evaluated as a judge, as lmms-eval runs them.
+_WILDER = f"""\
+{_TWO_ASSISTANTS}{_FEEDBACK_ON_TWO} shown to you.\x20
+{_RATE_BOTH} Assume assistant 1 always receive a score of 10 and is the correct answer.{_TWO_VALUES}"""
+
+_DETAILED_CAPTION = """\
+Text Caption: {response}
+From 0 to 100, how much do you rate for this Text Caption in terms of the correct and comprehensive description of the image?
+Do not dominant the rating by a single attribute such as recognition correctness, but a overall rating on the object/scene appearance, position, pose, action, shape, etc., and contents in the background.\x20
+Do not consider the appropriateness or sensitive descriptors, such as "middle-aged western man", judge based on if it has correct specifications of the object and scenes in image.
+Provide a few lines for explanation and the rate number at last after "Final Score:"."""
+
+_ARENA_SYSTEM = """\
+Please act as an impartial judge and evaluate the quality of the responses provided by two AI assistants to the user prompt displayed below. You will be given assistant A's answer and assistant B's answer. Your job is to evaluate which assistant's answer is better.
+
+Begin your evaluation by generating your own answer to the prompt. You must provide your answers before judging any answers.
+
+When evaluating the assistants' answers, compare both assistants' answers with your answer. You must identify and correct any mistakes or inaccurate information.
+
+Then consider if the assistant's answers are helpful, relevant, and concise. Helpful means the answer correctly responds to the prompt or follows the instructions. Note when user prompt has any ambiguity or more than one interpretation, it is more helpful and appropriate to ask for clarifications or more information from the user than providing an answer based on assumptions. Relevant means all parts of the response closely connect or are appropriate to what is being asked. Concise means the response is clear and not verbose or excessive.
+
+Then consider the creativity and novelty of the assistant's answers when needed. Finally, identify any missing important information in the assistants' answers that would be beneficial to include when responding to the user prompt.
+
+After providing your explanation, you must output only one of the following choices as your final verdict with a label:
+
+1. Assistant A is significantly better: [[A>>B]]
+2. Assistant A is slightly better: [[A>B]]
+3. Tie, relatively the same: [[A=B]]
+4. Assistant B is slightly better: [[B>A]]
+5. Assistant B is significantly better: [[B>>A]]
+
+Example output: "My final verdict is tie: [[A=B]]"."""
+
+_ARENA = """\
+<|User Prompt|>
+{instruction}
+
+<|The Start of Assistant A's Answer|>
+{response_a}
+<|The End of Assistant A's Answer|>
+
+<|The Start of Assistant B's Answer|>
+{response_b}
+<|The End of Assistant B's Answer|>"""
+
+_LMMS = "EvolvingLMMs-Lab/lmms-eval"
+_ASKED_BY = (
+    ", with which LLaVA-Critic's paper (arXiv 2410.02712) evaluates it; the paper's own code is not published, so that"
+    " the place of the image and the system message are this conversation's"
+)
+
 TEMPLATES: dict[str, Template] = {
     template.name: template
     for template in (
@@ -285,6 +394,60 @@ TEMPLATES: dict[str, Template] = {
             marker="Final Score:",
             format="final-score",
             reference_section="A reference answer of score {highest}: [{reference_answer}]\n",
+        ),
+        Template(
+            name="llava-bench-wild",
+            source=f"{_LLAVA_SOURCE} (llava_bench_conv, _detail and _complex, which are one text), put together as by"
+            " llava/eval/eval_gpt_review_bench.py. That script writes a line feed between every two characters of a"
+            " context that is one text, as published ones are; here it stays as it is, as in lmms-eval",
+            conversation=replace(MESSAGES, system=_CHECKER),
+            body=_LLAVA_WILD,
+            kind="pointwise",
+            scale=(1, 10),
+            sees_images=False,
+            marker="",
+            format="reference-scores",
+        ),
+        Template(
+            name="llava-bench-coco",
+            source=f"{_LLAVA_SOURCE} (conv, detail and complex, which are one text), put together as by"
+            " llava/eval/eval_gpt_review_visual.py",
+            conversation=replace(MESSAGES, system=_CHECKER),
+            body=_LLAVA_COCO,
+            kind="pointwise",
+            scale=(1, 10),
+            sees_images=False,
+            marker="",
+            format="reference-scores",
+        ),
+        Template(
+            name="llava-wilder",
+            source=f"{_LMMS}@0529eb4 lmms_eval/tasks/llava_wilder/utils.py{_ASKED_BY}",
+            conversation=QWEN_1_5,
+            body=_WILDER,
+            kind="pointwise",
+            scale=(1, 10),
+            marker="",
+            format="reference-scores",
+        ),
+        Template(
+            name="detailed-caption",
+            source=f"{_LMMS}@0ad7b14 lmms_eval/tasks/internal_eval/dc100_en_utils.py (ImageDC){_ASKED_BY}",
+            conversation=QWEN_1_5,
+            body=_DETAILED_CAPTION,
+            kind="pointwise",
+            scale=(0, 100),
+            marker="",
+            format="llava-critic",
+        ),
+        Template(
+            name="wildvision",
+            source=f"{_LMMS}@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py{_ASKED_BY}",
+            conversation=chatml(_ARENA_SYSTEM),
+            body=_ARENA,
+            kind="pairwise",
+            marker="",
+            format="arena",
         ),
         Template(name="chat", source=_CHAT_SOURCE, conversation=MESSAGES, body=_ABSOLUTE),
         Template(

@@ -6,8 +6,7 @@ import math
 import re
 from typing import Any
 
-from vjudge.data.adapters.adapter import Adapter, Row, images, rest
-from vjudge.data.schema import BadRow, plain
+from vjudge.data.schema import Adapter, BadRow, Row, images, plain, rest
 from vjudge.prompts import TEMPLATES
 from vjudge.prompts.parse import parse
 from vjudge.records import Item, Rubric, as_score, is_missing
@@ -189,6 +188,7 @@ PERCEPTION_BENCH = Adapter(
     strict=True,
     ids=("kaist-ai/Perception-Bench", "prometheus-eval/Perception-Bench"),  # its only split is named train
     images_apart=True,
+    benchmark="perception-bench",
 )
 FEEDBACK_COLLECTION = Adapter(
     "Feedback-Collection",
@@ -204,6 +204,7 @@ FEEDBACK_BENCH = Adapter(
     read=read_item,
     strict=True,
     ids=("prometheus-eval/Feedback-Bench", "kaist-ai/Feedback-Bench"),  # its only split is named train
+    benchmark="feedback-bench",
 )
 PREFERENCE_COLLECTION = Adapter(
     "Preference-Collection",

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vjudge.data.adapters.adapter import Adapter, Row, images, rest, texts
-from vjudge.data.schema import BadRow, plain
+from vjudge.data.schema import Adapter, BadRow, Row, images, plain, rest, texts
 from vjudge.records import is_missing
 
 _MEND = "correct it or leave the row out"
@@ -155,21 +154,26 @@ def _answer(value: Any, field: str) -> tuple[Any, str]:
 def read_llava_bench(row: Row, part: str | None = None) -> dict[str, Any]:
     """A question of LLaVA-Bench in any of its forms; GPT-4's answer, written from a caption, is the reference.
 
-    The two sets have the same columns, so that `benchmark` says by the picture's name which one a row is of.
+    The two sets have the same columns, so that `benchmark` says by the picture's name which one a row is of. `context`
+    is what the set's own judge reads in the picture's place: the captions, and of COCO the boxes too, which the hub's
+    table does not have.
     """
     question = "text" if "text" in row else "question"
     answer = next((name for name in ("answer", "gpt_answer") if name in row), "answer")
-    captions = plain(row.get("captions"))
+    captions, boxes = plain(row.get("captions")), plain(row.get("instances")) or ()
+    caption = "\n".join(captions) if isinstance(captions, list) else row.get("caption")
+    listed = "\n".join(f"{box['category']}: {plain(box['bbox'])}" for box in boxes)
     coco = "answer" in row and question == "question"
     if isinstance(name := row.get("image"), str):
         coco = bool(_COCO_PICTURE.fullmatch(Path(name).name))
     return {
-        **rest(row, "question_id", question, "image", answer, "captions"),
+        **rest(row, "question_id", question, "image", answer, "captions", "instances"),
         **texts(row, {"instruction": question}),
         "id": row["question_id"],
         "images": images(row),
         "reference_answer": row.get(answer),
-        "caption": "\n".join(captions) if isinstance(captions, list) else row.get("caption"),
+        "caption": caption,
+        "context": f"{caption}\n\n{listed}" if listed else caption,
         "benchmark": f"LLaVA-Bench ({'COCO' if coco else 'in the wild'})",
         **({"group": row["image_id"]} if not is_missing(row.get("image_id")) else {}),
     }
@@ -184,7 +188,9 @@ def _open_llava_bench(questions: str, answers: str, captions: str, *, beside: st
         rows: list[Row] = []
         for line in _lines(folder / questions):
             picture = shown.get(line.get("image"), {})
-            context: dict[str, Any] = {name: picture[name] for name in ("caption", "captions") if name in picture}
+            context: dict[str, Any] = {
+                name: picture[name] for name in ("caption", "captions", "instances") if name in picture
+            }
             rows.append({**line, "answer": said.get(line.get("question_id")), **context})
         return rows
 
@@ -225,6 +231,99 @@ def read_visit(row: Row, part: str | None = None) -> dict[str, Any]:
     }
 
 
+# -- pairs about texts alone, on which Prometheus ranks by its scores
+
+
+def read_hhh(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A row of HHH Alignment: two answers, the one labelled 1 preferred; `category` is its part.
+
+    Source: HuggingFaceH4/hhh_alignment (card: input; targets with choices and labels).
+    """
+    targets = plain(row["targets"])
+    choices, labels = (
+        plain(targets.get(name)) if isinstance(targets, Mapping) else None for name in ("choices", "labels")
+    )
+    faults = []
+    if not isinstance(choices, list) or len(choices) != 2 or not all(isinstance(each, str) for each in choices):
+        faults.append(("targets.choices", "is not a list of two texts", "correct it or leave the row out"))
+    if not isinstance(labels, list) or sorted(map(str, labels)) != ["0", "1"]:
+        faults.append(("targets.labels", f"{labels!r} is neither [0, 1] nor [1, 0]", "correct it or leave the row out"))
+    if faults:
+        raise BadRow(*faults)
+    assert isinstance(choices, list) and isinstance(labels, list)
+    return {
+        **rest(row, "input", "targets"),
+        **texts(row, {"instruction": "input"}),
+        "images": [],
+        "response_a": choices[0],
+        "response_b": choices[1],
+        "preference": "a" if int(labels[0]) == 1 else "b",
+        "category": part,
+    }
+
+
+def read_mt_bench(row: Row, part: str | None = None) -> dict[str, Any]:
+    """A row of MT-Bench's judgements: the first turn, or both as one text each, which is our wording.
+
+    Source: lmsys/mt_bench_human_judgments (card); the question is the unit of resampling, as many people judge each.
+    """
+    faults = []
+    winner = str(row["winner"]).strip().lower()
+    preference = {"model_a": "a", "model_b": "b"}.get(winner, "tie" if winner.startswith("tie") else None)
+    if preference is None:
+        said = f"{row['winner']!r} is none of model_a, model_b and tie"
+        faults.append(("winner", said, "correct it or leave the row out"))
+    turn = row["turn"]
+    if turn not in (1, 2):
+        faults.append(("turn", f"{turn!r} is neither 1 nor 2", "correct it or leave the row out"))
+    talks: dict[str, tuple[list[str], list[str]]] = {}
+    for side in "ab":
+        name = f"conversation_{side}"
+        said_by = _turns(plain(row[name]))
+        if said_by is None or len(said_by[0]) < (turn if turn in (1, 2) else 1):
+            what = "is not a list of user and assistant messages, by turns, up to the judged one"
+            faults.append((name, what, "correct it or leave the row out"))
+        else:
+            talks[side] = said_by
+    if len(talks) == 2 and turn in (1, 2) and talks["a"][0][:turn] != talks["b"][0][:turn]:
+        faults.append(("conversation_b", "asks something else than conversation_a", "correct it or leave the row out"))
+    if faults:
+        raise BadRow(*faults)
+    names = ("question_id", "model_a", "model_b", "judge", "turn")
+    return {
+        **rest(row, "conversation_a", "conversation_b", "winner", "model_a", "model_b"),
+        "id": "/".join(str(row.get(name)) for name in names),
+        "images": [],
+        "instruction": _together(talks["a"][0][:turn], "User"),
+        "response_a": _together(talks["a"][1][:turn], "Assistant"),
+        "response_b": _together(talks["b"][1][:turn], "Assistant"),
+        "policy_a": row.get("model_a"),
+        "policy_b": row.get("model_b"),
+        "preference": preference,
+        "category": f"turn {turn}",
+        "group": str(row["question_id"]),
+    }
+
+
+def _turns(conversation: Any) -> tuple[list[str], list[str]] | None:
+    """What the user and the assistant said, turn by turn; None where it is no such conversation."""
+    if not isinstance(conversation, list) or not all(isinstance(message, Mapping) for message in conversation):
+        return None
+    sides = [[message.get("content") for message in conversation[start::2]] for start in (0, 1)]
+    roles = [message.get("role") for message in conversation]
+    sound = roles == ["user", "assistant"] * (len(roles) // 2) and all(
+        isinstance(text, str) and text.strip() for side in sides for text in side
+    )
+    return (sides[0], sides[1]) if sound else None
+
+
+def _together(said: list[str], who: str) -> str:
+    """One turn as it is; two as a numbered text."""
+    if len(said) == 1:
+        return said[0]
+    return "\n\n".join(f"{who}, turn {number}:\n{text}" for number, text in enumerate(said, start=1))
+
+
 _MLLM: dict[str, Any] = {
     "image_roots": (".", "..", "image", "../image"),
     "repeats_ids": True,
@@ -238,6 +337,7 @@ VL_REWARDBENCH = Adapter(
     ids=("MMInstruction/VL-RewardBench",),
     split="test",
     repeats_ids=True,
+    benchmark="vl-rewardbench",
 )
 MULTIMODAL_REWARDBENCH = Adapter(
     "Multimodal RewardBench",
@@ -247,15 +347,28 @@ MULTIMODAL_REWARDBENCH = Adapter(
     image_roots=(".", "data"),
     repeats_ids=True,
     home="https://github.com/facebookresearch/multimodal_rewardbench (data/all_data.json, by its own script)",
+    benchmark="multimodal-rewardbench",
 )
 MLLM_JUDGE_SCORE = Adapter(
-    "MLLM-as-a-Judge (score)", columns=("score_id", "instruction", "answer", "image_path"), read=read_score, **_MLLM
+    "MLLM-as-a-Judge (score)",
+    columns=("score_id", "instruction", "answer", "image_path"),
+    read=read_score,
+    benchmark="mllm-judge-score",
+    **_MLLM,
 )
 MLLM_JUDGE_PAIR = Adapter(
-    "MLLM-as-a-Judge (pair)", columns=("instruction", "answer1", "answer2", "image_path"), read=read_pair, **_MLLM
+    "MLLM-as-a-Judge (pair)",
+    columns=("instruction", "answer1", "answer2", "image_path"),
+    read=read_pair,
+    benchmark="mllm-judge-pair",
+    **_MLLM,
 )
 MLLM_JUDGE_BATCH = Adapter(
-    "MLLM-as-a-Judge (batch)", columns=("instruction", "answers", "image_path"), read=read_batch, **_MLLM
+    "MLLM-as-a-Judge (batch)",
+    columns=("instruction", "answers", "image_path"),
+    read=read_batch,
+    benchmark="mllm-judge-batch",
+    **_MLLM,
 )
 LLAVA_BENCH_WILD = Adapter(
     "LLaVA-Bench (in the wild)",
@@ -265,18 +378,21 @@ LLAVA_BENCH_WILD = Adapter(
     reads_folder=_open_llava_bench("questions.jsonl", "answers_gpt4.jsonl", "context.jsonl"),
     marker="questions.jsonl",
     image_roots=("images", "."),
+    benchmark="llava-bench-wild",
 )
 LLAVA_BENCH_WILD_TABLE = Adapter(
     "LLaVA-Bench (in the wild), as one table",
     columns=("question_id", "question", "image", "caption", "gpt_answer"),
     read=read_llava_bench,
     ids=("lmms-lab/llava-bench-in-the-wild",),
+    benchmark="llava-bench-wild",
 )
 LLAVA_BENCH_COCO = Adapter(
     "LLaVA-Bench (COCO)",
     columns=("question_id", "question", "image", "answer", "caption"),
     read=read_llava_bench,
     ids=("lmms-lab/llava-bench-coco",),
+    benchmark="llava-bench-coco",
 )
 LLAVA_BENCH_COCO_FOLDER = Adapter(
     "LLaVA-Bench (COCO), from its repository",
@@ -291,6 +407,7 @@ LLAVA_BENCH_COCO_FOLDER = Adapter(
     marker="qa90_questions.jsonl",
     image_roots=(".", "val2014"),
     home="https://github.com/haotian-liu/LLaVA (playground/data/coco2014_val_qa_eval)",
+    benchmark="llava-bench-coco",
 )
 VISIT_BENCH = Adapter(
     "VisIT-Bench",
@@ -300,4 +417,24 @@ VISIT_BENCH = Adapter(
     ids=("mlfoundations/VisIT-Bench",),
     split="test",
     gated=True,
+    benchmark="visit-bench",
+)
+HHH = Adapter(
+    "HHH Alignment",
+    columns=("input", "targets"),
+    read=read_hhh,
+    ids=("HuggingFaceH4/hhh_alignment",),
+    split="test",
+    parts=("harmless", "helpful", "honest", "other"),
+    benchmark="hhh",
+)
+MT_BENCH = Adapter(
+    "MT-Bench human judgements",
+    columns=("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b", "turn"),
+    signature=("winner", "conversation_a", "conversation_b", "turn"),
+    read=read_mt_bench,
+    ids=("lmsys/mt_bench_human_judgments",),
+    split="human",
+    repeats_ids=True,
+    benchmark="mt-bench",
 )

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from vjudge.data.adapters.adapter import Adapter, Row, images, rest
-from vjudge.data.schema import BadRow
+from vjudge.data.schema import Adapter, BadRow, Row, images, rest
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
 
@@ -34,7 +33,7 @@ class Wording:
         separators: patterns before, between and after them; "" for the prompt's end.
         scale: lowest and highest score of a pointwise one.
         format: how the answer is read, a format of `vjudge.prompts.parse`; "number" for a bare number that it opens
-            with, "second" for the second of two scores.
+            with.
         source: where it is evidenced; none of the set's rows could be looked at.
     """
 
@@ -128,7 +127,7 @@ WORDINGS = (
             r"\s{0,2}\[End of Assistant 2\]",
         ),
         (1, 10),
-        "second",
+        "reference-scores",
         f"{_LMMS} llava_wilder/utils.py: the first assistant is the reference",
     ),
     Wording(
@@ -274,7 +273,7 @@ def _unworded(prompt: str, answer: str) -> Reading:
     two = any(first.search(prompt) and second.search(prompt) for first, second in _TWO_ANSWERS)
     scales = {(int(match["low"] or 0), int(match["high"] or match["top"])) for match in _SCALE.finditer(prompt)}
     if pair.scores and _ASSISTANTS.search(prompt):  # two scores of which the first is the reference's
-        return reading("pointwise", _read(answer, "second", (1, 10)), (1, 10))
+        return reading("pointwise", _read(answer, "reference-scores", (1, 10)), (1, 10))
     if pair.failure is None:
         return reading("pairwise", pair)  # a choice: no answer about a single response reads so
     if "]\nThe LMM response: [" in prompt:
@@ -298,11 +297,6 @@ def _read(answer: str, format: str, scale: tuple[int, int] | None) -> Verdict:
     """The verdict of an answer; a score of a scale whose steps are smaller than one is read, too."""
     if scale is None:
         return parse(answer, format=format)
-    if format == "second":
-        both = parse(answer, format="two-scores")
-        if both.failure:
-            return both
-        return Verdict(both.scores[1], both.feedback, answer, scale=(float(scale[0]), float(scale[1])))
     if format == "score":
         if scale == (0, 100):
             return parse(answer, format="llava-critic")

@@ -1,0 +1,257 @@
+"""Each benchmark's own number from a run on its real rows, and an absolute judge on pairs; values by hand."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vjudge as vj
+from vjudge import data
+from vjudge.benchmarks import BENCHMARKS, rank_by_score
+from vjudge.data import CollectionError, load_collection, with_responses
+from vjudge.engines import Answer, Engine
+from vjudge.judge import Judge
+from vjudge.prompts import TEMPLATES
+from vjudge.records import Rubric
+
+ROWS = Path(__file__).parents[3] / "shared" / "data" / "rows"
+pytestmark = [
+    pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand"),
+    pytest.mark.filterwarnings("ignore:.* rows have no interval"),
+]
+
+
+class Scripted(Engine):
+    """An engine that answers each prompt as a function says."""
+
+    name = "scripted"
+
+    def __init__(self, answer: Callable[[str], str]) -> None:
+        self.says = answer
+
+    def identity(self) -> dict[str, Any]:
+        return {"engine": self.name, "weights": "none", "versions": {}}
+
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
+        for index in sorted(wanted):
+            yield [Answer(index, text=self.says(prompts[index].text), stopped=True)]
+
+
+def judge_of(answer: Callable[[str], str] | str, template: str = "llava-critic") -> Judge:
+    says = answer if callable(answer) else lambda _: answer
+    wording, pairs = (TEMPLATES[name].as_messages() for name in (template, "llava-critic-pair"))
+    return Judge("scripted", template=wording, pairs=pairs, engine=Scripted(says))
+
+
+def unpictured(items: Any) -> list[dict[str, Any]]:
+    """Rows whose pictures are not at hand."""
+    return [{**row, "images": []} for row in data.rows_of(items)]
+
+
+def labels(n: int | None = None) -> list[dict[str, Any]]:
+    """VL-RewardBench's 1,250 real labels on texts of ours."""
+    lines = (ROWS / "vl_rewardbench_labels.jsonl").read_text("utf-8").splitlines()[:n]
+    texts = {"query": "What?", "response": ["One.", "Two."], "image": None}
+    return [{**json.loads(line), **texts} for line in lines]
+
+
+def test_an_order_that_is_kept_would_give_vl_rewardbench_away(capsys: pytest.CaptureFixture[str]) -> None:
+    """1,245 of its 1,250 rows prefer the first response: a judge that always says so is no good one."""
+    run = judge_of("The better response: [1].").compare(data.canonical(labels()), orders="one", progress=False)
+    assert set(run["verdict"]) == {"tie"} and {"verdict_ab", "verdict_ba"} <= set(run)
+    assert run.attrs["one_sided"] == {"first": 1245, "decided": 1250}
+    assert "both orders were asked: 1245 of 1250 known preferences are for the first" in capsys.readouterr().err
+    table = vj.benchmark(run)["estimate"]
+    assert table["overall", "accuracy", "wrong"] == 0 and table["overall", "accuracy", "random"] == 0.5
+    balanced = [{**row, "human_ranking": [n % 2, 1 - n % 2]} for n, row in enumerate(labels(40))]
+    run = judge_of("The better response: [1].").compare(data.canonical(balanced), orders="one", progress=False)
+    assert set(run["verdict"]) == {"a"} and "verdict_ba" not in run and "one_sided" not in run.attrs
+
+
+def test_vl_rewardbench_counts_unread_answers_in_three_ways() -> None:
+    """One answer in seven is unread, one in three wrong; by hand, from the real ids' categories."""
+    pairs = data.canonical(labels())
+    run = judge_of("The better response: [1].").compare(pairs, progress=False)
+    place = np.arange(len(run))
+    run["verdict"] = np.where(place % 7 == 0, None, np.where(place % 3 == 0, "b", "a"))
+    prefix = run["id"].str.split("[-_]", regex=True).str[0].str.lower()
+    category = np.where(
+        prefix.isin(["hallucination", "rlaif", "rlhf"]),
+        "hallucination",
+        np.where(prefix.isin(["mathverse", "mmmu"]), "reasoning", "general"),
+    )
+    assert pd.Series(category).value_counts().to_dict() == {"hallucination": 749, "reasoning": 318, "general": 183}
+    preference = np.array([("a", "b")[label["human_ranking"][0]] for label in labels()])
+    read, right = run["verdict"].notna().to_numpy(), (run["verdict"] == preference).to_numpy()
+    table = vj.benchmark(run)
+    shares = {name: right[(category == name) & read].mean() for name in set(category)}
+    official = table[table["official"]]["estimate"]
+    assert official.index[:2].tolist() == [("overall", "accuracy", "left out"), ("macro", "accuracy", "left out")]
+    assert official["overall", "accuracy", "left out"] == pytest.approx(right[read].mean())
+    assert official["macro", "accuracy", "left out"] == pytest.approx(np.mean(list(shares.values())))
+    assert {part: official[part, "accuracy", "left out"] for part in shares} == pytest.approx(shares)
+    assert table["estimate"]["overall", "accuracy", "wrong"] == pytest.approx(right.mean())
+    assert table["estimate"]["overall", "accuracy", "random"] == pytest.approx((right + 0.5 * ~read).mean())
+    assert ((table["low"] < table["estimate"]) & (table["estimate"] < table["high"])).all()
+    assert table["n"]["overall", "accuracy", "left out"] == read.sum()
+    assert table.attrs["benchmark"] == "VL-RewardBench" and "cal.py" in table.attrs["source"]
+    assert "VLMEvalKit" in table.attrs["note"] and "Wilson" in table.attrs["method"]
+
+
+def test_a_run_read_back_from_disk_takes_a_name_or_the_collection(tmp_path: Path) -> None:
+    pairs = data.canonical(labels(100))
+    run = judge_of("The better response: [1].").compare(pairs, progress=False)
+    run["verdict"] = "a"
+    whole = vj.benchmark(run)
+    run.to_parquet(tmp_path / "run.parquet")
+    again = pd.read_parquet(tmp_path / "run.parquet")
+    again.attrs = {}
+    bare = again[["id", "verdict"]]
+    pd.testing.assert_frame_equal(vj.benchmark(again, name="vl-rewardbench"), whole)
+    whole.attrs["judge"] = None
+    for other in (vj.benchmark(bare, pairs), vj.benchmark(bare, list(pairs), name="MMInstruction/VL-RewardBench")):
+        pd.testing.assert_frame_equal(other, whole)
+    with pytest.raises(ValueError, match="nothing says which benchmark the run is of: give name=, one of vl-reward"):
+        vj.benchmark(again)
+    with pytest.raises(ValueError, match="no benchmark 'vl'; use one of"):
+        vj.benchmark(again, name="vl")
+    with pytest.raises(ValueError, match="needs verdict, preference, which the run does not have .*use Judge.compare"):
+        vj.benchmark(again[["id"]], name="vl-rewardbench")
+    with pytest.raises(ValueError, match="1 rows of the run are none of the collection's, such as id 'x'"):
+        vj.benchmark(bare.tail(1).assign(id="x"), pairs)
+    with pytest.warns(UserWarning, match="is reported by category, and the run has none"):
+        vj.benchmark(again.drop(columns="category"), name="vl-rewardbench")
+    with pytest.warns(UserWarning, match="has no row of general, hallucination"):
+        vj.benchmark(again.assign(category="reasoning"), name="vl-rewardbench")
+
+
+def test_multimodal_rewardbench_guesses_and_keeps_the_published_order() -> None:
+    texts = {"Text": "What?", "Image": None, "Output1": "One.", "Output2": "Two."}
+    rows = [
+        {**texts, "ID": f"{kind}-{n}", "Better": f"Output{1 + n % 2}", "Category": category}
+        for category, kind in (("safety", "pairs"), ("reasoning", "math"), ("vqa", "vqa"))
+        for n in range(4)
+    ]
+    run = judge_of("[[A]]").compare(data.canonical(rows), orders="one", progress=False)
+    run.loc[0, "verdict"] = None
+    table = vj.benchmark(run)["estimate"]
+    assert vj.benchmark(run).index[0] == ("overall", "accuracy", "random")
+    assert table["overall", "accuracy", "random"] == pytest.approx((5 + 0.5) / 12)
+    assert table["safety", "accuracy", "random"] == pytest.approx((1 + 0.5) / 4)
+    both = judge_of("[[A]]").compare(data.canonical(rows), progress=False)
+    table = vj.benchmark(both)["estimate"]
+    assert table["overall", "accuracy", "left out"] == 0.5 and table["overall", "accuracy in both orders", "wrong"] == 0
+
+
+def test_mllm_judge_scores_pairs_and_orders() -> None:
+    """Its three parts on the real rows: Pearson with people, accuracy with and without ties, Levenshtein distance."""
+    scores = load_collection(ROWS / "mllm_judge_score.jsonl")
+    lengths = iter([70 + 2 * (n % 3) for n in range(len(scores))])
+    graded = judge_of(lambda _: f"Score: {next(lengths)}").grade(unpictured(scores), progress=False)
+    table = vj.benchmark(graded, scores)
+    expected = np.corrcoef(graded["score"], scores["gold"])[0, 1]
+    assert table.index[0] == ("overall", "pearson", "left out")
+    assert table["estimate"].iloc[0] == pytest.approx(expected) and table["low"].iloc[0] < expected
+
+    pairs = load_collection(ROWS / "mllm_judge_pair.jsonl")
+    compared = judge_of("[[C]]").compare(unpictured(pairs), progress=False)
+    ties = [choice == "tie" for choice in pairs["preference"]]
+    table = vj.benchmark(compared, pairs)["estimate"]
+    assert table["overall", "accuracy with ties", "left out"] == pytest.approx(np.mean(ties))
+    assert table["overall", "accuracy without ties", "left out"] == 0
+
+    batch = load_collection(ROWS / "mllm_judge_batch.jsonl")
+    letters = [[int(rank) - 1 for rank in ranks] for ranks in batch["ranks"]]
+    lines = [(id, n, n + 1.0) for id, ranks in zip(batch["id"], letters, strict=True) for n in range(len(ranks))]
+    frame = pd.DataFrame(lines, columns=["id", "candidate", "rank"])
+    human = ["".join("ABCD"[ranks.index(place)] for place in range(len(ranks))) for ranks in letters]
+    expected = np.mean([distance("ABCD"[: len(text)], text) / len(text) for text in human])
+    table = vj.benchmark(frame, batch)["estimate"]
+    assert table["overall", "levenshtein", "left out"] == pytest.approx(expected)
+    right = frame.assign(rank=[rank + 1.0 for ranks in letters for rank in ranks])
+    assert vj.benchmark(right, batch)["estimate"].iloc[0] == 0
+    right.loc[0, "rank"] = np.nan
+    table = vj.benchmark(right, batch)["estimate"]
+    assert table["overall", "levenshtein", "left out"] == 0
+    assert table["overall", "levenshtein", "wrong"] == pytest.approx(1 / len(batch))
+
+
+def distance(one: str, other: str) -> int:
+    """Levenshtein distance by its definition."""
+    if not one or not other:
+        return len(one) + len(other)
+    change = distance(one[1:], other[1:]) + (one[0] != other[0])
+    return min(distance(one[1:], other) + 1, distance(one, other[1:]) + 1, change)
+
+
+def test_an_order_left_open_is_the_mean_of_what_it_allows() -> None:
+    frame = pd.DataFrame({"id": ["q"] * 3, "candidate": [0, 1, 2], "rank": [1, 1, 3], "true_rank": [1, 2, 3]})
+    frame = pd.concat([frame, frame.assign(id="r", rank=[1, 2, 3])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no categories
+        table = vj.benchmark(frame, name="mllm-judge-batch")["estimate"]
+    assert table.iloc[0] == pytest.approx(((0 + 2 / 3) / 2 + 0) / 2)  # ABC or BAC; ABC
+
+
+@pytest.mark.parametrize("kind", ["wild", "coco"])
+def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind: str) -> None:
+    """Two scores from the wording's own form; one unreadable review counts as (-1, -1) in the means."""
+    questions = load_collection(ROWS / f"llava_bench_{kind}").select(range(30))
+    items = with_responses(questions, ["A shore."] * 30)
+    answers = iter(["8 6\nFine.", "Unreadable.", *["10 5\nShort."] * 28])
+    judge = judge_of(lambda _: next(answers), template=f"llava-bench-{kind}")
+    run = judge.grade(unpictured(items), progress=False)
+    assert run["scores"][0] == [8, 6] and run["score"][0] == 6 and run["failure"].notna().sum() == 1
+    table = vj.benchmark(run, items, n_resamples=200)
+    assert table.attrs["benchmark"] == BENCHMARKS[f"llava-bench-{kind}"].title
+    assert table.index[0] == ("overall", "relative score", "(-1, -1)")
+    assert table["estimate"].iloc[0] == pytest.approx(100 * (6 - 1 + 28 * 5) / (8 - 1 + 28 * 10))
+    left_out = table.loc[("overall", "relative score", "left out")]
+    assert left_out["estimate"] == pytest.approx(100 * (6 + 28 * 5) / (8 + 28 * 10)) and left_out["n"] == 29
+    assert set(items["category"]) <= set(table.index.get_level_values("part"))
+
+
+def test_prometheus_benchmarks_correlate_with_the_true_scores() -> None:
+    frame = pd.DataFrame({"id": list("pqrstu"), "score": [1, 2, 3, 4, 5, np.nan], "gold": [2, 1, 3, 5, 4, 5]})
+    for name in ("perception-bench", "feedback-bench", "llava-bench", "visit-bench"):
+        table = vj.benchmark(frame, name=name, n_resamples=200)
+        assert table.loc["overall"]["estimate"].round(3).tolist() == [0.8, 0.8, 0.6]
+        assert table["missing"].tolist() == [1, 1, 1] and table["official"].all()
+    people = frame.drop(columns="gold").assign(human_scores=[[2], [1, 1], [3], [5], [3, 5], None])
+    assert vj.benchmark(people, name="perception-bench")["estimate"].iloc[0] == pytest.approx(0.8)
+    with pytest.raises(ValueError, match="needs true scores"):
+        vj.benchmark(frame.drop(columns="gold"), name="perception-bench")
+
+
+def test_visit_bench_is_elo_over_battles() -> None:
+    frame = pd.DataFrame(
+        {"id": range(6), "verdict": list("aaabab"), "policy_a": list("xxyyzz"), "policy_b": list("yzzxxy")}
+    )
+    table = vj.benchmark(frame, name="visit-bench", n_resamples=0)["estimate"]
+    assert table.xs("elo", level="statistic").mean() == pytest.approx(1000)
+    assert table["x", "elo", "left out"] > table["y", "elo", "left out"] > table["z", "elo", "left out"]
+
+
+def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice() -> None:
+    conversation = {"input": "Is it?", "targets": {"choices": ["Yes.", "No, it isn't."], "labels": [1, 0]}}
+    pairs = data.canonical([conversation] * 4)
+    scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
+    judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")
+    rubric = Rubric("Is it good?", ("1", "2", "3", "4", "5"))
+    run = rank_by_score(judge, pairs, rubric=rubric, progress=False)
+    assert run["verdict"].tolist() == ["a", "tie", "b", None] and run.attrs["failures"]
+    with pytest.warns(UserWarning):
+        table = vj.benchmark(run)["estimate"]
+    assert [table["overall", "accuracy", way] for way in ("wrong", "left out", "random")] == [0.25, 0.5, 0.5]
+    scores = iter(["5", "3", "4", "3", "2", "3", "3", "3"])
+    near = rank_by_score(judge, pairs, rubric=rubric, within=1.0, progress=False)
+    assert near["verdict"].tolist() == ["a", "tie", "tie", "tie"]
+    with pytest.raises(CollectionError, match="1 of 2 pairs share an id"):
+        rank_by_score(judge, [dict(pairs[0], images=[])] * 2, progress=False)
