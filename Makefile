@@ -38,7 +38,7 @@ export DROP_WIDGETS
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check notebooks repository figures validity ablations bench lab tiny base lock strip clean
+.PHONY: help setup demo test lint types check notebooks repository picture figures validity ablations bench lab tiny base lock strip clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -94,6 +94,9 @@ strip: setup
 # Without URL the checkout's own `origin`; the address is handed over by the environment, where no shell reads it.
 repository: setup  ## write Colab badges and install lines of URL=https://github.com/YOU/REPOSITORY into the notebooks
 	@$(BIN)/python tests/tools/repository.py $(if $(filter undefined,$(origin URL)),,--url="$$URL") $(NOTEBOOKS)
+
+picture: setup  ## write figures/front.png, the picture of the front page; needs Chromium
+	@$(BIN)/python tests/tools/picture.py
 
 figures: setup  ## write the paper figures of notebooks 03 and 04 to figures/
 	@mkdir -p outputs

@@ -82,14 +82,16 @@ def jupyterlab(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def chromium(*, width: int = 1400, height: int = 1400) -> Iterator[Any]:
-    """A page of a fresh browser."""
+def chromium(*, width: int = 1400, height: int = 1400, scale: float = 1) -> Iterator[Any]:
+    """A page of a fresh browser; `scale` screen pixels a pixel of the page."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
-            page = browser.new_context(viewport={"width": width, "height": height}).new_page()
+            page = browser.new_context(
+                viewport={"width": width, "height": height}, device_scale_factor=scale
+            ).new_page()
             page.set_default_timeout(60_000)  # of each wait; a busy machine is slow, and no wait is for time to pass
             yield page
         finally:

@@ -1,5 +1,5 @@
-"""The published judges: the sizes in their config.json, what of them was verified, and the tables of the README and of
-notebook 03, computed from these by the arithmetic that loads and batches."""
+"""The published judges: the sizes in their config.json, what of them was verified, and the tables of vjudge/README.md
+and of notebook 03, computed from these by the arithmetic that loads and batches."""
 
 from __future__ import annotations
 

@@ -247,6 +247,6 @@ def test_the_examples_run(room: str) -> None:
 
 
 def test_the_tables_of_the_readme_and_the_notebook_are_the_computed_ones() -> None:
-    assert memory_table() in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert memory_table() in (ROOT / "vjudge/README.md").read_text(encoding="utf-8")
     notebook = nbformat.read(ROOT / "notebooks" / "03_correlation.ipynb", as_version=4)
     assert any(fitting_table() in cell.source for cell in notebook.cells)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -120,16 +118,15 @@ def test_a_first_code_cell_that_does_more_than_set_up_is_not_overwritten(path):
 
 
 @pytest.mark.parametrize(("remote", "line"), [(URL, URL), ("/srv/judges.git", ""), ("", "")])
-def test_the_default_is_the_checkouts_own_origin_where_others_can_reach_it(path, remote, line):
+def test_the_default_is_the_checkouts_own_origin_where_others_can_reach_it(path, remote, line, capsys):
     def git(*arguments):
         subprocess.run(["git", *arguments], cwd=path.parent, check=True, capture_output=True)
 
     git("init")
     if remote:
         git("remote", "add", "origin", remote)
-    script = Path(repository.__file__)
-    result = subprocess.run([sys.executable, script, path], capture_output=True, text=True, check=True)
-    assert ("origin is not a" in result.stdout) == (remote.startswith("/"))
+    repository.main([str(path)])
+    assert ("origin is not a" in capsys.readouterr().out) == (remote.startswith("/"))
     opening, setup, _ = sources(path)
     assert opening.startswith(repository.BADGE if line else "# 02") and ("    %pip" in setup) == bool(line)
     assert "/srv" not in setup and (not line or f"git+{line}" in setup)

@@ -10,7 +10,7 @@ that were unfinished. A block has one result, so nothing is lost and nothing com
 The blocks follow from all prompts of the call, not from those that a continued run still wants. It therefore computes
 the same blocks as an unbroken one; others may differ in the last bits of a probability, as other batches do.
 
-The README's section "On a cluster" has a script for Slurm.
+vjudge/README.md, "On a cluster", has a script for Slurm.
 """
 
 from __future__ import annotations

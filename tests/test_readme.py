@@ -1,0 +1,123 @@
+"""The READMEs tell the truth: the front page's code runs and prints what stands under it, links and commands exist."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+import vjudge
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    ROOT / name
+    for name in subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+) or [ROOT / "README.md", *ROOT.glob("[a-z]*/README.md"), ROOT / "CONTRIBUTING.md"]
+FRONT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def printed(code):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(code, {})
+    return "".join(f"{line.rstrip()}\n" for line in output.getvalue().rstrip().splitlines())
+
+
+def anchors(page):
+    """GitHub's names of a page's headings."""
+    titles = re.findall(r"^#+ (.+)", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_front_page_is_one_screen_with_one_picture():
+    assert len(FRONT.encode()) < 7_000
+    (picture,) = re.findall(r"!\[[^]]{20,}\]\(([^)]+)\)", FRONT)
+    assert (ROOT / picture).stat().st_size < 300_000
+    assert max(Image.open(ROOT / picture).size) >= 1_200
+
+
+def test_the_ten_lines_print_what_stands_under_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, output = blocks(FRONT, "python")[0], blocks(FRONT, "text")[0]
+    assert len(code.strip().splitlines()) <= 11
+    assert printed(code) == output
+
+
+def test_the_row_of_ones_own_file_is_graded_by_the_lines_under_it(tmp_path, monkeypatch):
+    """With the embedded judge in place of the 7B one, and three such rows."""
+    monkeypatch.chdir(tmp_path)
+    (line,), code = blocks(FRONT, "json"), blocks(FRONT, "python")[1]
+    row = json.loads(line)
+    Image.new("RGB", (40, 30), "teal").save(tmp_path / row["image_path"])
+    rows = [row | {"id": f"a{n}", "response": "A cat. " * n, "human_scores": [n, n, 2]} for n in (1, 2, 3)]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    judge = re.search(r'load_judge\("([^"]+)"\)', code)[1]
+    with pytest.warns(UserWarning):  # three drawings of nothing that the judge knows: too few to correlate
+        table = printed("import vjudge as vj\n" + code.replace(judge, "tiny"))
+    assert len(code.strip().splitlines()) <= 8
+    assert "pearson" in table and (tmp_path / "outputs/critic").is_dir()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_resolve(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text):
+        if link.startswith(("https://", "http://")):
+            assert "github.com/vjudge/vjudge" not in link, "a stranger's"
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists() and target.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_make_command_that_is_named_exists():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        code = "\n".join(re.findall(r"^ {4}.*|`[^`\n]+`", text, re.M) + blocks(text, "sh"))
+        assert set(re.findall(r"\bmake ([a-z]+)\b", code)) <= targets, page
+    assert re.findall(r"^make ([a-z]+)", blocks(FRONT, "sh")[0], re.M) == ["demo", "test"]
+
+
+def test_ci_runs_the_readmes_test_command():
+    command = next(line for line in blocks(FRONT, "sh")[0].splitlines() if line.startswith("make test"))
+    assert command.split("#")[0].strip() in (ROOT / ".ci/run").read_text().splitlines()
+    assert (ROOT / ".ci/run").stat().st_mode & 0o111, ".ci/run must be executable"
+
+
+def test_the_galleries_show_every_notebook_and_the_figures_page_no_figure_that_is_gone():
+    notebooks = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
+    gallery = (ROOT / "notebooks/README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\((\w+\.ipynb)\)", gallery)) == notebooks
+    assert set(re.findall(r"notebooks/(\w+\.ipynb)", FRONT)) == notebooks
+    page = (ROOT / "figures/README.md").read_text(encoding="utf-8")
+    names = {path.stem for path in (ROOT / "figures").iterdir() if path.is_file() and path.suffix != ".md"}
+    assert set(re.findall(r"^\| `(\w+)`", page, re.M)) <= names
+    families = (*re.findall(r"`(\w+)_\*`", page), "front")
+    assert all(name.startswith(families) for name in names), "a family of figures without a section"
+
+
+def test_the_map_names_every_module_and_only_those():
+    page = (ROOT / "vjudge/README.md").read_text(encoding="utf-8")
+    package = ROOT / "vjudge"
+    modules = {path.name for path in package.glob("*.py") if path.name != "__init__.py"}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {"assets/"}
+    assert set(re.findall(r"^ {4}(\w+(?:\.py|/)) ", page, re.M)) == modules | folders
+
+
+def test_the_citation_file_has_this_version_and_the_papers_of_the_front_page():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == vjudge.__version__ and citation["license"] == "Apache-2.0"
+    papers = {paper["url"] for paper in citation["references"]}
+    assert papers == set(re.findall(r"https://arxiv\.org/abs/[\d.]+", FRONT))
