@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from vjudge.prompts import TEMPLATES, target
 from vjudge.prompts.parse import FORMATS, parse, suggest_format, vote
+from vjudge.prompts.reading import Statement
 from vjudge.records import CHOICES, Verdict
 
 SCALE = (1, 2, 3, 4, 5)
@@ -458,6 +459,14 @@ def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format: str, text:
 @given(text=prose.filter(lambda text: not any(character.isdigit() for character in text)))
 def test_prose_alone_is_never_a_number(format: str, text: str) -> None:
     assert math.isnan(parse(text, scores=SCALE, format=format).score)
+
+
+def test_a_choice_stated_twice_is_one_verdict_on_every_python() -> None:
+    """Python 3.13 compares dataclasses by their fields, where NaN is not NaN: "two different verdicts: A and A"."""
+    one, other = Statement(score=float("nan"), choice="a"), Statement(score=float("nan"), choice="a")
+    assert one.key == other.key and hash(one.key) == hash(other.key)
+    assert one.key != Statement(choice="b").key
+    assert parse("Good. [RESULT] A\nGood. [RESULT] A", format="prometheus-relative").choice == "a"
 
 
 @settings(deadline=None, max_examples=60)

@@ -105,7 +105,7 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
     failed = Verdict(NAN, feedback, text, readout.failure or "unread")
     if readout.failure:
         return failed
-    statements = list(dict.fromkeys(readout.statements))
+    statements = list({statement.key: statement for statement in readout.statements}.values())
     if len(statements) > 1:
         count = "two" if len(statements) == 2 else str(len(statements))
         listed = f"{', '.join(map(str, statements[:-1]))} and {statements[-1]}"

@@ -7,9 +7,10 @@ next place can start.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vjudge.records import NAN
 
@@ -138,7 +139,7 @@ _PREFIX = re.compile(r"\s*(?:#+[ \t]*)?(?:\*\*)?feedback(?:\*\*)?:(?:\*\*)?\s*",
 SPELLED = {"a": "A", "b": "B", "tie": "tie", "abstain": "abstention"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statement:
     """One verdict stated somewhere in an answer."""
 
@@ -146,7 +147,12 @@ class Statement:
     choice: str | None = None
     scores: tuple[float, ...] = ()
     strong: bool | None = None
-    start: int = field(default=0, compare=False)
+    start: int = 0
+
+    @property
+    def key(self) -> tuple[float | None, str | None, tuple[float, ...], bool | None]:
+        """What is stated, to compare by: from Python 3.13 on, two dataclasses that hold the one NaN are not equal."""
+        return (None if math.isnan(self.score) else self.score), self.choice, self.scores, self.strong
 
     def __str__(self) -> str:
         if self.strong:
