@@ -53,99 +53,20 @@ class Photo:
         spec = util.find_spec(self.module)
         if spec is None or not spec.submodule_search_locations:
             raise ImageError(f"{self.path}: the package {self.module} is not installed")
-        found = Path(spec.submodule_search_locations[0], self.path)
-        if not found.is_file():
+        file = Path(spec.submodule_search_locations[0], self.path)
+        if not file.is_file():
             raise ImageError(f"{self.path}: this version of {self.module} comes without it")
-        if (
-            hashlib.sha256(found.read_bytes()).hexdigest() != self.file
-            and fingerprint(open_image(found)) != self.pixels
-        ):
+        if hashlib.sha256(file.read_bytes()).hexdigest() != self.file and fingerprint(open_image(file)) != self.pixels:
             raise ImageError(f"{self.path}: this version of {self.module} shows another picture under this name")
-        return found
+        return file
 
 
-PHOTOS: dict[str, Photo] = {
-    "astronaut": Photo(
-        "skimage",
-        "data/astronaut.png",
-        "Eileen Collins, by NASA; public domain, no known copyright restrictions",
-        "https://flic.kr/p/r9qvLn",
-        "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5",
-        "bcc5b34aa1005a8c2f6852a0134ce2ca79f148d4fed1576c6f11edaeeeed46c7",
-    ),
-    "chelsea": Photo(
-        "skimage",
-        "data/chelsea.png",
-        "Chelsea the cat, by Stefan van der Walt; CC0",
-        "https://scikit-image.org",
-        "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb",
-        "e193104ed1425275f577a190f2eb3031a2b2421fdb21eb8f305604510ba6e52c",
-    ),
-    "coffee": Photo(
-        "skimage",
-        "data/coffee.png",
-        "Coffee at Pikolo Espresso Bar, by Rachel Michetti; CC0",
-        "https://scikit-image.org",
-        "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7",
-        "c5cf0aefcc4802bc481eabbf8e90a69384420a44ad264eb6515a130ef8ab659d",
-    ),
-    "rocket": Photo(
-        "skimage",
-        "data/rocket.jpg",
-        "Falcon 9 with DSCOVR, by SpaceX; public domain",
-        "https://www.flickr.com/photos/spacexphotos/16511594820/",
-        "c2dd0de7c538df8d111e479619b129464d0269d0ae5fd18ca91d33a7fdfea95c",
-        "8f8d12cda0afead5062f5c652316e42850c70804433d145f9b974e0e26c1ec06",
-    ),
-    "hubble_deep_field": Photo(
-        "skimage",
-        "data/hubble_deep_field.jpg",
-        "Hubble eXtreme Deep Field, by NASA; public domain",
-        "http://hubblesite.org/newscenter/archive/releases/2012/37/image/a/",
-        "3a19c5dd8a927a9334bb1229a6d63711b1c0c767fb27e2286e7c84a3e2c2f5f4",
-        "d23b90521e5c4cc4016f8fd69d35d8678a16308c44806efcfdf72de2a0de8679",
-    ),
-    "camera": Photo(
-        "skimage",
-        "data/camera.png",
-        "Camera, by Lav Varshney; CC0",
-        "https://github.com/scikit-image/scikit-image/issues/3927",
-        "b0793d2adda0fa6ae899c03989482bff9a42d3d5690fc7e3648f2795d730c23a",
-        "faacf0daff3c6d9c77c39b050a69f390e4180a376657877ecd6198642672f692",
-    ),
-    "coins": Photo(
-        "skimage",
-        "data/coins.png",
-        "Greek coins from Pompeii, Brooklyn Museum Collection; no known copyright restrictions",
-        "https://www.brooklynmuseum.org/opencollection/archives/image/51611",
-        "f8d773fc9cfa6f4d8e5942dc34d0a0788fcaed2a4fefbbed0aef5398d7ef4cba",
-        "e138e8d32987da55e427628c58e119056f42b6cca184c35dc8031e1c4addb793",
-    ),
-    "china": Photo(
-        "sklearn",
-        "datasets/images/china.jpg",
-        "China, by danielbuechele; CC BY 2.0",
-        "https://www.flickr.com/photos/danielbuechele/6061409035/",
-        "8378025ad2519d649d02e32bd98990db4ab572357d9f09841c2fbfbb4fefad29",
-        "5005fb7087c6aebfbcfc9115b45fbaf744f17c7e28e642aeabaeb7915fbd3b2d",
-    ),
-    "flower": Photo(
-        "sklearn",
-        "datasets/images/flower.jpg",
-        "Flower, by vultilion; CC BY 2.0",
-        "https://www.flickr.com/photos/vultilion/6056698931/",
-        "a77f6ec41e353afdf8bdff2ea981b2955535d8d83294f8cfa49cf4e423dd5638",
-        "3054e164fa45e17f9e14f02e281eca97115219565574de5aedc0fdad340f6819",
-    ),
-    "motorcycle": Photo(
-        "skimage",
-        "data/motorcycle_left.png",
-        "Motorcycle, left view, Middlebury 2014 stereo benchmark, by Scharstein et al.; licence not stated",
-        "http://vision.middlebury.edu/stereo/data/scenes2014/",
-        "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179",
-        "c45b7474cdc52af56ce7ff062dfe6b2e50f3976dc1e66195e01d231e6da244c3",
-    ),
-}
+def _lines(name: str) -> list[dict[str, Any]]:
+    with resources.files("vjudge").joinpath("assets", "photos", name).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+PHOTOS: dict[str, Photo] = {line.pop("name"): Photo(**line) for line in _lines("photos.jsonl")}
 """Every photograph by name.
 
 Source: skimage/data/_fetchers.py and sklearn/datasets/images/README.txt, which links flower to vultilion's page.
@@ -169,40 +90,32 @@ def rows(split: str | None = None, limit: int | None = None) -> list[dict[str, A
     """
     if split not in (None, "test"):
         raise ValueError(f"photos has no split {split!r}; its one split is test")
-    with resources.files("vjudge").joinpath("assets", "photos", "texts.jsonl").open(encoding="utf-8") as file:
-        cases = [json.loads(line) for line in file]
+    cases = _lines("texts.jsonl")
     paths = _find(list(dict.fromkeys(case["photo"] for case in cases)))
-    made = []
+    lines = []
     for number, case in enumerate(cases):
         photo = case["photo"]
+        shared = {
+            name: case[name] for name in ("instruction", "reference_answer", "criteria", "descriptions", "aspect")
+        }
+        shared |= {"images": [{"bytes": None, "path": str(paths[photo])}], "human_scores": []}
+        shared |= {"group": f"photos-{photo}", "credit": PHOTOS[photo].credit}
         for place, level in enumerate(np.random.default_rng(number).permutation(len(case["responses"])).tolist()):
-            made.append(
-                {
-                    "id": f"photos-{photo}-{number % 3}-{place}",
-                    "images": [{"bytes": None, "path": str(paths[photo])}],
-                    **{name: case[name] for name in ("instruction", "reference_answer", "criteria", "descriptions")},
-                    "response": case["responses"][level],
-                    "gold": float(level + 1),
-                    "feedback": case["feedback"][level],
-                    "human_scores": [],
-                    "group": f"photos-{photo}",
-                    "aspect": case["aspect"],
-                    "fault": case["fault"][level],
-                    "credit": PHOTOS[photo].credit,
-                }
-            )
-    return made if limit is None else made[:limit]
+            own = {"response": case["responses"][level], "feedback": case["feedback"][level]}
+            own |= {"gold": float(level + 1), "fault": case["fault"][level]}
+            lines.append({"id": f"photos-{photo}-{number % 3}-{place}", **shared, **own})
+    return lines if limit is None else lines[:limit]
 
 
 def _find(names: list[str]) -> dict[str, Path]:
     """The photographs' files; every one that cannot be used is named."""
-    found, problems = {}, []
+    files, problems = {}, []
     for name in names:
         try:
-            found[name] = PHOTOS[name].find()
+            files[name] = PHOTOS[name].find()
         except ImageError as error:
             problems.append(f"  {error}")
     if problems:
         head = f"{len(problems)} of {len(names)} photographs cannot be used; {PIP} (versions that vjudge was made with:"
         raise ImageError("\n".join([f"{head} 0.26 and 1.9)", *problems]))
-    return found
+    return files

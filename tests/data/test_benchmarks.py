@@ -4,50 +4,24 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from samples import ROWS, judge_of
 
 import vjudge as vj
 from vjudge import data
 from vjudge.benchmarks import BENCHMARKS, rank_by_score
 from vjudge.data import CollectionError, load_collection, with_responses
-from vjudge.engines import Answer, Engine
-from vjudge.judge import Judge
-from vjudge.prompts import TEMPLATES
 from vjudge.records import Rubric
 
-ROWS = Path(__file__).parents[3] / "shared" / "data" / "rows"
 pytestmark = [
     pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand"),
     pytest.mark.filterwarnings("ignore:.* rows have no interval"),
 ]
-
-
-class Scripted(Engine):
-    """An engine that answers each prompt as a function says."""
-
-    name = "scripted"
-
-    def __init__(self, answer: Callable[[str], str]) -> None:
-        self.says = answer
-
-    def identity(self) -> dict[str, Any]:
-        return {"engine": self.name, "weights": "none", "versions": {}}
-
-    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
-        for index in sorted(wanted):
-            yield [Answer(index, text=self.says(prompts[index].text), stopped=True)]
-
-
-def judge_of(answer: Callable[[str], str] | str, template: str = "llava-critic") -> Judge:
-    says = answer if callable(answer) else lambda _: answer
-    wording, pairs = (TEMPLATES[name].as_messages() for name in (template, "llava-critic-pair"))
-    return Judge("scripted", template=wording, pairs=pairs, engine=Scripted(says))
 
 
 def unpictured(items: Any) -> list[dict[str, Any]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import json
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import datasets
-import huggingface_hub
+import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
-from vjudge import data
-from vjudge.data import CollectionError, canonical, load_collection, validate
+from vjudge.data import CollectionError, canonical, files, load_collection, validate
+from vjudge.data.load import _Table
 from vjudge.prompts import TEMPLATES, target
 from vjudge.records import Item
 
@@ -67,17 +68,6 @@ def folder(tmp_path: Path) -> Path:
 def write_lines(path: Path, rows: list[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
-
-
-def test_perception_collections_columns_become_canonical(folder: Path) -> None:
-    items = load_collection(write_lines(folder / "train.jsonl", [published(), published(orig_score=2, image=None)]))
-    first, second = items
-    assert items.column_names == list(data.FEATURES)
-    expected = ("0", "Say.", "Red.", "It is red.", "True?", LEVELS, 4.0, "Right.", [], "pictures/red.png")
-    assert tuple(first[name] for name in items.column_names if name != "images") == expected
-    assert first["images"][0].size == (4, 4)  # relative to the file's folder, wherever the caller stands
-    assert (second["gold"], second["images"], second["group"]) == (2.0, [], "1")
-    assert Item.from_row(first).rubric.scores == (1, 2, 3, 4, 5)
 
 
 def test_a_score_stated_only_in_the_target_is_read_from_there() -> None:
@@ -154,10 +144,47 @@ def test_limit_and_splits(folder: Path) -> None:
     ]:
         with pytest.raises(CollectionError, match=message):
             load_collection(path, split=split)
-    with pytest.warns(UserWarning, match="a single file without splits: split='test' says nothing"):
-        assert len(load_collection(folder / "test.jsonl", split="test")) == 5
     with pytest.raises(CollectionError, match="limit is -1"):
         load_collection(folder, limit=-1)
+
+
+@pytest.mark.parametrize("kind", ["a.jsonl", "a.json", "a.csv", "a.parquet", "saved", "folder"])
+def test_a_split_asked_of_what_has_none_is_said_once_and_is_no_error(folder: Path, kind: str) -> None:
+    rows = pd.DataFrame([row(str(n), images=None) for n in range(3)])
+    path = folder / kind
+    if kind == "saved":
+        canonical(rows).save_to_disk(str(path))
+    elif kind == "folder":
+        path.mkdir()
+        write_lines(path / "mine.jsonl", rows.to_dict("records"))
+    elif kind == "a.csv":
+        rows.assign(descriptions=str(LEVELS)).to_csv(path, index=False)
+    elif kind == "a.parquet":
+        rows.to_parquet(path)
+    else:
+        rows.to_json(path, orient="records", lines=kind == "a.jsonl")
+    with pytest.warns(UserWarning) as warned:
+        assert load_collection(path, split="test", limit=2)["id"][:] == ["0", "1"]
+    (said,) = [str(warning.message) for warning in warned]
+    assert "without splits: split='test' says nothing" in said
+
+
+def test_a_parquet_file_is_read_in_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 12 MB of pictures a few blocks stand in memory as rows, however few row groups the file has."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 20)
+    pictures = [[{"bytes": np.random.default_rng(n).bytes(100_000), "path": None}] for n in range(120)]
+    pd.DataFrame([row(str(n), images=cell) for n, cell in enumerate(pictures)]).to_parquet(folder / "a.parquet")
+    load_collection(folder / "a.parquet", limit=1)  # what is imported at first use
+    blocks: list[int] = []
+    flush = _Table._flush
+    monkeypatch.setattr(_Table, "_flush", lambda table, kind: (blocks.append(len(table._block)), flush(table, kind))[1])
+    tracemalloc.start()
+    items = load_collection(folder / "a.parquet")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert max(blocks) <= 11 and sum(blocks) == 120
+    assert peak < 0.5 * (folder / "a.parquet").stat().st_size
+    assert items.with_format("arrow")[119]["images"].to_pylist()[0] == pictures[119]
 
 
 def test_an_unknown_name_lists_what_exists() -> None:
@@ -165,19 +192,6 @@ def test_an_unknown_name_lists_what_exists() -> None:
         load_collection("scene")
     for known in ("'scene'", "scenes", "kaist-ai/Perception-Collection", ".jsonl", "vjudge.data.canonical"):
         assert known in str(error.value)
-
-
-def test_the_hub_out_of_reach_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load_dataset(name: str, **options: Any) -> datasets.Dataset:
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", load_dataset)
-    with (
-        pytest.warns(UserWarning, match="its commit is not recorded"),
-        pytest.raises(CollectionError, match=r"ConnectionError: no route\); connect to the network, or fetch it"),
-    ):
-        load_collection("prometheus-eval/Feedback-Bench")
 
 
 def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:

@@ -10,9 +10,10 @@ candidates have `responses` and `ranks`. What a source does not know stays None,
     critic.py      LLaVA-Critic-113k
     benchmarks.py  VL-RewardBench, Multimodal RewardBench, MLLM-as-a-Judge, LLaVA-Bench, VisIT-Bench, HHH, MT-Bench
     hub.py         published sets from the hub, with the commit they came from or are pinned to
-    load.py        a name, a file, a folder -> a collection; whatever a person gives -> canonical rows
+    files.py       the rows of a file or folder
+    load.py        a name, a file, a folder -> a collection; whatever a person gives -> canonical rows; a policy's
+                   responses to questions
     validation.py  what must hold before a long run; fingerprints; true scores
-    answers.py     a policy's responses to questions
     summary.py     what is in a collection
     verdicts.py    real verdicts: people and judges on the same items, from their public files
 
@@ -20,9 +21,8 @@ To add a data set: write a function that reads one row and an `Adapter` with it,
 add it to `load.ADAPTERS`. `load_collection` then knows it by its hub ids, and local files by their columns.
 """
 
-from vjudge.data.answers import with_responses
 from vjudge.data.hub import PINNED, origin
-from vjudge.data.load import canonical, load_collection, readable, rows_of
+from vjudge.data.load import canonical, load_collection, readable, rows_of, with_responses
 from vjudge.data.schema import CANDIDATE_FEATURES, FEATURES, PAIR_FEATURES, CollectionError, Problem
 from vjudge.data.summary import (
     cases,

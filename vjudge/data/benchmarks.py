@@ -183,15 +183,15 @@ def _open_llava_bench(questions: str, answers: str, captions: str, *, beside: st
     """A reader of a folder: its questions with GPT-4's answers and the captions, in the files of its repository."""
 
     def read(folder: Path) -> list[Row]:
-        said = {line["question_id"]: line.get("text") for line in _lines(folder / answers)}
-        shown = {line.get("image"): line for line in _lines(folder / captions) or _lines(folder / beside / captions)}
+        texts = {line["question_id"]: line.get("text") for line in _lines(folder / answers)}
+        pictures = {line.get("image"): line for line in _lines(folder / captions) or _lines(folder / beside / captions)}
         rows: list[Row] = []
         for line in _lines(folder / questions):
-            picture = shown.get(line.get("image"), {})
+            picture = pictures.get(line.get("image"), {})
             context: dict[str, Any] = {
                 name: picture[name] for name in ("caption", "captions", "instances") if name in picture
             }
-            rows.append({**line, "answer": said.get(line.get("question_id")), **context})
+            rows.append({**line, "answer": texts.get(line.get("question_id")), **context})
         return rows
 
     return read
@@ -244,7 +244,7 @@ def read_hhh(row: Row, part: str | None = None) -> dict[str, Any]:
         plain(targets.get(name)) if isinstance(targets, Mapping) else None for name in ("choices", "labels")
     )
     faults = []
-    if not isinstance(choices, list) or len(choices) != 2 or not all(isinstance(each, str) for each in choices):
+    if not isinstance(choices, list) or len(choices) != 2 or not all(isinstance(choice, str) for choice in choices):
         faults.append(("targets.choices", "is not a list of two texts", "correct it or leave the row out"))
     if not isinstance(labels, list) or sorted(map(str, labels)) != ["0", "1"]:
         faults.append(("targets.labels", f"{labels!r} is neither [0, 1] nor [1, 0]", "correct it or leave the row out"))
@@ -271,20 +271,20 @@ def read_mt_bench(row: Row, part: str | None = None) -> dict[str, Any]:
     winner = str(row["winner"]).strip().lower()
     preference = {"model_a": "a", "model_b": "b"}.get(winner, "tie" if winner.startswith("tie") else None)
     if preference is None:
-        said = f"{row['winner']!r} is none of model_a, model_b and tie"
-        faults.append(("winner", said, "correct it or leave the row out"))
+        what = f"{row['winner']!r} is none of model_a, model_b and tie"
+        faults.append(("winner", what, "correct it or leave the row out"))
     turn = row["turn"]
     if turn not in (1, 2):
         faults.append(("turn", f"{turn!r} is neither 1 nor 2", "correct it or leave the row out"))
     talks: dict[str, tuple[list[str], list[str]]] = {}
     for side in "ab":
         name = f"conversation_{side}"
-        said_by = _turns(plain(row[name]))
-        if said_by is None or len(said_by[0]) < (turn if turn in (1, 2) else 1):
+        sides = _turns(plain(row[name]))
+        if sides is None or len(sides[0]) < (turn if turn in (1, 2) else 1):
             what = "is not a list of user and assistant messages, by turns, up to the judged one"
             faults.append((name, what, "correct it or leave the row out"))
         else:
-            talks[side] = said_by
+            talks[side] = sides
     if len(talks) == 2 and turn in (1, 2) and talks["a"][0][:turn] != talks["b"][0][:turn]:
         faults.append(("conversation_b", "asks something else than conversation_a", "correct it or leave the row out"))
     if faults:

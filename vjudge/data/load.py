@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import itertools
 import json
 import os
-import re
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from vjudge import photos, scenes
-from vjudge.data import benchmarks, critic, hub, prometheus
+from vjudge.data import benchmarks, critic, files, hub, prometheus
 from vjudge.data.schema import (
-    CANONICAL,
     FEATURES,
-    NEAR,
     Adapter,
     BadRow,
     CollectionError,
     Problem,
     Rows,
     canonical_row,
-    check_names,
     features_of,
     frame_rows,
     group_of,
@@ -43,15 +36,12 @@ from vjudge.data.schema import (
     suggestion,
 )
 from vjudge.images import ImageError, Picture, image_bytes
-from vjudge.records import IMAGE_COLUMNS, as_score, is_missing
+from vjudge.records import Rubric, as_score, is_missing
 
-_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 _BLOCK = 2_000  # rows that stand in memory one by one while a collection is read
 _HEAD = 200  # rows that tell what a collection is
+_OF_THE_RESPONSE = ("gold", "feedback", "human_scores")  # what an earlier response was given
 _TEXTS = ("instruction", "response", "response_a", "response_b", "reference_answer", "criteria", "feedback")
-# A number that Python refuses to read stays text, so that its row and field can be named.
-_JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 4_300 else digits)
 
 
 ADAPTERS: tuple[Adapter, ...] = (
@@ -133,8 +123,8 @@ def load_collection(
             .json, .csv or .parquet file; a folder with one such file, or one a split (test.jsonl), or with the files
             that a published set consists of, such as a copy of its hub repository; or a folder written by
             `datasets.save_to_disk`. Columns are the canonical ones or those of any published set.
-        split: which split, where there are several; "pointwise" or "pairwise" for LLaVA-Critic-113k. A single file has
-            none: that is warned of, and the file is read.
+        split: which split, where there are several; "pointwise" or "pairwise" for LLaVA-Critic-113k. A single file, or
+            a folder saved without splits, has none: that is warned of, and it is read.
         limit: at most so many rows: the first ones, in the file's order.
         seed: the seed of a generated collection; nothing else draws.
         revision: commit of a hub data set; published schemas have changed. None takes the one in `data.PINNED`, else
@@ -168,7 +158,7 @@ def load_collection(
         return _typed(photos.rows(split=split, limit=limit), datasets.Features({**FEATURES, **extras}))
     name, path = str(name_or_path), Path(name_or_path).expanduser()
     if path.exists():
-        rows, file = _load_local(path, split, limit)
+        rows, file = files.read(path, split, limit, ADAPTERS)
         folder = file if file.is_dir() else file.parent
         items = _canonical(rows, folder, parts=(split, file.stem), source=f" of {str(file)!r}")
         if hub.origin(items).get("source"):  # saved by the user after loading
@@ -182,7 +172,7 @@ def load_collection(
     if adapter is not None:
         ids = f"load it by its hub id, {adapter.ids[0]!r}" if adapter.ids else f"get it from {adapter.home}"
         raise CollectionError(f"{adapter.name}: {ids}, or give the path of its file or folder")
-    if path.suffix.lower() in _SUFFIXES:
+    if path.suffix.lower() in files.SUFFIXES:
         raise CollectionError(f"there is no file {str(path)!r}; a relative path counts from {str(Path.cwd())!r}")
     names = ["scenes", "photos", *hub_ids()]
     near = [other for other in names if other.lower() == name.strip().lower()]
@@ -191,178 +181,15 @@ def load_collection(
     local = "; ".join(f"{adapter.name} from {adapter.home}" for adapter in ADAPTERS if adapter.home)
     raise CollectionError(
         f"unknown collection {name!r}: no such file or folder here, and no such name{hint}. Names: {', '.join(names)}."
-        f" Files: {', '.join(_SUFFIXES)}, or a folder of datasets.save_to_disk, in the canonical columns or those of a"
-        f" published set (not on the hub: {local}). For another hub data set, pass what datasets.load_dataset returns"
-        " to vjudge.data.canonical"
+        f" Files: {', '.join(files.SUFFIXES)}, or a folder of datasets.save_to_disk, in the canonical columns or in"
+        f" those of a published set (not on the hub: {local}). For another hub data set, pass what"
+        " datasets.load_dataset returns to vjudge.data.canonical"
     )
 
 
 def _typed(rows: list[dict[str, Any]], features: datasets.Features) -> datasets.Dataset:
     """Rows of our own collections; there may be none."""
     return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
-
-
-def _load_local(path: Path, split: str | None, limit: int | None) -> tuple[Any, Path]:
-    """The rows of a file or folder, and the file or folder that its relative image paths count from."""
-    if path.is_file():
-        if split is not None:
-            warnings.warn(f"{str(path)!r} is a single file without splits: split={split!r} says nothing", stacklevel=3)
-        return itertools.islice(_file_rows(path), limit), path
-    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
-        dataset = datasets.load_from_disk(str(path))
-        splits = list(dataset) if isinstance(dataset, datasets.DatasetDict) else []
-        if splits or split is not None:
-            dataset = dataset[_choose(split, splits, path)]
-        return dataset if limit is None else dataset.select(range(min(limit, len(dataset)))), path
-    for adapter in ADAPTERS:
-        if adapter.reads_folder is not None and (path / adapter.marker).is_file():
-            try:
-                return adapter.reads_folder(path)[:limit], path
-            except (OSError, KeyError, json.JSONDecodeError) as error:
-                raise CollectionError(f"{str(path)!r} looks like {adapter.name} and is not sound ({error})") from error
-    if shards := _shards(path):
-        name = _choose(split, list(shards), path)
-        table = datasets.Dataset.from_parquet([str(file) for file in shards[name]])
-        return table if limit is None else table.select(range(min(limit, len(table)))), path / name
-    files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix.lower() in _SUFFIXES}
-    file = files[_choose(split, list(files), path)]
-    return itertools.islice(_file_rows(file), limit), file
-
-
-def _shards(path: Path) -> dict[str, list[Path]]:
-    """The parquet files of a copy of a hub data set, by split, or by configuration where each has its own folder."""
-    shards: dict[str, list[Path]] = {}
-    for file in sorted([*path.glob("*.parquet"), *path.glob("*/*.parquet")]):
-        if match := _SHARD.fullmatch(file.stem):
-            own = file.parent.name if file.parent not in (path, path / "data") else match[1]
-            shards.setdefault(own, []).append(file)
-    return shards
-
-
-def _choose(split: str | None, splits: list[str], path: Path) -> str:
-    if split is None and len(splits) == 1:
-        return splits[0]
-    if split not in splits:
-        if not splits:
-            raise CollectionError(f"{str(path)!r} holds no {', '.join(_SUFFIXES)} file; give a folder that does")
-        what = "has several splits, and split= names none" if split is None else f"has no split {split!r}"
-        raise CollectionError(f"{str(path)!r} {what}; it has: {', '.join(splits)}")
-    return split
-
-
-def _file_rows(path: Path) -> Iterator[Any]:
-    """The rows of a file, one after the other; for one that cannot be read, the `BadRow` that says why.
-
-    Raises:
-        CollectionError: the file as a whole cannot be read.
-    """
-    suffix = path.suffix.lower()
-    try:
-        if suffix == ".parquet":
-            for batch in pq.ParquetFile(path).iter_batches(batch_size=256):
-                yield from batch.to_pylist()
-        elif suffix == ".csv":
-            with path.open(encoding=_encoding(path), newline="") as file:
-                yield from _csv_rows(file, path)
-        elif suffix in (".json", ".jsonl"):
-            with path.open(encoding=_encoding(path), newline="\n") as file:
-                # Some published .json files hold one object a line.
-                array = suffix == ".json" and file.read(2**16).lstrip()[:1] == "["
-                file.seek(0)
-                yield from _json_array(file.read()) if array else _json_lines(file)
-        else:
-            raise CollectionError(f"{str(path)!r} is no {', '.join(_SUFFIXES)} file; convert it")
-    except UnicodeDecodeError as error:
-        raise CollectionError(
-            f"{str(path)!r} is not in UTF-8 (the byte 0x{error.object[error.start]:02x} is none of its), but probably"
-            " in Latin-1 or Windows-1252, as spreadsheets write it: save it as UTF-8, or open it with"
-            ' encoding="cp1252", as in pandas.read_csv(path, encoding="cp1252"), and give its rows'
-        ) from error
-    except (csv.Error, pa.ArrowInvalid) as error:
-        raise CollectionError(f"{str(path)!r} is not a sound {suffix[1:]} file ({error}); repair it") from error
-
-
-def _encoding(path: Path) -> str:
-    """The encoding of a text: UTF-8, unless its first bytes say UTF-16."""
-    with path.open("rb") as file:
-        if file.read(2) not in (b"\xff\xfe", b"\xfe\xff"):
-            return "utf-8-sig"
-    warnings.warn(f"{str(path)!r} is read as UTF-16, which its first bytes say it is", stacklevel=2)
-    return "utf-16"
-
-
-def _csv_rows(file: Any, path: Path) -> Iterator[Any]:
-    """The rows of a table in text, whichever of comma, semicolon and tab separates it; an empty cell is missing."""
-    csv.field_size_limit(2**31 - 1)
-    comma = re.compile(r"\s*[-+]?\d+,\d+\s*")  # a decimal one, where semicolons separate
-    separator = _separator(file.read(2**16), path)
-    file.seek(0)
-    table = csv.DictReader(file, strict=True, delimiter=separator)
-    check_names(table.fieldnames or (), repr(str(path)))
-    for row in table:
-        cells = {str(name): cell if cell != "" else None for name, cell in row.items() if name is not None}
-        gold, people = cells.get("gold"), cells.get("human_scores")
-        if None in row:
-            what = f"has {len(row[None])} more cells than the header has columns"
-            yield BadRow(("row", what, "quote cells that hold the separator"), id=cells.get("id"))
-        elif separator == ";" and people and comma.fullmatch(people):
-            what = f"{people!r} may be one score or two where semicolons separate the columns"
-            yield BadRow(("human_scores", what, "write 3.5, or [3, 5]"), id=cells.get("id"))
-        elif separator == ";" and gold and comma.fullmatch(gold):
-            yield cells | {"gold": gold.replace(",", ".")}
-        else:
-            yield cells
-
-
-def _separator(head: str, path: Path) -> str:
-    """What separates the columns of a file that begins so.
-
-    Raises:
-        CollectionError: its header has columns in two ways.
-    """
-    names = {*CANONICAL, *IMAGE_COLUMNS, *" ".join(NEAR.values()).split()}
-    headers = {mark: next(csv.reader(io.StringIO(head), delimiter=mark), []) for mark in ",;\t"}
-
-    def hits(header: Iterable[str]) -> int:
-        return sum(name.strip().lower() in names for name in header)
-
-    best = max(headers, key=lambda mark: (hits(headers[mark]), len(headers[mark])))
-    for mark in set(headers) - {best}:
-        if any(hits(cell.split(mark)) > 1 for cell in headers[best]):
-            raise CollectionError(
-                f"{str(path)!r} may be separated by {best!r} or by {mark!r}: its header has columns either way; use one"
-            )
-    return best
-
-
-def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
-    """The values of a text with one a line; empty lines count for nothing."""
-    for line in filter(str.strip, lines):
-        try:
-            yield _JSON.decode(line)
-        except (ValueError, RecursionError) as error:
-            yield _no_json(error)
-
-
-def _json_array(text: str) -> Iterator[Any]:
-    """The elements of an array, up to the first that cannot be read."""
-    place = text.index("[") + 1
-    while True:
-        place = re.compile(r"[\s,]*").match(text, place).end()  # type: ignore[union-attr]
-        if text[place : place + 1] == "]" and not text[place + 1 :].strip():
-            return
-        try:
-            row, place = _JSON.raw_decode(text, place)
-        except (ValueError, RecursionError) as error:
-            yield _no_json(error)
-            return
-        yield row
-
-
-def _no_json(error: Exception) -> BadRow:
-    if isinstance(error, RecursionError):
-        return BadRow(("row", "is nested too deeply", "flatten it"))
-    return BadRow(("row", f"is not JSON ({error})", "repair the line"))
 
 
 def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = None) -> datasets.Dataset:
@@ -415,10 +242,15 @@ def _canonical(
     elif hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas.DataFrame
         rows = frame_rows(rows)
     rows = iter(rows)
-    head = list(itertools.islice(rows, _HEAD))
+    head: list[Any] = []
+    for row in rows:
+        head.append(row)
+        if isinstance(row, Mapping):
+            break
     adapter = adapter or by_columns(next((row for row in head if isinstance(row, Mapping)), empty))
     part = next((name for name in parts if adapter and name in adapter.parts), None)
     if adapter and adapter.settle and part is None:
+        head += itertools.islice(rows, _HEAD)
         part = adapter.settle(row for row in head if isinstance(row, Mapping))
     groups = itertools.repeat(None) if images is None else (group_of([cell.as_py()]) for cell in images)
     ids = Counter[str]()
@@ -470,6 +302,60 @@ def readable(items: datasets.Dataset) -> datasets.Dataset:
     if "fault" not in items.column_names:
         return items
     return items.select([place for place, fault in enumerate(items["fault"]) if fault is None])
+
+
+def with_responses(
+    questions: datasets.Dataset,
+    responses: Sequence[str] | Mapping[str, str],
+    *,
+    policy: str | None = None,
+    rubric: Rubric | None = None,
+) -> datasets.Dataset:
+    """Put a policy's responses in a collection, so that a judge can grade them.
+
+    Args:
+        questions: a collection of items, with or without responses, such as Perception-Bench.
+        responses: in the collection's order, or by id.
+        policy: the name of the model that responded: it becomes the column `policy`, and ids end in "/" and the name,
+            so that several policies' items can stand in one collection.
+        rubric: for questions without one; None leaves those as they are.
+
+    Returns:
+        The collection with `response` filled; scores and feedback that an earlier response had are gone.
+
+    Raises:
+        CollectionError: a question without a response, a response that is blank or no text, or one to no question; all
+            of them.
+    """
+    rows = [dict(row) for row in rows_of(questions)]
+    if isinstance(responses, Mapping):
+        by_id = {str(id): response for id, response in responses.items()}
+        if strangers := sorted(set(by_id) - {str(row["id"]) for row in rows}):
+            raise CollectionError(f"{len(strangers)} responses are to no question of the collection: {strangers[:20]}")
+        answers = [by_id.get(str(row["id"])) for row in rows]
+    elif isinstance(responses, str) or len(responses) != len(rows):
+        count = "one text" if isinstance(responses, str) else f"{len(responses)} responses"
+        raise CollectionError(f"there are {count} for {len(rows)} questions; give one for each, or a mapping by id")
+    else:
+        answers = list(responses)
+    remedy = "have the policy answer, or leave the row out"
+    problems = [
+        Problem(index, str(row["id"]), "response", "is missing or blank", remedy)
+        for index, (row, answer) in enumerate(zip(rows, answers, strict=True))
+        if not isinstance(answer, str) or not answer.strip()
+    ]
+    if problems:
+        raise CollectionError(f"{len(problems)} of {len(rows)} questions have no response:", problems)
+    for row, answer in zip(rows, answers, strict=True):
+        row["response"] = answer
+        row.update(dict.fromkeys(_OF_THE_RESPONSE))
+        if rubric is not None and is_missing(row.get("criteria")) and not row.get("descriptions"):
+            row |= {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
+        if policy is not None:
+            row |= {"id": f"{row['id']}/{policy}", "policy": policy}
+    answered = canonical(rows)
+    facts = {name: fact for name, fact in hub.origin(questions).items() if name not in ("rows", "unreadable")}
+    return hub.record(answered, **facts) if facts else answered
 
 
 def _read(row: Any, index: int, adapter: Adapter | None, part: str | None, folder: Path | None) -> dict[str, Any]:
@@ -561,6 +447,7 @@ class _Table:
     def __init__(self) -> None:
         self.n_rows = 0
         self._block: list[dict[str, Any]] = []
+        self._bytes = 0  # of the block's images
         self._blocks: list[datasets.Dataset] = []
         self._further: dict[str, list[Any]] = {}
         self._kind: datasets.Features | None = None  # not known before a row could be read
@@ -571,7 +458,9 @@ class _Table:
             self._kind = features_of(row)
         self._block.append(row)
         self.n_rows += 1
-        if len(self._block) >= _BLOCK and self._kind is not None:
+        for picture in row.get("images") or ():
+            self._bytes += len(picture.get("bytes") or b"") if isinstance(picture, Mapping) else 0
+        if self._kind is not None and (len(self._block) >= _BLOCK or self._bytes >= files.BLOCK_BYTES):
             self._flush(self._kind)
 
     def _flush(self, kind: datasets.Features) -> None:
@@ -583,7 +472,7 @@ class _Table:
             values += [row.get(name) for row in self._block]
         columns = {name: [row.get(name) for row in self._block] for name in kind}
         self._blocks.append(datasets.Dataset.from_dict(columns, kind))
-        self._block = []
+        self._block, self._bytes = [], 0
 
     def dataset(self, images: Any) -> datasets.Dataset:
         """All rows, with another column of images, if any."""

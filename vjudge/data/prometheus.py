@@ -37,35 +37,35 @@ def read_item(row: Row, part: str | None = None) -> dict[str, Any]:
 
     A score and feedback stated only in the target text are read from there.
     """
-    made = read_question(row)
+    cells = read_question(row)
     if not any(name in row for name in ALIASES["response"]):
         raise BadRow(("response", "there is no column orig_response or original_response", "add or rename it"))
-    unscored = is_missing(made["gold"]) or not str(made["gold"]).strip()
+    unscored = is_missing(cells["gold"]) or not str(cells["gold"]).strip()
     if unscored and isinstance(row.get("output"), str):
-        lowest = int(made.get("lowest", 1))
-        scores = tuple(range(lowest, lowest + len(made["descriptions"])))
-        made["gold"], made["feedback"] = read_target(row["output"], scores, "output")
-    return made
+        lowest = int(cells.get("lowest", 1))
+        scores = tuple(range(lowest, lowest + len(cells["descriptions"])))
+        cells["gold"], cells["feedback"] = read_target(row["output"], scores, "output")
+    return cells
 
 
 def read_question(row: Row, part: str | None = None) -> dict[str, Any]:
     """A row of Perception-Bench, which has neither response nor score."""
-    made: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for name, aliases in ALIASES.items():
         column = next((alias for alias in aliases if alias in row), None)
         if column is None and name in ("instruction", "criteria"):
             raise BadRow((name, f"there is no column {' or '.join(aliases)}", "add or rename it"))
-        made[name] = None if column is None else plain(row[column])
+        cells[name] = None if column is None else plain(row[column])
     levels = {int(match[1]): row[name] for name in row if (match := _LEVEL.fullmatch(name))}
     lowest = min(levels, default=1)
     if sorted(levels) != list(range(lowest, lowest + len(levels))):
         raise BadRow(("descriptions", f"the levels are for scores {sorted(levels)}", "leave no score out"))
-    made["descriptions"] = [levels[score] for score in sorted(levels)]
+    cells["descriptions"] = [levels[score] for score in sorted(levels)]
     if lowest != 1:
-        made["lowest"] = lowest
-    used = {alias for aliases in ALIASES.values() for alias in aliases}
-    kept = {name: value for name, value in rest(row, *_READY, *used).items() if not _LEVEL.fullmatch(name)}
-    return {**kept, **made, "images": images(row, "images" if "images" in row else "image")}
+        cells["lowest"] = lowest
+    aliased = {alias for aliases in ALIASES.values() for alias in aliases}
+    kept = {name: value for name, value in rest(row, *_READY, *aliased).items() if not _LEVEL.fullmatch(name)}
+    return {**kept, **cells, "images": images(row, "images" if "images" in row else "image")}
 
 
 def read_preference(row: Row, part: str | None = None) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def read_preference(row: Row, part: str | None = None) -> dict[str, Any]:
         "response_b": "orig_response_B",
         "criteria": "orig_criteria",
     }
-    made: dict[str, Any] = {name: plain(row.get(column)) for name, column in columns.items()}
+    cells: dict[str, Any] = {name: plain(row.get(column)) for name, column in columns.items()}
     faults = [
         f"{column} is missing or blank"
         for name, column in columns.items()
-        if not isinstance(made[name], str) or not made[name].strip()
+        if not isinstance(cells[name], str) or not cells[name].strip()
     ]
     scores = {}
     for name, column in (("score_a", "orig_score_A"), ("score_b", "orig_score_B")):
@@ -101,14 +101,14 @@ def read_preference(row: Row, part: str | None = None) -> dict[str, Any]:
         faults.append(f"orig_preference: {row.get('orig_preference')!r} is neither A nor B")
         preference = None
     elif scores[f"score_{preference}"] < scores[f"score_{'b' if preference == 'a' else 'a'}"]:
-        said = f"A {scores['score_a']:g}, B {scores['score_b']:g}"
-        faults.append(f"orig_preference: {preference.upper()} contradicts the scores ({said})")
+        stated = f"A {scores['score_a']:g}, B {scores['score_b']:g}"
+        faults.append(f"orig_preference: {preference.upper()} contradicts the scores ({stated})")
         preference = None
     kept = rest(row, *_READY, *columns.values(), "orig_score_A", "orig_score_B", "orig_preference", "instruction")
     kept = {name: value for name, value in kept.items() if name not in ("orig_reference_answer", "orig_feedback")}
     return {
         **kept,
-        **made,
+        **cells,
         **scores,
         "preference": preference,
         "reference_answer": plain(row.get("orig_reference_answer")),
@@ -129,15 +129,15 @@ def read_training(row: Row, part: str | None = None) -> dict[str, Any]:
         what = "the prompt is in no known wording, or its sections cannot be told apart"
         raise BadRow(("conversations", what, "use the collection's orig_* columns")) from error
     assert talk.rubric is not None
-    made = {**rest(row, "conversations", "image", "images"), "criteria": talk.rubric.criteria}
-    made |= {name: getattr(talk, name) for name in ("instruction", "response", "reference_answer")}
-    made["descriptions"] = list(talk.rubric.descriptions)
-    made["images"] = images(row, "images" if "images" in row else "image")
+    cells = {**rest(row, "conversations", "image", "images"), "criteria": talk.rubric.criteria}
+    cells |= {name: getattr(talk, name) for name in ("instruction", "response", "reference_answer")}
+    cells["descriptions"] = list(talk.rubric.descriptions)
+    cells["images"] = images(row, "images" if "images" in row else "image")
     if talk.rubric.lowest != 1:
-        made["lowest"] = talk.rubric.lowest
+        cells["lowest"] = talk.rubric.lowest
     if len(turns) > 1:
-        made["gold"], made["feedback"] = read_target(turns[1], talk.rubric.scores, "conversations")
-    return made
+        cells["gold"], cells["feedback"] = read_target(turns[1], talk.rubric.scores, "conversations")
+    return cells
 
 
 def read_target(text: str, scores: tuple[int, ...], field: str) -> tuple[float, str]:
@@ -154,8 +154,8 @@ def _take_apart(prompt: str) -> Item:
     match = _SECTIONS.search(prompt)
     if match is None or len(headers) != len(set(headers)):
         raise ValueError("the sections are not there, or one of them twice")
-    criteria, *found = _RUBRIC_LEVEL.split(match["rubric"])
-    levels, lowest = tuple(found[1::2]), int(found[0])
+    criteria, *parts = _RUBRIC_LEVEL.split(match["rubric"])
+    levels, lowest = tuple(parts[1::2]), int(parts[0])
     places = ("",) * len(re.match(r"(?:<image>\n)*", prompt)[0].split("\n")[:-1])  # type: ignore[index]
     for template in TEMPLATES.values():
         if template.compares or not template.sees_images or not template.needs:

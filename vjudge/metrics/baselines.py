@@ -83,7 +83,7 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
         TypeError: a text is no string; every such position is named.
         ValueError: lengths or indexes differ.
 
-    Source: Lin, ROUGE (2004), by the rouge-score package, whose own tokenizer knows a-z and 0-9 only; Papineni et al.,
+    Source: Lin, ROUGE (2004), equal to the rouge-score package, whose own words are a-z and 0-9 alone; Papineni et al.,
     ACL 2002, Popović, WMT 2015, and Post, A Call for Clarity in Reporting BLEU Scores (2018), by sacrebleu.
 
     >>> from vjudge.metrics import overlap_baselines
@@ -96,7 +96,7 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
     candidates, targets = _texts(responses, name="responses"), _texts(references, name="references")
     if len(candidates) != len(targets):
         raise ValueError(f"there are {len(candidates)} responses and {len(targets)} references: one of each per item")
-    rows, cuts, methods = [], Counter[str](), {"rouge_l": "ROUGE-L F1, rouge-score"}
+    rows, cuts, methods = [], Counter[str](), {"rouge_l": "ROUGE-L F1"}
     for candidate, target in zip(candidates, targets, strict=True):
         if candidate is None or target is None:
             rows.append([np.nan] * 3)

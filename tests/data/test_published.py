@@ -2,108 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import datasets
-import huggingface_hub
-import pandas as pd
 import pytest
-from PIL import Image
+from samples import LEVELS, PAIR, RUBRIC, SINGLE, judge_of, lines, orig, parquet, picture, plain, png, turns
 
-from vjudge import data, preference
+from vjudge import data
 from vjudge.data import CollectionError, canonical, load_collection, origin, readable, validate, with_responses
 from vjudge.data.load import ADAPTERS, by_columns, by_id
-from vjudge.engines import Answer, Engine
-from vjudge.judge import Judge
-from vjudge.preference.policy import Policy
-from vjudge.prompts import TEMPLATES, VICUNA_V1
-from vjudge.records import Item, Pair, Rubric
-from vjudge.runs import Run, RunError
-
-LEVELS = ["none", "few", "half", "most", "all"]
-RUBRIC = Rubric("True?", tuple(LEVELS))
-
-
-class Constant(Engine):
-    """An engine that always answers the same, and notes what it was shown."""
-
-    name = "constant"
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.shown: list[str] = []
-
-    def identity(self) -> dict[str, Any]:
-        return {"engine": self.name, "weights": "none", "versions": {}}
-
-    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
-        for index in sorted(wanted):
-            self.shown.append(prompts[index].text)
-            assert len(images[index]) == prompts[index].n_images
-            yield [Answer(index, text=self.text, stopped=True)]
-
-
-def judge_of(answer: str, template: str = "llava-critic", pairs: str = "llava-critic-pair") -> Judge:
-    return Judge("constant", template=TEMPLATES[template], pairs=TEMPLATES[pairs], engine=Constant(answer))  # type: ignore[arg-type]
-
-
-def png(colour: str = "red") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), colour).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def picture(folder: Path, name: str, colour: str = "red") -> str:
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(png(colour))
-    return name
-
-
-def lines(path: Path, *rows: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
-
-
-def parquet(path: Path, *rows: dict[str, Any]) -> Path:
-    pd.DataFrame(list(rows)).to_parquet(path)
-    return path
-
-
-def plain(items: datasets.Dataset) -> list[dict[str, Any]]:
-    return items.with_format("arrow")[:].to_pylist()
-
-
-def orig(**changes: Any) -> dict[str, Any]:
-    levels = {f"orig_score{score}_description": text for score, text in enumerate(LEVELS, start=1)}
-    base = {
-        "instruction": "###Task Description: the whole prompt",
-        "output": "Right. So the overall score is 4.\n[RESULT] 4",
-        "orig_instruction": "Say.",
-        "orig_response": "Red.",
-        "orig_reference_answer": "It is red.",
-        "orig_criteria": "True?",
-        "orig_feedback": "Right.",
-        "orig_score": 4,
-    }
-    return {**base, **levels, **changes}
-
+from vjudge.prompts import TEMPLATES
+from vjudge.records import Item, Pair
 
 # -- Prometheus-Vision and Prometheus
-
-
-def test_perception_collection(tmp_path: Path) -> None:
-    rows = [orig(image=picture(tmp_path, "coco/1.png"), orig_score=score) for score in (1, 4, 5)]
-    items = load_collection(parquet(tmp_path / "train.parquet", *rows))
-    validate(items)
-    assert items["gold"][:] == [1, 4, 5] and set(items["group"]) == {"coco/1.png"} and items[0]["images"][0].size
-    assert items.column_names == list(data.FEATURES)  # the ready prompt and target are not repeated
 
 
 def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) -> None:
@@ -135,37 +50,11 @@ def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) ->
             with_responses(bench, wrong)  # type: ignore[arg-type]
 
 
-def test_a_model_on_perception_bench_is_a_row_with_an_interval(tmp_path: Path) -> None:
-    rows = [orig(image=picture(tmp_path, f"{n}.png")) for n in range(4)]
-    unanswered = ("orig_response", "orig_feedback", "orig_score", "output")
-    rows = [{key: value for key, value in row.items() if key not in unanswered} for row in rows]
-    bench = load_collection(parquet(tmp_path / "test.parquet", *rows))
-    policy = Policy("llava", engine=Constant("It is red."), conversation=VICUNA_V1)  # type: ignore[arg-type]
-    judge = judge_of("Good. [RESULT] 4", "prometheus-vision")
-    scored = iter((1, 3, 4, 4))
-    run = preference.evaluate(judge, policy, bench, out=tmp_path / "run", progress=False)
-    assert "It is red." in judge.engine.shown[0] and (run["score"] == 4).all()  # type: ignore[attr-defined]
-    run["score"] = [float(next(scored)) for _ in range(len(run))]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # four questions
-        row = preference.leaderboard([run], n_resamples=200).loc["llava"]
-    assert (row["estimate"], row["n"], row["missing"]) == (3.0, 4, 0) and row["low"] < 3 < row["high"]
-
-
 def test_responses_replace_earlier_ones_with_their_scores() -> None:
     items = canonical([{"id": "q", "instruction": "Say.", "response": "old", "gold": 3, "human_scores": [3, 4]}])
     (made,) = plain(with_responses(items, ["new"], rubric=RUBRIC))
     assert (made["response"], math.isnan(made["gold"]), made["human_scores"]) == ("new", True, [])
     assert (made["criteria"], made["descriptions"]) == ("True?", LEVELS)
-
-
-def test_feedback_bench_with_scores_as_strings(tmp_path: Path) -> None:
-    rows = [orig(orig_score="4", input="x", messages=[{"role": "user", "content": "x"}]), orig(orig_score="2")]
-    items = load_collection(parquet(tmp_path / "bench.parquet", *rows))
-    validate(items)
-    assert items["gold"][:] == [4, 2] and items["images"][0] == [] and "messages" not in items.column_names
-    with pytest.raises(CollectionError, match="row 0 .* gold: 'four' is not a number"):
-        load_collection(lines(tmp_path / "bad.jsonl", orig(orig_score="four")))
 
 
 PREFERENCE = {
@@ -214,15 +103,6 @@ def test_a_preference_row_says_all_that_is_wrong_with_it() -> None:
 
 
 # -- LLaVA-Critic-113k
-
-
-def turns(prompt: str, answer: str, **more: Any) -> dict[str, Any]:
-    talk = [{"from": "human", "value": f"<image>\n{prompt}"}, {"from": "gpt", "value": answer}]
-    return {"id": "7", "source": "llava", "conversations": talk, "image": {"bytes": png(), "path": None}, **more}
-
-
-SINGLE = TEMPLATES["llava-critic"].as_messages().render(Item("i", (), "What?\nWhere?", "A [cat].")).text
-PAIR = TEMPLATES["llava-critic-pair"].as_messages().render(Pair("p", (), "What?", "A cat.", "A\ndog.")).text
 
 
 def test_llava_critic_pointwise_is_graded_without_a_rubric(tmp_path: Path) -> None:
@@ -282,21 +162,6 @@ def test_critic_rows_without_a_question_and_an_answer(talk: Any) -> None:
 # -- questions for a policy
 
 
-def test_llava_bench_in_the_wild_is_read_from_its_files(tmp_path: Path) -> None:
-    picture(tmp_path, "images/001.png")
-    question = {"question_id": 0, "image": "001.png", "text": "Where is it?", "category": "conv"}
-    lines(tmp_path / "questions.jsonl", question, {**question, "question_id": 1})
-    lines(tmp_path / "answers_gpt4.jsonl", {"question_id": 0, "text": "In Hawaii.", "model_id": "gpt-4"})
-    lines(tmp_path / "context.jsonl", {"id": 1, "image": "001.png", "caption": "A crater."})
-    items = load_collection(tmp_path)
-    assert items["id"][:] == ["0", "1"] and items["reference_answer"][:] == ["In Hawaii.", None]
-    assert items["category"][:] == ["conv"] * 2 and items["caption"][1] == "A crater." and items["response"][0] is None
-    assert items[0]["images"][0].size == (4, 4) and set(items["group"]) == {"001.png"}
-    answered = with_responses(items, ["There.", "Here."], policy="p", rubric=RUBRIC)
-    validate(answered)
-    assert Item.from_row(answered[0]).rubric == RUBRIC
-
-
 # -- human judgements
 
 
@@ -335,151 +200,6 @@ def test_pictures_of_mllm_as_a_judge_count_from_the_folder_above(tmp_path: Path)
 
 
 # -- the hub
-
-
-class Hub:
-    """A hub that holds one table."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any], files: tuple[str, ...] = ()) -> None:
-        self.asked: list[Any] = []
-        self.rows, self.files = rows, files
-        monkeypatch.setattr(datasets, "load_dataset", self.load_dataset)
-        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", self.dataset_info)
-        monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: list(files))
-
-    def dataset_info(self, name: str, **options: Any) -> Any:
-        return huggingface_hub.hf_api.DatasetInfo(id=name, sha=f"sha-of-{options['revision']}")
-
-    def load_dataset(self, name: str, *part: str, **options: Any) -> Any:
-        self.asked.append((name, *part, options))
-        made = datasets.Dataset.from_list(list(self.rows))
-        cell = self.rows[0].get("image")
-        made = made.cast_column("image", datasets.Image()) if isinstance(cell, dict) else made
-        return made.to_iterable_dataset() if options.get("streaming") else made
-
-
-def test_the_commit_is_resolved_fetched_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub = Hub(monkeypatch, orig(image="a.png"), files=("data.json", "images.zip"))
-    with pytest.warns(
-        UserWarning, match=r"names 1 images by path, such as 'a.png', and its images stand in images.zip"
-    ):
-        items = load_collection("kaist-ai/Perception-Collection", limit=1, revision="v1")
-    streamed = {"split": "train", "revision": "sha-of-v1", "streaming": True}
-    assert hub.asked == [("kaist-ai/Perception-Collection", streamed)]
-    expected = {"source": "kaist-ai/Perception-Collection", "split": "train", "revision": "v1", "commit": "sha-of-v1"}
-    assert origin(items) == expected | {"rows": 1, "unreadable": 0}
-    picture(tmp_path, "a.png")
-    monkeypatch.chdir(tmp_path)  # what a path that was not found counts from
-    items.save_to_disk(str(tmp_path / "saved"))
-    assert origin(load_collection(tmp_path / "saved")) == origin(items)
-    assert origin(items.select([0])) == origin(items) and origin(datasets.Dataset.from_list([{"a": 1}])) == {}
-
-
-def test_one_place_pins_every_set_and_a_run_refuses_the_rows_of_another_commit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    name, image = "kaist-ai/Perception-Collection", picture(tmp_path, "a.png")
-    hub = Hub(monkeypatch, orig(image=image), files=("a.png",))
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
-    judge = judge_of("Good. [RESULT] 4", "prometheus-vision")
-    monkeypatch.setitem(data.PINNED, name, "abc")
-    items = load_collection(name)
-    assert origin(items)["revision"] == "abc" and hub.asked[-1][1]["revision"] == "sha-of-abc"
-    judge.grade(items, out=tmp_path / "run", progress=False)
-    assert Run(tmp_path / "run").manifest["note"]["origin"] == origin(items)
-    monkeypatch.setitem(data.PINNED, name, "def")
-    assert origin(load_collection(name, revision="abc"))["commit"] == "sha-of-abc"  # what is said outright comes first
-    judge.grade(load_collection(name), out=tmp_path / "run", progress=False)  # another commit with the same rows
-    hub.rows = (orig(image=image, orig_score=2),)
-    with pytest.raises(RunError, match="collection.fingerprint"):
-        judge.grade(load_collection(name), out=tmp_path / "run", progress=False)
-    monkeypatch.setitem(data.PINNED, "kaist-ai/Perception-Colection", "abc")
-    with pytest.raises(CollectionError, match="kaist-ai/perception-colection, which no data set"):
-        load_collection(name)
-
-
-def test_images_kept_beside_the_table_are_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    Hub(monkeypatch, orig(image=picture(tmp_path, "coco/a.png")), files=("coco/a.png",))
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
-    (item,) = load_collection("kaist-ai/Perception-Collection")
-    assert item["images"][0].size == (4, 4)
-
-
-def test_image_files_of_a_hub_table_are_passed_on_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    colours = ("red", "blue", "red")
-    rows = [turns(SINGLE, "Score: 85", id=str(n), image={"bytes": png(c), "path": None}) for n, c in enumerate(colours)]
-    rows.append(turns(SINGLE, "Score: 85", id="3", image=None))
-    hub = Hub(monkeypatch, *rows)
-    items = load_collection("lmms-lab/LLaVA-Critic-113k", split="pointwise")
-    assert hub.asked[0][:2] == ("lmms-lab/LLaVA-Critic-113k", "pointwise") and hub.asked[0][2]["split"] == "train"
-    assert items.features["images"] == data.FEATURES["images"] and items.column_names[1] == "images"
-    assert [row["images"] for row in plain(items)] == [[{"bytes": png(c), "path": None}] for c in colours] + [[]]
-    group = items["group"][:]
-    assert group[0] == group[2] != group[1] and group[3] == "3"  # by the image's bytes
-    few = load_collection("lmms-lab/LLaVA-Critic-113k", limit=2)  # streamed: the default part, and the same cells
-    assert hub.asked[1][1] == "pointwise" and plain(few) == plain(items)[:2] and few[1]["images"][0].size == (4, 4)
-    assert len(load_collection("lmms-lab/LLaVA-Critic-113k", limit=0)) == 0
-    with pytest.raises(CollectionError, match="has no split 'test'; it has: pointwise, pairwise"):
-        load_collection("lmms-lab/LLaVA-Critic-113k", split="test")
-
-
-def test_llava_bench_in_the_wild_from_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    Hub(monkeypatch)
-    question = {"question_id": 0, "image": "001.png", "text": "Where is it?", "category": "conv"}
-    picture(tmp_path, "images/001.png")
-    lines(tmp_path / "questions.jsonl", question)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
-    items = load_collection("liuhaotian/llava-bench-in-the-wild")
-    assert items[0]["images"][0].size == (4, 4) and origin(items)["commit"] == "sha-of-None"
-
-
-def test_a_changed_schema_names_what_was_expected_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    Hub(monkeypatch, {"prompt": "x", "orig_instruction": "y"})
-    with pytest.raises(CollectionError) as caught:
-        load_collection("prometheus-eval/Feedback-Bench", revision="new")
-    for part in (
-        "at sha-of-new",
-        "orig_response, orig_criteria",
-        "missing",
-        "found: prompt, orig_instruction",
-        "revision=",
-    ):
-        assert part in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "message"),
-    [
-        (
-            "GatedRepoError",
-            "mlfoundations/VisIT-Bench",
-            "is gated: accept its terms at https://huggingface.co/datasets/ml",
-        ),
-        ("RevisionNotFoundError", "prometheus-eval/Feedback-Bench", "has no such revision"),
-        ("RepositoryNotFoundError", "prometheus-eval/Feedback-Bench", "the hub has no data set 'prometheus-eval/Feed"),
-    ],
-)
-def test_a_set_that_the_hub_does_not_give(monkeypatch: pytest.MonkeyPatch, kind: str, name: str, message: str) -> None:
-    Hub(monkeypatch, orig())
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise type(kind, (Exception,), {})("no")
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
-    with pytest.raises(CollectionError, match=message):
-        load_collection(name)
-
-
-def test_a_hub_out_of_reach_leaves_a_local_copy_with_an_unknown_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = Hub(monkeypatch, orig())
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
-    with pytest.warns(UserWarning, match="its commit is not recorded"):
-        items = load_collection("prometheus-eval/Feedback-Bench", revision="abc")
-    assert origin(items)["commit"] is None and hub.asked[0][1]["revision"] == "abc"
 
 
 def test_a_copy_of_a_hub_repository_is_read_with_its_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

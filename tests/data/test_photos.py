@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -19,8 +18,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 import vjudge as vj
-from vjudge import data, images, photos, prompts
-from vjudge.records import Item
+from vjudge import data, images, photos
 
 CARD = (Path(photos.__file__).parent / "assets" / "photos" / "README.md").read_text(encoding="utf-8")
 
@@ -51,31 +49,6 @@ def test_every_rubric_is_its_own_and_aspects_are_various(items, table):
     assert table["aspect"].nunique() >= 20
     assert {"counting", "reading text", "spatial relation", "inference", "safety", "hallucination"} <= set(table.aspect)
     assert data.rubric_overlap(items)["rouge_l"].max() < 0.5
-
-
-def test_no_text_occurs_twice(table):
-    for column in ("response", "feedback"):
-        assert table[column].is_unique
-    cases = table.drop_duplicates("criteria")
-    assert cases["reference_answer"].is_unique and cases["instruction"].is_unique
-    assert not set(table["response"]) & set(table["reference_answer"])
-
-
-def test_texts_are_clean(table):
-    for column in ("instruction", "response", "reference_answer", "criteria", "feedback"):
-        for text in table[column]:
-            assert text == text.strip() and "  " not in text and text[-1] in ".!?"
-            assert not re.search(r"[\u2014\u2013<>#*]|\[RESULT\]", text)
-    assert not table["feedback"].str.contains(r"overall score|\bscore [1-5]\b|\b[1-5] out of 5", case=False).any()
-
-
-def test_feedback_and_score_make_a_target_that_parses_back(items):
-    row = items[0]
-    rubric = vj.records.Rubric(row["criteria"], tuple(row["descriptions"]))
-    item = Item(row["id"], (), row["instruction"], row["response"], rubric, row["reference_answer"])
-    written = prompts.target(row["feedback"], int(row["gold"]))
-    verdict = vj.prompts.parse.parse(written, scores=item.rubric.scores)
-    assert (verdict.score, verdict.failure) == (row["gold"], None)
 
 
 def test_at_least_half_of_the_faults_show_in_the_picture_alone(table):
@@ -109,12 +82,6 @@ def test_the_text_alone_does_not_give_the_score(items, table):
         assert abs(np.corrcoef(made, table["gold"])[0, 1]) <= 0.35
 
 
-def test_neither_place_nor_id_tells_the_score(table):
-    place = table["id"].str[-1].astype(int)
-    assert set(place) == {0, 1, 2, 3, 4}
-    assert abs(np.corrcoef(place, table["gold"])[0, 1]) < 0.2
-
-
 def test_photographs_are_the_pinned_ones(items):
     for name, photo in photos.PHOTOS.items():
         path = photo.find()
@@ -130,11 +97,6 @@ def test_every_photograph_has_its_credit(table):
         line = next(line for line in CARD.splitlines() if line.startswith(f"| {name} |"))
         assert any(word in line for word in ("CC0", "CC BY 2.0", "public domain", "no known copyright", "no licence"))
         assert photo.url in line or photo.url == "https://scikit-image.org" or "issues" in photo.url
-
-
-def test_no_photograph_is_in_the_package():
-    names = {path.suffix for path in (Path(photos.__file__).parent / "assets" / "photos").iterdir()}
-    assert names == {".jsonl", ".md"}
 
 
 def test_split_limit_and_seed(items):
@@ -183,9 +145,3 @@ def test_a_changed_photograph_is_refused_and_a_reencoded_one_is_not(monkeypatch,
         picture.rotate(180).save(folder / "coins.png")
     with pytest.raises(images.ImageError, match="coins.png: this version of skimage shows another picture"):
         photo.find()
-
-
-def test_a_judge_runs_on_them(items):
-    run = vj.load_judge("tiny").grade(items.select(range(2)), mode="score", progress=False)
-    assert list(run["id"]) == items["id"][:2]
-    assert run["expected_score"].between(1, 5).all()

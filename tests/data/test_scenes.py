@@ -85,15 +85,6 @@ def test_five_responses_a_case_one_for_each_score(rows):
         assert len({(row["instruction"], row["criteria"], row["reference_answer"]) for row in case}) == 1
 
 
-def test_rubrics_are_many_and_their_levels_distinct():
-    rubrics = {
-        language.rubric(aspect, i)[0]: language.rubric(aspect, i)[1] for aspect in ASPECTS.values() for i in range(8)
-    }
-    assert len(rubrics) == 48
-    assert all(len(set(levels)) == 5 for levels in rubrics.values())
-    assert set(rubrics) == set(scenes.ASPECT_OF)
-
-
 def test_length_tells_nothing_about_the_score(rows):
     gold = np.array([row["gold"] for row in rows["test"]])
     for measure in (len, lambda text: len(text.split())):
@@ -216,12 +207,6 @@ def test_a_picture_shows_its_things():
             else:
                 near = np.abs(cell - np.array(world.COLOURS[thing.colour])).max(axis=-1) <= 12
                 assert 0.02 < near.mean() < 0.9
-
-
-def test_length_of_a_case_is_shared():
-    scene = world.sample("train", 9)
-    rows = collection.case(scene, "colour", np.random.default_rng(0))
-    assert len({len(row["response"].split()) for row in rows}) == 1
 
 
 def test_score_counts_the_wrong_claims():
