@@ -169,7 +169,7 @@ def _here(
             one = replace(one, sees_images=False)
         if one.conversation.name == MESSAGES.name:
             return one.bind(model.processor or model.tokenizer, image_token=model.image_token)
-        if model.tiled and not exact:
+        if model.tiled and not exact and one.conversation.name != QWEN_1_5.name:
             return replace(one, conversation=QWEN_1_5)  # a family knows one conversation only
         return one
 

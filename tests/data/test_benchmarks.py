@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from chatmodels import make_onevision
 from samples import ROWS, judge_of
 
 import vjudge as vj
@@ -190,6 +191,24 @@ def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind: str) -> Non
     left_out = table.loc[("overall", "relative score", "left out")]
     assert left_out["estimate"] == pytest.approx(100 * (6 + 28 * 5) / (8 + 28 * 10)) and left_out["n"] == 29
     assert set(items["category"]) <= set(table.index.get_level_values("part"))
+
+
+def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path: Path) -> None:
+    """A judge of LLaVA-Critic's build keeps each protocol's own system message, in its own conversation."""
+    folder = make_onevision(tmp_path / "onevision")
+    item = {"id": "i", "images": [], "instruction": "Q?", "response": "R", "reference_answer": "REF", "context": "CTX"}
+    pair = {"id": "p", "images": [], "instruction": "Q?", "response_a": "A1", "response_b": "B1"}
+    systems = {
+        "wildvision": "Please act as an impartial judge",
+        "llava-wilder": "You are a helpful assistant.",
+        "llava-bench-wild": "You are a helpful and precise assistant for checking the quality of the answer.",
+    }
+    for name, system in systems.items():
+        judge = vj.load_judge(folder, device="cpu", template=name)
+        text = judge.render(pair if name == "wildvision" else item)
+        assert text.startswith(f"<|im_start|>system\n{system}") and text.endswith("<|im_start|>assistant\n")
+    with pytest.raises(CollectionError, match=r"context: is missing, and the judge's wording shows it"):
+        judge.grade([{**item, "context": ""}], progress=False)
 
 
 def test_prometheus_benchmarks_correlate_with_the_true_scores() -> None:

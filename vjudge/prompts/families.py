@@ -227,9 +227,9 @@ register(
     published={"temperature": 0.0, "max_new_tokens": 4096},
     paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
     stems=("llava-critic",),
-    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours. Of the prompts by "
-    "which its paper evaluates it as a judge, those of L-Wilder, ImageDC and WildVision are variants, and those of "
-    "LLaVA-Bench templates; those of MM-Vet, MMHal and MLLM-as-a-Judge are not here.",
+    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours. Its paper evaluates "
+    "it as a judge on benchmarks whose prompts, as lmms-eval and LLaVA have them, are variants (L-Wilder, ImageDC, "
+    "WildVision) and templates (LLaVA-Bench); those of MM-Vet, MMHal and MLLM-as-a-Judge are not here.",
 )
 register(
     "chat",

@@ -272,7 +272,7 @@ _LLAVA_COCO = f"""\
 
 _LLAVA_SOURCE = "haotian-liu/LLaVA@181a2f8 llava/eval/table/rule.json"
 
-# The protocols of the benchmarks on which LLaVA-Critic was evaluated as a judge, as lmms-eval runs them.
+# The protocols of benchmarks on which LLaVA-Critic was evaluated as a judge, as lmms-eval runs them.
 _WILDER = f"""\
 {_TWO_ASSISTANTS}{_FEEDBACK_ON_TWO} shown to you.\x20
 {_RATE_BOTH} Assume assistant 1 always receive a score of 10 and is the correct answer.{_TWO_VALUES}"""
@@ -319,8 +319,8 @@ _ARENA = """\
 
 _LMMS = "EvolvingLMMs-Lab/lmms-eval"
 _ASKED_BY = (
-    ", with which LLaVA-Critic's paper (arXiv 2410.02712) evaluates it; the paper's own code is not published, so that"
-    " the place of the image and the system message are this conversation's"
+    ". LLaVA-Critic's paper (arXiv 2410.02712) evaluates it on this benchmark; its own code is not published, so whether"
+    " it asked in exactly these words, and where the image stood, is not known"
 )
 
 TEMPLATES: dict[str, Template] = {
