@@ -50,10 +50,16 @@ def judge_of(
     return Judge("scripted", template=TEMPLATES[template], pairs=TEMPLATES[pairs], engine=Scripted(says))  # type: ignore[arg-type]
 
 
-def png(colour: str = "red") -> bytes:
+def png(colour: Any = "red") -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (4, 4), colour).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def row(id: Any = "a", **changes: Any) -> dict[str, Any]:
+    """An item with a rubric, without a word of pictures."""
+    base = {"id": id, "instruction": "Say.", "response": "Red.", "criteria": "True?", "descriptions": LEVELS}
+    return {**base, **changes}
 
 
 def picture(folder: Path, name: str, colour: str = "red") -> str:

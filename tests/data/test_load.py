@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import tracemalloc
@@ -13,49 +12,20 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
+import samples
+from samples import LEVELS, lines, orig, png
 
 from vjudge.data import CollectionError, canonical, files, load_collection, validate
 from vjudge.data.load import _Table
 from vjudge.prompts import TEMPLATES, target
 from vjudge.records import Item
 
-SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "prometheus_vision_samples"
-LEVELS = ["none", "few", "half", "most", "all"]
-
-
-def png(colour: str = "red") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), colour).save(buffer, "PNG")
-    return buffer.getvalue()
-
 
 def row(id: str = "a", **changes: Any) -> dict[str, Any]:
-    base = {
-        "id": id,
-        "images": [],
-        "instruction": "Say.",
-        "response": "Red.",
-        "criteria": "True?",
-        "descriptions": LEVELS,
-    }
-    return {**base, **changes}
+    return samples.row(id, **{"images": [], **changes})
 
 
-def published(**changes: Any) -> dict[str, Any]:
-    levels = {f"orig_score{score}_description": text for score, text in enumerate(LEVELS, start=1)}
-    base = {
-        "image": "pictures/red.png",
-        "instruction": "###Task Description: the whole prompt",
-        "output": "Right. So the overall score is 4.\n[RESULT] 4",
-        "orig_instruction": "Say.",
-        "orig_response": "Red.",
-        "orig_reference_answer": "It is red.",
-        "orig_criteria": "True?",
-        "orig_feedback": "Right.",
-        "orig_score": "4",
-    }
-    return {**base, **levels, **changes}
+SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "prometheus_vision_samples"
 
 
 @pytest.fixture
@@ -65,13 +35,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_lines(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
-
-
 def test_a_score_stated_only_in_the_target_is_read_from_there() -> None:
-    bare = {name: value for name, value in published().items() if name not in ("orig_score", "orig_feedback")}
+    bare = {name: value for name, value in orig().items() if name not in ("orig_score", "orig_feedback")}
     (item,) = canonical([bare | {"image": None}])
     assert (item["gold"], item["feedback"]) == (4.0, "Right. So the overall score is 4.")
     with pytest.raises(CollectionError, match=r"row 0 .* output: its target text has no verdict marker; correct it"):
@@ -127,10 +92,10 @@ def test_columns_beyond_the_schema_stay_as_text_where_their_types_mix() -> None:
 
 def test_limit_and_splits(folder: Path) -> None:
     rows = [row(str(i)) for i in range(5)]
-    write_lines(folder / "test.jsonl", rows)
+    lines(folder / "test.jsonl", *rows)
     assert load_collection(folder, limit=2)["id"][:] == ["0", "1"]
     assert len(load_collection(folder, limit=9)) == 5 and len(load_collection(folder, limit=0)) == 0
-    write_lines(folder / "train.jsonl", rows[:1])
+    lines(folder / "train.jsonl", *rows[:1])
     assert len(load_collection(folder, split="test")) == 5
     saved = datasets.DatasetDict(
         {"a": load_collection(folder / "test.jsonl"), "b": load_collection(folder / "train.jsonl")}
@@ -156,7 +121,7 @@ def test_a_split_asked_of_what_has_none_is_said_once_and_is_no_error(folder: Pat
         canonical(rows).save_to_disk(str(path))
     elif kind == "folder":
         path.mkdir()
-        write_lines(path / "mine.jsonl", rows.to_dict("records"))
+        lines(path / "mine.jsonl", *rows.to_dict("records"))
     elif kind == "a.csv":
         rows.assign(descriptions=str(LEVELS)).to_csv(path, index=False)
     elif kind == "a.parquet":
@@ -195,9 +160,9 @@ def test_an_unknown_name_lists_what_exists() -> None:
 
 
 def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
-    rows = [published(orig_score="four"), published(), [1], published(id="x", orig_response=3), {"id": "y"}]
+    rows = [orig(orig_score="four"), orig(), [1], orig(id="x", orig_response=3), {"id": "y"}]
     with pytest.raises(CollectionError) as error:
-        load_collection(write_lines(folder / "bad.jsonl", rows))
+        load_collection(lines(folder / "bad.jsonl", *rows))
     assert [(p.index, p.id, p.field) for p in error.value.problems] == [
         (0, None, "gold"),
         (2, None, "row"),
@@ -268,14 +233,9 @@ def test_a_hostile_value_in_a_file_is_named_with_its_row(folder: Path, cell: str
         assert [(problem.index, problem.field) for problem in error.value.problems] == [(1, field)]
 
 
-def test_a_file_of_questions_needs_no_responses(folder: Path) -> None:
-    question = {"id": "q", "images": ["pictures/red.png"], "instruction": "What?"}
-    assert load_collection(write_lines(folder / "q.jsonl", [question]))["response"][:] == [None]
-
-
 def test_a_missing_picture_stays_missing_and_an_empty_list_empty(folder: Path) -> None:
     cells = [["pictures/red.png"], [], None]
-    items = load_collection(write_lines(folder / "a.jsonl", [row(str(n), images=cell) for n, cell in enumerate(cells)]))
+    items = load_collection(lines(folder / "a.jsonl", *[row(str(n), images=cell) for n, cell in enumerate(cells)]))
     assert [len(each["images"]) if each["images"] is not None else None for each in items] == [1, 0, None]
     with pytest.raises(CollectionError, match="row 2 .id '2'., images: is missing; name it, or give an empty list"):
         validate(items)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
 from pathlib import Path
@@ -16,25 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from samples import LEVELS, png, row
 
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
 from vjudge.data.schema import canonical_row, ratings
 from vjudge.images import open_image
 from vjudge.records import IMAGE_COLUMNS, Item, Pair
 
-LEVELS = ["none", "few", "half", "most", "all"]
 RED = Image.new("RGB", (4, 4), "red")
-
-
-def png(image: Image.Image = RED) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def row(id: str = "a", **changes: Any) -> dict[str, Any]:
-    base = {"id": id, "instruction": "Say.", "response": "Red.", "criteria": "True?", "descriptions": LEVELS}
-    return {**base, **changes}
 
 
 @pytest.fixture
@@ -118,7 +106,7 @@ def test_genuine_rows_with_a_path_in_a_column_of_their_own() -> None:
 
 
 def test_two_columns_that_name_different_pictures_are_both_named(picture: Path) -> None:
-    for one, other in (("a.png", "b.png"), (str(picture), png(Image.new("RGB", (1, 1))))):
+    for one, other in (("a.png", "b.png"), (str(picture), png("blue"))):
         with pytest.raises(CollectionError, match="columns `image` and `image_path` name different pictures"):
             rows_of([row(image=one, image_path=other)])[0]
     same = [("a.png", "a.png"), ({"bytes": png(), "path": "red.png"}, "x/red.png"), (None, "a.png"), ("", "a.png")]
@@ -143,7 +131,7 @@ def test_a_group_is_the_picture_where_none_is_given(picture: Path) -> None:
 
 
 def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [png(Image.new("RGB", (4, 4), (n, 0, 0))) for n in range(20)]
+    files = [png((n, 0, 0)) for n in range(20)]
     dataset = datasets.Dataset.from_dict({"id": list("abcdefghijklmnopqrst"), "photo": files})
     dataset = dataset.cast_column("photo", datasets.Image())
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a picture was opened"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from pathlib import Path
@@ -10,23 +9,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from PIL import Image
+from samples import LEVELS, png, row
 
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, truth, validate
 from vjudge.images import Pictures
-
-LEVELS = ["none", "few", "half", "most", "all"]
-
-
-def png(colour: str = "red") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), colour).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def row(id: Any = "a", **changes: Any) -> dict[str, Any]:
-    base = {"id": id, "instruction": "Say.", "response": "Red.", "criteria": "True?", "descriptions": LEVELS}
-    return {**base, **changes}
 
 
 def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:

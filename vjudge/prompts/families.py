@@ -227,8 +227,8 @@ register(
     published={"temperature": 0.0, "max_new_tokens": 4096},
     paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
     stems=("llava-critic",),
-    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours. Its paper evaluates "
-    "it as a judge on benchmarks whose prompts, as lmms-eval and LLaVA have them, are variants (L-Wilder, ImageDC, "
+    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours. Its paper "
+    "evaluates it on benchmarks whose prompts, as lmms-eval and LLaVA have them, are variants (L-Wilder, ImageDC, "
     "WildVision) and templates (LLaVA-Bench); those of MM-Vet, MMHal and MLLM-as-a-Judge are not here.",
 )
 register(
