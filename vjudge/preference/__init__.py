@@ -6,20 +6,11 @@
     pairs = preference.make_pairs(candidates, rewards)          # best against worst
     preference.train("my-vlm", pairs, "outputs/round-1")        # DPO
 
-    policy.py       Policy: an engine and a conversation; its answers are a run
-    candidates.py   several answers to each question
-    rewards.py      what a judge makes of them: scores, or points over all ordered pairs
-    pairs.py        which is preferred to which; what was left out
-    formats.py      files for TRL and for LLaVA-NeXT
-    batches.py      pairs as the tokens and pixels that the policy answers with
-    trainer.py      TRL's trainer, with checkpoints that can be gone on from
-    dpo.py          one round of DPO by TRL
-    rounds.py       several rounds, each from the last one's policy
-    best.py         the best of n answers by a judge, for every n
+    policy.py       Policy: an engine and a conversation; its answers are a run; several are candidates
+    rewards.py      what a judge makes of them; pairs, with what was left out; best of n; files for other trainers
+    dpo.py          DPO by TRL: one round, and rounds that each start from the last one's policy
     hacking.py      whether the judge is pleased and the truth is not
-    board.py        a policy under evaluation: its row with an interval
     truth.py        the true score of a free answer about a scene
-    tiny.py         a small policy for Scenes, made from the embedded judge
 
 A name brings its module when it is first used: `import vjudge.preference` loads no torch.
 """
@@ -31,43 +22,58 @@ from typing import TYPE_CHECKING
 from vjudge.names import lazy, public
 
 if TYPE_CHECKING:
-    from vjudge.preference.best import best_of_n
-    from vjudge.preference.board import evaluate, leaderboard
-    from vjudge.preference.candidates import account, draw, gather
-    from vjudge.preference.dpo import DpoSettings, log_of, train
-    from vjudge.preference.formats import from_trl, read_llava_next, to_trl, unsafe, write_llava_next
-    from vjudge.preference.hacking import compare_policies, over_rewarded, phrases_that_grew
-    from vjudge.preference.pairs import make_pairs, true_order
-    from vjudge.preference.policy import Policy, load_policy
-    from vjudge.preference.rewards import by_question, reward
-    from vjudge.preference.rounds import Recipe, Round, run_rounds
+    from vjudge.preference.dpo import DpoSettings, Recipe, Round, log_of, run_rounds, train
+    from vjudge.preference.hacking import compare_policies, over_rewarded
+    from vjudge.preference.policy import Policy, draw, gather, load_policy
+    from vjudge.preference.rewards import (
+        best_of_n,
+        make_pairs,
+        pairs_of,
+        repetition,
+        reward,
+        rewards_of_pairs,
+        rewards_of_scores,
+        singles_of,
+        to_trl,
+        true_order,
+        unsafe,
+        write_llava_next,
+    )
     from vjudge.preference.truth import scene_candidates, scene_questions, score_answers, true_score, with_true_scores
+
+_NAMES = {
+    "dpo": "DpoSettings Recipe Round log_of run_rounds train",
+    "hacking": "compare_policies over_rewarded",
+    "policy": "Policy draw gather load_policy",
+    "rewards": "best_of_n make_pairs pairs_of repetition reward rewards_of_pairs rewards_of_scores singles_of to_trl"
+    " true_order unsafe write_llava_next",
+    "truth": "scene_candidates scene_questions score_answers true_score with_true_scores",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "DpoSettings",
     "Policy",
     "Recipe",
     "Round",
-    "account",
     "best_of_n",
-    "by_question",
     "compare_policies",
     "draw",
-    "evaluate",
-    "from_trl",
     "gather",
-    "leaderboard",
     "load_policy",
     "log_of",
     "make_pairs",
     "over_rewarded",
-    "phrases_that_grew",
-    "read_llava_next",
+    "pairs_of",
+    "repetition",
     "reward",
+    "rewards_of_pairs",
+    "rewards_of_scores",
     "run_rounds",
     "scene_candidates",
     "scene_questions",
     "score_answers",
+    "singles_of",
     "to_trl",
     "train",
     "true_order",
@@ -76,21 +82,5 @@ __all__ = [
     "with_true_scores",
     "write_llava_next",
 ]
-
-_HOMES = {
-    **dict.fromkeys(("DpoSettings", "log_of", "train"), "dpo"),
-    **dict.fromkeys(("Policy", "load_policy"), "policy"),
-    **dict.fromkeys(("Recipe", "Round", "run_rounds"), "rounds"),
-    **dict.fromkeys(("account", "draw", "gather"), "candidates"),
-    "best_of_n": "best",
-    **dict.fromkeys(("by_question", "reward"), "rewards"),
-    **dict.fromkeys(("compare_policies", "over_rewarded", "phrases_that_grew"), "hacking"),
-    **dict.fromkeys(("evaluate", "leaderboard"), "board"),
-    **dict.fromkeys(("from_trl", "read_llava_next", "to_trl", "unsafe", "write_llava_next"), "formats"),
-    **dict.fromkeys(("make_pairs", "true_order"), "pairs"),
-    **dict.fromkeys(
-        ("scene_candidates", "scene_questions", "score_answers", "true_score", "with_true_scores"), "truth"
-    ),
-}
 
 __getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)

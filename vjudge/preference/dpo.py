@@ -1,48 +1,60 @@
-"""One round of direct preference optimisation, by TRL's trainer.
+"""Direct preference optimisation by TRL's trainer: one round, and rounds that each start from the last one's policy.
 
 A round takes a policy's folder and pairs and leaves another policy's folder. The reference is the policy that the round
-starts from. With LoRA, adapters are trained and merged, so that what a round leaves is a whole checkpoint again.
+starts from. Weights that train are float32 whatever is computed in, and so are the weights that a round leaves: at the
+published rate of 5e-7 a step lies far below bfloat16's grid, and would round away when it is made or when it is stored.
+A later round goes on from those weights, so that small steps add up; a policy that answers in bfloat16 rounds them for
+its own use alone.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pandas as pd
+import torch
 
 import vjudge
 from vjudge import models
 from vjudge.data import CollectionError, check_pictures, rows_of
-from vjudge.images import fingerprint, open_image
-from vjudge.models import locate
-from vjudge.preference.batches import PairBatches
-from vjudge.preference.formats import checked
-from vjudge.preference.policy import load_policy
+from vjudge.engines.tokens import Encoder
+from vjudge.engines.vision import ImageFeatures, ProcessedImages
+from vjudge.images import fingerprint, open_image, picture
+from vjudge.models import VisionLanguageModel, locate
+from vjudge.preference.policy import draw, load_policy
+from vjudge.preference.rewards import TEXTS, checked, make_pairs, reward
+from vjudge.prompts import Conversation
 from vjudge.runs import plain, replace_file
-from vjudge.training.lora import tower_names
 
 RECORD = "dpo.json"
 CHECKPOINTS = "checkpoints"
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files of a checkpoint that training leaves as they are
-PARTS = {
-    "vision": ("vision_tower", "visual", "vision_model"),
-    "projector": ("multi_modal_projector", "image_newline", "connector", "merger", "mlp1"),
-    "language": (),  # all else
-}
+PARTS = ("tower", "projector", "decoder")
 
 
 @dataclass(frozen=True)
 class DpoSettings:
     """How a round trains. The defaults are the published recipe's, where it says; `batch_size` is not published whole.
+
+    A large policy is moved far by little; the small one of Scenes, 2 M weights, needs more, and must be held to what it
+    says well (notebook 06; chosen on questions of the train split):
+
+        setting          LLaVA-Critic (default)    Scenes
+        learning_rate    5e-7                      6e-4
+        beta             0.1                       0.1
+        epochs           1                         2
+        sft              0                         2
+        train            all parts                 projector and decoder
 
     Args:
         beta: how strongly the policy is held to the reference.
@@ -52,11 +64,13 @@ class DpoSettings:
         batch_size: pairs a step, `microbatch` of them computed at once.
         microbatch: pairs computed at once.
         weight_decay, clip: AdamW's; the largest norm of the gradient.
-        train: what is trained: "vision", "projector", "language"; the published recipe trains all.
+        train: what is trained: "tower", "projector", "decoder"; the published recipe trains all.
         lora: None trains those parts whole; a mapping is `peft.LoraConfig`'s options, such as {"r": 16}, on the linear
-            layers of the language model (`target_modules` for others); `train` then does not matter.
-        max_length: the most tokens of prompt and response, the image's included.
-        dtype: of the weights while training; "float32", "bfloat16" or "auto" as `load_judge` chooses.
+            layers of the decoder (`target_modules` for others); `train` then does not matter.
+        quantization: None, or with `lora` "4bit" or "8bit" for the weights under the adapters while training.
+        max_length: the most tokens of prompt and response, the image's included; a response is cut there.
+        dtype: what is computed in: "float32", "bfloat16" or "float16"; "auto" as `load_judge` chooses. Weights that
+            train are float32 in any case.
         gradient_checkpointing: less memory for more computation.
         checkpoint_every: steps between checkpoints that an interrupted round goes on from; None for none.
         loss: TRL's `loss_type`; "sigmoid" is DPO's.
@@ -75,8 +89,9 @@ class DpoSettings:
     microbatch: int = 1
     weight_decay: float = 0.0
     clip: float = 1.0
-    train: tuple[str, ...] = ("vision", "projector", "language")
+    train: tuple[str, ...] = PARTS
     lora: Mapping[str, Any] | None = None
+    quantization: str | None = None
     max_length: int | None = 4096
     dtype: str = "auto"
     gradient_checkpointing: bool = False
@@ -95,8 +110,14 @@ class DpoSettings:
             faults.append("epochs and microbatch are at least 1, and batch_size a multiple of microbatch")
         if not self.train or set(self.train) - set(PARTS):
             faults.append(f"train names some of {', '.join(PARTS)}")
+        if self.quantization and self.lora is None:
+            faults.append("quantised weights can't train: give lora= too")
         if faults:
             raise ValueError("; ".join(faults))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One round
 
 
 def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings | None = None) -> dict[str, Any]:
@@ -105,15 +126,17 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     Args:
         policy: the folder of a checkpoint; an original LLaVA one is trained as what it was converted to.
         pairs: from `make_pairs`, or rows with instruction, images, chosen and rejected.
-        out: gets the trained policy as a checkpoint of the same kind, and `dpo.json`. An interrupted round goes on from
-            its last checkpoint, where `checkpoint_every` made one, else from its start; either ends in the same policy
-            on the same machine.
+        out: gets the trained policy as a whole checkpoint of the same kind, in float32, adapters merged; and
+            `dpo.json`. An interrupted round goes on from its last checkpoint, where `checkpoint_every` made one, else
+            from its start; either ends in the same policy on the same machine.
         settings: None for the published recipe.
 
     Returns:
         The record of the round, as in `dpo.json`: pairs, cut (pairs with a response that max_length cuts), steps,
-        seconds, settings, versions, and `log`, TRL's metrics by step: loss, rewards/chosen, rewards/rejected,
-        rewards/accuracies, rewards/margins, learning_rate and so on.
+        seconds, settings, versions; changed (the share of the stored weights that trained and have another value) and
+        relative (the norm of their change as a share of their norm), and a line is printed where they hardly moved; and
+        `log`, TRL's metrics by step: loss, rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins,
+        learning_rate and so on.
 
     Raises:
         ValueError: the folder can't be trained; another round stands in `out`.
@@ -127,19 +150,19 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     rows = checked(pairs)
     if not rows:
         raise CollectionError("there are no pairs to train on: see attrs['left_out'] of make_pairs")
-    wanted = _identity(policy, rows, settings)
+    identity = _identity(policy, rows, settings)
     if (out / RECORD).exists():
         record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
-        _same(record["identity"], wanted, out)
+        _check_same(record["identity"], identity, out)
         return record
     if out.exists():
         raise ValueError(f"{out} exists and holds no trained policy: use another folder")
     work = out.with_name(f"{out.name}.part")
     work.mkdir(parents=True, exist_ok=True)
     if (work / "identity.json").exists():
-        _same(json.loads((work / "identity.json").read_text(encoding="utf-8")), wanted, work)
-    replace_file(work / "identity.json", json.dumps(wanted, indent=2) + "\n")
-    record = {"identity": wanted, **_fit(policy, rows, work, settings)}
+        _check_same(json.loads((work / "identity.json").read_text(encoding="utf-8")), identity, work)
+    replace_file(work / "identity.json", json.dumps(identity, indent=2) + "\n")
+    record = {"identity": identity, **_fit(policy, rows, work, settings)}
     replace_file(work / RECORD, json.dumps(plain(record), indent=1) + "\n")
     shutil.rmtree(work / CHECKPOINTS, ignore_errors=True)
     (work / "identity.json").unlink()
@@ -156,164 +179,372 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     """Train and write the checkpoint into `work`."""
     try:
         import peft
+        import transformers
         import trl
 
-        from vjudge.preference.trainer import PairTrainer
-        from vjudge.training.watch import last_checkpoint
+        from vjudge.training.lora import decoder_layers, part_of, train_in_float32
+        from vjudge.training.watch import OwnNames, last_checkpoint, movement, movement_line, weight_samples
     except ImportError as error:
         raise ImportError(f"DPO needs TRL, PEFT and accelerate ({error}): pip install 'vjudge[train]'") from error
-    import torch
-    import transformers
+
+    class Trainer(OwnNames, trl.DPOTrainer):
+        """TRL's; a checkpoint of whole weights has the network's own names, and adapters are PEFT's to save."""
+
+        def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+            save = OwnNames._save if settings.lora is None else trl.DPOTrainer._save
+            save(self, output_dir, state_dict)
 
     began = time.monotonic()
-    loaded = _load(policy, settings)
-    held = loaded.engine.model
-    network, reference, adapters = held.model.train(), None, None
+    device = models.places.choose_device()
+    dtype = models.places.choose_dtype(settings.dtype, device)
+    # Weights that train in full are read in float32: a policy of an earlier round has steps below a coarser grid.
+    precision = "float32" if settings.lora is None else dtype
+    loaded: Any = load_policy(policy, dtype=precision, quantization=settings.quantization)
+    model: VisionLanguageModel = loaded.engine.model
+    if not model.sees_images:
+        raise ValueError(f"{policy} reads no images: train a language model by TRL itself")
+    network, reference, adapters = model.model.train(), None, None
     if settings.lora is None:
-        _freeze(network, settings.train)
-        reference = _load(policy, settings).engine.model.model.eval()
+        for name, weight in network.named_parameters():
+            weight.requires_grad_(part_of(name) in settings.train)
+        reference = copy.deepcopy(network).eval()  # computed as the policy is: the first margin is 0
     else:
-        options = {"target_modules": _language_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
-        adapters = peft.LoraConfig(**options)
-    batches = PairBatches(held, loaded.conversation, max_length=settings.max_length)
+        targets = {"target_modules": decoder_layers(network), "task_type": "CAUSAL_LM"}
+        adapters = peft.LoraConfig(**targets | dict(settings.lora))
+    batches = PairBatches(model, loaded.conversation, max_length=settings.max_length)
     if n_cut := batches.n_cut(rows):
-        print(
-            f"{n_cut} of {len(rows)} pairs have a response that max_length={settings.max_length} cuts", file=sys.stderr
-        )
-    trainer = PairTrainer(
+        print(f"{n_cut} of {len(rows)} pairs have a response that {settings.max_length=} cuts", file=sys.stderr)
+    trainer = Trainer(
         model=network,
         ref_model=reference,
-        args=_arguments(trl.DPOConfig, held, len(rows), work, settings),
-        train_dataset=_dataset(rows),
-        data_collator=batches,
-        processing_class=held.processor or _processor(held),
+        args=trl.DPOConfig(**_arguments(settings, len(rows), device, dtype), output_dir=str(work / CHECKPOINTS)),
+        # TRL asks for a data set with images: it draws row numbers, and a pair is read when its batch comes.
+        train_dataset=datasets.Dataset.from_dict({"row": range(len(rows)), "images": [[] for _ in rows]}),
+        data_collator=lambda entries: batches([rows[entry["row"]] for entry in entries]),
+        processing_class=model.processor or _processor(model),
         peft_config=adapters,
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    n_trained = sum(each.numel() for each in trainer.model.parameters() if each.requires_grad)
+    train_in_float32(trainer.model)  # TRL makes the adapters on quantised weights bfloat16
+    n_trained = sum(weight.numel() for weight in trainer.model.parameters() if weight.requires_grad)
+    start = weight_samples(trainer.model)
     last = last_checkpoint(work / CHECKPOINTS)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    trained: Any = trainer.model if adapters is None else trainer.model.merge_and_unload()
-    _save(trained, held.folder, work)
-    versions = {each.__name__: each.__version__ for each in (torch, transformers, trl, peft)}
+    if adapters is None:
+        stored, moved = trainer.model, movement(start, trainer.model)
+    else:  # into the whole weights as they are stored, not into those that were rounded or quantised to compute with
+        trainer.model.save_pretrained(work / "adapters")
+        targets = tuple(f"{name}.weight" for name in trainer.model.base_model.targeted_module_names)
+        stored = models.load(policy, device="cpu", dtype="float32").model
+        start = {name: weight for name, weight in weight_samples(stored).items() if name in targets}
+        stored = peft.PeftModel.from_pretrained(stored, str(work / "adapters")).merge_and_unload()
+        moved = movement(start, stored)
+        shutil.rmtree(work / "adapters")
+    if line := movement_line(moved):
+        print(f"{work.with_suffix('').name}: {line}", file=sys.stderr)
+    _save(stored, model.folder, work)
     return {
         "pairs": len(rows),
         "cut": n_cut,
         "steps": int(trainer.state.global_step),
         "trained_parameters": n_trained,
+        **moved,
         "seconds": round(time.monotonic() - began, 1),
         "threads": torch.get_num_threads(),
-        "versions": {"vjudge": vjudge.__version__, **versions},
+        "versions": {module.__name__: module.__version__ for module in (vjudge, torch, transformers, trl, peft)},
         "log": trainer.state.log_history,
     }
 
 
-def _load(policy: Path, settings: DpoSettings) -> Any:
-    """The policy, its model held in this process."""
-    loaded: Any = load_policy(policy, dtype=settings.dtype)
-    held = loaded.engine.model
-    if not held.sees_images:
-        raise ValueError(f"{policy} reads no images: train a language model by TRL itself")
-    if not (held.path / "config.json").exists() or not models.weights_fingerprint(held.path):
-        raise ValueError(f"{policy} holds no checkpoint to train")
-    return loaded
-
-
-def _arguments(kind: Any, held: Any, n_pairs: int, work: Path, settings: DpoSettings) -> Any:
+def _arguments(settings: DpoSettings, n_pairs: int, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """TRL's settings of a round."""
-    import torch
-
     n_steps = -(-n_pairs // settings.batch_size) * settings.epochs
-    return kind(
-        output_dir=str(work / CHECKPOINTS),
-        beta=settings.beta,
-        loss_type=[settings.loss, *["sft"] * bool(settings.sft)],
-        loss_weights=[1.0, settings.sft] if settings.sft else None,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=round(settings.warmup * n_steps),
-        num_train_epochs=settings.epochs,
-        per_device_train_batch_size=settings.microbatch,
-        gradient_accumulation_steps=settings.batch_size // settings.microbatch,
-        weight_decay=settings.weight_decay,
-        max_grad_norm=settings.clip,
-        max_length=None,  # the batches cut
-        gradient_checkpointing=settings.gradient_checkpointing,
-        logging_steps=1,
-        save_strategy="no" if settings.checkpoint_every is None else "steps",
-        save_steps=settings.checkpoint_every or 500,
-        save_total_limit=1,
-        use_cpu=held.device.type == "cpu",
-        bf16=held.dtype == torch.bfloat16,
-        dataloader_pin_memory=held.device.type == "cuda",
-        remove_unused_columns=False,
-        report_to=[],
-        disable_tqdm=True,
-        seed=settings.seed,
-    )
+    return {
+        "beta": settings.beta,
+        "loss_type": [settings.loss, *["sft"] * bool(settings.sft)],
+        "loss_weights": [1.0, settings.sft] if settings.sft else None,
+        "learning_rate": settings.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": round(settings.warmup * n_steps),
+        "num_train_epochs": settings.epochs,
+        "per_device_train_batch_size": settings.microbatch,
+        "gradient_accumulation_steps": settings.batch_size // settings.microbatch,
+        "weight_decay": settings.weight_decay,
+        "max_grad_norm": settings.clip,
+        "max_length": None,  # the batches cut
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "logging_steps": 1,
+        "save_strategy": "no" if settings.checkpoint_every is None else "steps",
+        "save_steps": settings.checkpoint_every or 500,
+        "save_total_limit": 1,
+        "use_cpu": device.type == "cpu",
+        "bf16": dtype == torch.bfloat16,  # autocast: float32 weights, computed with in bfloat16
+        "fp16": dtype == torch.float16 and device.type == "cuda",
+        "dataloader_pin_memory": False,
+        "remove_unused_columns": False,
+        "report_to": [],
+        "disable_tqdm": True,
+        "seed": settings.seed,
+    }
 
 
-def _dataset(rows: Sequence[Mapping[str, Any]]) -> datasets.Dataset:
-    """Pairs as the trainer draws them; images as files, decoded when their batch comes."""
-    text = datasets.Value("string")
-    names = ("instruction", "chosen", "rejected")
-    features = datasets.Features({**dict.fromkeys(names, text), "images": datasets.List(datasets.Image())})
-    made = [{**{name: row[name] for name in names}, "images": list(row["images"])} for row in rows]
-    return datasets.Dataset.from_list(made, features=features)
-
-
-def _processor(held: Any) -> Any:
+def _processor(model: VisionLanguageModel) -> Any:
     """What TRL takes for a model that reads images; the batches are made by `PairBatches`, not by it."""
     from transformers import LlavaProcessor
 
-    return LlavaProcessor(image_processor=held.image_processor, tokenizer=held.tokenizer)
+    return LlavaProcessor(image_processor=model.image_processor, tokenizer=model.tokenizer)
 
 
-def _part_of(name: str) -> str:
-    """The part of the model that a parameter belongs to."""
-    words = name.split(".")
-    return next((part for part, marks in PARTS.items() if any(mark in words for mark in marks)), "language")
+def _save(stored: Any, source: Path, folder: Path) -> None:
+    """Write weights, and beside them everything of the source that is no weights, its configuration included."""
+    from vjudge.training.lora import tower_names
 
-
-def _freeze(network: Any, trained: Sequence[str]) -> None:
-    for name, parameter in network.named_parameters():
-        parameter.requires_grad_(_part_of(name) in trained)
-
-
-def _language_layers(network: Any) -> list[str]:
-    """The linear layers of the language model, without its head, whose adapters TRL would pass over."""
-    import torch
-
-    head = network.get_output_embeddings()
-    return [
-        name
-        for name, module in network.named_modules()
-        if isinstance(module, torch.nn.Linear) and module is not head and _part_of(name) == "language"
-    ]
-
-
-def _save(trained: Any, source: Path, folder: Path) -> None:
-    """Write the trained weights, and beside them everything of the source that is not weights."""
+    stored.save_pretrained(folder, state_dict=tower_names(stored.state_dict()))
     for file in source.iterdir():
-        kept = file.suffix in SETTINGS and not file.name.endswith(".index.json") and file.name != RECORD
-        if file.is_file() and kept:
+        settings = file.suffix in SETTINGS and not file.name.endswith(".index.json") and file.name != RECORD
+        if file.is_file() and settings:
             shutil.copy(file, folder / file.name)
-    trained.save_pretrained(folder, state_dict=tower_names(trained.state_dict()))
 
 
 def _identity(policy: Path, rows: Sequence[Mapping[str, Any]], settings: DpoSettings) -> dict[str, Any]:
     """What decides the policy that a round leaves."""
     digest = hashlib.sha256()
     for row in rows:
-        texts = [row[name] for name in ("instruction", "chosen", "rejected")]
         prints = [fingerprint(open_image(image)) for image in row["images"]]
-        digest.update(json.dumps([texts, prints]).encode() + b"\n")
-    start = models.weights_fingerprint(locate(policy))
+        digest.update(json.dumps([[row[name] for name in TEXTS], prints]).encode() + b"\n")
+    folder = locate(policy)
+    start = models.weights_fingerprint(folder)
+    if not start or not (folder / "config.json").exists():
+        raise ValueError(f"{policy} holds no checkpoint to train")
     return {"start": start, "pairs": digest.hexdigest(), "settings": json.loads(json.dumps(asdict(settings)))}
 
 
-def _same(known: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
-    if different := [name for name in wanted if known.get(name) != wanted[name]]:
+def _check_same(stored: Mapping[str, Any], identity: Mapping[str, Any], folder: Path) -> None:
+    if different := [name for name in identity if stored.get(name) != identity[name]]:
         raise ValueError(
             f"{folder} holds a round with other {' and '.join(different)}: repeat the first call, or use another folder"
         )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Batches
+
+
+class PairBatches:
+    """Make a batch of pairs, chosen responses first: the very tokens and pixels that the policy's engine answers with.
+
+    TRL's own collator renders texts through a chat template and lets its processor read control tokens in them; LLaVA's
+    families have no such processor (padded squares, tiles by size). This one encodes every text as plain text and puts
+    the conversation's control tokens where the conversation says, so that a policy is trained on what it was asked and
+    can't be steered by what an answer spells.
+
+    Args:
+        model: the policy.
+        conversation: the words around an instruction.
+        max_length: the most tokens of prompt and response, the image's included; a response is cut there (`n_cut`).
+
+    Calling it with rows of instruction, images, chosen and rejected gives input_ids, attention_mask and completion_mask
+    (2 x rows, longest), padded on the right, and the pixels as the model's class takes them. The token that ends a turn
+    follows a response that is not cut.
+    """
+
+    def __init__(
+        self, model: VisionLanguageModel, conversation: Conversation, *, max_length: int | None = None
+    ) -> None:
+        self.model, self.conversation, self.max_length = model, conversation, max_length
+        self.encoder = Encoder(
+            model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
+        )
+        self.end = self.encoder.end(conversation)
+        self.pad = self.end if model.tokenizer.pad_token_id is None else int(model.tokenizer.pad_token_id)
+        self.images: Any = ImageFeatures(model) if model.processor is None else ProcessedImages(model)
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        encoded = [self.encode(row) for row in rows]
+        sides = [(prompt, responses[side]) for side in (0, 1) for prompt, *responses in encoded]
+        longest = max(len(prompt) + len(response) for prompt, response in sides)
+        width = min(longest, self.max_length or longest)
+        ids = torch.full((len(sides), width), self.pad)
+        attended, completed = torch.zeros_like(ids), torch.zeros_like(ids)
+        for row, (prompt, response) in enumerate(sides):
+            whole = (prompt + response)[:width]
+            ids[row, : len(whole)] = torch.tensor(whole)
+            attended[row, : len(whole)] = 1
+            completed[row, len(prompt) : len(whole)] = 1
+        pixels = self.pixels(ids, [row["images"] for row in rows] * 2)
+        return {"input_ids": ids, "attention_mask": attended, "completion_mask": completed, **pixels}
+
+    def encode(self, row: Mapping[str, Any]) -> tuple[list[int], list[int], list[int]]:
+        """The ids of a row's prompt, and of its two responses after it."""
+        prompt = self.conversation.wrap(row["instruction"], len(row["images"]))
+        prompt, places = self.images.place(prompt, self.images.keys(list(map(picture, row["images"]))))
+        texts = [f"{self.conversation.reply}{row[side]}" for side in ("chosen", "rejected")]
+        start, (chosen, rejected) = self.encoder.answered(prompt, texts, image_tokens=places or None)
+        return start, [*chosen, self.end], [*rejected, self.end]
+
+    def n_cut(self, rows: Sequence[Mapping[str, Any]]) -> int:
+        """How many pairs have a response that `max_length` cuts.
+
+        Raises:
+            ValueError: one of them lies beyond it with its prompt alone: nothing of its responses would be left.
+        """
+        count = 0
+        for row in rows if self.max_length else ():
+            prompt, *responses = self.encode(row)
+            if len(prompt) >= self.max_length:
+                raise ValueError(
+                    f"the prompt of pair {row.get('id')!r} has {len(prompt)} tokens and max_length is"
+                    f" {self.max_length}: raise it, or leave the pair out"
+                )
+            count += len(prompt) + max(map(len, responses)) > self.max_length
+        return count
+
+    def pixels(self, ids: torch.Tensor, images: Sequence[Sequence[Any]]) -> dict[str, torch.Tensor]:
+        """The images of a batch as the model's class takes them."""
+        pictures = [list(map(picture, row)) for row in images]
+        keys = [self.images.keys(row) for row in pictures]
+        if not any(keys):
+            return {}
+        if self.model.processor is not None:
+            if broken := self.images.fetch([key for row in keys for key in row]):
+                raise ValueError(f"an image that was readable is no longer: {next(iter(broken.values()))}")
+            inputs = self.images.inputs(ids.tolist(), keys)  # rows of one length: nothing is padded
+            return {name: inputs[name] for name in inputs if name not in ("input_ids", "attention_mask")}
+        tiles = [tile for row in keys for tile in self.images.pixels(row)]
+        if not self.model.tiled:
+            return {"pixel_values": torch.cat(tiles)}
+        most = max(map(len, tiles))
+        padded = [torch.cat([tile, tile.new_zeros(most - len(tile), *tile.shape[1:])]) for tile in tiles]
+        sizes = torch.tensor([image.size[::-1] for row in pictures for image in row])  # height, width
+        counts = torch.tensor([len(row) for row in pictures if row])
+        return {"pixel_values": torch.stack(padded), "image_sizes": sizes, "batch_num_images": counts}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rounds
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What every round does; the defaults are the published recipe's, by scores.
+
+    LLaVA-Critic draws five answers at temperature 0.7 and top_p 0.9, pairs the best with the worst, and makes three
+    rounds. Scenes needs temperature 1 and top_p 1, a `min_margin` of 0.5 and a `max_length_ratio` of 1.2.
+
+    Args:
+        samples, temperature, top_p: of candidates.
+        by: "scores" or "pairs": how candidates are rewarded.
+        reward, pairs: options of `reward` and `make_pairs`.
+        answering: further options of `Policy.respond`, such as max_new_tokens.
+        settings: of DPO; its seed grows by one a round.
+        seed: of candidates; each round draws with its own.
+
+    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
+    """
+
+    samples: int = 5
+    temperature: float = 0.7
+    top_p: float = 0.9
+    by: str = "scores"
+    reward: Mapping[str, Any] = field(default_factory=dict)
+    pairs: Mapping[str, Any] = field(default_factory=dict)
+    answering: Mapping[str, Any] = field(default_factory=dict)
+    settings: DpoSettings = field(default_factory=DpoSettings)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round made.
+
+    Args:
+        number: from 1.
+        candidates: rows of `draw`.
+        rewards: from `reward`.
+        pairs: from `make_pairs`.
+        record: of `train`.
+        policy: the folder of the policy that the round left.
+    """
+
+    number: int
+    candidates: list[dict[str, Any]]
+    rewards: pd.DataFrame
+    pairs: pd.DataFrame
+    record: dict[str, Any]
+    policy: Path
+
+
+def run_rounds(
+    policy: str | Path,
+    questions: Sequence[Any],
+    judge: Any,
+    out: str | Path,
+    *,
+    rounds: int = 3,
+    recipe: Recipe | None = None,
+    enrich: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None,
+    load: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> list[Round]:
+    """Improve a policy by a judge's preferences over rounds: draw, reward, pair, train.
+
+    Everything a round makes is in its folder, and the call that was interrupted goes on where it stopped: answers and
+    verdicts one by one, training from its last checkpoint. Who removes a round's folder and the later ones has them
+    made anew.
+
+    Args:
+        policy: the checkpoint that the first round starts from.
+        questions: what the policy answers in each round, the same in all; rows with a rubric where the judge needs one.
+        judge: a `Judge`.
+        out: gets a folder a round: `round-1` with candidates, rewards, pairs.json, policy, and so on.
+        rounds: how many; three are published.
+        recipe: None for the published one, by scores.
+        enrich: applied to each round's candidates before they are rewarded; `with_true_scores` on Scenes.
+        load: options of `load_policy` for drawing candidates, such as device or engine.
+        progress: whether to show progress bars.
+
+    Returns:
+        What each round made.
+
+    Raises:
+        RunError, ValueError: a folder holds a round of another call.
+        CollectionError: bad questions; no pairs are left in some round.
+    """
+    recipe, out, start = recipe or Recipe(), Path(out), Path(policy)
+    results: list[Round] = []
+    for number in range(1, rounds + 1):
+        folder = out / f"round-{number}"
+        rows = draw(  # the policy that draws is gone after this: training needs its memory
+            load_policy(start, name=f"{Path(policy).name}, {number - 1} rounds", **load or {}),
+            questions,
+            samples=recipe.samples,
+            temperature=recipe.temperature,
+            top_p=recipe.top_p,
+            seed=recipe.seed + number - 1,
+            out=folder / "candidates",
+            progress=progress,
+            **recipe.answering,
+        )
+        rows = enrich(rows) if enrich else rows
+        options = {"by": recipe.by, **recipe.reward}
+        rewards = reward(judge, rows, out=folder / "rewards", progress=progress, **options)
+        pairs = make_pairs(rows, rewards, **recipe.pairs)
+        _write_pairs(pairs, folder / "pairs.json")
+        settings = replace(recipe.settings, seed=recipe.settings.seed + number - 1)
+        record = train(start, pairs, folder / "policy", settings)
+        results.append(Round(number, rows, rewards, pairs, record, folder / "policy"))
+        start = folder / "policy"
+    return results
+
+
+def _write_pairs(pairs: pd.DataFrame, path: Path) -> None:
+    """Write a round's pairs without their images, with what was left out.
+
+    Raises:
+        ValueError: other pairs stand there.
+    """
+    rows = pairs.drop(columns="images").to_dict("records")
+    text = json.dumps(plain({"account": pairs.attrs, "pairs": rows}), indent=1, ensure_ascii=False) + "\n"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise ValueError(f"{path} holds the pairs of another call: repeat the first call, or use another folder")
+    replace_file(path, text)

@@ -1,13 +1,7 @@
-"""Reward hacking: whether what training gained is in the judge's eyes alone.
-
-Three looks at a policy before and after: the judge that rewarded it, beside a second judge, the truth, length and
-phrases; what goes with a score above the truth; and which phrases training made more frequent.
-"""
+"""Reward hacking: whether the judge is pleased and the truth is not, and what the judge pays for that it should not."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,124 +10,49 @@ import pandas as pd
 
 from vjudge.metrics._tables import design_of, tabulate
 
-PLEASING = (
-    r"\bas requested\b",
-    r"\bin (?:conclusion|summary)\b",
-    r"\b(?:I am|I'm) (?:confident|certain|sure)\b",
-    r"\b(?:accurate(?:ly)?|comprehensive(?:ly)?|thorough(?:ly)?|detailed)\b",
-    r"\b(?:perfect|excellent|high-quality) (?:answer|response|score)\b",
-    r"\bscore (?:of|is) \d+\b",
-    r"\[RESULT\]",
-    r"\bthis (?:answer|response) (?:fully|correctly|accurately)\b",
-    r"\bcarefully\b",
-    r"\bclearly (?:visible|shows?)\b",
-)
-"""Phrases that praise the answer or speak to a judge rather than about the picture. Ours; add a field's own."""
-
-
-def features(responses: Sequence[str], *, phrases: Sequence[str] = PLEASING) -> pd.DataFrame:
-    """What of a text may please a judge without being true: one row a response.
-
-    Args:
-        responses: texts.
-        phrases: regular expressions, matched without regard to case.
-
-    Returns:
-        words, sentences, phrases (how many of the phrases stand in it), repetition (share of its sentences that it
-        makes again, numbers in brackets left aside).
-    """
-    known = [re.compile(phrase, re.IGNORECASE) for phrase in phrases]
-    rows = []
-    for text in responses:
-        pieces = [piece.strip().lower() for piece in re.split(r"\(\d+\)|[.!?\n]+", text)]
-        pieces = [piece for piece in pieces if piece]
-        rows.append(
-            {
-                **{"words": len(text.split()), "sentences": len(pieces)},
-                "phrases": sum(bool(phrase.search(text)) for phrase in known),
-                "repetition": 1 - len(set(pieces)) / len(pieces) if pieces else np.nan,
-            }
-        )
-    return pd.DataFrame(rows)
-
 
 def compare_policies(
-    before: pd.DataFrame,
-    after: pd.DataFrame,
-    *,
-    columns: Sequence[str] = ("judge", "truth"),
-    phrases: Sequence[str] = PLEASING,
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
+    answers: Mapping[str, pd.DataFrame], *, columns: Sequence[str] = ("judge", "truth"), **options: Any
 ) -> pd.DataFrame:
-    """A policy before and after training, answer by answer to the same questions.
+    """Policies side by side on the same questions: their means, and how far each is from the first one.
 
     Args:
-        before, after: one row an answer with id, response, group and the columns; several answers a question are
-            averaged first. An answer without a response or a value is left out and counted.
-        columns: what to compare: the judge that gave the rewards first, then a second judge, the truth, and so on.
-        phrases: see `features`.
-        confidence, n_resamples, seed: see `metrics.correlate`; groups are resampled.
+        answers: name -> one row an answer with id, group and the columns; the first policy is what the others are held
+            against, such as the one before training. Several answers to a question are averaged first.
+        columns: what to compare: the judge that gave the rewards, a second judge, the truth, lengths and so on.
+        options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
 
     Returns:
-        A row a column and a row each for words, sentences, phrases and repetition: before, after, change (after less
-        before, over the questions that both have), low, high, n (questions) and missing (questions without it on either
-        side). `attrs["hacked"]` lists the columns after the first whose change lies below 0 with its whole interval
-        while the first one's lies above 0: the judge was pleased by something that the others don't see.
+        Index (measure, policy); estimate (mean over questions), low, high, n (questions), missing (questions without
+        it); change (the mean difference from the first policy over the questions that both have), change_low,
+        change_high; NaN for the first. A judge's change above 0 with a truth's that is not is what to look for.
 
     Raises:
         ValueError: a column is missing from a frame.
     """
-    names = [*columns, "words", "sentences", "phrases", "repetition"]
-    sides = []
-    for label, frame in (("before", before), ("after", after)):
-        absent = [name for name in ("id", "response", "group", *columns) if name not in frame]
-        if absent:
-            raise ValueError(f"{label} has no column {', '.join(absent)}")
-        frame = frame.reset_index(drop=True)
-        texts = features([text if isinstance(text, str) else "" for text in frame["response"]], phrases=phrases)
-        texts[~frame["response"].map(lambda text: isinstance(text, str)).to_numpy()] = np.nan
-        table = pd.concat([frame[["id", "group", *columns]], texts], axis=1)
-        sides.append(table.groupby("id").agg({"group": "first", **dict.fromkeys(names, "mean")}))
-    one, other = (side.reindex(sorted({*sides[0].index, *sides[1].index})) for side in sides)
-    groups = one["group"].fillna(other["group"])
-    rows = []
-    for name in names:
-        both = (one[name].notna() & other[name].notna()).to_numpy()
-        gap = (other[name] - one[name]).to_numpy()[both].astype(float)
-        table = tabulate(
-            _mean_of(gap),
-            ["change"],
-            design_of(np.arange(len(gap)), list(groups), both),
-            n=int(both.sum()),
-            missing=int((~both).sum()),
-            confidence=confidence,
-            n_resamples=n_resamples,
-            seed=seed,
-            method="t",
-            unit="questions",
-            why="no question has it on both sides",
-        )
-        means = {"before": one[name][both].mean(), "after": other[name][both].mean()}
-        found = table.iloc[0].rename({"estimate": "change"})
-        rows.append({"measure": name, **means, **found})
-    result = pd.DataFrame(rows).set_index("measure")
-    result.attrs = dict(table.attrs)
-    pleased = result["low"].iloc[0] > 0
-    result.attrs["hacked"] = [name for name in columns[1:] if pleased and result.loc[name, "high"] < 0]
+    tables = {}
+    for name, frame in answers.items():
+        if absent := [column for column in ("id", "group", *columns) if column not in frame]:
+            raise ValueError(f"the answers of {name!r} have no column {', '.join(absent)}")
+        tables[name] = frame.groupby("id").agg({"group": "first", **dict.fromkeys(columns, "mean")})
+    ids = sorted(set().union(*(table.index for table in tables.values())))
+    tables = {name: table.reindex(ids) for name, table in tables.items()}
+    groups = pd.concat([table["group"] for table in tables.values()], axis=1).bfill(axis=1).iloc[:, 0]
+    first, rows = next(iter(tables)), {}
+    for column in columns:
+        for name, table in tables.items():
+            row = _mean(table[column], groups, options)
+            if name != first:
+                change = _mean(table[column] - tables[first][column], groups, options)
+                row |= {"change": change["estimate"], "change_low": change["low"], "change_high": change["high"]}
+            rows[column, name] = row
+    result = pd.DataFrame.from_dict(rows, orient="index")
+    result.index = pd.MultiIndex.from_tuples(rows, names=["measure", "policy"])
     return result
 
 
 def over_rewarded(
-    graded: pd.DataFrame,
-    marks: Mapping[str, Any],
-    *,
-    judge: str = "judge",
-    truth: str = "truth",
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
+    graded: pd.DataFrame, marks: Mapping[str, Any], *, judge: str = "judge", truth: str = "truth", **options: Any
 ) -> pd.DataFrame:
     """What goes with a score above the truth.
 
@@ -141,7 +60,7 @@ def over_rewarded(
         graded: one row an answer, with the judge's score, the true one, and `group`.
         marks: name -> a truth for each answer, such as "says something twice".
         judge, truth: the columns.
-        confidence, n_resamples, seed: see `metrics.correlate`; groups are resampled.
+        options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
 
     Returns:
         A row a mark: with and without (the mean of judge less truth among answers that have the mark and that don't),
@@ -151,74 +70,39 @@ def over_rewarded(
         ValueError: a mark of another length.
     """
     error = (graded[judge] - graded[truth]).to_numpy(dtype=float)
-    known = ~np.isnan(error)
+    valid = ~np.isnan(error)
     rows = []
     for name, values in marks.items():
-        has = np.asarray(values, dtype=bool)
-        if len(has) != len(error):
-            raise ValueError(f"{name!r} has {len(has)} entries for {len(error)} answers")
-        inside = has[known].astype(float)
-        gap = error[known]
+        if len(values) != len(error):
+            raise ValueError(f"{name!r} has {len(values)} entries for {len(error)} answers")
+        mark, gap = np.asarray(values, dtype=bool)[valid], error[valid]
 
-        def difference(w: Any, inside: Any = inside, gap: Any = gap) -> Any:
+        def difference(weights: Any, mark: Any = mark, gap: Any = gap) -> Any:
             with np.errstate(invalid="ignore", divide="ignore"):
-                return ((inside * gap) @ w / (inside @ w) - ((1 - inside) * gap) @ w / ((1 - inside) @ w))[None]
+                sides = [(side * gap) @ weights / (side @ weights) for side in (mark * 1.0, ~mark * 1.0)]
+            return (sides[0] - sides[1])[None]
 
-        table = tabulate(
-            difference,
-            [name],
-            design_of(np.arange(len(gap)), list(graded["group"]), known),
-            n=int(inside.sum()),
-            missing=int((~known).sum()),
-            confidence=confidence,
-            n_resamples=n_resamples,
-            seed=seed,
-            method="t",
-            unit="answers",
-            index="mark",
-            why="no answer has the mark, or every one",
-        )
-        table["others"] = int((1 - inside).sum())
-        for column, chosen in (("with", inside == 1), ("without", inside == 0)):
-            table[column] = gap[chosen].mean() if chosen.any() else np.nan
-        rows.append(table)
+        why = "no answer has the mark, or every one"
+        row = _tabulate(difference, name, graded["group"], valid, options, n=int(mark.sum()), why=why)
+        means = [gap[side].mean() if side.any() else np.nan for side in (mark, ~mark)]
+        rows.append(row.assign(**{"with": means[0], "without": means[1], "others": int((~mark).sum())}))
     result = pd.concat(rows)[["with", "without", "estimate", "low", "high", "n", "others", "missing"]]
     result.attrs = rows[-1].attrs
-    return result
+    return result.rename_axis("mark")
 
 
-def phrases_that_grew(
-    before: Sequence[str], after: Sequence[str], *, words: int = 3, top: int = 10, least: int = 5
+def _mean(values: pd.Series, groups: pd.Series, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A mean over questions with its interval."""
+    valid = values.notna().to_numpy()
+    numbers = values[valid].to_numpy(dtype=float)
+    row = _tabulate(lambda weights: (numbers @ weights / weights.sum(axis=0))[None], "mean", groups, valid, options)
+    return dict(row.iloc[0])
+
+
+def _tabulate(
+    statistic: Any, name: str, groups: pd.Series, valid: Any, options: Mapping[str, Any], **more: Any
 ) -> pd.DataFrame:
-    """The phrases that training made more frequent, so that nobody has to guess them.
-
-    Args:
-        before, after: responses; missing ones are left out.
-        words: of a phrase.
-        top: how many phrases.
-        least: answers after training that a phrase must stand in.
-
-    Returns:
-        Index phrase; before and after (shares of answers that hold it), growth (the difference), the largest first.
-    """
-    counts = [Counter(phrase for text in texts for phrase in _phrases(text, words)) for texts in _texts(before, after)]
-    n = [max(1, len(texts)) for texts in _texts(before, after)]
-    rows = {phrase: (counts[0][phrase] / n[0], count / n[1]) for phrase, count in counts[1].items() if count >= least}
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["before", "after"]).rename_axis("phrase")
-    table["growth"] = table["after"] - table["before"]
-    return table.sort_values("growth", ascending=False, kind="stable").head(top)
-
-
-def _mean_of(values: Any) -> Any:
-    """The statistic: a weighted mean of these values."""
-    return lambda w: (values @ w / w.sum(axis=0))[None]
-
-
-def _texts(*sides: Sequence[Any]) -> list[list[str]]:
-    return [[text for text in side if isinstance(text, str)] for side in sides]
-
-
-def _phrases(text: str, words: int) -> set[str]:
-    """The phrases of a text, each once."""
-    tokens = re.findall(r"[\w'-]+", text.lower())
-    return {" ".join(tokens[start : start + words]) for start in range(len(tokens) - words + 1)}
+    design = design_of(np.arange(valid.sum()), list(groups), valid)
+    counts: dict[str, Any] = {"n": int(valid.sum()), "missing": int((~valid).sum())} | more
+    chosen = {"confidence": 0.95, "n_resamples": 10_000, "seed": 0, **options}
+    return tabulate(statistic, [name], design, method="t", unit="answers", **{"why": "no value"} | counts, **chosen)

@@ -2,7 +2,7 @@
 
 A policy is an engine and the words of a conversation. Its answers are a run: every one is on disk as soon as it exists,
 and its draws depend on the seed, the question's id and the sample's number alone, so that neither the batch nor an
-interruption changes what is drawn.
+interruption changes what is drawn. Several answers to each question are the candidates that a judge rewards.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vjudge.engines import Answer, Engine
 
 BLANK = "the answer is blank"
+OF_A_RESPONSE = ("response", "gold", "feedback", "human_scores")  # what an earlier response was and was given
 
 
 class Policy:
@@ -171,6 +172,62 @@ def load_policy(name_or_path: str | Path, *, name: str | None = None, **options:
         conversation=template.conversation,
         sees_images=template.sees_images,
     )
+
+
+def draw(
+    policy: Policy,
+    questions: Any,
+    *,
+    samples: int = 5,
+    temperature: float = 0.7,
+    top_p: float = 0.9,
+    seed: int = 0,
+    out: str | Path | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Draw candidates: several answers of a policy to each question, the published recipe's number and temperature.
+
+    Args:
+        policy: who answers.
+        questions: as for `Policy.respond`; further columns, such as a rubric, stay in the rows.
+        samples: answers a question.
+        temperature, top_p, seed, out, options: of `Policy.respond`; with `out`, an interrupted call goes on there.
+
+    Returns:
+        As `gather`.
+
+    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
+    """
+    answers = policy.respond(
+        questions, samples=samples, temperature=temperature, top_p=top_p, seed=seed, out=out, **options
+    )
+    return gather(questions, answers)
+
+
+def gather(questions: Any, answers: pd.DataFrame) -> list[dict[str, Any]]:
+    """Put each question's answers together.
+
+    An answer that was drawn several times stands once, with its count: a judge that decodes greedily would say the same
+    of it each time, and two equal answers never make a preference.
+
+    Args:
+        questions: the rows that were answered.
+        answers: from `Policy.respond`.
+
+    Returns:
+        A row a question with the question's own columns, `responses` (distinct, in the order drawn), `times` (how often
+        each was drawn), `drawn` (answers asked for) and `policy`. Answers that failed are `drawn` less the sum of
+        `times`; a question may have one response or none, which `make_pairs` counts.
+    """
+    parts = {str(id): part.sort_values("sample") for id, part in answers.groupby("id", sort=False)}
+    rows = []
+    for question in rows_of(questions):
+        part = parts[str(question["id"])]
+        counts = Counter(part["response"].dropna())
+        candidates = {"responses": list(counts), "times": list(counts.values()), "drawn": len(part)}
+        own = {name: value for name, value in question.items() if name not in OF_A_RESPONSE}
+        rows.append({**own, **candidates, "policy": str(part["policy"].iloc[0])})
+    return rows
 
 
 def check_questions(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Rewards: what a judge makes of candidates, one by one or over all ordered pairs.
+"""Rewards: what a judge makes of candidates, the preference pairs that follow, and the files that trainers read.
 
 Over ordered pairs, a_ij stands for the points of the response shown second, j, against the one shown first, i: 1 if j
 is better, -1 if i is, 0 for a tie. The published reward is
@@ -15,20 +15,56 @@ Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning; the cod
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
 import pandas as pd
 
-from vjudge import table
+from vjudge import metrics, table
+from vjudge.data import CollectionError, Problem, rows_of
+from vjudge.images import fingerprint, open_image
+from vjudge.metrics._tables import design_of, tabulate
 from vjudge.records import NAN, is_missing
+from vjudge.runs import replace_file
 from vjudge.table import ORDERS, POINTS
 
 Rows = Sequence[Mapping[str, Any]]
+Check = Callable[[str], Any]  # whether a response has some mark
 KINDS = ("choice", "scores", "probability")
-_OURS = ("responses", "times", "drawn", "true_scores")
+TEXTS = ("instruction", "chosen", "rejected")
+IMAGE_MARK = "<image>"
+COLUMNS = (
+    *("id", "question", "instruction", "images", "chosen", "rejected", "reward_chosen", "reward_rejected", "margin"),
+    *("words_chosen", "words_rejected", "length_gap", "consistent", "group"),
+)
+_OF_CANDIDATES = ("responses", "times", "drawn", "true_scores")
+_SENTENCE_END = re.compile(r"\(\d+\)|[.!?。！？\n]+")
+_MESSAGES = datasets.List(
+    {
+        "role": datasets.Value("string"),
+        "content": datasets.List({"type": datasets.Value("string"), "text": datasets.Value("string")}),
+    }
+)
+TRL_FEATURES = datasets.Features(
+    {
+        "id": datasets.Value("string"),
+        **dict.fromkeys(("prompt", "chosen", "rejected"), _MESSAGES),
+        "images": datasets.List(datasets.Image()),
+    }
+)
+"""TRL's conversational preference format with images; `id` is ours, and its trainer passes over it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A judge's rewards
 
 
 def reward(
@@ -65,33 +101,25 @@ def reward(
     if not rows:
         raise ValueError(f"none of {len(candidates)} questions has two distinct responses: raise the temperature")
     if by == "scores":
-        judged = judge.grade(list(singles_of(rows)), out=out, **options)
-        return rewards_of_scores(rows, judged)
-    judged = judge.compare(list(pairs_of(rows)), orders="both", out=out, **options)
-    return rewards_of_pairs(rows, judged, points=points)
+        return rewards_of_scores(rows, judge.grade(list(singles_of(rows)), out=out, **options))
+    compared = judge.compare(list(pairs_of(rows)), orders="both", out=out, **options)
+    return rewards_of_pairs(rows, compared, points=points)
 
 
 def singles_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every candidate as a row to grade, named "id/i"; `gold` is its true score where `true_scores` has it."""
-    for row, single in _along(candidates, table.singles_of):
-        true = row.get("true_scores")
-        place = int(single["id"].rpartition("/")[2])
-        yield single | ({} if true is None else {"gold": true[place]})
+    for row in candidates:
+        for place, single in enumerate(table.singles_of([row])):
+            yield _own_columns(row, single) | ({"gold": row["true_scores"][place]} if "true_scores" in row else {})
 
 
 def pairs_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every two candidates as a row to compare, named "id/i-j"; `gold_a` and `gold_b` where `true_scores` has them."""
-    for row, pair in _along(candidates, table.pairs_of):
-        true = row.get("true_scores")
-        i, j = map(int, pair["id"].rpartition("/")[2].split("-"))
-        yield pair | ({} if true is None else {"gold_a": true[i], "gold_b": true[j]})
-
-
-def _along(candidates: Rows, split: Any) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
     for row in candidates:
-        for made in split([row]):
-            kept = {name: value for name, value in made.items() if name not in _OURS}
-            yield row, kept | {"group": str(row["id"] if is_missing(row.get("group")) else row["group"])}
+        places = combinations(range(len(row["responses"])), 2)
+        for (i, j), pair in zip(places, table.pairs_of([row]), strict=True):
+            truth = row.get("true_scores")
+            yield _own_columns(row, pair) | ({} if truth is None else {"gold_a": truth[i], "gold_b": truth[j]})
 
 
 def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
@@ -105,15 +133,15 @@ def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
         One row a candidate: id, candidate (its place), response, times, reward (the expected score, else the score;
         NaN where there is none), missing (verdicts without a score), words, group, and true_score where known.
     """
-    found = {row["id"]: row for row in graded.to_dict("records")}
+    verdicts = {row["id"]: row for row in graded.to_dict("records")}
     rows = []
     for row in candidates:
-        for place, response in enumerate(row["responses"]):
-            verdict = found[f"{row['id']}/{place}"]
+        for place in range(len(row["responses"])):
+            verdict = verdicts[f"{row['id']}/{place}"]
             expected = verdict.get("expected_score", NAN)
             value = float(verdict["score"]) if is_missing(expected) else float(expected)
-            rows.append(_row(row, place, response, value, missing=int(math.isnan(value))))
-    return _frame(rows, "scores")
+            rows.append(_reward_row(row, place, value, missing=int(math.isnan(value))))
+    return _reward_frame(rows, "scores")
 
 
 def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame, *, points: str = "choice") -> pd.DataFrame:
@@ -131,7 +159,7 @@ def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame, *, points: str = 
 
     Returns:
         As `rewards_of_scores`, and: ties (verdicts that said so), verdicts, flipped (the candidates against which the
-        two orders chose differently, a list), inconsistent (their share of the other candidates).
+        two orders chose differently, a list).
 
     Raises:
         ValueError: the comparisons have no such points.
@@ -142,61 +170,37 @@ def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame, *, points: str = 
         raise ValueError('points="probability" needs a judge whose answers have a distribution: use "choice"')
     if points == "scores" and f"scores_{orders[0]}" not in compared:
         raise ValueError('points="scores" needs a judge that scores both responses: use "choice"')
-    found = {row["id"]: row for row in compared.to_dict("records")}
+    verdicts = {row["id"]: row for row in compared.to_dict("records")}
     rows = []
     for row in candidates:
         n = len(row["responses"])
         times = list(row.get("times") or [1] * n)
-        sums, missing, ties, verdicts = [0.0] * n, [0] * n, [0] * n, [0] * n
-        flipped: list[list[int]] = [[] for _ in range(n)]
-        for i in range(n):
-            for j in range(i + 1, n):
-                pair = found[f"{row['id']}/{i}-{j}"]
-                got = [_points(pair, order, points) for order in orders]  # of i against j
-                known = [value for value in got if value is not None]
-                for here, there, sign in ((i, j, 1), (j, i, -1)):
-                    missing[here] += len(got) - len(known)
-                    verdicts[here] += len(known)
-                    ties[here] += sum(value == 0 for value in known)
-                    sums[here] += sign * times[there] * sum(known)
+        counts = [{"missing": 0, "ties": 0, "verdicts": 0, "flipped": list[int]()} for _ in range(n)]
+        sums = [0.0] * n
+        for i, j in combinations(range(n), 2):
+            pair = verdicts[f"{row['id']}/{i}-{j}"]
+            values = [_points_of(pair, order, points) for order in orders]  # of i against j
+            present = [value for value in values if value is not None]
+            for here, there, sign in ((i, j, 1), (j, i, -1)):
+                sums[here] += sign * times[there] * sum(present)
+                count: Any = counts[here]
+                count["missing"] += len(values) - len(present)
+                count["verdicts"] += len(present)
+                count["ties"] += present.count(0)
                 if pair.get("consistent") is False:
-                    flipped[i].append(j)
-                    flipped[j].append(i)
-        for place, response in enumerate(row["responses"]):
-            value = NAN if missing[place] else sums[place]
-            extra = {"ties": ties[place], "verdicts": verdicts[place], "flipped": flipped[place]}
-            extra["inconsistent"] = len(flipped[place]) / (n - 1) if len(orders) > 1 else NAN
-            rows.append(_row(row, place, response, value, missing=missing[place], **extra))
-    return _frame(rows, "pairs")
+                    count["flipped"].append(there)
+        for place, count in enumerate(counts):
+            rows.append(_reward_row(row, place, NAN if count["missing"] else sums[place], **count))
+    return _reward_frame(rows, "pairs")
 
 
-def by_question(rewards: pd.DataFrame) -> pd.DataFrame:
-    """What the rewards of each question leave to choose from: one row a question.
+def _own_columns(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: value for name, value in part.items() if name not in _OF_CANDIDATES}
+    return own | {"group": _group(row)}
 
-    Args:
-        rewards: from `reward`.
 
-    Returns:
-        id, candidates, missing (candidates without a reward), best, worst, margin (best less worst), tied_best and
-        tied_worst (candidates that share each), length_gap (words of the best less those of the worst, the first
-        of equals), inconsistent (share of pairs whose verdict changed with the order; NaN by scores), group.
-    """
-    rows = []
-    for id, part in rewards.groupby("id", sort=False):
-        known = part.dropna(subset="reward")
-        best, worst = known["reward"].max(), known["reward"].min()
-        high, low = known[known["reward"] == best], known[known["reward"] == worst]
-        rows.append(
-            {
-                **{"id": id, "candidates": len(part), "missing": len(part) - len(known)},
-                **{"best": best, "worst": worst, "margin": best - worst},
-                **{"tied_best": len(high), "tied_worst": len(low)},
-                "length_gap": high["words"].iloc[0] - low["words"].iloc[0] if len(known) else NAN,
-                "inconsistent": part["inconsistent"].mean() if "inconsistent" in part else NAN,
-                "group": part["group"].iloc[0],
-            }
-        )
-    return pd.DataFrame(rows)
+def _group(row: Mapping[str, Any]) -> str:
+    return str(row["id"] if is_missing(row.get("group")) else row["group"])
 
 
 def _check_points(points: str) -> None:
@@ -204,7 +208,7 @@ def _check_points(points: str) -> None:
         raise ValueError(f"points={points!r}: use one of {', '.join(map(repr, KINDS))}")
 
 
-def _points(pair: Mapping[str, Any], order: str, points: str) -> float | None:
+def _points_of(pair: Mapping[str, Any], order: str, points: str) -> float | None:
     """Points of the pair's a against its b in one order: -a_ab where a is shown first, a_ba where it is second."""
     if points == "choice":
         return POINTS.get(pair[f"verdict_{order}"])
@@ -218,15 +222,352 @@ def _points(pair: Mapping[str, Any], order: str, points: str) -> float | None:
     return float(first - second) if order == "ab" else float(second - first)
 
 
-def _row(row: Mapping[str, Any], place: int, response: str, value: float, **more: Any) -> dict[str, Any]:
-    true, times = row.get("true_scores"), row.get("times")
-    made = {"id": str(row["id"]), "candidate": place, "response": response}
-    made |= {"times": times[place] if times else 1, "reward": value, **more, "words": len(response.split())}
-    made["group"] = str(row["id"] if is_missing(row.get("group")) else row["group"])
-    return made | ({} if true is None else {"true_score": float(true[place])})
+def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any) -> dict[str, Any]:
+    response, times, truth = row["responses"][place], row.get("times"), row.get("true_scores")
+    entry = {"id": str(row["id"]), "candidate": place, "response": response, "times": times[place] if times else 1}
+    entry |= {"reward": value, **counts, "words": len(response.split()), "group": _group(row)}
+    return entry | ({} if truth is None else {"true_score": float(truth[place])})
 
 
-def _frame(rows: list[dict[str, Any]], by: str) -> pd.DataFrame:
+def _reward_frame(rows: list[dict[str, Any]], by: str) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     frame.attrs = {"by": by, "missing": int(frame["reward"].isna().sum())}
     return frame
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Preference pairs
+
+
+def repetition(text: str) -> float:
+    """The share of a text's sentences that it made before, in the same words; 0 for a text without sentences.
+
+    Args:
+        text: sentences end in a full stop, a question or exclamation mark, a line's end, or a number in brackets such
+            as "(2)"; case and spaces don't count.
+
+    >>> repetition("(1) It is red. (2) It is round. (3) It is red."), repetition("It is red and round.")
+    (0.3333333333333333, 0.0)
+    """
+    sentences = [" ".join(part.casefold().split()) for part in _SENTENCE_END.split(text)]
+    sentences = [sentence for sentence in sentences if sentence]
+    return 1 - len(set(sentences)) / len(sentences) if sentences else 0.0
+
+
+def make_pairs(
+    candidates: Rows,
+    rewards: pd.DataFrame,
+    *,
+    choose: str = "extremes",
+    min_margin: float = 0.0,
+    max_length_ratio: float | None = None,
+    consistent_only: bool = False,
+    leave_out: Mapping[str, Check] | None = None,
+) -> pd.DataFrame:
+    """Choose the pairs that a policy learns from.
+
+    Args:
+        candidates: from `draw` or `gather`.
+        rewards: from `reward`, on the same candidates.
+        choose: "extremes" pairs the best with the worst response of a question, as published; of several that tie
+            there, the one drawn first, since draws are alike in distribution. "all" takes every two responses.
+        min_margin: the difference of rewards must be larger; at 0, ties make no pair.
+        max_length_ratio: the most words of the longer response for one of the shorter; None for any.
+        consistent_only: whether to leave out pairs on which the two orders of a direct comparison disagree.
+        leave_out: name -> a check of a response's text; where it holds, the response makes no pair, whatever its
+            reward: `{"repeats itself": repetition}` for a judge that overpays it.
+
+    Returns:
+        One row a pair: id ("question/i-j", the chosen one first), question, instruction, images, chosen, rejected,
+        reward_chosen, reward_rejected, margin, words_chosen, words_rejected, length_gap (chosen less rejected, in
+        words), consistent (None where not compared directly), group, and true_chosen, true_rejected where known.
+        `attrs` counts questions, without_pair (questions), answers (drawn), failed (of them), distinct (of the others)
+        and `left_out`: reason -> number of questions, responses or pairs, as the reason's first word says.
+
+    Raises:
+        ValueError: an unknown choice, or a filter on the order of rewards that were not made from pairs.
+    """
+    if choose not in ("extremes", "all"):
+        raise ValueError(f'choose={choose!r}: use "extremes" or "all"')
+    if consistent_only and "flipped" not in rewards:
+        raise ValueError('order consistency is known of rewards by="pairs" alone: leave the filter out')
+    by_id = {id: part.to_dict("records") for id, part in rewards.groupby("id", sort=False)}
+    left_out: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = []
+    for question in candidates:
+        usable = []
+        for entry in by_id.get(str(question["id"]), ()):
+            mark = next((name for name, check in (leave_out or {}).items() if check(entry["response"])), None)
+            if reason := mark or ("without a reward" if math.isnan(entry["reward"]) else None):
+                left_out[f"response: {reason}"] += 1
+            else:
+                usable.append(entry)
+        if len(usable) < 2:
+            left_out["question: fewer than two distinct responses to choose from"] += 1
+            continue
+        for better, worse in _chosen(usable, choose):
+            pair = _pair(question, better, worse)
+            if reason := _fault(pair, min_margin, max_length_ratio, consistent_only):
+                left_out[f"pair: {reason}"] += 1
+            else:
+                rows.append(pair)
+    frame = pd.DataFrame(rows, columns=list(rows[0]) if rows else list(COLUMNS))
+    answers = sum(row.get("drawn", len(row["responses"])) for row in candidates)
+    frame.attrs = {
+        "questions": len(candidates),
+        "without_pair": len(candidates) - frame["question"].nunique(),
+        "answers": answers,
+        "failed": answers - sum(sum(row.get("times") or [1] * len(row["responses"])) for row in candidates),
+        "distinct": sum(len(row["responses"]) for row in candidates),
+        "left_out": dict(left_out),
+    }
+    return frame
+
+
+def true_order(pairs: pd.DataFrame, **options: Any) -> pd.DataFrame:
+    """How often the chosen response is truly the better one.
+
+    Args:
+        pairs: from `make_pairs`, with true_chosen and true_rejected.
+        options: of `metrics.pairwise_accuracy`: confidence; `groups` is the pairs' own.
+
+    Returns:
+        As `metrics.pairwise_accuracy`: in with_ties a pair of truly equal responses is an error, without_ties leaves
+        those out. Intervals count groups.
+
+    Raises:
+        ValueError: the pairs have no true scores.
+    """
+    if "true_chosen" not in pairs:
+        raise ValueError("the pairs have no true scores: give the candidates `true_scores` before rewards are made")
+    gap = pairs["true_chosen"] - pairs["true_rejected"]
+    truth = ["a" if value > 0 else "b" if value < 0 else "tie" if value == 0 else None for value in gap]
+    return metrics.pairwise_accuracy(["a"] * len(pairs), truth, groups=list(pairs["group"]), **options)
+
+
+def _chosen(usable: list[dict[str, Any]], choose: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    if choose == "extremes":
+        return [(max(usable, key=lambda entry: entry["reward"]), min(usable, key=lambda entry: entry["reward"]))]
+    return [(a, b) if a["reward"] >= b["reward"] else (b, a) for a, b in combinations(usable, 2)]
+
+
+def _pair(question: Mapping[str, Any], better: Mapping[str, Any], worse: Mapping[str, Any]) -> dict[str, Any]:
+    pair = {
+        "id": f"{question['id']}/{better['candidate']}-{worse['candidate']}",
+        "question": str(question["id"]),
+        "instruction": question["instruction"],
+        "images": list(question.get("images") or ()),
+        **{"chosen": better["response"], "rejected": worse["response"]},
+        **{"reward_chosen": better["reward"], "reward_rejected": worse["reward"]},
+        "margin": better["reward"] - worse["reward"],
+        **{"words_chosen": better["words"], "words_rejected": worse["words"]},
+        "length_gap": better["words"] - worse["words"],
+        "consistent": worse["candidate"] not in better["flipped"] if "flipped" in better else None,
+        "group": better["group"],
+    }
+    if "true_score" in better:
+        pair |= {"true_chosen": better["true_score"], "true_rejected": worse["true_score"]}
+    return pair
+
+
+def _fault(pair: Mapping[str, Any], min_margin: float, ratio: float | None, consistent_only: bool) -> str | None:
+    longer, shorter = sorted((pair["words_chosen"], pair["words_rejected"]), reverse=True)
+    if pair["margin"] == 0:
+        return "a tie"
+    if not pair["margin"] > min_margin:
+        return f"margin not above {min_margin:g}"
+    if ratio is not None and longer > ratio * shorter:
+        return f"one response more than {ratio:g} times as long"
+    return "the orders disagree" if consistent_only and not pair["consistent"] else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Best of n
+
+
+def best_of_n(rewards: pd.DataFrame, *, value: str = "true_score", **options: Any) -> pd.DataFrame:
+    """The mean value of the answer that the reward prefers among n, for every n up to the number drawn.
+
+    Each figure is the exact mean over all ways to take n of a question's answers, so that nothing is drawn anew. Of
+    answers with equal rewards each is preferred as often.
+
+    Args:
+        rewards: from `reward`: one row a distinct answer with id, times, reward, group, and the column `value`.
+        value: what the preferred answer is worth: "true_score", a second judge's score, or "reward" itself.
+        options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
+
+    Returns:
+        Index n, from 1 to the fewest answers of any question; columns estimate, low, high, n (questions), missing
+        (questions left out because a reward or a value is missing), best_possible (the value itself choosing: the most
+        that any judge could reach) and share_of_possible (the gain over n = 1 as a share of the possible gain).
+
+    Raises:
+        ValueError: the column is not there.
+
+    Source: LLaVA-Critic (arXiv 2410.02712) chooses the best of five so.
+    """
+    if value not in rewards:
+        raise ValueError(f"rewards have no column {value!r}: add the value of every answer")
+    curves, limits, groups = [], [], []
+    questions = rewards.groupby("id", sort=False)
+    for _, part in questions:
+        if not part[["reward", value]].isna().any(axis=None):
+            preferred, worth = (np.repeat(part[name].to_numpy(float), part["times"]) for name in ("reward", value))
+            curves.append(expected_best(preferred, worth))
+            limits.append(expected_best(worth, worth))
+            groups.append(part["group"].iloc[0])
+    fewest, left_out = min(map(len, curves), default=0), len(questions) - len(curves)
+    if not fewest:
+        raise ValueError(f"no question has a reward and a {value} for every answer ({left_out} left out)")
+    chosen, possible = (np.array([curve[:fewest] for curve in side]) for side in (curves, limits))
+    frame = tabulate(
+        lambda weights: chosen.T @ weights / weights.sum(axis=0),
+        list(range(1, fewest + 1)),
+        design_of(np.arange(len(chosen)), groups, np.ones(len(chosen), dtype=bool)),
+        n=len(chosen),
+        missing=left_out,
+        method="t",
+        unit="questions",
+        index="n",
+        **{"confidence": 0.95, "n_resamples": 10_000, "seed": 0, **options},
+    )
+    frame["best_possible"] = possible.mean(axis=0)
+    with np.errstate(invalid="ignore"):
+        gains = [column - column.iloc[0] for column in (frame["estimate"], frame["best_possible"])]
+        frame["share_of_possible"] = gains[0] / gains[1]
+    frame.attrs["value"] = value
+    return frame
+
+
+def expected_best(rewards: Any, values: Any) -> Any:
+    """The mean value of the answer with the highest reward among n, over all choices of n answers, n = 1 to all.
+
+    Args:
+        rewards, values: of each answer, shape (k,).
+
+    Returns:
+        Shape (k,); equal rewards share their chance.
+    """
+    k = len(rewards)
+    levels, level = np.unique(rewards, return_inverse=True)
+    mean = np.array([values[level == place].mean() for place in range(len(levels))])
+    upto = np.cumsum(np.bincount(level, minlength=len(levels)))
+    ways = np.array([[math.comb(int(count), n) for count in [0, *upto]] for n in range(1, k + 1)], dtype=float)
+    return np.diff(ways, axis=1) @ mean / ways[:, -1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files
+
+
+def checked(pairs: Any) -> list[dict[str, Any]]:
+    """Pairs as rows, or an error that names every one without a text."""
+    rows = rows_of(pairs)
+    problems = [
+        Problem(index, str(row.get("id")), name, "is missing or blank", "fill it in or leave the pair out")
+        for index, row in enumerate(rows)
+        for name in TEXTS
+        if not isinstance(row.get(name), str) or not row[name].strip()
+    ]
+    if problems:
+        raise CollectionError(f"{len(problems)} texts are missing among {len(rows)} pairs:", problems)
+    return [{**row, "images": list(row.get("images") or ())} for row in rows]
+
+
+def unsafe(pairs: Any, tokenizer: Any) -> pd.DataFrame:
+    """Find texts that spell a control token of a tokenizer, which a trainer's chat template would let act as one.
+
+    Args:
+        pairs: as for `to_trl`.
+        tokenizer: a transformers tokenizer, or a processor with one.
+
+    Returns:
+        One row a text and token: id, field, token.
+    """
+    inner = getattr(tokenizer, "tokenizer", tokenizer)
+    controls = {str(entry) for entry in inner.added_tokens_decoder.values() if entry.special}
+    controls |= {str(token) for token in inner.all_special_tokens} - {""}
+    rows = [
+        {"id": str(row["id"]), "field": name, "token": token}
+        for row in checked(pairs)
+        for name in TEXTS
+        for token in sorted(controls)
+        if token in row[name]
+    ]
+    return pd.DataFrame(rows, columns=["id", "field", "token"])
+
+
+def to_trl(pairs: Any) -> datasets.Dataset:
+    """Pairs as TRL's DPOTrainer reads them, ready for `save_to_disk` or the hub.
+
+    Args:
+        pairs: from `make_pairs`, or rows with its columns id, instruction, images, chosen and rejected.
+
+    Returns:
+        id; prompt, chosen and rejected as messages, an image's place first and then the instruction; images. TRL's own
+        processing puts these texts through a chat template and reads control tokens in them: `unsafe` finds such rows.
+        `train` does not: it encodes texts as plain text.
+
+    Raises:
+        CollectionError: every pair without a text.
+
+    Source: huggingface/trl docs/source/dataset_formats.md, preference and vision data sets.
+    """
+
+    def turn(role: str, text: str, images: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        places = [{"type": "image", "text": None} for _ in images]
+        return [{"role": role, "content": [*places, {"type": "text", "text": text}]}]
+
+    rows = []
+    for row in checked(pairs):
+        answers = {name: turn("assistant", row[name]) for name in ("chosen", "rejected")}
+        prompt = turn("user", row["instruction"], row["images"])
+        rows.append({"id": str(row["id"]), "prompt": prompt, **answers, "images": row["images"]})
+    return datasets.Dataset.from_list(rows, features=TRL_FEATURES)
+
+
+def write_llava_next(pairs: Any, folder: str | Path) -> Path:
+    """Write pairs as LLaVA-NeXT's DPO code reads them: `pairs.json`, and the images in `images/`.
+
+    Args:
+        pairs: as for `to_trl`.
+        folder: made where it is not there; `--data_path FOLDER/pairs.json --image_folder FOLDER/images`.
+
+    Returns:
+        The path of `pairs.json`: a list of {id, image, prompt, chosen, rejected}. `image` is a file's name, made of its
+        pixels and of nothing that the rows say; a list of names where there are several, and absent without one.
+
+    Raises:
+        CollectionError: every pair without a text, or whose instruction spells "<image>", which that code would delete.
+
+    Source: LLaVA-VL/LLaVA-NeXT llava/train/train_dpo.py (DPODataset), which puts the image's mark before the prompt.
+    """
+    rows = checked(pairs)
+    problems = [
+        Problem(index, str(row["id"]), "instruction", f"spells {IMAGE_MARK}", "LLaVA-NeXT deletes it: leave it out")
+        for index, row in enumerate(rows)
+        if IMAGE_MARK in row["instruction"]
+    ]
+    if problems:
+        raise CollectionError(f"{len(problems)} pairs can't be written for LLaVA-NeXT:", problems)
+    folder = Path(folder)
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    entries = []
+    for row in rows:
+        names = [_save_image(image, folder / "images") for image in row["images"]]
+        image = {"image": names[0] if len(names) == 1 else names} if names else {}
+        texts = {"prompt": row["instruction"], "chosen": row["chosen"], "rejected": row["rejected"]}
+        entries.append({"id": str(row["id"]), **image, **texts})
+    path = folder / "pairs.json"
+    replace_file(path, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def _save_image(image: Any, folder: Path) -> str:
+    """Save an image under a name made of its pixels."""
+    opened = open_image(image)
+    name = f"{fingerprint(opened)[:24]}.png"
+    if not (folder / name).exists():
+        opened.save(folder / f"{name}.new", format="PNG")
+        (folder / f"{name}.new").replace(folder / name)
+    return name

@@ -33,51 +33,41 @@ _MARK = re.compile(r"\(\d+\)")
 _GROUP = re.compile(r"scenes-(?P<split>[a-z]+)-(?P<index>\d+)")
 
 
-def scene_questions(split: str = "test", *, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
-    """The questions of Scenes without their responses: one row a case, two a picture.
-
-    Args:
-        split: "train", "validation" or "test".
-        limit: how many questions; None is the whole split.
-        seed: of the collection; 0 is the published one.
-
-    Returns:
-        Rows with id, images, instruction, criteria, descriptions, group, aspect and scenes_seed. No reference answer:
-        one would tell a judge what the picture shows.
-    """
-    size = N_CLAIMS + 1
-    made = scenes.rows(split, limit=None if limit is None else limit * size, seed=seed)[::size]
-    kept = ("images", "instruction", "criteria", "descriptions", "group")
-    return [
-        {
-            "id": row["id"].rpartition("-")[0],
-            **{name: row[name] for name in kept},
-            "reference_answer": None,
-            "aspect": scenes.ASPECT_OF[row["criteria"]],
-            "scenes_seed": seed,
-        }
-        for row in made
-    ]
-
-
 def scene_candidates(split: str = "test", *, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
     """Scenes' own five responses to each question as candidates, whose true order is known without any policy.
 
     Args:
-        split, limit, seed: as for `scene_questions`.
+        split: "train", "validation" or "test".
+        limit: how many questions, two a picture; None is the whole split.
+        seed: of the collection; 0 is the published one.
 
     Returns:
-        Its rows with responses, times, drawn and true_scores (1 to 5, each once, in random order), as `draw` gives.
+        Rows as `draw` gives: id, images, instruction, criteria, descriptions, group, aspect, scenes_seed, responses,
+        times, drawn, and true_scores (1 to 5, each once, in random order). No reference answer: one would tell a judge
+        what the picture shows.
     """
     size = N_CLAIMS + 1
-    made = scenes.rows(split, limit=None if limit is None else limit * size, seed=seed)
-    rows = []
-    for place, question in enumerate(scene_questions(split, limit=limit, seed=seed)):
-        own = made[place * size : (place + 1) * size]
-        texts = [row["response"] for row in own]
-        true = [row["gold"] for row in own]
-        rows.append({**question, "responses": texts, "times": [1] * size, "drawn": size, "true_scores": true})
-    return rows
+    rows = scenes.rows(split, limit=None if limit is None else limit * size, seed=seed)
+    questions = []
+    for start in range(0, len(rows), size):
+        row, answers = rows[start], rows[start : start + size]
+        own = {name: row[name] for name in ("images", "instruction", "criteria", "descriptions", "group")}
+        own |= {"reference_answer": None, "aspect": scenes.ASPECT_OF[row["criteria"]], "scenes_seed": seed}
+        drawn = {"responses": [each["response"] for each in answers], "times": [1] * size, "drawn": size}
+        truth = [each["gold"] for each in answers]
+        questions.append({"id": row["id"].rpartition("-")[0], **own, **drawn, "true_scores": truth})
+    return questions
+
+
+def scene_questions(split: str = "test", *, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+    """The questions of Scenes without their responses, for a policy to answer.
+
+    Args:
+        split, limit, seed: as for `scene_candidates`, whose other columns the rows have.
+    """
+    answered = ("responses", "times", "drawn", "true_scores")
+    rows = scene_candidates(split, limit=limit, seed=seed)
+    return [{name: value for name, value in row.items() if name not in answered} for row in rows]
 
 
 def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
@@ -94,15 +84,15 @@ def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
     scene, aspect = _scene(question["group"], question["scenes_seed"]), question["aspect"]
     sentences = [piece.strip() for piece in _MARK.split(response)]
     claims = [read_claim(sentence, aspect) for sentence in sentences if sentence]
-    known = [claim for claim in claims if claim is not None]
-    different = dict.fromkeys(known)
-    right = sum(seen(scene, aspect, key) == said for key, said in different)
-    wrong, unreadable = len(different) - right, len(claims) - len(known)
+    readable = [claim for claim in claims if claim is not None]
+    different = dict.fromkeys(readable)
+    right = sum(seen(scene, aspect, key) == word for key, word in different)
+    wrong, unreadable = len(different) - right, len(claims) - len(readable)
     missing = max(0, N_CLAIMS - len({key for key, _ in different}))
     return {
         "score": float(max(LOWEST, HIGHEST - wrong - unreadable - missing)),
         **{"claims": len(claims), "right": right, "wrong": wrong, "missing": missing},
-        **{"repeated": len(known) - len(different), "unreadable": unreadable},
+        **{"repeated": len(readable) - len(different), "unreadable": unreadable},
     }
 
 
@@ -129,21 +119,21 @@ def score_answers(questions: Sequence[Mapping[str, Any]], answers: pd.DataFrame)
         The answers with the columns of `true_score` prefixed by "true_"; NaN for an answer that failed.
     """
     by_id = {row["id"]: row for row in questions}
-    found = [
+    parts = [
         {f"true_{name}": value for name, value in true_score(by_id[id], response).items()}
         if isinstance(response, str)
         else {}
         for id, response in zip(answers["id"], answers["response"], strict=True)
     ]
-    return pd.concat([answers, pd.DataFrame(found, index=answers.index, dtype=float)], axis=1)
+    return pd.concat([answers, pd.DataFrame(parts, index=answers.index, dtype=float)], axis=1)
 
 
 def read_claim(sentence: str, aspect: str) -> tuple[str, str] | None:
     """A sentence as (key, what it says there), such as ("top-left", "star"); None where it is none of the aspect."""
     for pattern, fixed in _patterns(aspect):
-        found = pattern.fullmatch(sentence)
-        if found:
-            parts = found.groupdict()
+        match = pattern.fullmatch(sentence)
+        if match:
+            parts = match.groupdict()
             return parts["key"], fixed or parts["said"]
     return None
 
@@ -164,18 +154,18 @@ def _patterns(aspect: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """A pattern for each wording of an aspect, and what it says where the wording itself says it."""
     keys = f"(?P<key>{'|'.join(sorted(_KEYS.get(aspect, world.PLACES), key=len, reverse=True))})"
     said = f"(?P<said>{'|'.join(_VALUES.get(aspect, ()))})"
-    made = []
+    patterns = []
     for wording in ASPECTS[aspect].wordings:
         for form, fixed in zip(wording.split("|"), ("present", "absent"), strict=False):
             text = re.escape(form).replace(r"\{key\}", keys).replace(r"\{said\}", said)
             text = text.replace(r"\{thing\}", f"(?:a|something) {keys}")
-            made.append((re.compile(rf"{text}\.?"), fixed if aspect == "presence" else ""))
-    return tuple(made)
+            patterns.append((re.compile(rf"{text}\.?"), fixed if aspect == "presence" else ""))
+    return tuple(patterns)
 
 
 @lru_cache(maxsize=4096)
 def _scene(group: str, seed: int) -> world.Scene:
-    found = _GROUP.fullmatch(group)
-    if found is None:
+    match = _GROUP.fullmatch(group)
+    if match is None:
         raise ValueError(f"group {group!r} names no scene: true scores are known of scene_questions alone")
-    return world.sample(found["split"], seed, int(found["index"]))
+    return world.sample(match["split"], seed, int(match["index"]))
