@@ -38,7 +38,7 @@ export DROP_WIDGETS
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check notebooks repository picture figures validity ablations bench lab tiny base lock strip clean
+.PHONY: help setup demo test lint types check notebooks repository picture figures validity ablations bench lab tiny base policy lock strip clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -120,6 +120,9 @@ tiny: setup  ## train the embedded judge from nothing into outputs/tiny-training
 
 base: setup  ## train what notebook 02 starts from into outputs/tiny-base/read, or go on where it was cut off
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.tiny --out outputs/tiny-base --tower tiny --last read --read-steps 700
+
+policy: setup  ## train the policy of notebook 06 into outputs/policy-training/policy, or go on where it was cut off
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.policy --out outputs/policy-training
 
 lock:  ## resolve pyproject.toml afresh into requirements.lock (Python 3.11; TORCH=x.y.z for another torch)
 	@rm -rf .venv-lock

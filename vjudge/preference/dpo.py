@@ -209,8 +209,8 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
             weight.requires_grad_(part_of(name) in settings.train)
         reference = copy.deepcopy(network).eval()  # computed as the policy is: the first margin is 0
     else:
-        targets = {"target_modules": decoder_layers(network), "task_type": "CAUSAL_LM"}
-        adapters = peft.LoraConfig(**targets | dict(settings.lora))
+        options = {"target_modules": decoder_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
+        adapters = peft.LoraConfig(**options)
     batches = PairBatches(model, loaded.conversation, max_length=settings.max_length)
     if n_cut := batches.n_cut(rows):
         print(f"{n_cut} of {len(rows)} pairs have a response that {settings.max_length=} cuts", file=sys.stderr)
@@ -234,7 +234,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         stored, moved = trainer.model, movement(start, trainer.model)
     else:  # into the whole weights as they are stored, not into those that were rounded or quantised to compute with
         trainer.model.save_pretrained(work / "adapters")
-        targets = tuple(f"{name}.weight" for name in trainer.model.base_model.targeted_module_names)
+        targets = {f"{name}.weight" for name in trainer.model.base_model.targeted_module_names}
         stored = models.load(policy, device="cpu", dtype="float32").model
         start = {name: weight for name, weight in weight_samples(stored).items() if name in targets}
         stored = peft.PeftModel.from_pretrained(stored, str(work / "adapters")).merge_and_unload()
@@ -388,8 +388,10 @@ class PairBatches:
         Raises:
             ValueError: one of them lies beyond it with its prompt alone: nothing of its responses would be left.
         """
+        if self.max_length is None:
+            return 0
         count = 0
-        for row in rows if self.max_length else ():
+        for row in rows:
             prompt, *responses = self.encode(row)
             if len(prompt) >= self.max_length:
                 raise ValueError(

@@ -1,0 +1,231 @@
+"""DPO by TRL on small models: trained on what the policy answers with, in low precision too; repeatable, resumable."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from chatmodels import make_chat, make_onevision  # noqa: E402
+from PIL import Image  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+
+from vjudge import models, preference  # noqa: E402
+from vjudge.preference.dpo import RECORD, DpoSettings, PairBatches, train  # noqa: E402
+from vjudge.prompts import Conversation  # noqa: E402
+
+TINY = Path(models.__file__).parents[1] / "assets/tiny"
+FAST = {"learning_rate": 1e-4, "batch_size": 4, "microbatch": 4}
+# Weights are about .06, where bfloat16's grid is 2.4e-4 wide: a step is less than a twentieth of it.
+SMALL = {"learning_rate": 1e-5, "batch_size": 4, "microbatch": 4, "epochs": 3}
+LORA = {"r": 8, "lora_alpha": 16}
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[dict[str, Any]]:
+    rows = preference.scene_questions("train", limit=4)
+    texts = {"chosen": "(1) red comes to two.", "rejected": "(1) wrong, <image> and </s> spelled out."}
+    return [{"id": row["id"], "instruction": row["instruction"], "images": row["images"], **texts} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def trained(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("dpo") / "policy"
+    return out, train(TINY, pairs, out, DpoSettings(**FAST, epochs=2))
+
+
+def margin(policy: str | Path, pairs: Any) -> float:
+    """By how much a stored policy, computed in float32, prefers what was chosen: mean log-odds."""
+    loaded: Any = preference.load_policy(policy, dtype="float32")
+    batch = PairBatches(loaded.engine.model, loaded.conversation)(pairs)
+    completed = batch.pop("completion_mask")[:, 1:]
+    with torch.no_grad():
+        logits = loaded.engine.model.model(**batch).logits[:, :-1].log_softmax(-1)
+    chances = logits.gather(-1, batch["input_ids"][:, 1:, None])[..., 0]
+    chosen, rejected = (chances * completed).sum(1).double().chunk(2)
+    return float((chosen - rejected).mean())
+
+
+# What it is trained on
+
+
+def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: Any) -> None:
+    policy = preference.load_policy(TINY)
+    engine: Any = policy.engine
+    batch = PairBatches(engine.model, policy.conversation)(pairs[:2])
+    prompt = engine.encoder.ids(policy.prompt(pairs[0]))
+    assert batch["input_ids"].shape[0] == 4 and batch["input_ids"][0, : len(prompt)].tolist() == prompt
+    first = batch["completion_mask"][0].bool()
+    assert not first[: len(prompt)].any()
+    assert engine.encoder.text(batch["input_ids"][0][first].tolist()) == " (1) red comes to two.</s>"
+    assert int((batch["input_ids"] == engine.model.image_token_id).sum()) == 4 * engine.model.tokens_per_image
+    rejected = batch["input_ids"][2][batch["completion_mask"][2].bool()].tolist()
+    assert rejected.count(engine.model.tokenizer.eos_token_id) == 1  # "</s>" in the text is text
+    pixels = engine.forward(policy.prompt(pairs[0]), pairs[0]["images"]).pixel_values
+    assert torch.equal(batch["pixel_values"][0], pixels.reshape(batch["pixel_values"][0].shape))
+    assert torch.equal(batch["pixel_values"][0], batch["pixel_values"][2])
+
+
+def test_a_response_is_cut_and_counted_and_a_prompt_is_not_cut(pairs: Any) -> None:
+    policy = preference.load_policy(TINY)
+    model: Any = policy.engine.model  # type: ignore[attr-defined]
+    n = len(PairBatches(model, policy.conversation).encode(pairs[0])[0])
+    batches = {limit: PairBatches(model, policy.conversation, max_length=limit) for limit in (None, 400, n + 2, n)}
+    assert batches[n + 2](pairs[:1])["input_ids"].shape[1] == n + 2
+    assert [batches[limit].n_cut(pairs[:1]) for limit in (None, 400, n + 2)] == [0, 0, 1]
+    with pytest.raises(ValueError, match=f"has {n} tokens and max_length is {n}"):
+        batches[n].n_cut(pairs[:1])
+    turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))  # its own end of a turn
+    last = PairBatches(model, turns).encode(pairs[0])[1][-1]
+    assert last == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize("kind", ["onevision", "qwen2_vl", "gemma3"])
+def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: str, tmp_path: Path) -> None:
+    folder = make_onevision(tmp_path / kind) if kind == "onevision" else make_chat(kind, tmp_path / kind)
+    policy: Any = preference.load_policy(folder)
+    pictures = [Image.effect_noise(size, 90).convert("RGB") for size in ((60, 40), (30, 90))]
+    texts = {"instruction": "What is <image> here?", "chosen": "a dog", "rejected": "something much longer"}
+    rows = [{**texts, "images": images} for images in ([pictures[0]], [], [pictures[1]])]
+    batch = PairBatches(policy.engine.model, policy.conversation)(rows)
+    completed = batch.pop("completion_mask")
+    with torch.no_grad():
+        logits = policy.engine.model.model(**batch).logits
+    for place, row in enumerate(rows * 2):
+        n = int(completed[place].argmax())
+        alone = policy.engine.forward(policy.prompt(row), row["images"]).logits
+        assert len(alone) == n
+        torch.testing.assert_close(logits[place, n - 1, : alone.shape[1]], alone[-1], atol=1e-4, rtol=1e-3)
+
+
+# What a round leaves
+
+
+def test_a_round_prefers_what_was_chosen_and_repeats_to_the_bit(trained: Any, pairs: Any, tmp_path: Path) -> None:
+    out, record = trained
+    log = preference.log_of(record)
+    assert record["pairs"] == 4 and record["steps"] == 2 and log["loss"].iloc[0] == pytest.approx(math.log(2))
+    assert log["rewards/margins"].iloc[-1] > 0 and record["changed"] > 0.5 and record["relative"] > 1e-4
+    again = train(TINY, pairs, tmp_path / "again", DpoSettings(**FAST, epochs=2))
+    assert preference.log_of(again)["loss"].tolist() == log["loss"].tolist()
+    assert models.weights_fingerprint(tmp_path / "again") == models.weights_fingerprint(out)
+    with safe_open(out / "model.safetensors", framework="pt") as file:  # the names that vLLM reads
+        towers = [name for name in file.keys() if "vision_tower." in name]
+    assert towers and all("vision_tower.vision_model." in name for name in towers)
+    (answer,) = preference.load_policy(out).respond(pairs[:1], max_new_tokens=3, progress=False)["response"]
+    assert isinstance(answer, str)
+
+
+def test_what_is_trained_is_not_trained_again_and_another_round_is_refused(trained: Any, pairs: Any) -> None:
+    out, record = trained
+    before = (out / RECORD).stat().st_mtime_ns
+    assert train(TINY, pairs, out, DpoSettings(**FAST, epochs=2)) == json.loads((out / RECORD).read_text())
+    assert (out / RECORD).stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match="holds a round with other settings"):
+        train(TINY, pairs, out, DpoSettings(**FAST, beta=0.2))
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["full", "lora"])
+def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
+    pairs: Any, tmp_path: Path, monkeypatch: Any, random_judge: Path, lora: Any
+) -> None:
+    settings = DpoSettings(**FAST | {"batch_size": 2, "microbatch": 2}, epochs=2, checkpoint_every=1, lora=lora)
+    batches, call, stop_after = [], PairBatches.__call__, 99
+
+    def counted(self: PairBatches, rows: Any) -> Any:
+        if len(batches) == stop_after:
+            raise KeyboardInterrupt
+        batches.append(len(rows))
+        return call(self, rows)
+
+    monkeypatch.setattr(PairBatches, "__call__", counted)
+    whole = train(random_judge, pairs, tmp_path / "whole", settings)
+    assert len(batches) == 4
+    stop_after = 7
+    with pytest.raises(KeyboardInterrupt):
+        train(random_judge, pairs, tmp_path / "cut", settings)
+    (last,) = (tmp_path / "cut.part/checkpoints").glob("checkpoint-*")
+    last.with_name("checkpoint-99").mkdir()  # as a kill while it is written leaves it
+    stop_after = 99
+    batches.clear()
+    rest = train(random_judge, pairs, tmp_path / "cut", settings)
+    assert last.name in ("checkpoint-2", "checkpoint-3") and len(batches) < 4
+    assert preference.log_of(rest)["loss"].tolist() == preference.log_of(whole)["loss"].tolist()
+    assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
+
+
+def test_the_chosen_responses_own_likelihood_can_be_held(pairs: Any, trained: Any, tmp_path: Path) -> None:
+    held = preference.log_of(train(TINY, pairs, tmp_path / "held", DpoSettings(**FAST, epochs=2, sft=2.0)))
+    plain = preference.log_of(trained[1])
+    assert held["rewards/chosen"].iloc[-1] > plain["rewards/chosen"].iloc[-1] and held["loss"].iloc[0] > 0.7
+
+
+def test_unsound_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size a multiple of microbatch; train names some of tower, .* lora="):
+        DpoSettings(batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
+    with pytest.raises(ValueError, match="sft at least 0"):
+        DpoSettings(sft=-1.0)
+
+
+# Low precision
+
+
+@pytest.fixture(scope="module")
+def gain(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., float]:
+    """What rounds with some settings teach: the margin of the policy that they leave, less that at the start."""
+    folder, start, gains = tmp_path_factory.mktemp("gains"), margin(TINY, pairs), dict[str, float]()
+
+    def of(rounds: int = 1, **options: Any) -> float:
+        policy: Path = TINY
+        for number in range(1, rounds + 1):
+            name = f"{number} {options}"
+            if name not in gains:
+                train(policy, pairs, folder / name, DpoSettings(**SMALL, **options))
+                gains[name] = margin(folder / name, pairs) - start
+            policy = folder / name
+        return gains[name]
+
+    return of
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_bfloat16_learns_what_float32_learns_and_rounds_add_up(gain: Any, lora: Any) -> None:
+    """At a rate whose steps lie below bfloat16's grid."""
+    assert gain(dtype="bfloat16", lora=lora) >= 0.8 * gain(dtype="float32", lora=lora) > 0.005
+    assert gain(2, dtype="bfloat16", lora=lora) > 1.5 * gain(dtype="bfloat16", lora=lora)
+
+
+@pytest.mark.parametrize("base", [{"dtype": "float16"}, {"dtype": "bfloat16", "quantization": "4bit"}])
+def test_adapters_on_a_coarse_base_learn_as_much_in_float32(gain: Any, base: Any, monkeypatch: Any) -> None:
+    if "quantization" in base:
+        pytest.importorskip("bitsandbytes")
+    import trl
+
+    dtypes, step = set(), trl.DPOTrainer.training_step
+
+    def watched(self: Any, model: Any, *rest: Any, **options: Any) -> Any:
+        dtypes.update(weight.dtype for weight in model.parameters() if weight.requires_grad)
+        return step(self, model, *rest, **options)
+
+    monkeypatch.setattr(trl.DPOTrainer, "training_step", watched)
+    assert gain(lora=LORA, **base) >= 0.8 * gain(lora=LORA, dtype="float32") and dtypes == {torch.float32}
+
+
+def test_lora_leaves_a_whole_checkpoint_and_all_but_the_decoder_alone(pairs: Any, tmp_path: Path) -> None:
+    record = train(TINY, pairs, tmp_path / "lora", DpoSettings(**FAST, lora=LORA, dtype="bfloat16"))
+    assert record["trained_parameters"] < 200_000 and record["changed"] > 0.99
+    before, after = (dict(models.load(folder).model.named_parameters()) for folder in (TINY, tmp_path / "lora"))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all("language_model" in name for name in changed)
+
+
+def test_a_round_that_hardly_moves_its_weights_says_so(pairs: Any, tmp_path: Path, capsys: Any) -> None:
+    record = train(TINY, pairs, tmp_path / "still", DpoSettings(microbatch=4))
+    assert record["relative"] < 1e-4 and "still: the weights hardly moved" in capsys.readouterr().err

@@ -1,0 +1,109 @@
+"""A policy's answers: what is drawn, what an interruption leaves, what is refused; and the candidates they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from vjudge import preference
+from vjudge.data import CollectionError
+from vjudge.engines import Answer, Engine
+from vjudge.preference import Policy
+from vjudge.prompts import VICUNA_V1
+from vjudge.runs import RunError
+
+LEVELS = ["Wrong.", "Poor.", "Half.", "Good.", "Right."]
+
+
+class Scripted(Engine):
+    """An engine whose answers depend on a row's seed alone, and that breaks after a number of them."""
+
+    name = "scripted"
+
+    def __init__(self, *, texts: tuple[str, ...] = ("one", "two words", "three whole words"), stop_after: int = 99):
+        self.texts, self.left, self.indices = texts, stop_after, []
+
+    def identity(self) -> dict[str, Any]:
+        return {"engine": self.name, "weights": "none", "versions": {}}
+
+    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
+        assert ask.scales == () and ask.marker == ""
+        for index in sorted(wanted):
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            self.indices.append(index)
+            assert len(images[index]) == prompts[index].n_images
+            text = self.texts[ask.seed(index) % len(self.texts)]
+            yield [Answer(index, text=f" {text} ", stopped=True, n_new_tokens=3)]
+
+
+def questions(n: int, **more: Any) -> list[dict[str, Any]]:
+    picture = Image.new("RGB", (8, 8), "teal")
+    shared = {"images": [picture], "criteria": "True?", "descriptions": LEVELS, "response": "an old one", "gold": 2.0}
+    return [{"id": f"q{i}", "instruction": f"What is {i}?", "group": f"g{i // 2}", **shared, **more} for i in range(n)]
+
+
+def policy(**options: Any) -> Policy:
+    return Policy("scripted", engine=Scripted(**options), conversation=VICUNA_V1)
+
+
+def test_candidates_are_the_published_draws_counted_and_freed_of_an_earlier_response() -> None:
+    rows = preference.draw(policy(), questions(6), progress=False)
+    assert [row["id"] for row in rows] == [f"q{i}" for i in range(6)]
+    assert all(sum(row["times"]) == row["drawn"] == 5 for row in rows)
+    assert all(len(set(row["responses"])) == len(row["responses"]) for row in rows)
+    assert not {"response", "gold"} & set(rows[0])
+    assert rows[0]["criteria"] == "True?" and rows[0]["policy"] == "scripted"
+
+
+def test_what_is_drawn_depends_on_seed_question_and_number_alone() -> None:
+    whole = preference.draw(policy(), questions(6), progress=False)
+    part = preference.draw(policy(), questions(6)[3:], progress=False)
+    assert [row["responses"] for row in whole[3:]] == [row["responses"] for row in part]
+    other = preference.draw(policy(), questions(6), seed=1, progress=False)
+    assert [row["times"] for row in other] != [row["times"] for row in whole]
+
+
+def test_an_interrupted_drawing_continues_and_ends_the_same(tmp_path: Path) -> None:
+    options = {"samples": 3, "temperature": 0.7, "progress": False}
+    whole = policy().respond(questions(4), **options)
+    with pytest.raises(KeyboardInterrupt):
+        policy(stop_after=7).respond(questions(4), **options, out=tmp_path / "run")
+    rest = policy()
+    again = rest.respond(questions(4), **options, out=tmp_path / "run")
+    pd.testing.assert_frame_equal(again, whole)
+    assert len(rest.engine.indices) == 5  # type: ignore[attr-defined]
+    with pytest.raises(RunError, match="seed: 0 -> 1"):
+        policy().respond(questions(4), **options, seed=1, out=tmp_path / "run")
+
+
+def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> None:
+    answers = policy(texts=("", "something")).respond(questions(8), samples=4, temperature=1.0, progress=False)
+    blank = answers["response"].isna()
+    assert 0 < blank.sum() < 32 and set(answers["failure"].dropna()) == {"the answer is blank"}
+    assert "answers failed" in capsys.readouterr().err
+    rows = preference.gather(questions(8), answers)
+    assert all(row["responses"] in (["something"], []) for row in rows)
+    assert sum(row["drawn"] - sum(row["times"]) for row in rows) == blank.sum()
+    with pytest.raises(ValueError, match="none of 8 questions has two distinct responses"):
+        preference.reward(None, rows)
+
+
+def test_bad_questions_are_all_named_before_anything_is_answered() -> None:
+    rows = questions(4)
+    rows[1]["instruction"], rows[3]["id"] = " ", "q0"
+    with pytest.raises(CollectionError) as caught:
+        policy().respond(rows, progress=False)
+    assert [(problem.index, problem.field) for problem in caught.value.problems] == [(1, "instruction"), (3, "id")]
+
+
+def test_a_policy_reads_the_instruction_as_plain_text() -> None:
+    (row,) = questions(1, instruction="Is <image> or </s> there?")
+    prompt = policy().prompt(row)
+    assert prompt.n_images == 1 and "<image> or </s>" in prompt.parts[-1]  # one image, and the words spelled out
