@@ -281,7 +281,7 @@ def test_probabilities_that_are_no_numbers_are_failures(random_judge: Path, rows
     with torch.no_grad():
         llm.loaded.model.get_output_embeddings().weight[7, 3] = math.nan
     for mode in ("feedback", "score"):
-        table = judge.grade(rows[:3], mode=mode, progress=False)
+        table = judge.grade(rows[:3], mode=mode, max_new_tokens=8, progress=False)
         assert table["score"].isna().all() and table["failure"].str.contains("not finite").all()
 
 
