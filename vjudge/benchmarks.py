@@ -35,6 +35,7 @@ from vjudge.records import NAN, Rubric, is_missing
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]
 __dir__ = public(__name__)
 
+MANY_ORDERS = 720  # of tied responses
 JOINED = ("category", "preference", "group", "policy_a", "policy_b")
 
 
@@ -483,18 +484,17 @@ def _order(
 ) -> pd.DataFrame:
     """Levenshtein distance of the judge's order of the responses from people's, over their number.
 
-    Where equal values leave an order open, it is the mean over all orders that they allow.
+    Where equal values leave an order open, it is the mean over the orders that they allow: all, or `MANY_ORDERS` drawn.
     """
-    lines, distances = [], []
+    lines, distances, rng = [], [], np.random.default_rng(options["seed"])
     for _, rows in frame.groupby("id", sort=False):
         lines.append(rows.index[0])
         true = rows.sort_values("true_rank", kind="stable")["candidate"].tolist()
         if rows["rank"].isna().any() or rows["true_rank"].isna().any():
             distances.append(NAN)
             continue
-        tied = [list(part["candidate"]) for _, part in rows.groupby("rank")]
-        orders = itertools.product(*(itertools.permutations(part) for part in tied))
-        apart = [_levenshtein(list(itertools.chain.from_iterable(order)), true) for order in orders]
+        ties = [list(part["candidate"]) for _, part in rows.groupby("rank")]
+        apart = [_levenshtein(order, true) for order in _orders(ties, rng)]
         distances.append(float(np.mean(apart)) / len(true))
     questions, distance = frame.loc[lines].reset_index(drop=True), np.array(distances)
     read = ~np.isnan(distance)
@@ -504,6 +504,16 @@ def _order(
         ("levenshtein", "wrong"): (np.where(read, distance, 1.0), np.ones(len(read))),
     }
     return _cases(cases, parts, questions, options, "rankings")
+
+
+def _orders(ties: list[list[Any]], rng: np.random.Generator) -> Iterator[list[Any]]:
+    """The orders that ties leave open."""
+    if math.prod(math.factorial(len(part)) for part in ties) <= MANY_ORDERS:
+        for order in itertools.product(*(itertools.permutations(part) for part in ties)):
+            yield list(itertools.chain.from_iterable(order))
+        return
+    for _ in range(MANY_ORDERS):
+        yield [part[place] for part in ties for place in rng.permutation(len(part))]
 
 
 def _levenshtein(one: list[Any], other: list[Any]) -> int:

@@ -150,6 +150,9 @@ def test_mllm_judge_scores_pairs_and_orders() -> None:
     expected = np.mean([distance("ABCD"[: len(text)], text) / len(text) for text in human])
     table = vj.benchmark(frame, batch)["estimate"]
     assert table["overall", "levenshtein", "left out"] == pytest.approx(expected)
+    ranked = judge_of("The better response: [1].").rank(unpictured(batch), progress=False)  # nothing is better
+    assert vj.benchmark(ranked, name="mllm-judge-batch").loc[("overall", "levenshtein", "left out"), "n"] == len(batch)
+    assert {"true_rank", "category"} <= set(ranked)
     right = frame.assign(rank=[rank + 1.0 for ranks in letters for rank in ranks])
     assert vj.benchmark(right, batch)["estimate"].iloc[0] == 0
     right.loc[0, "rank"] = np.nan

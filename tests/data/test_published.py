@@ -226,6 +226,46 @@ def test_a_copy_of_a_hub_repository_is_read_with_its_shards(monkeypatch: pytest.
 # -- the table of adapters
 
 
+def test_hhh_alignment(tmp_path: Path) -> None:
+    rows = [
+        {"input": "How?", "targets": {"choices": ["kind", "rude"], "labels": [1, 0]}},
+        {"input": "Why?", "targets": {"choices": ["rude", "kind"], "labels": [0, 1]}},
+        {"input": "When?", "targets": {"choices": ["one"], "labels": [1]}},
+    ]
+    with pytest.warns(UserWarning, match="HHH"):
+        pairs = load_collection(lines(tmp_path / "honest.jsonl", *rows))
+    assert pairs["preference"][:] == ["a", "b", None] and pairs["category"][:2] == ["honest", "honest"]
+    assert (
+        pairs["response_a"][:2] == ["kind", "rude"]
+        and "targets.choices: is not a list of two texts" in pairs["fault"][2]
+    )
+
+
+def test_mt_bench_judges_one_turn_or_both() -> None:
+    """By the columns of its card; a talk that is none, or another question, keeps the reason in `fault`."""
+
+    def talk(*texts: str) -> list[dict[str, str]]:
+        return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+
+    row = {"question_id": 81, "model_a": "x", "model_b": "y", "winner": "model_b", "judge": "author_1", "turn": 2}
+    row |= {"conversation_a": talk("Q", "A", "R", "B"), "conversation_b": talk("Q", "C", "R", "D")}
+    odd = [row | {"winner": "both"}, row | {"turn": 3}, row | {"conversation_a": talk("Q", "A")}]
+    odd.append(row | {"conversation_b": talk("Q", "C", "S", "D")})
+    with pytest.warns(UserWarning, match="MT-Bench human judgements: 4 of 6 rows"):
+        pairs = canonical([row, row | {"turn": 1, "winner": "tie (inconsistent)"}, *odd])
+    assert pairs["preference"][:2] == ["b", "tie"] and pairs["instruction"][:2] == [
+        "User, turn 1:\nQ\n\nUser, turn 2:\nR",
+        "Q",
+    ]
+    assert pairs["response_b"][:2] == ["Assistant, turn 1:\nC\n\nAssistant, turn 2:\nD", "C"] and set(
+        pairs["group"]
+    ) >= {"81"}
+    for fault, text in zip(
+        pairs["fault"][2:], ("is none of model_a", "neither 1 nor 2", "by turns", "something else"), strict=True
+    ):
+        assert text in fault
+
+
 def test_every_set_is_known_by_its_ids_its_name_and_its_columns() -> None:
     for adapter in ADAPTERS:
         assert by_id(adapter.name) is adapter and all(by_id(id.upper()) is adapter for id in adapter.ids)

@@ -30,27 +30,14 @@ def read_vl(row: Row, part: str | None = None) -> dict[str, Any]:
 
     Source: vl-rewardbench/VL_RewardBench cal.py.
     """
-    responses, ranks = plain(row["response"]), plain(row["human_ranking"])
-    faults = []
-    if not isinstance(responses, list) or len(responses) != 2 or not all(isinstance(text, str) for text in responses):
-        faults.append(("response", "is not a list of two texts", _MEND))
-    if not isinstance(ranks, list) or sorted(map(str, ranks)) != ["0", "1"]:
-        faults.append(("human_ranking", f"{ranks!r} is neither [0, 1] nor [1, 0]", _MEND))
-    if faults:
-        raise BadRow(*faults)
     prefix = re.split("[_-]", str(row.get("id")), maxsplit=1)[0].lower()
+    category = "hallucination" if prefix in _VL_HALLUCINATION else "reasoning" if prefix in _VL_REASONING else "general"
     return {
         **rest(row, "query", "response", "human_ranking", "image"),
         "images": images(row),
         "instruction": str(row["query"]).replace("<image>\n", ""),  # as the set's own code does
-        "response_a": responses[0],
-        "response_b": responses[1],
-        "preference": "a" if int(ranks[0]) == 0 else "b",
-        "category": "hallucination"
-        if prefix in _VL_HALLUCINATION
-        else "reasoning"
-        if prefix in _VL_REASONING
-        else "general",
+        **_pair(row, "response", "human_ranking", best=0),
+        "category": category,
     }
 
 
@@ -131,6 +118,21 @@ def read_batch(row: Row, part: str | None = None) -> dict[str, Any]:
         "ranks": [float(order.index(letter) + 1) for letter in letters],
         "category": row.get("original_dataset"),
     }
+
+
+def _pair(row: Row, texts: str, marks: str, *, best: int, within: str = "") -> dict[str, Any]:
+    """Two responses in a list, and in another which is the better one: that with the mark `best`, of 0 and 1."""
+    responses, order = plain(row.get(texts)), plain(row.get(marks))
+    faults = []
+    if not isinstance(responses, list) or len(responses) != 2 or not all(isinstance(text, str) for text in responses):
+        faults.append((f"{within}{texts}", "is not a list of two texts", _MEND))
+    if not isinstance(order, list) or sorted(map(str, order)) != ["0", "1"]:
+        faults.append((f"{within}{marks}", f"{order!r} is neither [0, 1] nor [1, 0]", _MEND))
+    if faults:
+        raise BadRow(*faults)
+    assert isinstance(responses, list) and isinstance(order, list)
+    preference = "a" if int(order[0]) == best else "b"
+    return {"response_a": responses[0], "response_b": responses[1], "preference": preference}
 
 
 def _label(row: Row) -> tuple[str, Any]:
@@ -240,24 +242,11 @@ def read_hhh(row: Row, part: str | None = None) -> dict[str, Any]:
     Source: HuggingFaceH4/hhh_alignment (card: input; targets with choices and labels).
     """
     targets = plain(row["targets"])
-    choices, labels = (
-        plain(targets.get(name)) if isinstance(targets, Mapping) else None for name in ("choices", "labels")
-    )
-    faults = []
-    if not isinstance(choices, list) or len(choices) != 2 or not all(isinstance(choice, str) for choice in choices):
-        faults.append(("targets.choices", "is not a list of two texts", "correct it or leave the row out"))
-    if not isinstance(labels, list) or sorted(map(str, labels)) != ["0", "1"]:
-        faults.append(("targets.labels", f"{labels!r} is neither [0, 1] nor [1, 0]", "correct it or leave the row out"))
-    if faults:
-        raise BadRow(*faults)
-    assert isinstance(choices, list) and isinstance(labels, list)
     return {
         **rest(row, "input", "targets"),
         **texts(row, {"instruction": "input"}),
         "images": [],
-        "response_a": choices[0],
-        "response_b": choices[1],
-        "preference": "a" if int(labels[0]) == 1 else "b",
+        **_pair(targets if isinstance(targets, Mapping) else {}, "choices", "labels", best=1, within="targets."),
         "category": part,
     }
 
@@ -267,36 +256,23 @@ def read_mt_bench(row: Row, part: str | None = None) -> dict[str, Any]:
 
     Source: lmsys/mt_bench_human_judgments (card); the question is the unit of resampling, as many people judge each.
     """
-    faults = []
-    winner = str(row["winner"]).strip().lower()
+    winner, turn = str(row["winner"]).strip().lower(), row["turn"]
     preference = {"model_a": "a", "model_b": "b"}.get(winner, "tie" if winner.startswith("tie") else None)
     if preference is None:
-        what = f"{row['winner']!r} is none of model_a, model_b and tie"
-        faults.append(("winner", what, "correct it or leave the row out"))
-    turn = row["turn"]
+        raise BadRow(("winner", f"{row['winner']!r} is none of model_a, model_b and tie", _MEND))
     if turn not in (1, 2):
-        faults.append(("turn", f"{turn!r} is neither 1 nor 2", "correct it or leave the row out"))
-    talks: dict[str, tuple[list[str], list[str]]] = {}
-    for side in "ab":
-        name = f"conversation_{side}"
-        sides = _turns(plain(row[name]))
-        if sides is None or len(sides[0]) < (turn if turn in (1, 2) else 1):
-            what = "is not a list of user and assistant messages, by turns, up to the judged one"
-            faults.append((name, what, "correct it or leave the row out"))
-        else:
-            talks[side] = sides
-    if len(talks) == 2 and turn in (1, 2) and talks["a"][0][:turn] != talks["b"][0][:turn]:
-        faults.append(("conversation_b", "asks something else than conversation_a", "correct it or leave the row out"))
-    if faults:
-        raise BadRow(*faults)
+        raise BadRow(("turn", f"{turn!r} is neither 1 nor 2", _MEND))
+    talks = {side: _turns(row, f"conversation_{side}", turn) for side in "ab"}
+    if talks["a"][0] != talks["b"][0]:
+        raise BadRow(("conversation_b", "asks something else than conversation_a", _MEND))
     names = ("question_id", "model_a", "model_b", "judge", "turn")
     return {
         **rest(row, "conversation_a", "conversation_b", "winner", "model_a", "model_b"),
         "id": "/".join(str(row.get(name)) for name in names),
         "images": [],
-        "instruction": _together(talks["a"][0][:turn], "User"),
-        "response_a": _together(talks["a"][1][:turn], "Assistant"),
-        "response_b": _together(talks["b"][1][:turn], "Assistant"),
+        "instruction": _together(talks["a"][0], "User"),
+        "response_a": _together(talks["a"][1], "Assistant"),
+        "response_b": _together(talks["b"][1], "Assistant"),
         "policy_a": row.get("model_a"),
         "policy_b": row.get("model_b"),
         "preference": preference,
@@ -305,16 +281,19 @@ def read_mt_bench(row: Row, part: str | None = None) -> dict[str, Any]:
     }
 
 
-def _turns(conversation: Any) -> tuple[list[str], list[str]] | None:
-    """What the user and the assistant said, turn by turn; None where it is no such conversation."""
-    if not isinstance(conversation, list) or not all(isinstance(message, Mapping) for message in conversation):
-        return None
-    sides = [[message.get("content") for message in conversation[start::2]] for start in (0, 1)]
-    roles = [message.get("role") for message in conversation]
-    sound = roles == ["user", "assistant"] * (len(roles) // 2) and all(
-        isinstance(text, str) and text.strip() for side in sides for text in side
-    )
-    return (sides[0], sides[1]) if sound else None
+def _turns(row: Row, name: str, turn: int) -> tuple[list[str], list[str]]:
+    """What the user and the assistant said, up to the judged turn."""
+    talk = plain(row[name])
+    messages = talk if isinstance(talk, list) and all(isinstance(message, Mapping) for message in talk) else []
+    contents = [message.get("content") for message in messages]
+    roles = [message.get("role") for message in messages]
+    if (
+        roles != ["user", "assistant"] * (len(roles) // 2)
+        or len(roles) < 2 * turn
+        or not all(isinstance(text, str) and text.strip() for text in contents)
+    ):
+        raise BadRow((name, "is not a list of user and assistant messages, by turns, up to the judged one", _MEND))
+    return contents[0 : 2 * turn : 2], contents[1 : 2 * turn : 2]
 
 
 def _together(said: list[str], who: str) -> str:
