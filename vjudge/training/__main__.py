@@ -25,8 +25,8 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from vjudge.data import load_collection
+from vjudge.training.finetune import fine_tune
 from vjudge.training.recipes import Recipe
-from vjudge.training.tuning import fine_tune
 
 COLLECTIONS = ("items", "validation")
 
@@ -37,17 +37,15 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is no mapping, lacks an argument, or has one that `fine_tune` does not know.
     """
-    found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    if not isinstance(found, Mapping):
+    settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if not isinstance(settings, Mapping):
         raise ValueError(f"{file} holds no settings; write lines such as 'base: tiny'")
-    own = inspect.signature(fine_tune).parameters
-    known = ({*own} - {"changes", "callbacks", "on_log"}) | set(Recipe.__dataclass_fields__)
-    missing = [name for name in ("base", "items", "out") if name not in found]
-    if wrong := sorted(set(found) - known):
-        raise ValueError(f"{file}: {', '.join(wrong)} is no setting of fine_tune; known are {', '.join(sorted(known))}")
-    if missing:
+    names = ({*inspect.signature(fine_tune).parameters} - {"changes", "on_log"}) | set(Recipe.__dataclass_fields__)
+    if wrong := sorted(set(settings) - names):
+        raise ValueError(f"{file}: {', '.join(wrong)} is no setting of fine_tune; use {', '.join(sorted(names))}")
+    if missing := [name for name in ("base", "items", "out") if name not in settings]:
         raise ValueError(f"{file}: {', '.join(missing)} must be given")
-    return dict(found)
+    return dict(settings)
 
 
 def collection(named: str | Mapping[str, Any]) -> Any:
@@ -63,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m vjudge.training", description=main.__doc__)
     parser.add_argument("config", type=Path, help="YAML or JSON with the arguments of vjudge.training.fine_tune")
     settings = read_config(parser.parse_args(arguments).config)
-    loaded = {name: collection(settings.pop(name)) for name in COLLECTIONS if settings.get(name) is not None}
-    done = fine_tune(settings.pop("base"), loaded.pop("items"), out=settings.pop("out"), **loaded, **settings)
+    settings |= {name: collection(settings[name]) for name in COLLECTIONS if settings.get(name) is not None}
+    folder = fine_tune(**settings)
     if os.environ.get("RANK", "0") == "0":
-        print(done)
+        print(folder)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ablations: what each part of the recipe is worth, one function each, in one table with intervals.
+"""Ablations: what each part of the recipe is worth, one function each, in one table with intervals over seeds.
 
     python -m vjudge.training.ablations --out outputs/ablations --save figures     # `make ablations`
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,16 +19,17 @@ from typing import Any
 import datasets
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from vjudge.data import canonical, length_test, load_collection
 from vjudge.judge import load_judge
-from vjudge.metrics import compare_judges, correlate
+from vjudge.metrics._tables import holm
 from vjudge.probes import blanked
 from vjudge.probes.perturbations import replaced
 from vjudge.prompts import TEMPLATES, Template
 from vjudge.records import as_score
 from vjudge.runs import replace_file
-from vjudge.training.tuning import fine_tune
+from vjudge.training.finetune import fine_tune
 from vjudge.training.watch import read_log
 
 FULL = "full recipe"
@@ -85,7 +87,8 @@ def without_image(trial: Trial) -> Trial:
 
 def without_reference(trial: Trial) -> Trial:
     """No reference answer, in training or in the test."""
-    return replace(trial, pool=_unreferenced(trial.rows), test=_unreferenced(trial.test))
+    pool, test = (replaced(rows, reference_answer=[None] * len(rows)) for rows in (trial.rows, trial.test))
+    return replace(trial, pool=pool, test=test)
 
 
 def without_rubric(trial: Trial) -> Trial:
@@ -110,11 +113,11 @@ def length_tells(trial: Trial) -> Trial:
     """
     gold = np.array([as_score(value) for value in trial.pool["gold"]])
     words = np.array([len(str(text).split()) for text in trial.pool["response"]])
-    known = np.flatnonzero(~np.isnan(gold))
-    ranks = pd.Series(words[known]).rank(method="first", pct=True).to_numpy()
-    levels = pd.Series(gold[known]).rank(method="dense").to_numpy()
+    scored = np.flatnonzero(~np.isnan(gold))
+    ranks = pd.Series(words[scored]).rank(method="first", pct=True).to_numpy()
+    levels = pd.Series(gold[scored]).rank(method="dense").to_numpy()
     fits = np.abs(ranks * levels.max() + 0.5 - levels) < 1
-    chosen = known[fits][: trial.n_rows]
+    chosen = scored[fits][: trial.n_rows]
     if len(chosen) < trial.n_rows:
         raise ValueError(
             f"length_tells needs {trial.n_rows} rows whose length fits their score and {len(trial.pool)} rows hold"
@@ -151,97 +154,154 @@ ABLATIONS: dict[str, Callable[[Trial], Trial]] = {
 
 def ablate(
     base: str | Path,
-    items: Any,
+    items: Callable[[int], Any],
     *,
-    test: Any,
+    test: Callable[[int], Any],
     out: str | Path,
+    seeds: Sequence[int] = (0, 1, 2),
     names: Sequence[str] | None = None,
     template: str | Template | None = None,
     n_rows: int | None = None,
     max_new_tokens: int = 1_024,
     confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
-    progress: bool = True,
     **options: Any,
 ) -> pd.DataFrame:
-    """Train a judge for each ablation, on as many rows and steps, and grade one held-out sample with each.
+    """Train a judge for each ablation and seed, on as many rows and steps, and grade held-out items with each.
 
-    Every training and every verdict is kept; the same call goes on where it was cut off.
+    Every training, every verdict and the table of each seed is kept; the same call goes on where it was cut off. Each
+    seed draws other rows, test items and first values, so that the intervals hold over all of these.
 
     Args:
         base: as for `fine_tune`.
-        items: the collection that rows are drawn from; "length tells the score" needs about five times `n_rows`.
-        test: held-out rows with gold scores.
-        out: gets a folder an ablation.
+        items: a seed -> the collection that rows are drawn from; "length tells the score" needs about five times
+            `n_rows`.
+        test: a seed -> held-out rows with gold scores.
+        out: gets a folder a seed, and in it a folder an ablation.
+        seeds: two or more; of drawing and of training.
         names: out of `ABLATIONS`; None is all of them. The full recipe is always among them.
         template: the wording; None takes the base's own.
         n_rows: how many rows a training sees; None is a fifth of the collection.
         max_new_tokens: of an answer in the test; a judge that never learned to end writes so many.
-        confidence, n_resamples, seed: of the intervals; `seed` is that of drawing and of training, too.
-        progress: whether to show bars.
+        confidence: of the intervals over seeds.
         options: further arguments of `fine_tune`, such as recipe, steps or lora.
 
     Returns:
-        A row an ablation, in the order of `ABLATIONS`: pearson with low and high over the readable verdicts (resampled
-        by `group`); difference to the full recipe over the items that both scored, with difference_low,
-        difference_high and p (paired permutation); readable, the share of verdicts that can be read; n; rows, steps,
-        seconds of the training; length_auc, how well length tells the score in its rows (0.5: not at all). Intervals
-        are over test items: one training each, so they hold for these weights and say nothing of other seeds.
+        What `over_seeds` makes of them.
 
     Raises:
         ValueError: an unknown name, or an ablation that does not apply.
         CollectionError: as `fine_tune`.
     """
-    asked = list(ABLATIONS) if names is None else [FULL, *(name for name in names if name != FULL)]
-    if unknown := [name for name in asked if name not in ABLATIONS]:
-        raise ValueError(f"unknown ablations: {', '.join(unknown)}; known are {', '.join(ABLATIONS)}")
-    pool = canonical(items).shuffle(seed=seed)
-    held = canonical(test)
+    chosen = list(ABLATIONS) if names is None else [FULL, *(name for name in names if name != FULL)]
+    if unknown := [name for name in chosen if name not in ABLATIONS]:
+        raise ValueError(f"unknown ablations: {', '.join(unknown)}; use {', '.join(ABLATIONS)}")
     wording = TEMPLATES[template] if isinstance(template, str) else template or load_judge(base, device="cpu").template
-    grading = {"max_new_tokens": max_new_tokens}
-    start = Trial(pool, held, wording, n_rows or max(1, len(pool) // 5), options, grading)
-    trials = {name: ABLATIONS[name](start) for name in asked}  # all of them first: what can't be done is said at once
-    runs, trained = {}, {}
-    for name, trial in trials.items():
-        folder = Path(out) / name.replace(" ", "-")
-        judge = load_judge(
-            fine_tune(
-                base, trial.rows, out=folder, template=trial.template, allow=trial.allow, seed=seed, progress=progress,
-                **trial.options,
-            ),
-            template=trial.template,
-        )  # fmt: skip
-        runs[name] = judge.grade(trial.test, out=folder / "test", progress=progress, **trial.grading)
-        log = read_log(folder)
-        auc = length_test(trial.rows, n_resamples=0).loc["words", "auc"]
-        trained[name] = dict(rows=len(trial.rows), steps=int(log["step"].max()), seconds=float(log["seconds"].max()))
-        trained[name] |= {"length_auc": float(auc)}
-    return _table(runs, trained, confidence=confidence, n_resamples=n_resamples, seed=seed)
+    tables = {}
+    for seed in seeds:
+        pool, folder = canonical(items(seed)).shuffle(seed=seed), Path(out) / f"seed-{seed}"
+        grading = {"max_new_tokens": max_new_tokens}
+        start = Trial(pool, canonical(test(seed)), wording, n_rows or max(1, len(pool) // 5), options, grading)
+        trials = {name: ABLATIONS[name](start) for name in chosen}  # what can't be done is said before any training
+        rows, runs = [], {}
+        for name, trial in trials.items():
+            row, runs[name] = _try(base, trial, folder / name.replace(" ", "-"), seed)
+            rows.append({"ablation": name, **row, "difference": _difference(runs[name], runs[FULL])})
+        tables[seed] = pd.DataFrame(rows).set_index("ablation")
+        replace_file(folder / "ablations.csv", tables[seed].to_csv(float_format="%.4f"))
+    return over_seeds(tables, confidence=confidence)
 
 
-def _table(
-    runs: Mapping[str, pd.DataFrame], trained: Mapping[str, Mapping[str, Any]], **resampling: Any
-) -> pd.DataFrame:
-    """One row a run: its correlation, and its difference to the first."""
-    base = runs[FULL]
-    gold, groups = base["gold"], base["group"]
+def _try(base: str | Path, trial: Trial, folder: Path, seed: int) -> tuple[dict[str, Any], pd.DataFrame]:
+    """One training and its test: the row of its seed's table, and the run."""
+    options = {**trial.options, **({"allow": trial.allow} if trial.allow else {})}
+    trained = fine_tune(base, trial.rows, out=folder, template=trial.template, seed=seed, **options)
+    judge = load_judge(trained, template=trial.template)
+    run = judge.grade(trial.test, out=folder / "test", progress=False, **trial.grading)
+    log, readable = read_log(folder), run["score"].notna()
+    row = {
+        "pearson": _pearson(run["score"], run["gold"]),
+        "readable": float(readable.mean()),
+        "n": int(readable.sum()),
+        "rows": len(trial.rows),
+        "steps": int(log["step"].max()),
+        "seconds": float(log["seconds"].max()),
+        "length_auc": float(length_test(trial.rows, n_resamples=0).loc["words", "auc"]),
+    }
+    return row, run
+
+
+def _pearson(scores: pd.Series, gold: pd.Series) -> float:
+    """Pearson over what both have; NaN where it is undefined, because nothing can be read or all scores are one."""
+    both = scores.notna() & gold.notna()
+    if both.sum() < 3 or scores[both].nunique() < 2 or gold[both].nunique() < 2:
+        return np.nan
+    return float(np.corrcoef(scores[both], gold[both])[0, 1])
+
+
+def _difference(run: pd.DataFrame, full: pd.DataFrame) -> float:
+    """The run's correlation less the full recipe's, over the items that both scored; NaN for the full recipe itself."""
+    if run is full:
+        return np.nan
+    both = run["score"].notna() & full["score"].notna()
+    return _pearson(run["score"][both], run["gold"][both]) - _pearson(full["score"][both], full["gold"][both])
+
+
+def over_seeds(tables: Mapping[int, pd.DataFrame], *, confidence: float = 0.95) -> pd.DataFrame:
+    """The ablations of several seeds in one table: means, with t intervals over seeds.
+
+    Args:
+        tables: seed -> its table, indexed by ablation: pearson, difference (to the full recipe of that seed), readable,
+            rows, steps, length_auc.
+        confidence: of the intervals.
+
+    Returns:
+        A row an ablation: pearson, the mean over the seeds in which it is defined, with low and high; undefined, the
+        number of seeds in which it is not, because nothing could be read or all scores were one; seed_0 and so on, each
+        seed's value; difference to the full recipe with difference_low, difference_high, p (t test over seeds) and
+        p_holm (over the ablations); readable, the mean share of verdicts that could be read; rows, steps, length_auc.
+        With fewer than two defined seeds an interval is NaN. Intervals and p assume that seeds vary normally; a mean
+        near 1 may have an interval that passes it, which is cut there.
+
+    Raises:
+        ValueError: the seeds have other ablations, or trained on other numbers of rows or steps.
+
+    >>> one, two = (pd.DataFrame({"pearson": [r], "difference": [np.nan], "readable": [1.0], "rows": [9], "steps": [2],
+    ...     "length_auc": [0.5]}, index=pd.Index(["full recipe"], name="ablation")) for r in (0.8, 0.9))
+    >>> over_seeds({0: one, 1: two})[["pearson", "seed_1", "undefined"]].round(2).to_numpy().tolist()
+    [[0.85, 0.9, 0.0]]
+    """
+    first = next(iter(tables.values()))
+    for seed, table in tables.items():
+        if not table[["rows", "steps"]].equals(first[["rows", "steps"]]):
+            raise ValueError(f"seed {seed} has other ablations, rows or steps than the first: combine equal trainings")
     rows = []
-    for name, run in runs.items():
-        found = correlate(run["score"], gold, groups=groups, **resampling).loc["pearson"]
-        row = {"ablation": name, "pearson": found["estimate"], "low": found["low"], "high": found["high"]}
-        against = dict.fromkeys(("difference", "difference_low", "difference_high", "p"), np.nan)
-        if name != FULL and run["score"].nunique() > 1:
-            both = compare_judges(gold, {name: run["score"], FULL: base["score"]}, groups=groups, **resampling)
-            (found,) = [each for key, each in both.iterrows() if key[-1] == "pearson"]
-            against = dict(zip(against, found[["difference", "low", "high", "p"]], strict=True))
-        readable = float(run["score"].notna().mean())
-        rows.append({**row, **against, "readable": readable, "n": int(run["score"].notna().sum()), **trained[name]})
-    return pd.DataFrame(rows).set_index("ablation")
+    for name in first.index:
+        values = pd.Series({f"seed_{seed}": float(table.loc[name, "pearson"]) for seed, table in tables.items()})
+        differences = np.array([float(table.loc[name, "difference"]) for table in tables.values()])
+        mean, low, high, _ = _interval(values.to_numpy(), confidence)
+        apart, apart_low, apart_high, p = _interval(differences, confidence)
+        columns = ("readable", "rows", "steps", "length_auc")
+        means = {column: np.mean([table.loc[name, column] for table in tables.values()]) for column in columns}
+        rows.append(
+            {"ablation": name, "pearson": mean, "low": max(low, -1.0), "high": min(high, 1.0)}
+            | {"undefined": int(values.isna().sum()), **values}
+            | {"difference": apart, "difference_low": apart_low, "difference_high": apart_high, "p": p, **means}
+        )
+    summary = pd.DataFrame(rows).set_index("ablation").astype({"rows": int, "steps": int})
+    summary.insert(summary.columns.get_loc("p") + 1, "p_holm", holm(summary["p"].to_numpy()))
+    return summary
 
 
-def _unreferenced(items: datasets.Dataset) -> datasets.Dataset:
-    return replaced(items, reference_answer=[None] * len(items))
+def _interval(values: np.ndarray, confidence: float) -> tuple[float, float, float, float]:
+    """Mean, t interval and the p of a mean of 0, over the values that are defined."""
+    values = values[~np.isnan(values)]
+    if len(values) < 2:
+        return (float(values[0]) if len(values) else np.nan), np.nan, np.nan, np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # equal values: the interval is a point
+        test = stats.ttest_1samp(values, 0.0)
+    spread = test.confidence_interval(confidence)
+    return float(values.mean()), float(spread.low), float(spread.high), float(test.pvalue)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -253,21 +313,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rows", type=int, default=3_000)
     parser.add_argument("--test", type=int, default=600, help="items of the test split")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
     parser.add_argument("--only", nargs="+", help=f"out of: {', '.join(ABLATIONS)}")
+    parser.add_argument("--tables", type=Path, nargs="+", help="combine these tables, one a seed, and train nothing")
     options = parser.parse_args(arguments)
-    table = ablate(
-        options.base,
-        load_collection("scenes", split="train", limit=5 * options.rows, seed=options.seed),
-        test=load_collection("scenes", split="test", limit=options.test, seed=options.seed),
-        out=options.out,
-        names=options.only,
-        n_rows=options.rows,
-        seed=options.seed,
-        max_new_tokens=80,
-        recipe="scenes",
-        steps=options.steps,
-    )
+    if options.tables:
+        tables = [pd.read_csv(file, index_col="ablation") for file in options.tables]
+        table = over_seeds(dict(zip(options.seeds, tables, strict=True)))
+    else:
+        table = ablate(
+            options.base,
+            lambda seed: load_collection("scenes", split="train", limit=5 * options.rows, seed=seed),
+            test=lambda seed: load_collection("scenes", split="test", limit=options.test, seed=seed),
+            out=options.out,
+            seeds=options.seeds,
+            names=options.only,
+            n_rows=options.rows,
+            max_new_tokens=80,
+            recipe="scenes",
+            steps=options.steps,
+        )
     options.save.mkdir(parents=True, exist_ok=True)
     replace_file(options.save / "ablations.csv", table.to_csv(float_format="%.4f"))
     print(table.to_string(float_format="{:.3f}".format))

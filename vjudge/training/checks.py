@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from vjudge.records import as_score, is_missing
 LENGTH_LIMIT = 0.10  # how far from 0.5 the AUC of length for score may lie
 SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most frequent may be
 SAMPLE = 10_000  # rows that the length test looks at
-ALLOWED = ("length", "scores", "leakage")
 
 
 def check_balance(items: Any, *, allow: Collection[str] = (), seed: int = 0) -> dict[str, float]:
@@ -141,8 +140,3 @@ def _words(row: Mapping[str, Any]) -> tuple[str, ...]:
     if not answers:
         return ()
     return tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers))
-
-
-def rows_with_index(rows: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Rows in order with their numbers, images undecoded."""
-    return enumerate(rows_of(rows))

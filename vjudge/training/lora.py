@@ -17,7 +17,10 @@ from vjudge.models.places import Tensors
 from vjudge.prompts import TEMPLATES, Template, families
 
 EXTRA = "pip install 'vjudge[train]'"
-PROJECTOR = ("multi_modal_projector", "image_newline")
+PARTS = {  # of a weight's name -> the part of the model; all else is the decoder's
+    "tower": {"vision_tower", "visual", "vision_model"},
+    "projector": {"multi_modal_projector", "image_newline", "connector", "merger", "mlp1"},
+}
 SETTINGS = ("processor_config.json", "chat_template.jinja", "preprocessor_config.json")
 
 
@@ -50,9 +53,8 @@ def as_lora(lora: bool | Mapping[str, Any] | Lora | None) -> Lora | None:
 
 def part_of(name: str) -> str:
     """Which part of the model a weight belongs to by its name: "tower", "projector" or "decoder"."""
-    if "vision_tower" in name:
-        return "tower"
-    return "projector" if any(place in name for place in PROJECTOR) else "decoder"
+    words = name.split(".")
+    return next((part for part, marks in PARTS.items() if not marks.isdisjoint(words)), "decoder")
 
 
 def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,17 +1,35 @@
-"""Recipes: what a published training did, with its source and what of it is not known."""
+"""Recipes: what a published training did, with its source and what of it is not known; what a training takes."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
+
+from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, configuration, need
+from vjudge.training.lora import Lora, as_lora, decoder_layers, part_of
+from vjudge.training.targets import SHAPES
 
 PARTS = ("tower", "projector", "decoder")
 SCHEDULES = ("cosine", "linear", "constant_with_warmup")
+ALLOWED = ("length", "scores", "leakage")
+# What may change where a training goes on: no weight depends on it, nor which of them are kept.
+FREE = (
+    *("checkpoint_every", "log_every", "workers", "max_bad_images", "allow", "report_to"),
+    *("name", "source", "unknown"),
+)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train.
+    """How to train: everything that is the same from run to run.
 
     Args:
         name: its key in `RECIPES`.
@@ -30,8 +48,27 @@ class Recipe:
         group_by_length: whether examples of like length share a batch.
         gradient_checkpointing: whether activations are computed again in the backward pass, to save memory.
         optimizer: a name that transformers' `TrainingArguments.optim` knows.
+        shape: of the answer, "feedback" as published; see `vjudge.training.targets.SHAPES`.
+        padding: "left" or "right"; the same loss.
+        rows_at_once: rows a device computes together; None takes the batch, divided over the devices. The rest of a
+            batch is accumulated, and every token weighs the same.
+        evaluate_every: optimiser steps between evaluations on `validation`; None is ten in all.
+        keep: "best" stores the weights with the best evaluation (correlation times share of readable verdicts), "last"
+            those of the last step; without `validation` always the last.
+        checkpoint_every: optimiser steps between checkpoints; None is ten in all. The last two are kept.
+        log_every: optimiser steps between entries of the log.
+        workers: processes that prepare batches.
+        max_bad_images: how many rows may be left out because their image fails to open during training.
+        allow: what not to refuse the collection for: "length", "scores", "leakage".
+        report_to: "tensorboard" or "wandb", in addition to the log.
         source: where it is published.
         unknown: what is not published, or was chosen here.
+
+    Raises:
+        ValueError: a setting is unsound; all of them are named.
+
+    >>> RECIPES["llava-critic"].lr
+    2e-06
     """
 
     name: str
@@ -51,28 +88,52 @@ class Recipe:
     group_by_length: bool = True
     gradient_checkpointing: bool = False
     optimizer: str = "adamw_torch"
+    shape: str = "feedback"
+    padding: str = "left"
+    rows_at_once: int | None = None
+    evaluate_every: int | None = None
+    keep: str = "best"
+    checkpoint_every: int | None = None
+    log_every: int = 10
+    workers: int = 0
+    max_bad_images: int = 10
+    allow: tuple[str, ...] = ()
+    report_to: tuple[str, ...] = ()
     source: str = ""
     unknown: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "freeze", tuple(self.freeze))
-        object.__setattr__(self, "betas", tuple(self.betas))
+        for field in ("freeze", "betas", "allow", "report_to"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        counts = ("rows_at_once", "evaluate_every", "checkpoint_every", "log_every", "steps")
         sound = {
             f"lr={self.lr!r}: use a number above 0": self.lr > 0,
             f"batch_size={self.batch_size!r}: use a whole number from 1": self.batch_size >= 1,
-            f"epochs={self.epochs!r} and steps={self.steps!r}: use numbers above 0": (
-                self.epochs > 0 and (self.steps is None or self.steps >= 1)
-            ),
+            f"epochs={self.epochs!r}: use a number above 0": self.epochs > 0,
             f"schedule={self.schedule!r}: use one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
             f"warmup={self.warmup!r}: use a share below 1 or a number of steps": self.warmup >= 0,
             f"freeze={self.freeze!r}: name parts out of {', '.join(PARTS)}": set(self.freeze) <= set(PARTS),
+            f"shape={self.shape!r}: use one of {', '.join(SHAPES)}": self.shape in SHAPES,
+            f'padding={self.padding!r}: use "left" or "right"': self.padding in ("left", "right"),
+            f'keep={self.keep!r}: use "best" or "last"': self.keep in ("best", "last"),
+            f"allow={self.allow!r}: use names out of {', '.join(ALLOWED)}": set(self.allow) <= set(ALLOWED),
+            f"workers={self.workers!r}: use a whole number from 0": self.workers >= 0,
         }
+        for field in counts:
+            value = getattr(self, field)
+            sound[f"{field}={value!r}: use a whole number from 1"] = value is None or value >= 1
         if faults := [fault for fault, fine in sound.items() if not fine]:
             raise ValueError(f"recipe {self.name!r}: " + "; ".join(faults))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Its settings as plain values, for a manifest."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide which weights come out, as plain values, for a manifest."""
+        settings = {name: value for name, value in asdict(self).items() if name not in FREE}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+
+    def count_steps(self, n_rows: int) -> tuple[int, int]:
+        """How many optimiser steps so many rows take, and how many of them are warm-up."""
+        steps = self.steps or max(1, round(self.epochs * -(-n_rows // self.batch_size)))
+        return steps, int(self.warmup) if self.warmup >= 1 else math.ceil(self.warmup * steps)
 
 
 _LLAVA = "haotian-liu/LLaVA scripts/v1_5/finetune.sh"
@@ -128,7 +189,7 @@ RECIPES: dict[str, Recipe] = {
             warmup=50,
             weight_decay=0.05,
             betas=(0.9, 0.98),
-            source="this project: the judge stage of vjudge.training.tiny, for the embedded model on Scenes",
+            source="this project: the judge stage of tests/assets/tiny.py, for the embedded model on Scenes",
         ),
     )
 }
@@ -143,11 +204,101 @@ def recipe_of(recipe: str | Recipe, **changes: Any) -> Recipe:
 
     Raises:
         ValueError: an unknown recipe or field, or an unsound value.
+
+    >>> recipe_of("scenes", steps=20).steps
+    20
     """
-    found = RECIPES.get(recipe) if isinstance(recipe, str) else recipe
-    if found is None:
+    base = RECIPES.get(recipe) if isinstance(recipe, str) else recipe
+    if base is None:
         raise ValueError(f"recipe {recipe!r} is unknown; use one of {', '.join(RECIPES)}, or a Recipe")
-    known = {field.name for field in fields(Recipe)}
-    if wrong := sorted(set(changes) - known):
-        raise ValueError(f"{', '.join(wrong)}: no such setting of a recipe; known are {', '.join(sorted(known))}")
-    return replace(found, **{name: value for name, value in changes.items() if value is not None})
+    names = {field.name for field in fields(Recipe)}
+    if wrong := sorted(set(changes) - names):
+        raise ValueError(f"{', '.join(wrong)}: no such setting of a recipe; there are {', '.join(sorted(names))}")
+    return replace(base, **{name: value for name, value in changes.items() if value is not None})
+
+
+# What a training is going to take
+
+STATE = 16  # bytes of a weight that trains: itself, its gradient and AdamW's two moments, each in float32
+PEAK = {"T4": 65e12, "A100": 312e12, "H100": 989e12}
+"""Products a second in 16 bits, by GPU. Source: NVIDIA's data sheets, dense, tensor cores."""
+USED = 0.35  # the share of it that a training reaches: an assumption, of what well-tuned trainings of this size report
+ANSWER = 150  # tokens of a row that carry loss
+
+
+def training_cost(
+    base: str | Path | PretrainedConfig,
+    *,
+    recipe: str | Recipe = "prometheus-vision",
+    lora: bool | Mapping[str, Any] | Lora | None = None,
+    quantization: str | None = None,
+    gpu: str = "A100",
+    devices: int = 1,
+    rows_at_once: int = 1,
+    length: int = 1_500,
+    rows: int = 150_000,
+    **changes: Any,
+) -> dict[str, float]:
+    """Compute, not measure, the memory and the hours of a training from a configuration, before any download.
+
+    Weights of a full training are held in float32 and computed with in 16 bits, as `fine_tune` does; under adapters
+    they are held in 16 bits, or quantised. Over several devices weights and optimiser are taken as spread (FSDP).
+    A weight costs 2 products a token forward, 2 for the states before it and 2 for its own gradient if it trains, and
+    the forward 2 again where activations are computed anew. Attention's own products (below a tenth at these lengths),
+    a frozen tower and what the devices tell each other are left out.
+
+    Args:
+        base: as for `fine_tune`, of which the config.json is read; or a transformers configuration.
+        recipe, lora, quantization: as for `fine_tune`.
+        gpu: a name in `PEAK`.
+        devices: how many of them.
+        rows_at_once: rows that a device computes together.
+        length: tokens of a row, image and answer included; Perception-Collection's mean is near 1,500 (belief).
+        rows: of the collection.
+        changes: fields of `Recipe`.
+
+    Returns:
+        parameters of the whole model; trained, how many of them, or of the adapters, learn; GiB on each device of
+        weights that stay, of states (what learns, with its optimiser) and of activations; total with the device's own
+        half GiB and 5 % for fragments; hours for one pass over the rows, at `USED` of the device's peak.
+
+    Raises:
+        ValueError: an unknown GPU, or nothing is known of the base.
+    """
+    if gpu not in PEAK:
+        raise ValueError(f"gpu={gpu!r}: use one of {', '.join(PEAK)}")
+    config, chosen, adapters = configuration(base), recipe_of(recipe, **changes), as_lora(lora)
+    kind = AutoModelForImageTextToText if getattr(config, "vision_config", None) else AutoModelForCausalLM
+    with torch.device("meta"):
+        model = kind.from_config(config)
+    parts: Counter[str] = Counter()
+    for name, weight in model.named_parameters():
+        parts[part_of(name)] += weight.numel()
+    linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    counted = need(config, dtype="float32" if adapters is None else "bfloat16", quantization=quantization)
+    if adapters is None:
+        trained = sum(n for part, n in parts.items() if part not in chosen.freeze)
+        copies = 2 * trained if devices == 1 else 0  # in 16 bits, for the products; spread weights are gathered in them
+        weights = 4 * (counted.parameters - trained) + copies
+    else:
+        places = re.compile(adapters.targets or decoder_layers(model))
+        layers = [layer for name, layer in linear.items() if places.fullmatch(name)]
+        trained = sum(adapters.rank * (layer.in_features + layer.out_features) for layer in layers)
+        trained += 0 if "projector" in chosen.freeze else parts["projector"]
+        weights = counted.weights
+    text, again, tokens = config.get_text_config(), chosen.gradient_checkpointing, rows_at_once * length
+    inside = 2 * tokens * (16 * text.hidden_size + 4 * text.intermediate_size)  # of one layer, in 16 bits
+    edges = 2 * tokens * text.hidden_size * text.num_hidden_layers
+    activations = edges + inside if again else inside * text.num_hidden_layers
+    activations += 3 * 4 * rows_at_once * ANSWER * text.vocab_size  # scores over the vocabulary, in float32
+    activations += 2 * max(layer.weight.numel() for layer in linear.values())  # one layer, gathered in 16 bits
+    states, decoder = STATE * trained, parts["decoder"]
+    products = (2 + 2 + 2 * again) * decoder + 2 * (decoder if adapters is None else trained)
+    total = (1 + FRAGMENTS) * (weights + states) / devices + CONTEXT + activations
+    sizes = {"weights": weights / devices, "states": states / devices, "activations": activations, "total": total}
+    return {
+        "parameters": counted.parameters,
+        "trained": trained,
+        **{name: round(size / GIB, 1) for name, size in sizes.items()},
+        "hours": round(rows * length * products / (PEAK[gpu] * USED * devices) / 3600, 1),
+    }

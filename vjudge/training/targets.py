@@ -54,7 +54,8 @@ def prompt_and_target(
         row = rows_of([row])[0]
     if shape == "description":
         return _described(row, template)
-    if isinstance(row, Mapping) and _text(row.get("prompt")) and _text(row.get("target")):
+    if has_own_texts(row):
+        assert isinstance(row, Mapping)
         n_images = len(row.get("images") or ()) if template.sees_images else 0
         return template.conversation.wrap(row["prompt"], n_images), row["target"]
     if isinstance(row, (Item, Pair)):
@@ -64,6 +65,11 @@ def prompt_and_target(
     if isinstance(row, Pair) or isinstance(item, Pair):
         return template.render(item), _chosen(row, item, template)
     return template.render(item), _scored(item, template, shape)
+
+
+def has_own_texts(row: Any) -> bool:
+    """Whether a row brings its own prompt and answer, as LLaVA-Critic-113k's do, and needs no other text."""
+    return isinstance(row, Mapping) and _text(row.get("prompt")) and _text(row.get("target"))
 
 
 def _scored(item: Item, template: Template, shape: str) -> str:

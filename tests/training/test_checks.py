@@ -1,0 +1,99 @@
+"""What is refused before any work: rows without a target, a cue in length or score, test items in the training."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import make_rows
+from PIL import Image
+from training_cases import SMALL, rows_with_feedback
+
+from vjudge.data import CollectionError
+from vjudge.training import RECIPES, checks, fine_tune
+
+
+def test_everything_wrong_with_the_rows_is_said_at_once(random_judge, tmp_path):
+    rows = rows_with_feedback(10)
+    rows[1]["feedback"] = None
+    rows[3]["gold"] = None
+    rows[4]["descriptions"] = [f"{level} {'words ' * 600}" for level in rows[4]["descriptions"]]
+    rows[6]["images"] = [str(tmp_path / "gone.png")]
+    rows[7]["feedback"] = "Fine. So the overall score is 1."
+    with pytest.raises(CollectionError) as caught:
+        fine_tune(random_judge, rows, out=tmp_path / "out", **SMALL)
+    by_row = {problem.index: str(problem) for problem in caught.value.problems}
+    assert sorted(by_row) == [1, 3, 4, 6, 7]
+    assert "feedback: is missing" in by_row[1] and "whole score" in by_row[3] and "gone.png" in by_row[6]
+    assert re.search(r"have \d+ tokens \(\d+ \+ \d+, 4 of them for images\) and the limit is \d+", by_row[4])
+    assert not (tmp_path / "out").exists()
+
+
+def test_descriptions_that_lack_something_are_named(random_judge, tmp_path):
+    rows = [{"id": str(n), "images": row["images"], "response": "a picture"} for n, row in enumerate(make_rows(4))]
+    rows[1]["response"], rows[2]["images"] = " ", []
+    with pytest.raises(CollectionError, match="2 of 4 rows") as caught:
+        fine_tune(random_judge, rows, out=tmp_path / "out", shape="description", **SMALL)
+    assert {(problem.index, problem.field) for problem in caught.value.problems} >= {(1, "response"), (2, "images")}
+
+
+def test_an_unbalanced_collection_is_refused_with_the_figure():
+    rows = rows_with_feedback(40)
+    for row in rows:
+        row["response"] = "word " * int(row["gold"])
+    with pytest.raises(CollectionError, match=r"with probability 1\.00"):
+        checks.check_balance(rows)
+    assert checks.check_balance(rows, allow=["length"])["auc"] == 1.0
+    few = [row for row in rows_with_feedback(40) if row["gold"] != 2 or int(row["id"][5:]) < 5]
+    with pytest.raises(CollectionError, match=r"8\.0 times as frequent as the rarest"):
+        checks.check_balance(few)
+    assert checks.check_balance(few, allow=["scores"])["ratio"] == 8.0
+    pairs = [
+        {"response_a": "a b" if n % 2 else "a", "response_b": "c", "preference": "ab"[n % 2 - 1]} for n in range(8)
+    ]
+    with pytest.raises(CollectionError, match="longer one with probability 0.75"):
+        checks.check_balance(pairs)
+
+
+def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
+    rows = rows_with_feedback(4)
+    for number, row in enumerate(rows):
+        row |= {"images": [Image.new("RGB", (8, 8), (number, 0, 0))], "response": f"answer {number}"}
+    rows[1]["images"][0].save(tmp_path / "same.png")
+    other = Image.new("RGB", (8, 8), (99, 0, 0))
+    test = [rows[0] | {"id": "t0", "images": [other]}, rows[3] | {"id": "t1", "images": [str(tmp_path / "same.png")]}]
+    test[1]["response"] = "another"
+    with pytest.raises(CollectionError) as caught:
+        checks.check_leakage(rows, test)
+    assert [(p.index, p.field) for p in caught.value.problems] == [(0, "response"), (1, "images")]
+    assert checks.check_leakage(rows, test, allow=["leakage"]) == 2
+    assert checks.check_leakage(rows[2:3], test) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(quantization="4bit"), "add lora=True"),
+        (dict(recipe="mine"), "recipe 'mine' is unknown"),
+        (dict(rate=1), "no such setting"),
+        (dict(lr=-1.0), "lr=-1.0"),
+        (dict(freeze=["head"]), "name parts out of"),
+        (dict(freeze=["tower", "projector", "decoder"]), "nothing to train"),
+        (dict(freeze=["decoder"], lora=True), "leave one of them out"),
+        (dict(precision="half"), "precision='half'"),
+        (dict(allow=["all"]), "allow="),
+        (dict(rows_at_once=3), "no multiple"),
+        (dict(shape="description", validation=[]), "no verdict"),
+    ],
+)
+def test_unsound_options_are_refused(random_judge, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        fine_tune(random_judge, rows_with_feedback(5), out=tmp_path / "out", **{**SMALL, "steps": 1, **options})
+
+
+def test_recipes_are_as_published():
+    assert RECIPES["prometheus-vision"].freeze == ("tower",)
+    assert RECIPES["prometheus-vision-projector"].freeze == ("tower", "decoder")
+    assert (RECIPES["llava-critic"].lr, RECIPES["llava-critic"].batch_size) == (2e-6, 32)
+    assert all(recipe.source for recipe in RECIPES.values())
+    assert RECIPES["prometheus-vision"].count_steps(1280) == (10, 1)

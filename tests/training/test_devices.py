@@ -1,0 +1,226 @@
+"""Several processes on this machine's CPU over gloo: one training, exact resumption, counts over all, FSDP's steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+import yaml  # type: ignore[import-untyped]
+from conftest import make_rows
+from packaging.version import Version
+from PIL import Image
+from training_cases import SMALL, at_step, die, entries_of, losses_of, result_of, spoil, weights_of
+
+import vjudge as vj
+from vjudge.data import CollectionError
+from vjudge.training import fine_tune, finetune
+from vjudge.training.__main__ import main
+from vjudge.training.watch import save_weights
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing was learned")
+BROKEN = 5  # the row whose image is cut off in the middle
+STEPS: dict[str, Any] = SMALL | dict(steps=6, checkpoint_every=2)
+
+
+def write_rows(folder: Path, name: str, n: int = 16, *, broken: int | None = None) -> Path:
+    """Rows in a file, with an image file each."""
+    rows = make_rows(n)
+    for number, row in enumerate(rows):
+        image = folder / f"{name}-{number}.jpg"
+        Image.effect_noise((40, 36), 40 + number).convert("RGB").save(image)
+        if number == broken:  # the header is sound, the pixels are not
+            image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
+        row |= {"images": [image.name], "gold": float(number % 5 + 1), "feedback": f"It is answer {number % 7}."}
+        row |= {"instruction": f"{name}? {row['instruction']}"}
+    file = folder / f"{name}.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def error_of(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except (KeyboardInterrupt, FloatingPointError, CollectionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def two_processes(judge: Path, folder: Path) -> None:
+    """What each of two processes does; what was raised goes into a file of its own."""
+    rank = os.environ["RANK"]
+    rows, broken, held = (vj.load_collection(folder / f"{name}.jsonl") for name in ("rows", "broken", "held"))
+    graded = STEPS | dict(evaluate_every=3, validation=held, allow=["length", "scores"])
+    errors: dict[str, str] = {}
+    main([str(folder / "judge.yaml")])
+    with at_step(3, die):
+        errors["cut"] = error_of(lambda: fine_tune(judge, rows, out=folder / "cut", **graded))
+    fine_tune(judge, rows, out=folder / "cut", **graded)
+    fine_tune(judge, broken, out=folder / "broken", **STEPS | {"steps": 4})
+    errors["strict"] = error_of(
+        lambda: fine_tune(judge, broken, out=folder / "strict", max_bad_images=0, **STEPS | {"steps": 4})
+    )
+    with at_step(5, spoil if rank == "1" else lambda trainer: None):
+        errors["spoilt"] = error_of(lambda: fine_tune(judge, rows, out=folder / "spoilt", **STEPS))
+    (folder / f"errors-{rank}.json").write_text(json.dumps(errors))
+    spread_on_cpu()
+    with pytest.raises(Trained):
+        fine_tune(judge, rows, out=folder / "fsdp", **STEPS)
+
+
+class Trained(Exception):
+    """Where a training under FSDP ends here."""
+
+
+def spread_on_cpu() -> None:
+    """FSDP without a GPU: what accelerate 1.15 and torch 2.13 ask of one is stood in for.
+
+    accelerate makes FSDP of processes on GPUs alone, and gives a CPU a number that torch refuses. Full weights can't be
+    gathered: torch reads memory there that it freed before, and the process dies. So this trains, and stores nothing.
+    """
+    from accelerate import Accelerator, PartialState
+    from accelerate.utils import DistributedType
+    from transformers.trainer_utils import SaveStrategy
+
+    os.environ |= {
+        "ACCELERATE_USE_CPU": "true",
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": "1",
+        "FSDP_SHARDING_STRATEGY": "FULL_SHARD",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "FSDP_TRANSFORMER_CLS_TO_WRAP": "LlamaDecoderLayer",
+        "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_USE_ORIG_PARAMS": "true",
+        "FSDP_SYNC_MODULE_STATES": "false",
+        "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+    }
+    whole = finetune._arguments
+
+    def on_cpu(*args: Any, **options: Any) -> Any:
+        arguments = whole(*args, **options)
+        assert arguments.process_index == int(os.environ["RANK"])  # the processes are up, and told otherwise now
+        arguments.use_cpu, arguments.save_strategy = False, SaveStrategy.NO
+        PartialState._shared_state |= {"distributed_type": DistributedType.MULTI_GPU, "device": torch.device("cpu")}
+        return arguments
+
+    def gather(*args: Any, **options: Any) -> Any:
+        raise Trained
+
+    finetune._arguments = on_cpu
+    Accelerator.get_state_dict = gather
+
+
+@pytest.fixture(scope="module")
+def two(random_judge, tmp_path_factory) -> Path:
+    """What two processes made that accelerate's launcher started with the configuration given for DDP."""
+    if Version(transformers.__version__) < Version("5.20"):
+        pytest.skip("older trainers resume on one CPU process alone: torch does not know their cpu:0")
+    folder = tmp_path_factory.mktemp("two")
+    for name, n, broken in (("rows", 16, None), ("broken", 16, BROKEN), ("held", 5, None)):
+        write_rows(folder, name, n, broken=broken)
+    named = {"base": str(random_judge), "items": str(folder / "rows.jsonl"), "validation": str(folder / "held.jsonl")}
+    more = {"out": str(folder / "whole"), "evaluate_every": 3, "allow": ["length", "scores"]}
+    (folder / "judge.yaml").write_text(yaml.safe_dump(STEPS | named | more))
+    launcher = [
+        "accelerate.commands.launch",
+        "--config_file",
+        str(Path(vj.__file__).parent / "training/launch/ddp.yaml"),
+    ]
+    launcher += ["--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"]
+    paths = [str(Path(vj.__file__).parents[1]), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", *launcher, __file__, str(random_judge), str(folder)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return folder
+
+
+def test_two_processes_are_one_training(two, random_judge, tmp_path):
+    """The same losses, verdicts and weights as in one process, up to the order of sums in float32.
+
+    A step's gradient is a sum over rows, in another order when the rows stand in two processes: a relative error of
+    some 1e-7, which a few steps of Adam multiply. So losses agree to 1e-5, and weights differ by at most a thousandth
+    of what training changed. A wrong weight of a token or of a row changes both at the first digits.
+    """
+    rows, held = (vj.load_collection(two / f"{name}.jsonl") for name in ("rows", "held"))
+    graded = dict(evaluate_every=3, validation=held, allow=["length", "scores"])
+    fine_tune(random_judge, rows, out=tmp_path / "one", **STEPS | graded)
+    assert losses_of(two / "whole") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-5)
+    before, one, other = (weights_of(path) for path in (random_judge, tmp_path / "one/judge", two / "whole/judge"))
+    changed = sum(float((one[name].double() - before[name]).square().sum()) for name in one) ** 0.5
+    apart = sum(float((one[name].double() - other[name]).square().sum()) for name in one) ** 0.5
+    assert apart <= 1e-3 * changed
+    verdicts = [[e for e in entries_of(path) if "parsed" in e] for path in (tmp_path / "one", two / "whole")]
+    assert json.dumps(verdicts[0]) == json.dumps(verdicts[1]) and [e["step"] for e in verdicts[0]] == [0, 3, 6]
+    moved = [result_of(path)["relative"] for path in (tmp_path / "one", two / "whole")]
+    assert moved[0] == pytest.approx(moved[1], rel=1e-3)
+
+
+def test_two_processes_resume_to_the_same_weights_and_log(two):
+    errors = [json.loads((two / f"errors-{rank}.json").read_text()) for rank in (0, 1)]
+    assert all(each["cut"].startswith("KeyboardInterrupt") for each in errors)
+    whole = weights_of(two / "whole/judge")
+    assert all(torch.equal(weight, whole[name]) for name, weight in weights_of(two / "cut/judge").items())
+    assert json.dumps(entries_of(two / "cut")) == json.dumps(entries_of(two / "whole"))
+
+
+def test_faults_of_one_process_count_in_both(two):
+    """An image that fails, and a loss that is no number."""
+    left_out = [entry["left_out"] for entry in entries_of(two / "broken") if "left_out" in entry]
+    assert [problem["id"] for problem in left_out] == [f"item-{BROKEN}"]
+    assert entries_of(two / "broken")[-1]["skipped"] == 1
+    for rank in (0, 1):  # whichever of them met it
+        errors = json.loads((two / f"errors-{rank}.json").read_text())
+        assert errors["strict"].startswith("CollectionError") and f"{BROKEN}.jpg" in errors["strict"]
+        assert "step 6: the loss is nan; the last good checkpoint is checkpoint-4" in errors["spoilt"]
+
+
+def test_weights_that_are_spread_take_the_same_steps(two, random_judge, tmp_path):
+    """FSDP's shards are flat, so that what decays must not be read off them: losses would differ from the third on."""
+    fine_tune(random_judge, vj.load_collection(two / "rows.jsonl"), out=tmp_path / "one", **STEPS)
+    assert losses_of(two / "fsdp") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-5)
+
+
+def test_checkpoints_name_weights_as_the_model_does(tmp_path):
+    """Without what FSDP puts before the name of what it wraps; from the whole weights, not from shards."""
+    from safetensors.torch import load_file
+
+    wrapped = torch.nn.ModuleDict({"layer": torch.nn.ModuleDict({"_fsdp_wrapped_module": torch.nn.Linear(2, 3)})})
+    whole = {"layer.weight": torch.ones(3, 2), "layer.bias": torch.zeros(3)}
+    save_weights(wrapped, tmp_path / "weights.safetensors", {}, whole)
+    shapes = {name: tuple(weight.shape) for name, weight in load_file(tmp_path / "weights.safetensors").items()}
+    assert shapes == {"layer.weight": (3, 2), "layer.bias": (3,)}
+
+
+@pytest.mark.parametrize("how", ["FSDP", "ZeRO-3", "ZeRO-3 in a file"])
+def test_what_spread_weights_cannot_do_is_refused_with_another_way(how, random_judge, tmp_path, monkeypatch):
+    rows = make_rows(5)
+    if how == "FSDP":
+        monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    else:
+        monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+        monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+    if how.endswith("file"):
+        (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 3}}')
+        monkeypatch.delenv("ACCELERATE_DEEPSPEED_ZERO_STAGE")
+        monkeypatch.setenv("ACCELERATE_DEEPSPEED_CONFIG_FILE", str(tmp_path / "zero.json"))
+    with pytest.raises(ValueError, match=f"{how[:6]}.*grade the finished judge"):
+        fine_tune(random_judge, rows, out=tmp_path / "out", validation=rows, **STEPS)
+    with pytest.raises(ValueError, match=f"{how[:6]}.*train adapters under DDP"):
+        fine_tune(random_judge, rows, out=tmp_path / "out", lora=True, **STEPS)
+    assert not (tmp_path / "out").exists()
+
+
+if __name__ == "__main__":
+    two_processes(Path(sys.argv[1]), Path(sys.argv[2]))

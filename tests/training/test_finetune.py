@@ -1,0 +1,223 @@
+"""Fine-tuning: it learns, resumes exactly, weighs tokens alike, counts what it leaves out, and says what came of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from training_cases import SMALL, at_step, die, entries_of, losses_of, result_of, rows_with_feedback, spoil, weights_of
+
+import vjudge as vj
+from vjudge.data import CollectionError
+from vjudge.judge import load_judge
+from vjudge.models.memory import GIB
+from vjudge.training import Lora, fine_tune, finetune, lora, read_log, training_cost
+from vjudge.training.lora import part_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*verdicts failed"),
+    pytest.mark.filterwarnings("ignore:.*nothing was learned"),
+]
+
+
+def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
+    rows = rows_with_feedback(3)
+    for row, name in zip(rows, ("white", "red", "blue"), strict=True):
+        row["images"], row["response"] = [Image.new("RGB", (16, 16), name)], f"it is {name} {name}"
+    options = SMALL | dict(steps=60, batch_size=3, lr=5e-3, warmup=5, log_every=10, checkpoint_every=60)
+    folder = fine_tune(random_judge, rows, out=tmp_path / "out", template="prometheus-vision", **options)
+    losses = losses_of(tmp_path / "out")
+    assert losses[0] > 1 and losses[-1] < 0.05
+    judge = load_judge(folder, device="cpu")
+    assert judge.template.name == "prometheus-vision"
+    run = judge.grade(rows, max_new_tokens=60, progress=False)
+    assert run["score"].tolist() == [row["gold"] for row in rows]
+    assert run["feedback"].str.startswith("It is answer").all()
+    result = result_of(tmp_path / "out")
+    assert result["changed"] > 0.9 and result["relative"] > 0.01 and result["lesson"] is None
+    assert (result["loss_first"], result["loss_last"]) == (losses[0], losses[-1])
+
+
+def test_forty_rows_and_one_step_end_with_a_line_that_nothing_was_learned(random_judge, tmp_path):
+    options = SMALL | dict(recipe="prometheus-vision", batch_size=40, max_length=None, gradient_checkpointing=False)
+    with pytest.warns(UserWarning, match="nothing was learned that shows: its 1 step") as caught:
+        fine_tune(random_judge, rows_with_feedback(40), out=tmp_path, **options | {"warmup": 0.03})
+    (message,) = (str(w.message) for w in caught if "nothing" in str(w.message))
+    assert "the weights hardly moved: 0.0% of them changed" in message and "\n" not in message
+    card = " ".join((tmp_path / "judge/README.md").read_text().split())
+    assert "Nothing was learned that shows" in card and "0.0% changed" in card
+
+
+def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp_path):
+    rows, held_out = rows_with_feedback(18), rows_with_feedback(3)
+    for row in held_out:
+        row["images"], row["instruction"] = [Image.new("RGB", (30, 30), "purple")], "Another?"
+    options = SMALL | dict(steps=7, checkpoint_every=2, evaluate_every=3, rows_at_once=2, validation=held_out)
+    whole = fine_tune(random_judge, rows, out=tmp_path / "whole", **options)
+    step = int(np.random.default_rng().integers(1, 7))
+    with pytest.raises(KeyboardInterrupt), at_step(step, die):
+        fine_tune(random_judge, rows, out=tmp_path / "cut", **options)
+    seen: list[dict] = []
+    resumed = fine_tune(random_judge, rows, out=tmp_path / "cut", on_log=seen.append, **options)
+    expected = weights_of(whole)
+    for name, weight in weights_of(resumed).items():
+        assert torch.equal(weight, expected[name]), (step, name)
+    assert json.dumps(entries_of(tmp_path / "cut")) == json.dumps(entries_of(tmp_path / "whole")), step
+    assert result_of(tmp_path / "cut") == result_of(tmp_path / "whole")
+    assert [entry["step"] for entry in seen] == [entry["step"] for entry in entries_of(tmp_path / "cut")]
+    with pytest.raises(ValueError, match=r"holds another training \(recipe was"):
+        fine_tune(random_judge, rows, out=tmp_path / "cut", **options | {"lr": 1e-4})
+    done = fine_tune(random_judge, rows, out=tmp_path / "cut", **options | {"log_every": 5})
+    assert done == resumed, "done is done, however it is logged"
+
+
+@pytest.mark.parametrize(
+    ("freeze", "trained"),
+    [
+        (["tower"], {"projector", "decoder"}),
+        (["tower", "decoder"], {"projector"}),
+        ([], {"tower", "projector", "decoder"}),
+    ],
+)
+def test_frozen_parts_stay_as_they_are(random_judge, tmp_path, freeze, trained):
+    folder = fine_tune(random_judge, rows_with_feedback(8), out=tmp_path / "out", freeze=freeze, steps=2, **SMALL)
+    before, after = weights_of(random_judge), weights_of(folder)
+    assert {part_of(name) for name in before if not torch.equal(before[name], after[name])} == trained
+
+
+def test_accumulated_passes_are_one_batch(random_judge, tmp_path):
+    """The loss of each step is the same however its rows are divided, though rows differ in length."""
+    rows = rows_with_feedback(12)
+    for number, row in enumerate(rows):
+        row["feedback"] += " It is plain." * (number % 3)
+    for at_once in (4, 1):
+        options = SMALL | dict(steps=4, rows_at_once=at_once, gradient_checkpointing=at_once == 1)
+        fine_tune(random_judge, rows, out=tmp_path / str(at_once), **options)
+    assert losses_of(tmp_path / "4") == pytest.approx(losses_of(tmp_path / "1"), rel=1e-4)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_fails_is_left_out_counted_and_named(random_judge, tmp_path, workers):
+    rows = rows_with_feedback(8)
+    for number, row in enumerate(rows):
+        row["images"] = [str(tmp_path / f"{number}.jpg")]
+        Image.effect_noise((200, 200), 90).convert("RGB").save(row["images"][0])
+    whole = (tmp_path / "2.jpg").read_bytes()
+    (tmp_path / "2.jpg").write_bytes(whole[: len(whole) // 2])  # its header is sound, its pixels are not
+    options = SMALL | dict(steps=4, workers=workers)
+    fine_tune(random_judge, rows, out=tmp_path / "out", **options)
+    assert [entry["left_out"]["id"] for entry in entries_of(tmp_path / "out") if "left_out" in entry] == ["item-2"]
+    assert entries_of(tmp_path / "out")[-1]["skipped"] == 1
+    assert "image failed: 1" in (tmp_path / "out/judge/README.md").read_text().replace("\n", " ")
+    if not workers:
+        with pytest.raises(CollectionError, match="2.jpg") as caught:
+            fine_tune(random_judge, rows, out=tmp_path / "strict", max_bad_images=0, **options)
+        assert [problem.id for problem in caught.value.problems] == ["item-2"]
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(random_judge, tmp_path):
+    rows, options = rows_with_feedback(12), SMALL | dict(steps=6, checkpoint_every=2)
+    message = r"step 6: the loss is nan; the last good checkpoint is checkpoint-4"
+    with pytest.raises(FloatingPointError, match=message), at_step(5, spoil):
+        fine_tune(random_judge, rows, out=tmp_path / "out", **options)
+    whole = fine_tune(random_judge, rows, out=tmp_path / "whole", **options)
+    resumed = fine_tune(random_judge, rows, out=tmp_path / "out", **options)
+    assert all(torch.equal(weight, weights_of(whole)[name]) for name, weight in weights_of(resumed).items())
+
+
+def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
+    rows, held_out = rows_with_feedback(8), rows_with_feedback(2)
+    options = SMALL | dict(steps=6, evaluate_every=2, validation=held_out, allow=["leakage"], checkpoint_every=2)
+    folders = {}
+    for keep in ("best", "last"):
+        worth = iter([0.1, 0.9, 0.3, 0.2])
+        figures = dict(low=0.0, high=1.0, parsed=1.0, n=2)
+        monkeypatch.setattr(finetune, "graded", lambda run, worth=worth, f=figures: {"pearson": next(worth), **f})
+        folders[keep] = fine_tune(random_judge, rows, out=tmp_path / keep, keep=keep, **options)
+    assert [e["pearson"] for e in entries_of(tmp_path / "best") if "pearson" in e] == [0.1, 0.9, 0.3, 0.2]
+    from safetensors import safe_open
+
+    with safe_open(tmp_path / "best/best.safetensors", "pt") as file:
+        assert file.metadata()["step"] == "2"
+        best = {name.removeprefix("model."): file.get_tensor(name) for name in file.keys()}
+    for keep, equal in (("best", True), ("last", False)):
+        stored = {
+            name.replace("model.language_model", "language_model"): w for name, w in weights_of(folders[keep]).items()
+        }
+        name = "lm_head.weight"
+        assert torch.equal(best[name], stored.get(name, stored.get(f"language_model.{name}"))) is equal
+
+
+def test_a_new_projector_learns_from_descriptions_and_nothing_else_changes(random_judge, tmp_path):
+    rows = [
+        {"id": str(n), "images": row["images"], "response": f"a picture, number {n}"}
+        for n, row in enumerate(rows_with_feedback(4))
+    ]
+    options = SMALL | dict(recipe="prometheus-vision-projector", shape="description", lr=3e-2, steps=25)
+    folder = fine_tune(random_judge, rows, out=tmp_path / "out", **options)
+    before, after = weights_of(random_judge), weights_of(folder)
+    assert {part_of(name) for name in before if not torch.equal(before[name], after[name])} == {"projector"}
+    losses = read_log(tmp_path / "out")["loss"].dropna()
+    assert losses.iloc[-1] < losses.iloc[0] - 0.5  # the decoder is random, and stays
+
+
+# What a training takes
+
+
+def test_the_computed_adapters_and_weights_are_those_that_train(random_judge):
+    """Counted from the configuration alone, they are as many as peft and the model have."""
+    judge = vj.load_judge(random_judge, device="cpu").engine.model  # type: ignore[attr-defined]
+    whole = sum(weight.numel() for weight in judge.model.parameters())
+    tower = sum(weight.numel() for name, weight in judge.model.named_parameters() if "vision_tower" in name)
+    cost = training_cost(random_judge)
+    assert (cost["parameters"], cost["trained"]) == (whole, whole - tower)
+    lora.prepare(judge, freeze=("tower",), lora=Lora(rank=8))
+    learns = sum(weight.numel() for weight in judge.model.parameters() if weight.requires_grad)
+    assert training_cost(random_judge, lora={"rank": 8})["trained"] == learns
+
+
+def test_the_cost_of_seven_billion_weights_follows_the_bytes_and_products():
+    from transformers import LlavaConfig
+
+    seven = LlavaConfig()  # transformers' own default: LLaVA-1.5 7B
+    full, spread = training_cost(seven), training_cost(seven, devices=8)
+    held = (18 * full["trained"] + 4 * (full["parameters"] - full["trained"])) / GIB  # the tower's once, in float32
+    assert full["weights"] + full["states"] == pytest.approx(held, abs=0.2)
+    assert spread["states"] == pytest.approx(full["states"] / 8, abs=0.1)
+    adapted, four = training_cost(seven, lora=True), training_cost(seven, lora=True, quantization="4bit", gpu="T4")
+    assert adapted["weights"] == pytest.approx(2 * full["parameters"] / GIB, abs=0.2)
+    assert four["weights"] < adapted["weights"] / 3 and four["total"] < 14.7 < adapted["total"] < 40 < full["total"]
+    hours = 150_000 * 1_500 * 8 * 6.74e9 / (312e12 * 0.35) / 3600  # 2 forward, 2 again, 2 and 2 backward
+    assert full["hours"] == pytest.approx(hours, rel=0.02)
+    with pytest.raises(ValueError, match="use one of"):
+        training_cost(seven, gpu="abacus")
+
+
+# Configurations
+
+
+def test_a_configuration_says_what_is_wrong_with_it(tmp_path):
+    from vjudge.training.__main__ import read_config
+
+    file = tmp_path / "judge.yaml"
+    for text, message in {
+        "base: tiny\nitems: scenes\nout: x\nlearning_rate: 1\n": "learning_rate is no setting",
+        "base: tiny\nlr: 1\n": "items, out must be given",
+        "- tiny\n": "no settings",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_config(file)
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "deepspeed"])
+def test_the_launch_configurations_are_accelerates(name):
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(Path(vj.__file__).parent / "training/launch" / f"{name}.yaml"))
+    assert config.num_processes == 8
+    assert str(config.distributed_type).rpartition(".")[2] in ("MULTI_GPU", "FSDP", "DEEPSPEED")
