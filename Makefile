@@ -35,10 +35,24 @@ for path in sys.argv[1:]:
 endef
 export DROP_WIDGETS
 
+define REPORTS
+import shutil
+import vjudge as vj
+tiny, scenes = vj.load_judge("tiny", device="cpu"), vj.load_collection("scenes", split="test")
+vj.report(tiny, scenes, gold="exact", collection="Scenes", out="outputs/report_tiny")
+verdicts = vj.load_verdicts("mllm-judge").assign(dataset=lambda frame: frame["group"])
+vj.report(verdicts, score="llava_critic_7b", name="LLaVA-Critic-7B", collection="MLLM-as-a-Judge", by="dataset",
+          out="outputs/report_llava_critic")
+for name in ("report_tiny", "report_llava_critic"):
+    for ending in ("html", "pdf"):
+        shutil.copy(f"outputs/{name}/report.{ending}", f"figures/{name}.{ending}")
+endef
+export REPORTS
+
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check notebooks repository picture figures validity ablations bench lab tiny base policy lock strip clean
+.PHONY: help setup demo test lint types check notebooks repository picture figures report validity ablations bench lab tiny base policy lock strip clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -102,6 +116,9 @@ figures: setup  ## write the paper figures of notebooks 03 and 04 to figures/
 	@mkdir -p outputs
 	@for name in 03_correlation 04_length_bias; do $(PAPERMILL) notebooks/$$name.ipynb outputs/$$name.ipynb || exit 1; done
 	@ls figures/*.pdf
+
+report: setup  ## the report cards of tiny on Scenes and of LLaVA-Critic-7B's public verdicts: figures/report_*
+	@OMP_NUM_THREADS=1 $(BIN)/python -c "$$REPORTS"
 
 validity: setup  ## prove probes and tests on simulated judges: figures/validity*, half an hour on one core
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m validity --out figures

@@ -28,6 +28,7 @@ __all__ = [
     "load_judge",
     "load_verdicts",
     "plan",
+    "report",
     "truth",
     "win_rate",
 ]
@@ -43,6 +44,7 @@ _HOMES = {
     "load_judge": "vjudge.judge",
     "load_verdicts": "vjudge.data",
     "plan": "vjudge.judge",
+    "report": "vjudge.reports",
     "truth": "vjudge.data",
     "win_rate": "vjudge.metrics",
 }
@@ -62,6 +64,7 @@ _MODULES = (
     "probes",
     "prompts",
     "records",
+    "reports",
     "review",
     "runs",
     "scenes",
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
     from vjudge.metrics import compare_judges as compare_judges
     from vjudge.metrics import correlate as correlate
     from vjudge.metrics import win_rate as win_rate
+    from vjudge.reports import report as report
 
 
 def __getattr__(name: str) -> Any:

@@ -108,7 +108,7 @@ def save_table(
         frame.reset_index(names=[level or f"level {place}" for place, level in enumerate(levels)]) if levels else frame
     )
     unnamed = [level is None for level in levels] + [False] * frame.shape[1]
-    header = ["" if blank else _text(column) for blank, column in zip(unnamed, flat.columns, strict=True)]
+    header = ["" if blank else latex(column) for blank, column in zip(unnamed, flat.columns, strict=True)]
     body = [[_cell(value, precision) for value in row] for row in flat.itertuples(index=False, name=None)]
     align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
     paths = _paths(folder, name, ("csv", "tex"))
@@ -155,7 +155,7 @@ def save_correlations(
     }
 
     def line(judge: Hashable) -> list[str]:
-        parts = [_text(judge)]
+        parts = [latex(judge)]
         for column in columns:
             value = _at(cells, judge, column)
             text = "--" if math.isnan(value) else _minus(short(value, precision))
@@ -171,9 +171,9 @@ def save_correlations(
     benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in columns))
     widths = [sum(benchmark == other for other, _ in columns) for benchmark in benchmarks]
     ends = [1 + sum(widths[: place + 1]) for place in range(len(widths))]
-    top = ["", *(rf"\multicolumn{{{n}}}{{c}}{{{_text(b)}}}" for b, n in zip(benchmarks, widths, strict=True))]
+    top = ["", *(rf"\multicolumn{{{n}}}{{c}}{{{latex(b)}}}" for b, n in zip(benchmarks, widths, strict=True))]
     rules = " ".join(rf"\cmidrule(lr){{{end - n + 1}-{end}}}" for end, n in zip(ends, widths, strict=True))
-    below = ["judge", *(SYMBOLS.get(str(statistic), _text(statistic)) for _, statistic in columns)]
+    below = ["judge", *(SYMBOLS.get(str(statistic), latex(statistic)) for _, statistic in columns)]
     blocks = [
         [line(judge) for judge in judges],
         [line(judge) for judge in table["judge"].unique() if judge in ceilings],
@@ -310,7 +310,7 @@ def _harmless(value: Any) -> Any:
 def _write_latex(
     path: Path, name: str, caption: str, align: str, header: Sequence[Any], blocks: Sequence[list[list[str]]]
 ) -> None:
-    lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{_text(caption.strip())}}}", rf"\label{{tab:{name}}}"]
+    lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{latex(caption.strip())}}}", rf"\label{{tab:{name}}}"]
     lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
     lines += [row if isinstance(row, str) else " & ".join(row) + r" \\" for row in header]
     for block in blocks:
@@ -327,7 +327,7 @@ def _cell(value: Any, precision: int) -> str:
             return "--"
         whole = isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iub")
         return _minus(str(value) if whole else f"{round(number, precision) + 0.0:.{precision}f}")
-    return "--" if value is None or value is pd.NA or value is pd.NaT else _text(value)
+    return "--" if value is None or value is pd.NA or value is pd.NaT else latex(value)
 
 
 def _at(cells: pd.DataFrame, judge: Hashable, column: tuple[Hashable, Hashable]) -> float:
@@ -349,5 +349,5 @@ _LATEX = str.maketrans(
 )
 
 
-def _text(value: Any) -> str:
+def latex(value: Any) -> str:
     return clean(str(value)).translate(_LATEX)
