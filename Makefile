@@ -22,10 +22,16 @@ VOLATILE := metadata.papermill cell.metadata.papermill cell.metadata.execution m
 STRIP := $(BIN)/nbstripout --keep-output --keep-count --extra-keys "$(VOLATILE)"
 
 # A stored widget shows as an error where no kernel runs: its state is not stored. The page that some come with stays.
+# The cell that -p put in goes: what is stored has the defaults.
 define DROP_WIDGETS
 import sys, nbformat
 for path in sys.argv[1:]:
     notebook = nbformat.read(path, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if "injected-parameters" not in cell.metadata.get("tags", [])]
+    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+        cell.execution_count = count
+        for output in (output for output in cell.outputs if "execution_count" in output):
+            output.execution_count = count
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
         for data in (o.data for o in cell.outputs if any("widget" in kind for kind in o.get("data", {}))):
             for kind in [kind for kind in data if "widget" in kind or "text/html" not in data]:
@@ -52,7 +58,7 @@ export REPORTS
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check notebooks repository picture figures report validity ablations bench lab tiny base policy lock strip clean
+.PHONY: help setup demo test lint types check strangers notebooks repository picture figures report validity ablations bench lab tiny base policy lock strip clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -87,6 +93,10 @@ demo: setup  ## run notebooks 01 and 03 on the embedded judge, print the correla
 test: setup  ## run the tests on two cores
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
+strangers: setup  ## every notebook on every kind of a stranger's data, half an hour on one core: outputs/strangers.md
+	@OMP_NUM_THREADS=1 VJUDGE_STRANGERS=outputs/strangers.md $(BIN)/python -m pytest -q tests/strangers
+	@cat outputs/strangers.md
+
 lint: setup  ## ruff, its formatter, and notebooks free of volatile metadata
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -97,8 +107,8 @@ types: setup  ## mypy on the package
 
 check: lint types test  ## lint, types and tests
 
-notebooks: setup  ## run every notebook in place, keeping its outputs and dropping volatile metadata
-	@for path in $(NOTEBOOKS); do echo "Running $$path"; $(PAPERMILL) $$path $$path || exit 1; done
+notebooks: setup  ## run every notebook in place with the figures that are shipped, and drop volatile metadata
+	@for path in $(NOTEBOOKS); do echo "Running $$path"; $(PAPERMILL) -p figures ../figures $$path $$path || exit 1; done
 	@$(MAKE) --no-print-directory strip
 
 strip: setup
@@ -114,7 +124,8 @@ picture: setup  ## write figures/front.png, the picture of the front page; needs
 
 figures: setup  ## write the paper figures of notebooks 03 and 04 to figures/
 	@mkdir -p outputs
-	@for name in 03_correlation 04_length_bias; do $(PAPERMILL) notebooks/$$name.ipynb outputs/$$name.ipynb || exit 1; done
+	@for name in 03_correlation 04_length_bias; do \
+	  $(PAPERMILL) -p figures ../figures notebooks/$$name.ipynb outputs/$$name.ipynb || exit 1; done
 	@ls figures/*.pdf
 
 report: setup  ## the report cards of tiny on Scenes and of LLaVA-Critic-7B's public verdicts: figures/report_*

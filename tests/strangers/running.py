@@ -1,0 +1,88 @@
+"""Notebooks executed as papermill does, many in one kernel: starting one and importing torch costs more than most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from nbclient import NotebookClient
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+SMALL = {
+    "LIMIT": 15,
+    "N_RESAMPLES": 100,
+    "BATTERY": 4,
+    "SEEDS": 2,
+    "SIMULATIONS": 4,
+    "PHOTO_LIMIT": 5,
+    "STEPS": 2,
+    "TEST": 6,
+    "WATCH": 6,
+    "HELD_OUT": 10,
+    "ROUNDS": 1,
+}
+"""Parameters that make a notebook light; those that a notebook has are set."""
+# A fresh namespace; no network, so that nothing depends on it, but the cache that is given.
+FRESH = """
+%reset -f
+import os, warnings
+os.environ |= {{"XDG_CACHE_HOME": {cache!r}, "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}}
+os.chdir({folder!r})
+warnings.resetwarnings()
+del os, warnings
+"""
+
+
+def parameters_of(name: str) -> set[str]:
+    """The names of a notebook's parameters."""
+    return set(papermill.inspect_notebook(FOLDER / f"{name}.ipynb"))
+
+
+class Kernel:
+    """A kernel that runs one notebook after the other.
+
+    Args:
+        client: with a kernel started.
+    """
+
+    def __init__(self, client: NotebookClient) -> None:
+        self.client = client
+
+    def run(self, name: str, parameters: Mapping[str, Any], tmp_path: Path) -> nbformat.NotebookNode:
+        """Execute a notebook, light, with outputs, figures and cache in a folder.
+
+        Raises:
+            CellExecutionError: a cell failed.
+        """
+        notebook = load_notebook_node(str(FOLDER / f"{name}.ipynb"))
+        names = parameters_of(name)
+        values = {key: value for key, value in SMALL.items() if key in names}
+        values |= {"outputs": str(tmp_path / "outputs"), "figures": str(tmp_path / "figures"), **parameters}
+        notebook = parameterize_notebook(notebook, values)
+        source = FRESH.format(cache=str(tmp_path / "cache"), folder=str(FOLDER))
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(source))
+        self.client.nb = notebook
+        self.client.reset_execution_trackers()
+        for place, cell in enumerate(notebook.cells):
+            self.client.execute_cell(cell, place)
+        return notebook
+
+
+@contextmanager
+def kernel() -> Iterator[Kernel]:
+    """A kernel for several notebooks, shut down at the end."""
+    client = NotebookClient(nbformat.v4.new_notebook(), kernel_name="python3", timeout=900)
+    with client.setup_kernel(cwd=str(FOLDER)):
+        yield Kernel(client)
+
+
+def lines_of(notebook: nbformat.NotebookNode) -> list[str]:
+    """What the cells printed, line by line."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [line for output in outputs for line in output.get("text", "").splitlines()]

@@ -1,0 +1,95 @@
+"""Whoever sets COLLECTION to a file of theirs gets each section that applies, and one line for each that does not.
+
+A covering selection runs here: every notebook that takes a collection, every kind of data and both kinds of venue.
+`make strangers` runs every notebook on every kind at a venue of one column and at one of two, and writes the table.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from strangers.kinds import KINDS
+from strangers.running import FOLDER, Kernel, kernel, lines_of, parameters_of
+from vjudge import plots
+
+REPORT = os.environ.get("VJUDGE_STRANGERS")  # where the table of the whole matrix goes
+NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb") if "COLLECTION" in parameters_of(path.stem))
+VENUES = ("neurips", "acl")  # of one column, and of two
+CELLS = [(name, kind, venue) for name in NOTEBOOKS for kind in KINDS for venue in VENUES]
+COVER = [
+    ("01_inspect_data", "pairs", "neurips"),
+    ("01_inspect_data", "long", "acl"),
+    ("01_inspect_data", "table", "neurips"),
+    ("03_correlation", "raters", "neurips"),
+    ("03_correlation", "ten", "acl"),
+    ("03_correlation", "from_0", "acl"),
+    ("03_correlation", "pairs", "acl"),
+    ("03_correlation", "saved", "acl"),
+    ("04_length_bias", "fractional", "neurips"),
+    ("04_length_bias", "text_only", "acl"),
+    ("04_length_bias", "few", "acl"),
+    ("05_review_feedback", "from_1", "neurips"),
+    ("05_review_feedback", "no_reference", "acl"),
+]
+SECTIONS = {
+    "01_inspect_data": {"inspect_length"},
+    "03_correlation": {f"correlation_{name}" for name in ("judges", "rivals", "confusion", "calibration")},
+    "04_length_bias": {f"length_{name}" for name in ("balance", "planted", "scatter", "padding", "battery_effects")},
+    "05_review_feedback": {"review_agreement", "review_preference"},
+}
+"""Figures of the sections that apply to whatever people scored."""
+SHIPPED = FOLDER.parent / "figures"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Kernel]:
+    with kernel() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[dict[tuple[str, str], dict[str, str]]]:
+    """The matrix's results by kind and venue, written at the end where that is asked for."""
+    results: dict[tuple[str, str], dict[str, str]] = {}
+    yield results
+    if REPORT:
+        head = ["data", "venue", *(name[:2] for name in NOTEBOOKS)]
+        rows = [head, ["---"] * len(head)]
+        rows += [[*case, *(cells.get(name, "-") for name in NOTEBOOKS)] for case, cells in results.items()]
+        Path(REPORT).parent.mkdir(parents=True, exist_ok=True)
+        Path(REPORT).write_text("".join(f"| {' | '.join(row)} |\n" for row in rows), encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "kind", "venue"), CELLS if REPORT else COVER)
+def test_every_section_runs_or_says_why_not(name, kind, venue, running, table, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in SHIPPED.iterdir()}
+    (tmp_path / "data").mkdir()
+    parameters = {"COLLECTION": KINDS[kind](tmp_path / "data"), "LIMIT": 40, "VENUE": venue}
+    results, start = table.setdefault((kind, venue), {}), time.monotonic()
+    results[name] = "fails"
+    done = running.run(name, parameters, tmp_path)
+    lines = lines_of(done)
+    skipped = [line for line in lines if line.startswith("Skipped")]
+    drawn = {path.stem: path for path in (tmp_path / "figures").glob("*.png")}
+    if kind != "pairs":
+        assert SECTIONS.get(name, set()) <= set(drawn), skipped
+    assert all(line.endswith((".", ":")) and len(line) < 300 for line in skipped), skipped
+    if kind == "raters":
+        captions = " ".join(path.read_text(encoding="utf-8") for path in (tmp_path / "figures").glob("*.txt"))
+        assert "mean of 3 raters" in captions and "true score" not in captions.lower().replace("equal true score", "")
+    widths = {round(300 * getattr(plots.VENUES[venue], column)) for column in ("half", "full")}
+    for path in drawn.values():
+        assert any(abs(Image.open(path).width - width) <= 1 for width in widths), path.name
+    assert before == {path: path.stat().st_mtime_ns for path in SHIPPED.iterdir()}, "the shipped figures stay"
+    results[name] = f"{time.monotonic() - start:.0f} s" + (f", {len(skipped)} skipped" if skipped else "")
+
+
+def test_the_selection_covers_every_kind_and_venue():
+    assert {kind for _, kind, _ in COVER} == set(KINDS) and {venue for *_, venue in COVER} == set(VENUES)
+    assert {name for name, *_ in COVER} <= set(NOTEBOOKS)
