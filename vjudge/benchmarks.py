@@ -70,6 +70,7 @@ class Benchmark:
 
 _PROMETHEUS = "Lee et al., Prometheus-Vision, arXiv 2401.06591, section 5"
 _ASKED_AGAIN = "upstream asks again until an answer parses, which is not done here: unread answers are left out"
+_TIES = "what the paper counts them as was not found in code: beside wrong stand left out and random"
 _LLAVA = (
     "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_bench.py (parse_score), llava/eval/summarize_gpt_review.py"
 )
@@ -176,7 +177,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ("accuracy",),
         "wrong",
         "Kim et al., Prometheus 2, arXiv 2405.01535, section 5",
-        f"a judge's tie counts as unread; {_ASKED_AGAIN.partition(':')[0]}",
+        f"a judge's tie counts as unread; {_TIES}",
         parts=("overall",),
         names=("preference-collection",),
     ),
@@ -186,7 +187,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ("accuracy",),
         "wrong",
         "Kim et al., Prometheus, arXiv 2310.08491, section on ranking",
-        "an absolute judge's equal scores are no choice, and count as unread",
+        f"an absolute judge's equal scores are no choice, and count as unread; {_TIES}",
         categories=("harmless", "helpful", "honest", "other"),
         names=("hhh-alignment",),
     ),
@@ -196,7 +197,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         ("accuracy",),
         "wrong",
         "Kim et al., Prometheus, arXiv 2310.08491, section on ranking",
-        "pairs on which people saw a tie are left out; an absolute judge's equal scores count as unread",
+        "pairs on which people saw a tie are left out; an absolute judge's equal scores are no choice, and count as"
+        f" unread; {_TIES}",
         parts=("overall",),
         names=("mt-bench-human-judgments",),
     ),
@@ -340,6 +342,8 @@ def _joined(run: pd.DataFrame, items: Any) -> pd.DataFrame:
 
 def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     """The rows of each category; a missing category, or a missing column of them, is said."""
+    if spec.measure == "battles":  # its parts are the policies
+        return {}
     if "category" not in frame or frame["category"].isna().all():
         if "category" in spec.parts or "macro" in spec.parts:
             warnings.warn(
