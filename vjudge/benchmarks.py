@@ -292,17 +292,18 @@ def _spec(run: pd.DataFrame, items: Any, name: str | None) -> Benchmark:
     Raises:
         ValueError: nothing says it, or it is none that is known.
     """
-    origin = data.origin(items) or run.attrs.get("collection") or {}
-    chosen = name or origin.get("benchmark")
-    known = ", ".join(BENCHMARKS)
-    if not chosen:
-        what = f" ({origin['source']} is none)" if origin.get("source") else ""
-        raise ValueError(f"nothing says which benchmark the run is of{what}: give name=, one of {known}")
-    slug = _slug(chosen)
+    origins = [data.origin(items), run.attrs.get("collection") or {}]
+    title = name or next((origin["benchmark"] for origin in origins if origin.get("benchmark")), None)
+    names = ", ".join(BENCHMARKS)
+    if not title:
+        sources = [str(origin["source"]) for origin in origins if origin.get("source")]
+        what = f" ({sources[0]} is none)" if sources else ""
+        raise ValueError(f"nothing says which benchmark the run is of{what}: give name=, one of {names}")
+    slug = _slug(title)
     for key, spec in BENCHMARKS.items():
         if slug in (key, _slug(spec.title), *spec.names):
             return spec
-    raise ValueError(f"there is no benchmark {chosen!r}; use one of {known}")
+    raise ValueError(f"there is no benchmark {title!r}; use one of {names}")
 
 
 def _correlated(spec: Benchmark) -> Benchmark:
@@ -412,9 +413,9 @@ def _accuracy(
         judge = read_verdicts(frame[column])
         right = (judge.choice == preference.choice).astype(float)
         if "accuracy" in spec.statistics:
-            chosen = judge.used & (judge.choice != "tie")
-            guess = np.where(chosen, right, 0.5)
-            cases[f"accuracy{suffix}", "left out"] = (right, decided & chosen)
+            decisive = judge.used & (judge.choice != "tie")
+            guess = np.where(decisive, right, 0.5)
+            cases[f"accuracy{suffix}", "left out"] = (right, decided & decisive)
             cases[f"accuracy{suffix}", "wrong"] = (right, decided)
             cases[f"accuracy{suffix}", "random"] = (guess, decided)
             continue
@@ -454,12 +455,12 @@ def _relative(
 ) -> pd.DataFrame:
     """100 x mean of the candidate's scores / mean of the reference's, which stands first in a verdict's `scores`."""
     both = np.array([pair if pair is not None and len(pair) == 2 else (NAN, NAN) for pair in frame["scores"]], float)
-    read = ~np.isnan(both).any(axis=1)
-    filled = np.where(read[:, None], both, -1.0)
+    readable = ~np.isnan(both).any(axis=1)
+    filled = np.where(readable[:, None], both, -1.0)
     names: list[tuple[str, str, str]] = []
     masks: list[np.ndarray] = []
     for part, rows in {"overall": np.ones(len(frame), dtype=bool), **parts}.items():
-        for unread, counted in (("(-1, -1)", rows), ("left out", rows & read)):
+        for unread, counted in (("(-1, -1)", rows), ("left out", rows & readable)):
             names.append((part, "relative score", unread))
             masks.append(counted)
     counted = np.stack(masks)
@@ -475,7 +476,9 @@ def _relative(
         names,
         Design.rows(len(frame), groups=group_codes(_groups(frame), everything)),
         n=counted.sum(axis=1).tolist(),
-        missing=[int((~read).sum()) if part == "overall" else int((parts[part] & ~read).sum()) for part, *_ in names],
+        missing=[
+            int((~readable).sum()) if part == "overall" else int((parts[part] & ~readable).sum()) for part, *_ in names
+        ],
         unit="reviews",
         index=["part", "statistic", "unread"],
         stacklevel=4,
@@ -501,11 +504,11 @@ def _order(
         apart = [_levenshtein(order, true) for order in _orders(ties, rng)]
         distances.append(float(np.mean(apart)) / len(true))
     questions, distance = frame.loc[lines].reset_index(drop=True), np.array(distances)
-    read = ~np.isnan(distance)
+    complete = ~np.isnan(distance)
     parts = {part: rows[lines] for part, rows in parts.items()}
     cases = {
-        ("levenshtein", "left out"): (np.where(read, distance, 0.0), read.astype(float)),
-        ("levenshtein", "wrong"): (np.where(read, distance, 1.0), np.ones(len(read))),
+        ("levenshtein", "left out"): (np.where(complete, distance, 0.0), complete.astype(float)),
+        ("levenshtein", "wrong"): (np.where(complete, distance, 1.0), np.ones(len(complete))),
     }
     return _cases(cases, parts, questions, options, "rankings")
 
