@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vjudge.prompts.reading import (
     ABSTAINED,
+    COUNT,
     DENIED,
     NEGATED,
     NUMBER,
+    OUT_OF,
     PLAIN,
     SPELLED,
     Readout,
@@ -32,6 +34,7 @@ from vjudge.prompts.reading import (
     read_choices,
     read_numbers,
     strip_prefix,
+    value_of,
     why_no_score,
 )
 from vjudge.records import NAN, Verdict
@@ -155,6 +158,70 @@ def _is_read(text: str, scores: Sequence[int], format: str) -> bool:
     return verdict.failure is None and not verdict.abstained
 
 
+def verdict_spans(text: str, scale: Scale = (1, 5)) -> list[tuple[int, int]]:
+    """Where a person who reads a judge's feedback would take something for its verdict, in order and apart.
+
+    >>> feedback = "The sign is misread, so the score is **2**. It counts 4 of the 5 apples."
+    >>> [feedback[start:end] for start, end in verdict_spans(feedback)]
+    ['2']
+
+    Args:
+        text: feedback, in whatever form; what is left of an answer that could not be parsed may hold any.
+        scale: lowest and highest score, which tell "4/7" from a fraction.
+
+    Returns:
+        (start, end) of each number, spelled number or choice. More than `parse` accepts ("a solid four", "4-5", other
+        languages), and never less: no reader in `FORMATS` reads a score in what is left, if need be because a whole
+        line is among the spans. Counts of things ("4/5 items", "2 of 3 dogs") are not.
+    """
+    plain = text.translate(PLAIN)
+    spans = {match.span("value") for pattern in _TELLING for match in pattern.finditer(plain)}
+    spans |= {match.span("value") for match in _GIVEN.finditer(plain) if not _is_count(plain, match.end())}
+    for number in _NUMBERS.finditer(plain):
+        out_of = OUT_OF.match(plain, number.end())
+        highest = value_of(out_of[1] or out_of[2]) if out_of else NAN
+        if out_of and highest in (scale[1], 5, 10, 100) and value_of(number[0]) <= highest:
+            if not _is_count(plain, out_of.end()) and not plain.startswith("/", out_of.end()):
+                spans.add((number.start(), out_of.end()))
+    lines = [(line.start(), line.end()) for line in re.finditer(r"[^\n]*(?:\n|$)", plain)]
+    while left := _lines_that_read(plain, _joined(spans), scale):
+        whole = {(lines[n][0], lines[n][0] + len(plain[slice(*lines[n])].rstrip("\n"))) for n in left}
+        if whole <= spans:
+            return [(0, len(text))]
+        spans |= whole
+    return _joined(spans)
+
+
+def _is_count(text: str, end: int) -> bool:
+    """Whether a number that ends here counts things, as in "4/5 items"."""
+    rest = text[end : end + 40].lstrip(" *_`\"')]}")
+    return bool(COUNT.match(rest)) and not _OF_SCORES.match(rest)
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order, those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        elif start < end:
+            joined.append((start, end))
+    return joined
+
+
+def _lines_that_read(text: str, spans: Sequence[tuple[int, int]], scale: Scale) -> set[int]:
+    """The lines in which a reader still reads a score once the spans are hidden; no span holds a line's end."""
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    rest = "[hidden]".join(text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+    lines: set[int] = set()
+    for rule in FORMATS.values():
+        readout = rule.read(rest, rule.scale or scale) if rule.gives == "score" else Readout()
+        if readout.statements and readout.start is not None:
+            first, last = (rest.count("\n", 0, end) for end in (readout.start, readout.end))
+            lines |= set(range(first, last + 1))
+    return lines
+
+
 def vote(verdicts: Sequence[Verdict]) -> Verdict:
     """Let K answers of a judge to one prompt vote: the verdict that most of them give (K-vote).
 
@@ -257,6 +324,40 @@ _ARENA_CHOICES = {
     **{"A>>B": ("a", True), "A>B": ("a", False), "B>A": ("b", False), "B>>A": ("b", True), "A=B": ("tie", False)},
     **{"B<<A": ("a", True), "B<A": ("a", False), "A<B": ("b", False), "A<<B": ("b", True), "B=A": ("tie", False)},
 }
+# What a person would read as a verdict and no format has: a word of scoring, a few words that link, and a number.
+_SPELLED_NUMBER = r"(?:two|three|four|five|six|seven|eight|nine|ten)\b"
+_ANY_NUMBER = rf"(?:[+-]?\d{{1,9}}(?:[.,]\d{{1,9}})?%?|{_SPELLED_NUMBER}|zero\b|one\b(?! of))(?![a-z0-9])"
+_VALUE = rf"(?P<value>{_ANY_NUMBER}(?: {{0,2}}(?:[-/~]|to|or|and|out of|of|von|sur|de) {{0,2}}{_ANY_NUMBER}){{0,2}})"
+_GAP = r"[ :\uff1a=*_`\"'(\[{<>,~-]{0,9}"
+_LINK = (
+    r"(?:(?:is|are|was|be|been|of|as|at|to|an?|the|it|this|that|its|response|answer|would|should|could|must|will|can|may"
+    r"|might|overall|final|solid|strong|weak|clear|full|low|high|about|around|only|just|between|level|given|equals|est"
+    rf"|ist|es|more|than)\b{_GAP}){{0,8}}"
+)
+_TELLING = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?:\b(?:scor(?:es?|ed|ing)|rat(?:es?|ed|ings?)|grad(?:es?|ed|ing)|verdict|level|points|bewertung|punktzahl|note"
+        rf"|nota|puntuaci\u00f3n|calificaci\u00f3n)\b(?: {{0,3}}\([^()\n]{{0,30}}\))?|<score>|\\boxed)"
+        rf"{_GAP}{_LINK}{_VALUE}",
+        r"\[RESULT\][^\w\n]{0,12}\n?[^\w\n]{0,12}(?P<value>[+-]?\w{1,40}(?:[./-]\w{1,40}){0,3})",
+        r"\[\[ {0,3}(?P<value>[^\[\]\n]{1,20}?) {0,3}\]\]",
+        rf"(?:\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206|\u6253\u5206|\u30b9\u30b3\u30a2|\u8a55\u4fa1"
+        rf"|\u5f97\u70b9|\u70b9\u6570|\uc810\uc218|\ud3c9\uc810)[^\w\n]{{0,6}}\w{{0,2}}?[^\w\n]{{0,6}}{_VALUE}",
+        r"(?P<value>(?:\d{1,3}(?:\.\d)?|[\u4e00\u4e8c\u4e24\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,3}))"
+        r"(?= ?\u5206(?![\u949f\u9418\u4e4b\u6790\u522b\u985e\u7c7b\u4eab\u914d\u5e03\u5b50\u6210\u5f00\u660e\u79bb]))",
+        rf"(?P<value>{_ANY_NUMBER})(?=-stars?\b)",
+        r"\ban? (?:(?:solid|strong|clear|weak|low|high) )?[*_]{0,3}(?P<value>\d{1,3})(?=[*_]{0,3}(?:[.,;!)\n]|$))",
+        rf"(?:^|(?<=\n))[ *_#>]{{0,8}}(?P<value>{_ANY_NUMBER}(?: {{0,3}}/ {{0,3}}\d{{1,4}})?)(?=[ *_.]{{0,4}}(?:\n|$))",
+    )
+]
+_GIVEN = re.compile(
+    r"\b(?:giv(?:es?|en|ing)|gave|deserv(?:es?|ed|ing)|earn(?:s|ed)?|merit(?:s|ed)?|assign(?:s|ed)?|award(?:s|ed)?"
+    rf"|receiv(?:es?|ed)|gets?|got)\b{_GAP}{_LINK}{_VALUE}",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(rf"(?<![\w./])(?:\d{{1,9}}(?:\.\d{{1,9}})?|{_SPELLED_NUMBER})", re.IGNORECASE)
+_OF_SCORES = re.compile(r"(?:stars?|ratings?|scores?|grades?|and|or|here|to|from|at|from|this)\b", re.IGNORECASE)
 
 
 @_format(

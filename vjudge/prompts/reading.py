@@ -50,13 +50,13 @@ _CLOSE = r"[ *_`\"')\]}$]{0,12}"
 _SCORE = re.compile(rf"{_LEAD}({NUMBER})")
 # "4th", "80%", "4.5.1": the number is part of something else.
 _GLUED = re.compile(r"[\w%]|\.[0-9]")
-_OUT_OF = re.compile(
+OUT_OF = re.compile(
     rf"{_CLOSE}[(\[]?(?:/|(?:out )?of (?:a (?:possible |maximum |total )?(?:of )?)?)[ *_`\"'(\[]{{0,8}}"
     rf"(?:({_UNSIGNED})|({_WORD}))(?![\w%]|\.[0-9])",
     re.IGNORECASE,
 )
 # "2 of 5 claims hold": a count of things, no score; looked for after "of 5" alone.
-_COUNT = re.compile(
+COUNT = re.compile(
     r"(?!(?:points?|pts?|stars?|marks?|on|for|because|since|as|overall|in|with|due|given|based|which|where|but|that|is"
     r"|although|while|maximum|max|possible|total)\b)[a-z]"
 )
@@ -205,9 +205,9 @@ def number_at(text: str, start: int, stop: int, scale: Scale, place: str) -> Aft
     end = match.end()
     if _GLUED.match(text, end, stop):
         return None, end, f"{text[match.start(1) : end + 8].split()[0]!r} after the {place} is not a plain number"
-    out_of = _OUT_OF.match(text, end, stop)
+    out_of = OUT_OF.match(text, end, stop)
     if out_of:
-        maximum = _value(out_of[1] or out_of[2])
+        maximum = value_of(out_of[1] or out_of[2])
         if maximum != high:
             on = "rubric" if "marker" in place else "scale"
             return None, end, f"a score out of {maximum:g} on a {on} up to {high:g}"
@@ -223,13 +223,14 @@ def number_at(text: str, start: int, stop: int, scale: Scale, place: str) -> Aft
         (words and not words[0].isalpha() and (words[0] not in _PUNCTUATION or re.match("-[^ ]", words)))
         or words.endswith("?")
         or _NO_SCORE.match(words)
-        or (out_of and _COUNT.match(words))
+        or (out_of and COUNT.match(words))
     ):
         failure = f"{text[match.start(1) : end + 16].splitlines()[0]!r} after the {place} is not a plain number"
     return Statement(score=float(match[1]), start=start), end, failure
 
 
-def _value(number: str) -> float:
+def value_of(number: str) -> float:
+    """A number in digits or, from two on, in English words."""
     return _WORDS[number.lower()] if number.lower() in _WORDS else float(number)
 
 
@@ -238,7 +239,7 @@ def _other_scale(words: str, scale: Scale) -> str | None:
     for match in _SCALES.finditer(words):
         low, high = (match[1], match[2]) if match[1] else (None, match[3] or match[4])
         same_low = low is None or abs(float(low) - scale[0]) <= (scale[1] - scale[0]) / 100
-        if not same_low or _value(high) != scale[1]:
+        if not same_low or value_of(high) != scale[1]:
             return match[0].strip()
     return None
 
@@ -295,9 +296,9 @@ def read_choices(places: Sequence[re.Match[str]], allowed: str, place: str, abse
 
 def why_no_score(text: str, end: int, scale: Scale) -> str | None:
     """Why the number that ends here, in brackets, tags or a box of its own, is not the score."""
-    out_of = _OUT_OF.match(text, end)
-    if out_of and _value(out_of[1] or out_of[2]) != scale[1]:
-        return f"a score out of {_value(out_of[1] or out_of[2]):g} on a scale up to {scale[1]:g}"
+    out_of = OUT_OF.match(text, end)
+    if out_of and value_of(out_of[1] or out_of[2]) != scale[1]:
+        return f"a score out of {value_of(out_of[1] or out_of[2]):g} on a scale up to {scale[1]:g}"
     return "more than a number" if not out_of and _ADDED.match(text, end) else None
 
 

@@ -1,0 +1,110 @@
+"""What a blind view hides: everything that a reader would take for the verdict, and little of the content."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vjudge.prompts.parse import FORMATS, parse, verdict_spans
+
+
+def hide(text, scale=(1, 5)):
+    for start, end in reversed(verdict_spans(text, scale)):
+        text = f"{text[:start]}[hidden]{text[end:]}"
+    return text
+
+
+TOLD = """
+It names all but one, so 4/5.|It names all but one, so [hidden].
+Rating: [[4]]|Rating: [[[hidden]]]
+I would say 4 out of 5.|I would say [hidden].
+4 out of 5 stars for accuracy|[hidden] stars for accuracy
+Clear: 4 (out of five) overall.|Clear: [hidden]) overall.
+The score is **4**.|The score is **[hidden]**.
+分数：4|分数：[hidden]
+评分为３分|评分为[hidden]分
+这个回答可以给四分。|这个回答可以给[hidden]分。
+fine [RESULT] 3|fine [RESULT] [hidden]
+fine [RESULT] four|fine [RESULT] [hidden]
+So the overall score is 2.|So the overall score is [hidden].
+So the overall score would be a four.|So the overall score would be a [hidden].
+Score: 4/5, since 4 of 4 hold|Score: [hidden], since 4 of 4 hold
+Score (1-5): 4|Score (1-5): [hidden]
+A score of 2.5 fits.|A score of [hidden] fits.
+It scores between 3 and 4.|It scores between [hidden].
+A score 3-4 is right.|A score [hidden] is right.
+I rate this response 4.|I rate this response [hidden].
+I'd give it a 2 because the dog is invented.|I'd give it a [hidden] because the dog is invented.
+It deserves a 5.|It deserves a [hidden].
+It gets 4 points.|It gets [hidden] points.
+It meets the level 3 description.|It meets the level [hidden] description.
+I grade it as a solid 4|I grade it as a solid [hidden]
+This is a 4-star answer.|This is a [hidden]-star answer.
+Grade = "4"|Grade = "[hidden]"
+4\\n\\nThe sign is misread.|[hidden]\\n\\nThe sign is misread.
+The sign is misread.\\n**4**|The sign is misread.\\n**[hidden]**
+<score>4</score>|<score>[hidden]</score>
+Bewertung: 4 von 5|Bewertung: [hidden]
+スコア：4|スコア：[hidden]
+"""
+
+
+@pytest.mark.parametrize("case", TOLD.strip().splitlines())
+def test_what_reads_as_a_verdict_is_hidden(case):
+    text, expected = case.replace("\\n", "\n").split("|")
+    assert hide(text) == expected
+
+
+CONTENT = """
+three people stand on the left
+It names 4 of the 5 apples and 2 of 3 dogs.
+4/5 items are found, and 4 out of 5 dentists agree.
+It scored the 2nd picture
+The sign says 24/7, since 5/10/2024.
+The clock shows 4:30; 3 cars pass in 20 minutes.
+The answer gives three reasons and receives 2 replies.
+读了3分钟，看到两个人。
+1. The dog is brown.\\n2. The cat is not.
+"""
+
+
+@pytest.mark.parametrize("text", CONTENT.strip().splitlines())
+def test_numbers_of_the_content_stay(text):
+    text = text.replace("\\n", "\n")
+    assert hide(text) == text
+
+
+SCORED = {name: rule for name, rule in FORMATS.items() if rule.gives == "score"}
+PIECES = st.sampled_from(
+    "4 five [[4]] 4/5 3.5 \\boxed{4} <score> </score> [RESULT] Score: score rating is of a ** ( ) \n . , out of "
+    "10 100 4-5 Final overall the [ ] / <think> </think> 分数：".split(" ")
+)
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_no_reader_reads_what_is_left_of_its_own_example(name):
+    rule = SCORED[name]
+    scale = rule.scale or (1, 5)
+    text = hide(rule.example, scale)
+    assert parse(text, scores=range(scale[0], scale[1] + 1), format=name).failure
+    assert text != rule.example
+
+
+@given(st.lists(PIECES | st.text(max_size=4), max_size=12).map(" ".join))
+def test_no_reader_reads_a_score_in_what_is_left(text):
+    left = hide(text)
+    for name in SCORED:
+        verdict = parse(left, scores=(1, 2, 3, 4, 5), format=name)
+        assert verdict.failure or verdict.abstained, (name, left)
+    spans = verdict_spans(text, (1, 5))
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False)), "in order, apart"
+
+
+def test_a_long_text_takes_no_longer_than_its_length():
+    for piece in ("score " * 30, "4 out of ", "is the a ", "[RESULT] ", "[[", "4/5 ", "Score: 4. "):
+        assert isinstance(verdict_spans(piece * (20_000 // len(piece)), (1, 5)), list)
+    assert not re.search(r"\d", hide("Score: 4. " * 300))
