@@ -7,6 +7,7 @@ import os
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,11 @@ def taught_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     processor = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
     teach(model, tokenizer, processor)
     return save_judge(tmp_path_factory.mktemp("taught") / "judge", model, tokenizer)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Any:
+    """Opens a review of six items by two judges, as often as a test in `tests/review` wants."""
+    from reviews import open_review
+
+    return partial(open_review, tmp_path)

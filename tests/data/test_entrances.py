@@ -11,7 +11,7 @@ import pytest
 from conftest import make_rows
 from PIL import Image
 
-from vjudge import load_judge, preference, probes, widgets
+from vjudge import load_judge, preference, probes, review
 from vjudge.data import CollectionError, image_sizes, validate
 from vjudge.judge import Judge
 from vjudge.preference.policy import Policy
@@ -61,7 +61,7 @@ def write(judge: Judge, rows: Any) -> Any:
 
 def show(judge: Judge, rows: Any) -> Any:
     row = dict(rows.iloc[0])
-    return judge.render(row), widgets.show(row)._repr_html_(), prompt_and_target(row, judge.template)
+    return judge.render(row), review.show(row)._repr_html_(), prompt_and_target(row, judge.template)
 
 
 def summarise(judge: Judge, rows: Any) -> Any:

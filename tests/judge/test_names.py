@@ -46,7 +46,7 @@ def test_unknown_name() -> None:
 
 
 ROOMS = """
-builder data engines images judge metrics models preference probes prompts review scenes training widgets
+builder data engines images judge metrics models preference probes prompts review scenes training
 """.split()
 
 

@@ -1,40 +1,41 @@
-"""Reviewing judges' feedback: what an annotator sees, votes and exports, without widgets.
+"""Reviewing judges' feedback: what a notebook shows of items, what an annotator votes, and what votes become.
 
-journal.py    the append-only file that several kernels write
-votes.py      events -> votes; undo, conflicts, two people's files merged
-cases.py      the items with their verdicts; which are listed, in what order
-review.py     Review: filter, order, vote, undo, reveal, resume
-export.py     what votes become: human scores, preferences, tables, files
-rehearsal.py  votes of simulated annotators, to try it out
+votes.py    the append-only files, one an annotator
+review.py   Review: filter, order, vote, undo, reveal, resume, without widgets
+show.py     an item with its verdict, a case, a contact sheet: escaped texts, pictures, rubrics
+export.py   what votes become: human scores, preference, error tags, files, a page
+widget.py   the tool to review with, and a confusion matrix to click
 """
 
 from vjudge.names import public
-from vjudge.review.cases import ORDERS, Case, Progress, Side
-from vjudge.review.export import collection, error_tags, export, preference, preferences
-from vjudge.review.journal import ReviewError
-from vjudge.review.rehearsal import rehearse
-from vjudge.review.review import Review
-from vjudge.review.votes import ANSWERS, FIELDS, NOTE_LIMIT, TAGS, differences, merge
+from vjudge.review.export import collection, error_tags, export, preference, save_page
+from vjudge.review.review import ANSWERS, NOTE_LIMIT, ORDERS, TAGS, Case, Progress, Review, Side
+from vjudge.review.show import View, contact_sheet, show, show_case
+from vjudge.review.votes import ReviewError
+from vjudge.review.widget import Matrix, Reviewer, matrix
 
 __all__ = [
     "ANSWERS",
-    "FIELDS",
     "NOTE_LIMIT",
     "ORDERS",
     "TAGS",
     "Case",
+    "Matrix",
     "Progress",
     "Review",
     "ReviewError",
+    "Reviewer",
     "Side",
+    "View",
     "collection",
-    "differences",
+    "contact_sheet",
     "error_tags",
     "export",
-    "merge",
+    "matrix",
     "preference",
-    "preferences",
-    "rehearse",
+    "save_page",
+    "show",
+    "show_case",
 ]
 
 __dir__ = public(__name__)

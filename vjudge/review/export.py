@@ -1,4 +1,4 @@
-"""What votes become: human scores in a collection, preferences between judges, error tags, and files of all three."""
+"""What votes become: human scores in a collection, a preference between judges, error tags, and files of all three."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from scipy import stats
 from vjudge import plots
 from vjudge.metrics import agreement, feedback_preference
 from vjudge.review.review import Review
+from vjudge.review.show import View, case_html, escape, pictures, vote_lines
+from vjudge.runs import replace_file
 
 
 def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
@@ -33,30 +35,18 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
     scored = scores.notna().any(axis=1).to_numpy()
     if not scored.any():
         raise ValueError("no item has a score yet: vote first")
-    kept = items.select([index for index, has in enumerate(scored) if has])
-    number = datasets.Value("float64")
+    rows = items.select([index for index, has in enumerate(scored) if has])
+    score = datasets.Value("float64")
     columns = {
-        "human_scores": (scores[scored].to_numpy().tolist(), datasets.Sequence(number)),
-        "annotators": ([list(scores.columns)] * len(kept), datasets.Sequence(datasets.Value("string"))),
+        "human_scores": (scores[scored].to_numpy().tolist(), datasets.Sequence(score)),
+        "annotators": ([list(scores.columns)] * len(rows), datasets.Sequence(datasets.Value("string"))),
     }
     if (weights := review.weights()) is not None:
-        columns["weight"] = (weights[scored].tolist(), number)
+        columns["weight"] = (weights[scored].tolist(), score)
     for name, (values, kind) in columns.items():
-        kept = kept.remove_columns([name]) if name in kept.column_names else kept
-        kept = kept.add_column(name, values, feature=kind)
-    order = [*items.column_names, *(name for name in columns if name not in items.column_names)]
-    return kept.select_columns(order)
-
-
-def preferences(review: Review) -> pd.DataFrame:
-    """Which of two judges' feedback people found better.
-
-    Returns:
-        One row a vote: `id`, `annotator`, `answer` (a judge's name, "both good" or "both bad"), `blind`.
-    """
-    votes = review.votes()
-    found = votes[votes["field"] == "better"].rename(columns={"value": "answer"})
-    return found[["id", "annotator", "answer", "blind"]].reset_index(drop=True)
+        rows = rows.remove_columns([name]) if name in rows.column_names else rows
+        rows = rows.add_column(name, values, feature=kind)
+    return rows.select_columns([*items.column_names, *(name for name in columns if name not in items.column_names)])
 
 
 def preference(review: Review, *, blind: bool | None = None) -> pd.DataFrame:
@@ -70,16 +60,21 @@ def preference(review: Review, *, blind: bool | None = None) -> pd.DataFrame:
         wherever they stood, and `attrs["words"]` has each row in words with their names; where several people voted on
         one item, `attrs["agreement"]` has Krippendorff's nominal alpha, its bounds and the number of such items.
         `vjudge.plots.preference_bars` draws it.
+
+    Raises:
+        ValueError: not two judges are under review.
     """
-    votes = preferences(review)
+    if len(review.judges) != 2:
+        raise ValueError(f"a preference is between two judges; under review: {', '.join(review.judges)}")
+    votes = review.votes("better")
     if blind is not None:
         votes = votes[votes["blind"] == blind]
     first, second = review.judges
     labels = {first: "left", second: "right", "both good": "both good", "both bad": "both bad"}
     shared = votes["id"].duplicated().any()
-    table = feedback_preference(votes["answer"], labels=labels, groups=votes["id"] if shared else None)
+    table = feedback_preference(votes["value"], labels=labels, groups=votes["id"] if shared else None)
     if shared:
-        answers = votes.pivot_table(index="id", columns="annotator", values="answer", aggfunc="last")
+        answers = votes.pivot(index="id", columns="annotator", values="value")
         alpha = agreement(answers, level="nominal", n_resamples=2_000).loc["alpha_nominal"]
         table.attrs["agreement"] = {name: float(alpha[name]) for name in ("estimate", "low", "high", "n")}
     table.attrs["words"] = {
@@ -105,21 +100,56 @@ def error_tags(review: Review, *, confidence: float = 0.95) -> pd.DataFrame:
         One row a judge and tag: `judge`, `tag`, `count`, `n` (reviews: pairs of an annotator and an item with any
         vote), `share` in [0, 1] with `low` and `high` (Wilson intervals; reviews are taken as independent).
     """
-    votes = review.votes()
-    n = len(votes[["id", "annotator"]].drop_duplicates())
-    tagged = votes.loc[votes["field"] == "tags", "value"]
+    n = len(review.votes()[["id", "annotator"]].drop_duplicates())
+    votes = review.votes("tags")["value"]
     rows = []
     for judge in review.judges:
         for tag in review.tags:
-            count = sum(tag in value.get(judge, ()) for value in tagged)
-            low = high = math.nan
-            if n:
-                low, high = stats.binomtest(count, n).proportion_ci(confidence_level=confidence, method="wilson")
-            rows.append(
-                {"judge": judge, "tag": tag, "count": count, "n": n, "share": count / n if n else math.nan}
-                | {"low": low, "high": high}
-            )
+            count = sum(tag in tags.get(judge, ()) for tags in votes)
+            test = stats.binomtest(count, n) if n else None
+            low, high = test.proportion_ci(confidence, method="wilson") if test else (math.nan, math.nan)
+            share = count / n if n else math.nan
+            rows.append({"judge": judge, "tag": tag, "count": count, "n": n, "share": share, "low": low, "high": high})
     return pd.DataFrame(rows)
+
+
+def save_page(
+    review: Review, path: str | Path, *, title: str = "Review of judges' feedback", image_size: int = 360
+) -> Path:
+    """Write the listed items of a review into one self-contained HTML file.
+
+    Args:
+        review: what its annotator may see is written: in a blind review, unvoted items stay hidden.
+        path: the file; replaced where it exists.
+        title: the page's title.
+        image_size: pixels of an image's longer side at most; it is embedded at that size.
+
+    Returns:
+        The path. The review's list and position stay as they are.
+    """
+    cases = []
+    for case in review.cases():
+        votes = f"Votes of {review.annotator}: {'; '.join(vote_lines(case.votes)) or 'none'}"
+        body = case_html(case, pictures=pictures(case.item, image_size), truth=True)
+        cases.append(View(f'{body}<div class="vj-text" dir="auto">{escape(votes)}</div>').html)
+    counts = review.progress
+    text = (
+        "<!doctype html><html><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width,initial-scale=1'>"
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none';img-src data:;"
+        "style-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title>"
+        "<style>:root{color-scheme:light dark}body{font-family:system-ui,sans-serif;margin:1.2rem auto;"
+        "max-width:64rem;padding:0 1rem}</style></head><body>"
+        f"<h1>{escape(title)}</h1><p>{counts.listed} of {counts.items} items, {counts.voted} of them with a "
+        f"vote of {escape(review.annotator)}. Judges: {escape(', '.join(review.judges))}"
+        f"{' (hidden until an item has its vote)' if review.blind else ''}.</p>"
+        f"{''.join(cases)}</body></html>"
+    )
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, text)
+    return path
 
 
 def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[Path]:
@@ -131,33 +161,41 @@ def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[
 
     Returns:
         The paths: `votes.csv` and `votes.jsonl` (every vote), `collection` (a `datasets` folder with `human_scores`,
-        where anybody scored), `error_tags.csv` and `.tex`, and where feedbacks were compared `preferences.csv` and
-        `.tex` and the figure `preference_bars`.
+        where anybody scored), `error_tags.csv` and `.tex`, `preferences.csv` and `.tex` where feedbacks were compared,
+        and `review.html` (`save_page` of what is listed). In the CSV files a text that a spreadsheet would take for a
+        formula begins with "'".
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     votes = review.votes()
-    made = [folder / "votes.csv", folder / "votes.jsonl"]
-    votes.to_csv(made[0], index=False)
-    votes.to_json(made[1], orient="records", lines=True, force_ascii=False)
+    paths = [folder / "votes.csv", folder / "votes.jsonl"]
+    _text_cells(votes).to_csv(paths[0], index=False)
+    votes.to_json(paths[1], orient="records", lines=True, force_ascii=False)
     if (votes["field"] == "score").any():
-        made.append(folder / "collection")
-        collection(items, review).save_to_disk(made[-1])
+        paths.append(folder / "collection")
+        collection(items, review).save_to_disk(paths[-1])
     people = f"{len(review.annotators)} annotator(s), {votes['id'].nunique()} items"
     caption = f"Error tags given to each judge's feedback; Wilson intervals; {people}."
-    made += plots.save_table(error_tags(review), "error_tags", caption=caption, folder=folder).values()
+    paths += _save_table(error_tags(review), "error_tags", caption, folder)
     if (votes["field"] == "better").any():
-        made += _export_preference(review, folder, people)
-    return made
+        shares = preference(review)
+        blind = int(review.votes("better")["blind"].sum())
+        caption = plots.caption(f"Which judge's feedback is better; {people}; {blind} votes blind", shares)
+        table = shares.rename(index=shares.attrs["words"]).rename_axis("answer").reset_index()
+        paths += _save_table(table, "preferences", caption, folder)
+    return [*paths, save_page(review, folder / "review.html")]
 
 
-def _export_preference(review: Review, folder: Path, people: str) -> list[Path]:
-    """The four answers as a table and as bars."""
-    table = preference(review)
-    words = table.attrs["words"]
-    blind = int(preferences(review)["blind"].sum())
-    caption = plots.caption(f"Which judge's feedback is better; {people}; {blind} votes blind", table)
-    rows = table.rename(index=words).rename_axis("answer").reset_index()
-    made = [*plots.save_table(rows, "preferences", caption=caption, folder=folder).values()]
-    fig = plots.preference_bars({tuple(review.judges): table})
-    return made + [*plots.save_figure(fig, "preference_bars", caption=caption, data=rows, folder=folder).values()]
+def _save_table(table: pd.DataFrame, name: str, caption: str, folder: Path) -> list[Path]:
+    paths = plots.save_table(table, name, caption=caption, folder=folder)
+    _text_cells(table).to_csv(paths["csv"], index=False)
+    return list(paths.values())
+
+
+def _text_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Texts that stay texts in a spreadsheet. Source: OWASP, CSV Injection."""
+
+    def guard(cell: object) -> object:
+        return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
+
+    return table.apply(lambda column: column if pd.api.types.is_numeric_dtype(column) else column.map(guard))

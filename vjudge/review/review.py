@@ -1,12 +1,11 @@
-"""Reviewing judges' feedback as a plain state machine: filter, order, vote, undo, resume. No widgets.
-
-Every vote is on the disk before the call that cast it returns; several annotators, and several kernels of one, may
-write one file. What the view shows is always what the file says.
-"""
+"""Reviewing judges' feedback as a plain state machine: filter, order, vote, undo, resume. No widgets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,85 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.metrics import label_weights, next_labels
-from vjudge.review.cases import ORDERS, Case, Cases, Progress, Selection
-from vjudge.review.journal import Event, Journal, ReviewError
-from vjudge.review.votes import ANSWERS, NOTE_LIMIT, TAGS, Votes, header, new_event, placed
-from vjudge.runs import shortened
+from vjudge.prompts.parse import verdict_spans
+from vjudge.records import Item, is_missing
+from vjudge.review.votes import VOTED, ReviewError, Votes
+
+ORDERS = ("file", "worst", "random")
+ANSWERS = ("left", "right", "both good", "both bad")
+"""Which of two feedbacks is better. Source: Prometheus-Vision (arXiv 2401.06591), its human comparison of feedback."""
+TAGS = (
+    "too critical",
+    "too optimistic",
+    "misread the picture",
+    "misread the response",
+    "ignored the rubric",
+    "followed the reference blindly",
+    "score contradicts feedback",
+    "invented a detail",
+    "too vague to use",
+)
+"""Error tags offered by default; a review takes its own with `tags=`. Source: the first two are among the reasons for
+which people turned feedback down in Prometheus-Vision (arXiv 2401.06591); the others are ours."""
+NOTE_LIMIT = 20_000
+HIDDEN = "[hidden]"
+MOST_LEVELS = 11  # a longer scale is divided into ranges
+TELLING = {"score", "truth", "human", "gap", "unparsed"}
+"""Filters that say something about the scores of what they list."""
+
+Level = float | tuple[float, float]
+"""A score, or the lowest and the highest of a range."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One judge's verdict as the annotator sees it.
+
+    Args:
+        place: "left" or "right" where two judges are reviewed, else a number from "1".
+        judge: the judge's name, None while hidden.
+        verdict: the judge's row of its run (score, feedback, failure, ...), of which a blind view has the feedback
+            alone, with `HIDDEN` for what reads as a verdict; None where the judge did not grade this item.
+        hidden: how many places of the feedback are hidden.
+    """
+
+    place: str
+    judge: str | None
+    verdict: Mapping[str, Any] | None
+    hidden: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One item as it is reviewed now.
+
+    Args:
+        number: its place in the current list, from 0.
+        item: the item; its gold and human scores are for the view to hide or show, by `revealed`.
+        scale: lowest and highest score that its response can have; None where neither a rubric nor the review says.
+        sides: the judges' verdicts in the order in which they are shown.
+        votes: this annotator's votes: field -> value.
+        others: the other annotators' votes, annotator -> field -> value; empty while hidden.
+        revealed: whether names, scores and others' votes are shown.
+    """
+
+    number: int
+    item: Item
+    scale: tuple[int, int] | None
+    sides: tuple[Side, ...]
+    votes: Mapping[str, Any]
+    others: Mapping[str, Mapping[str, Any]]
+    revealed: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an annotator is: items with a vote in the current list, its length, and the same of everything."""
+
+    voted: int
+    listed: int
+    voted_in_all: int
+    items: int
 
 
 class Review:
@@ -28,19 +102,34 @@ class Review:
         items: a collection with the canonical columns.
         runs: the judges' verdicts: name -> table of `Judge.grade`, or one such table, whose `judge` column names
             them. One verdict an item and judge; items that a run lacks are shown as not graded.
-        out: the file of votes (JSON lines), made by the first vote and continued ever after.
+        out: a folder of votes, for all annotators: each has one append-only file of JSON lines in it, whose last line
+            about a thing holds. Files of others, put there or appended, are merged by that; see `vjudge.review.votes`.
         annotator: who votes.
-        blind: hide judges' names, their scores, the true score and others' votes until the item has its vote, and
-            swap sides. In a feedback that tells its score ("the overall score is 4") `[hidden]` stands for the number.
+        blind: hide judges' names, their scores, the truth and others' votes until the item has its vote, and swap
+            sides. In a feedback, `[hidden]` stands for what reads as a verdict: `vjudge.prompts.parse.verdict_spans`.
         seed: of the sides in blind mode; the same for every annotator.
         tags: the error tags offered.
         scale: lowest and highest score for items without a rubric.
 
-    `path` (the file), `judges` and `criteria` (the most frequent first), `annotator`, `blind` and `tags` can be read.
+    `path` (the annotator's file), `judges` and `criteria` (the most frequent first), `annotator`, `blind`, `tags`,
+    `judge_scores` (one row an item, one column a judge, NaN for none) and `truth` (of `vj.truth`, all NaN where the
+    collection has none; its name says which it is) can be read.
 
     Raises:
-        ReviewError: the file is of another collection or of other judges.
-        ValueError: a run has several verdicts for an item, or items that the collection lacks; they are named.
+        ReviewError: the folder has votes on another collection, or about judges that are not under review.
+        ValueError: rows are pairs; a run has several verdicts for an item, or items that the collection lacks.
+
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from vjudge.review import Review
+    >>> item = {"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4}
+    >>> run = pd.DataFrame({"id": ["a"], "score": [5.0], "feedback": ["Right, so 5/5."]})
+    >>> review = Review([item], {"mine": run}, out=tempfile.mkdtemp(), annotator="ann", blind=True, scale=(1, 5))
+    >>> review.case.sides[0].verdict["feedback"]
+    'Right, so [hidden].'
+    >>> review.score(4)
+    >>> review.votes()[["id", "annotator", "field", "value"]].to_numpy().tolist()
+    [['a', 'ann', 'score', 4]]
     """
 
     def __init__(
@@ -59,37 +148,41 @@ class Review:
             raise ValueError("annotator: give a name, so that votes can be told apart")
         self.annotator, self.blind, self.tags = annotator, blind, tuple(tags)
         self._seed, self._own_scale = seed, scale
-        self._cases = Cases(items, runs)
-        self.path, self.judges, self.criteria = Path(out), self._cases.judges, self._cases.criteria
-        self._header = header(data.fingerprint(items), self.judges)
-        self._journal, self._votes, self._started = Journal(out), Votes(), False
-        self._selection = Selection()
-        self._list = np.arange(len(self._cases))
+        self._rows = data.rows_of(items)
+        self._texts = _texts(self._rows)
+        self._ids = pd.Index(self._texts["id"], name="id")
+        self._runs = _by_judge(runs, self._ids)
+        self.judges = tuple(self._runs)
+        self.criteria = [str(name) for name in self._texts["criteria"].value_counts().index]
+        self.judge_scores = pd.DataFrame({name: run["score"].reindex(self._ids) for name, run in self._runs.items()})
+        self.judge_scores = self.judge_scores.astype(float)
+        self.truth = _truth(self._rows, self._ids)
+        self._graded = pd.DataFrame({name: self._ids.isin(run.index) for name, run in self._runs.items()}, self._ids)
+        self._votes = Votes(out, annotator, data.fingerprint(items)[:16])
+        self.path = self._votes.path
+        self._filters: dict[str, Any] = {}
+        self.order, self._order_seed = "file", 0
+        self._list = np.arange(len(self._ids))
         self._position = 0
         self.refresh()
 
     @property
     def annotators(self) -> list[str]:
-        """Everyone whose votes are in the file."""
+        """Everyone who voted."""
         return self._votes.annotators
 
-    @property
-    def order(self) -> str:
-        """The order of the list: see `sort`."""
-        return self._selection.order
-
-    @property
-    def judge_scores(self) -> pd.DataFrame:
-        """The judges' scores: one row an item (index `id`), one column a judge, NaN for none. Blind views hide them."""
-        return self._cases.scores.set_axis(pd.Index(self._cases.texts["id"], name="id"))
-
     def refresh(self) -> None:
-        """Take in what other kernels wrote.
+        """Take in what others wrote.
 
         Raises:
-            ReviewError: the file is of another review, or damaged.
+            ReviewError: a file has votes of another review, or is damaged.
         """
-        self._take(self._journal.read())
+        self._votes.refresh()
+        names = {judge for vote in self._votes.on("tags") for judge in vote["value"]}
+        names |= {vote["value"] for vote in self._votes.on("better")} - set(ANSWERS[2:])
+        if unknown := sorted(names - set(self.judges)):
+            listed = ", ".join(map(repr, unknown[:5]))
+            raise ReviewError(f"{self._votes.folder} has votes about {listed}, not under review; use another folder")
 
     # What is shown
 
@@ -104,20 +197,22 @@ class Review:
 
     def revealed(self, id: str) -> bool:
         """Whether an item's names and scores are open to this annotator: not blind, voted, or looked up."""
-        if not self.blind or (self.annotator, id) in self._votes.revealed:
-            return True
         decisive = "better" if len(self.judges) == 2 else "score"
-        return self._votes.last(self.annotator, id, decisive) is not None
+        return not self.blind or any(self._votes.last(self.annotator, id, field) for field in ("reveal", decisive))
 
     def sides(self, id: str) -> dict[str, str]:
-        """Place -> judge: which feedback stands where. Blind views hide it."""
-        return self._cases.sides(id, seed=self._seed if self.blind else None)
+        """Place -> judge: which feedback stands where; two change sides by the item and the seed in blind mode."""
+        if len(self.judges) != 2:
+            return {str(number): judge for number, judge in enumerate(self.judges, start=1)}
+        coin = hashlib.sha256(f"{self._seed}\0{id}".encode("utf-8", "surrogatepass")).digest()[0] % 2
+        first, second = reversed(self.judges) if self.blind and coin else self.judges
+        return {"left": first, "right": second}
 
     @property
     def progress(self) -> Progress:
         """How far this annotator is."""
         voted = self._voted()
-        return Progress(int(voted[self._list].sum()), len(self._list), int(voted.sum()), len(self._cases))
+        return Progress(int(voted[self._list].sum()), len(self._list), int(voted.sum()), len(voted))
 
     def next(self) -> Case | None:
         """Go to the next item of the list; at its end, stay."""
@@ -143,15 +238,19 @@ class Review:
         Raises:
             ValueError: the item is not in the list.
         """
-        if not self._show(self._cases.place.get(id, -1)):
+        place = np.flatnonzero(self._ids[self._list] == id)
+        if not len(place):
             raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
+        self._position = int(place[0])
         return self.case
 
     def filter(
         self,
         *,
         judge: str | None = None,
-        score: float | None = None,
+        score: Level | None = None,
+        truth: Level | None = None,
+        human: Level | None = None,
         gap: tuple[float, float] | None = None,
         criterion: str | None = None,
         unparsed: bool | None = None,
@@ -161,9 +260,10 @@ class Review:
         """Choose what is listed; what is left out does not restrict.
 
         Args:
-            judge: whose score the next three look at; any judge's where None.
-            score: the judge's score.
-            gap: bounds of gold minus score, both included.
+            judge: whose score `score`, `gap` and `unparsed` look at; any judge's where None.
+            score, truth, human: the judge's score, the truth, and the mean of the scores voted in this review: each to
+                the nearest level (see `nearest`), which is the one given or lies in the range given.
+            gap: bounds of truth minus score, both included.
             criterion: the item's criterion, whole.
             unparsed: verdicts without a score, or with one.
             voted: items with a vote of this annotator, or without. The list is made now: voting does not change it.
@@ -171,15 +271,22 @@ class Review:
 
         Returns:
             How many items are listed. The current item stays current where it is among them. A vote carries the
-            selection it was made on: a list made by scores tells something about them, also in blind mode.
+            selection it was made on; on one by `TELLING` filters, or the worst first, it does not count as blind.
 
         Raises:
             ValueError: an unknown judge or criterion, or bounds the wrong way round.
         """
-        given = {"judge": judge, "score": score, "gap": gap, "criterion": criterion, "unparsed": unparsed}
-        given |= {"voted": voted, "text": text}
-        self._cases.check(judge, criterion, gap)
-        self._selection.filters = {name: value for name, value in given.items() if value is not None}
+        filters = {"judge": judge, "score": score, "truth": truth, "human": human, "gap": gap, "criterion": criterion}
+        filters |= {"unparsed": unparsed, "voted": voted, "text": text}
+        filters = {name: value for name, value in filters.items() if value is not None}
+        if judge is not None and judge not in self.judges:
+            raise ValueError(f"judge {judge!r} is not under review; use one of {', '.join(self.judges)}")
+        if criterion is not None and criterion not in self.criteria:
+            raise ValueError(f"no item has the criterion {criterion!r}; see review.criteria")
+        for name, value in filters.items():
+            if isinstance(value, tuple) and value[0] > value[1]:
+                raise ValueError(f"{name} {value} is the wrong way round: give the lower bound first")
+        self._filters = filters
         self._relist()
         return len(self._list)
 
@@ -187,15 +294,55 @@ class Review:
         """Choose the order of the list, and go to its start.
 
         Args:
-            order: "file"; "worst", the largest distance of a score from gold first (of any judge, or of the filter's);
-                or "random".
+            order: "file"; "worst", the largest distance of a score from the truth first (of any judge, or of the
+                filter's); or "random".
             seed: of "random".
         """
         if order not in ORDERS:
             raise ValueError(f"order {order!r} is unknown; use one of {', '.join(ORDERS)}")
-        self._selection.order, self._selection.seed = order, seed
+        self.order, self._order_seed = order, seed
         self._relist()
         self._position = 0
+
+    @property
+    def levels(self) -> dict[str, Level]:
+        """The levels of scores and truths, by their names: whole numbers, or about ten ranges of a longer scale."""
+        scores = pd.concat([nearest(self.judge_scores).stack(), nearest(self.truth)]).dropna()
+        scale = pd.Series(self._own_scale or (), dtype=float)
+        scores = pd.concat([scores, self._texts[["lowest", "highest"]].stack().dropna(), scale])
+        if not len(scores):
+            return {}
+        lowest, highest = int(scores.min()), int(scores.max())
+        width = 1 if highest - lowest < MOST_LEVELS else math.ceil((highest - lowest + 1) / 10)
+        starts = range(lowest, highest + 1, width)
+        if width == 1:
+            return {str(score): float(score) for score in starts}
+        ends = [min(start + width - 1, highest) for start in starts]
+        return {f"{start} to {end}": (float(start), float(end)) for start, end in zip(starts, ends, strict=True)}
+
+    def confusion(self, judge: str, *, by: str = "truth") -> pd.DataFrame:
+        """How often a judge gives each score to items of each level of truth.
+
+        Args:
+            judge: whose verdicts; items that it did not grade are left out.
+            by: "truth", or "human" for the mean of the scores voted in this review.
+
+        Returns:
+            Counts: one row a level of truth (`levels`), one column a level of score, and "none" for verdicts without a
+            score. `attrs` has `truth` (its name), `n` (items counted), `missing` (graded items without a truth) and
+            `between` (truths that are no whole level and count with the nearest, halves up).
+        """
+        truth = self.truth if by == "truth" else self.human_scores().mean(axis=1)
+        graded, scores = self._graded[judge], nearest(self.judge_scores[judge])
+        rows = {name: graded & _within(nearest(truth), level) for name, level in self.levels.items()}
+        columns = {name: _within(scores, level) for name, level in self.levels.items()} | {"none": scores.isna()}
+        counts = {name: {row: int((of & has).sum()) for row, of in rows.items()} for name, has in columns.items()}
+        table = pd.DataFrame(counts, index=list(rows))
+        name = str(self.truth.name) if by == "truth" else "mean of the scores voted here"
+        between = int((graded & (truth != nearest(truth)) & truth.notna()).sum())
+        table.attrs = {"truth": name, "n": int(table.to_numpy().sum()), "between": between}
+        table.attrs["missing"] = int((graded & truth.isna()).sum())
+        return table
 
     # What is voted
 
@@ -211,7 +358,7 @@ class Review:
         lowest, highest = case.scale
         if value is not None and (isinstance(value, bool) or value not in range(lowest, highest + 1)):
             raise ValueError(f"score {value!r} is not a whole number from {lowest} to {highest}")
-        self._vote("score", None if value is None else int(value))
+        self._vote(case, "score", None if value is None else int(value))
 
     def better(self, answer: str | None) -> None:
         """Say which of two feedbacks is better: "left", "right", "both good" or "both bad"; None withdraws it.
@@ -224,8 +371,7 @@ class Review:
         case = self._current()
         if len(case.sides) != 2 or any(side.verdict is None for side in case.sides):
             raise ValueError("which feedback is better can be asked only of two judges that both graded the item")
-        sides = self.sides(case.item.id)
-        self._vote("better", answer, left=sides["left"], right=sides["right"])
+        self._vote(case, "better", answer and self.sides(case.item.id).get(answer, answer))
 
     def tag(self, name: str, on: bool | None = None, *, side: str | None = None) -> None:
         """Set an error tag on a feedback of the current item, take it off, or turn it over where `on` is None.
@@ -239,18 +385,16 @@ class Review:
         """
         if name not in self.tags:
             raise ValueError(f"tag {name!r} is unknown; use one of {', '.join(self.tags)}, or open with tags=")
-        id = self._current().item.id
-        sides = self.sides(id)
+        case = self._current()
+        sides = self.sides(case.item.id)
         side = next(iter(sides)) if side is None and len(sides) == 1 else side
         if side not in sides:
             raise ValueError(f"side {side!r} is unknown: say whose feedback is meant, one of {', '.join(sides)}")
-        vote = self._votes.last(self.annotator, id, "tags")
-        tagged = dict(vote["value"]) if vote else {}
-        held = tagged.pop(sides[side], [])
-        wanted = name not in held if on is None else on
-        if wanted != (name in held):
-            kept = [tag for tag in self.tags if (wanted if tag == name else tag in held)]
-            self._vote("tags", {**tagged, **({sides[side]: kept} if kept else {})} or None)
+        tags = dict(self._votes.of(self.annotator, case.item.id).get("tags", {}))
+        before = tags.pop(sides[side], [])
+        if on is None or on != (name in before):
+            after = [tag for tag in self.tags if (tag in before) != (tag == name)]
+            self._vote(case, "tags", {**tags, **({sides[side]: after} if after else {})} or None)
 
     def note(self, text: str | None) -> None:
         """Keep a free note on the current item; blank withdraws it.
@@ -261,35 +405,40 @@ class Review:
         text = (text or "").strip() or None
         if text and len(text) > NOTE_LIMIT:
             raise ValueError(f"the note has {len(text)} characters; at most {NOTE_LIMIT} are kept")
-        if text != self._current().votes.get("note"):
-            self._vote("note", text)
+        case = self._current()
+        if text != case.votes.get("note"):
+            self._vote(case, "note", text)
 
     def reveal(self) -> None:
         """Show names and scores of the current item before voting; the file records it, and the vote is not blind."""
         case = self._current()
         if not case.revealed:
-            self._write(lambda: new_event(self.annotator, id=case.item.id, field="reveal", value=True))
+            self._votes.append(case.item.id, "reveal", True)
 
     def undo(self) -> Case | None:
-        """Take back this annotator's last vote, and go to its item; nothing where there is none.
+        """Put back what this annotator's last vote replaced, and go to its item if it is in the list.
 
         Raises:
             ReviewError: there is nothing to undo.
         """
-        return self._turn("undo", self._votes.done)
+        place = np.flatnonzero(self._ids[self._list] == self._votes.undo())
+        self._position = int(place[0]) if len(place) else self._position
+        return self.case
 
-    def redo(self) -> Case | None:
-        """Cast the vote again that was taken back last.
+    def votes(self, *fields: str) -> pd.DataFrame:
+        """Everyone's votes, one a row.
 
-        Raises:
-            ReviewError: there is nothing to redo.
+        Args:
+            fields: of "score", "better", "tags" and "note"; all where none is given.
+
+        Returns:
+            Columns id, annotator, field, value (of "better" a judge's name, "both good" or "both bad"; of "tags"
+            judge -> tags), blind, selection (JSON, "" for the whole list in the file's order) and time (UTC).
         """
-        return self._turn("redo", self._votes.undone)
-
-    def votes(self) -> pd.DataFrame:
-        """Everyone's votes, one a row: see `vjudge.review.votes.Votes.table`."""
         self.refresh()
-        return self._votes.table()
+        return self._votes.table(*(fields or VOTED))
+
+    # What votes are for
 
     def human_scores(self) -> pd.DataFrame:
         """Everyone's scores: one row an item of the collection (index `id`), one column an annotator, NaN for none.
@@ -297,11 +446,10 @@ class Review:
         Where some items were scored because `next_best` named them, `attrs["labelled_by"]` says so, and the statistics
         of `vjudge.metrics` refuse what they would get wrong: `correlate` takes `weights=review.weights()`.
         """
-        votes = self.votes()
-        scored = votes[votes["field"] == "score"].astype({"value": float})
-        wide = scored.pivot(index="id", columns="annotator", values="value")
-        table = wide.reindex(index=pd.Index(self._cases.texts["id"], name="id"), columns=self.annotators)
-        if judges := sorted({self._votes.chosen[id] for id in scored["id"] if id in self._votes.chosen}):
+        votes = self.votes("score").astype({"value": float})
+        table = votes.pivot(index="id", columns="annotator", values="value").reindex(self._ids, columns=self.annotators)
+        chosen = self._chosen()
+        if judges := sorted({chosen[id] for id in votes["id"] if id in chosen}):
             table.attrs["labelled_by"] = f"next_best, by the score of {' and of '.join(judges)},"
             table.attrs["labelled_by_judges"] = judges
         return table
@@ -322,7 +470,7 @@ class Review:
         judges = human.attrs.get("labelled_by_judges", [])
         if len(judges) > 1:
             raise ValueError(f"items were chosen by the scores of {' and of '.join(judges)}: choose by one judge alone")
-        return label_weights(self._cases.scores[judges[0]].to_numpy(), human.mean(axis=1)) if judges else None
+        return label_weights(self.judge_scores[judges[0]].to_numpy(), human.mean(axis=1)) if judges else None
 
     def next_best(self, n: int = 10, *, judge: str | None = None, seed: int = 0) -> pd.DataFrame:
         """Which items to label next so that the interval of the judge-human correlation shrinks fastest.
@@ -345,51 +493,21 @@ class Review:
         judge = self.judges[0] if judge is None and len(self.judges) == 1 else judge
         if judge not in self.judges:
             raise ValueError(f"judge {judge!r}: name one of {', '.join(self.judges)}")
-        chosen = next_labels(self._cases.scores[judge], self.human_scores().mean(axis=1).to_numpy(), n=n, seed=seed)
-        ids = self._cases.texts["id"].iloc[chosen["position"]].tolist()
-        if any(self._votes.chosen.get(id) != judge for id in ids):
-            self._write(lambda: new_event(self.annotator, field="next_best", id=ids, value=judge))
+        chosen = next_labels(self.judge_scores[judge], self.human_scores().mean(axis=1).to_numpy(), n=n, seed=seed)
+        ids, before = self._ids[chosen["position"]].tolist(), self._chosen()
+        for id in ids:
+            if before.get(id) != judge:
+                self._votes.append(id, "next_best", judge)
         return chosen.drop(columns="position").assign(id=ids)[["id", "stratum", "judge", "gain"]]
 
     # How it works
 
-    def _take(self, events: Sequence[Event]) -> None:
-        if events and not self._started:
-            if "review" not in events[0]:
-                raise ReviewError(f"{self.path} is no review: its first line does not say what is reviewed")
-            unlike = [name for name in self._header if events[0].get(name) != self._header[name]]
-            if unlike:
-                told = "; ".join(f"{name}: {shortened(events[0].get(name))} there" for name in unlike)
-                raise ReviewError(f"{self.path} is another review ({told}); use another file")
-            self._started = True
-        self._votes.add(events)
-
-    def _write(self, make: Callable[[], Event]) -> None:
-        def decide(others: list[Event]) -> list[Event]:
-            self._take(others)
-            return [make()] if self._started else [self._header, make()]
-
-        self._take(self._journal.append(decide))
-
-    def _vote(self, name: str, value: Any, **more: Any) -> None:
-        case = self._current()
-        selection = self._selection.note()
-        content = {"id": case.item.id, "field": name, "value": value, **more, "blind": not case.revealed}
-        self._write(lambda: new_event(self.annotator, **content, **({"selection": selection} if selection else {})))
-
-    def _turn(self, kind: str, stacks: Mapping[str, list[Event]]) -> Case | None:
-        turned: list[Event] = []
-
-        def make() -> Event:
-            stack = stacks.get(self.annotator)
-            if not stack:
-                raise ReviewError(f"there is nothing to {kind}")
-            turned.append(stack[-1])
-            return new_event(self.annotator, **{kind: stack[-1]["event"]})
-
-        self._write(make)
-        self._show(self._cases.place[turned[0]["id"]])
-        return self.case
+    def _vote(self, case: Case, field: str, value: Any) -> None:
+        ordered: dict[str, Any] = {} if self.order == "file" else {"order": self.order}
+        ordered |= {"seed": self._order_seed} if self.order == "random" else {}
+        telling = TELLING & set(self._filters) or self.order == "worst"
+        selection = {"selection": ordered | self._filters} if ordered or self._filters else {}
+        self._votes.append(case.item.id, field, value, blind=not case.revealed and not telling, **selection)
 
     def _current(self) -> Case:
         case = self.case
@@ -399,27 +517,145 @@ class Review:
 
     def _case(self, number: int) -> Case:
         index = int(self._list[number])
-        id = str(self._cases.texts["id"].iloc[index])
+        id = str(self._ids[index])
         shown, sides = self.revealed(id), self.sides(id)
+        places = {judge: place for place, judge in sides.items()}
         others = [name for name in self.annotators if name != self.annotator] if shown else []
-        held = {name: placed(votes, sides) for name in others if (votes := self._votes.of(name, id))}
-        item, own = self._cases.item(index), placed(self._votes.of(self.annotator, id), sides)
+        theirs = {name: _placed(votes, places) for name in others if (votes := self._votes.of(name, id))}
+        item, own = Item.from_row(self._rows[index]), _placed(self._votes.of(self.annotator, id), places)
         scale = (item.rubric.lowest, item.rubric.highest) if item.rubric else self._own_scale
-        views = tuple(self._cases.side(id, judge, place, shown=shown) for place, judge in sides.items())
-        return Case(index, number, item, scale, views, own, held, shown)
+        views = tuple(self._side(id, place, judge, scale, shown) for place, judge in sides.items())
+        return Case(number, item, scale, views, own, theirs, shown)
+
+    def _side(self, id: str, place: str, judge: str, scale: tuple[int, int] | None, shown: bool) -> Side:
+        run = self._runs[judge]
+        if id not in run.index:
+            return Side(place, judge if shown else None, None)
+        verdict = {key: value for key, value in run.loc[id].to_dict().items() if not is_missing(value)}
+        if shown:
+            return Side(place, judge, verdict)
+        feedback = str(verdict.get("feedback", ""))
+        spans = verdict_spans(feedback, scale or (1, 5))
+        for start, end in reversed(spans):
+            feedback = feedback[:start] + HIDDEN + feedback[end:]
+        failure = {"failure": HIDDEN} if "failure" in verdict else {}  # its reason may name scores
+        return Side(place, None, {"feedback": feedback} | failure, len(spans))
+
+    def _chosen(self) -> dict[str, str]:
+        """Item that `next_best` named -> the judge by whose scores."""
+        return {vote["id"]: vote["value"] for vote in self._votes.on("next_best")}
 
     def _voted(self) -> np.ndarray:
-        return self._cases.texts["id"].isin(self._votes.voted(self.annotator)).to_numpy()
-
-    def _show(self, index: int) -> bool:
-        """Go to an item of the list; whether it is there."""
-        found = np.flatnonzero(self._list == index)
-        self._position = int(found[0]) if len(found) else self._position
-        return len(found) > 0
+        own = [vote["id"] for vote in self._votes.on(*VOTED) if vote["annotator"] == self.annotator]
+        return np.asarray(self._ids.isin(own))
 
     def _relist(self) -> None:
-        current = int(self._list[self._position]) if len(self._list) else -1
-        chosen = self._selection
-        self._list = self._cases.select(chosen.filters, order=chosen.order, seed=chosen.seed, voted=self._voted())
-        self._position = 0
-        self._show(current)
+        """List what passes the filters, in the order; the current item stays current where it is in the list."""
+        current = self._list[self._position] if len(self._list) else -1
+        filters = self._filters
+        judges = [filters["judge"]] if "judge" in filters else list(self.judges)
+        scores, graded = self.judge_scores[judges], self._graded[judges]
+        gap = scores.rsub(self.truth, axis=0)
+        keep = np.ones(len(self._ids), dtype=bool)
+        for name, value in filters.items():
+            if name == "judge":
+                passing = graded[value]
+            elif name == "score":
+                passing = _within(nearest(scores), value).any(axis=1)
+            elif name == "truth":
+                passing = _within(nearest(self.truth), value)
+            elif name == "human":
+                passing = _within(nearest(self.human_scores().mean(axis=1)), value)
+            elif name == "gap":
+                passing = _within(gap, value).any(axis=1)
+            elif name == "criterion":
+                passing = self._texts["criteria"].eq(value)
+            elif name == "unparsed":
+                passing = (scores.isna() & graded).any(axis=1) == value
+            elif name == "voted":
+                passing = self._voted() == value
+            else:
+                passing = self._search(str(value))
+            keep &= np.asarray(passing, dtype=bool)
+        listed = np.arange(len(self._ids))
+        if self.order == "random":
+            listed = np.random.default_rng(self._order_seed).permutation(len(self._ids))
+        elif self.order == "worst":
+            distance = gap.abs().max(axis=1).fillna(-math.inf).to_numpy()  # what has no distance comes last
+            listed = np.argsort(-distance, kind="stable")
+        self._list = listed[keep[listed]]
+        place = np.flatnonzero(self._list == current)
+        self._position = int(place[0]) if len(place) else 0
+
+    def _search(self, text: str) -> pd.Series:
+        columns = [self._texts[name] for name in ("instruction", "response", "reference_answer")]
+        feedbacks = [run["feedback"].reindex(self._ids) for run in self._runs.values() if "feedback" in run]
+        texts = [column.fillna("").astype(str).reset_index(drop=True) for column in columns + feedbacks]
+        return pd.concat(texts, axis=1).agg("\0".join, axis=1).str.casefold().str.contains(text.casefold(), regex=False)
+
+
+def nearest(scores: Any) -> Any:
+    """Scores to the nearest whole level, halves up: 3.5 is 4."""
+    return np.floor(scores + 0.5)
+
+
+def _within(scores: Any, level: Level) -> Any:
+    lowest, highest = level if isinstance(level, (tuple, list)) else (level, level)
+    return (scores >= lowest) & (scores <= highest)
+
+
+def _placed(votes: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
+    """Votes with places where the file has judges' names; `places` gives the place of each judge."""
+    placed = dict(votes)
+    if "better" in placed:
+        placed["better"] = places.get(placed["better"], placed["better"])
+    if "tags" in placed:
+        placed["tags"] = {places[judge]: tags for judge, tags in placed["tags"].items()}
+    return placed
+
+
+def _texts(rows: Any) -> pd.DataFrame:
+    """What filters look at, without the images."""
+    names = ("id", "instruction", "response", "reference_answer", "criteria")
+    if len(rows) and "response" not in rows[0]:
+        raise ValueError("a review is of responses with a score each; these rows are pairs or questions")
+    texts = []
+    for row in rows:
+        lowest = 1 if is_missing(row.get("lowest")) else int(row["lowest"])
+        n_levels = len(row.get("descriptions") or ())
+        scale = {"lowest": lowest, "highest": lowest + n_levels - 1} if n_levels else {}
+        texts.append({name: row.get(name) for name in names} | scale)
+    frame = pd.DataFrame(texts, columns=[*names, "lowest", "highest"])
+    frame["id"] = frame["id"].astype(str)
+    if repeated := sorted(set(frame["id"][frame["id"].duplicated()])):
+        raise ValueError(f"id: {', '.join(map(repr, repeated[:10]))} stand twice in the collection; give each its own")
+    return frame
+
+
+def _truth(rows: Any, ids: pd.Index) -> pd.Series:
+    try:
+        return data.truth(rows).set_axis(ids)
+    except data.CollectionError:  # nobody scored yet: that is what a review is for
+        return pd.Series(np.nan, index=ids, name="no truth")
+
+
+def _by_judge(runs: pd.DataFrame | Mapping[str, pd.DataFrame], ids: pd.Index) -> dict[str, pd.DataFrame]:
+    """Each judge's verdicts by item id."""
+    if isinstance(runs, pd.DataFrame):
+        runs = {str(judge): run for judge, run in runs.groupby("judge", sort=False)}
+    faults, by_judge = [], {}
+    for judge, run in runs.items():
+        own = pd.Index(run["id"].astype(str), name="id")
+        unknown, repeated = own.difference(ids), own[own.duplicated()].unique()
+        if len(unknown):
+            faults.append(f"{judge}: {len(unknown)} items are not in the collection, such as {unknown[0]!r}")
+        if len(repeated):
+            faults.append(f"{judge}: {len(repeated)} items have several verdicts, such as {repeated[0]!r}; choose one")
+        if judge in ANSWERS:
+            faults.append(f"{judge}: is the name of an answer; give the judge another")
+        by_judge[str(judge)] = run.set_index(own)
+    if not by_judge:
+        faults.append("there is no run to review")
+    if faults:
+        raise ValueError("; ".join(faults))
+    return by_judge

@@ -1,238 +1,182 @@
-"""Events -> votes: who holds what about which item now, what can be undone, and where people differ."""
+"""Votes on disk: a folder of JSON lines, one append-only file for each annotator, the last line on a thing its vote.
+
+A line says all it needs, so that files are merged by putting one behind the other (`cat a.jsonl b.jsonl`) or side by
+side in one folder; a line that stands in two files counts once. A vote is on the disk before the call that cast it
+returns: a process that is killed loses none, and leaves at most a torn last line, which every reading names and skips.
+"""
 
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+import re
+import warnings
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from vjudge.review.journal import Event, Journal, ReviewError, encode
-from vjudge.runs import replace_file
+from vjudge.runs import shortened
 
-FORMAT = 1
-FIELDS = ("score", "better", "tags", "note")
-ANSWERS = ("left", "right", "both good", "both bad")
-"""Which of two feedbacks is better. Source: Prometheus-Vision (arXiv 2401.06591), its human comparison of feedback."""
-
-TAGS = (
-    "misread the picture",
-    "misread the response",
-    "ignored the rubric",
-    "followed the reference blindly",
-    "score contradicts feedback",
-    "invented a detail",
-    "too vague to use",
-)
-"""Error tags offered by default; a review takes its own with `tags=`."""
-NOTE_LIMIT = 20_000
-
-COLUMNS = ("id", "annotator", "field", "value", "blind", "selection", "time", "event")
-Key = tuple[str, str, str]
+Vote = dict[str, Any]
+KINDS = {"score": int, "better": str, "tags": dict, "note": str, "reveal": bool, "next_best": str}
+"""What a line can be about, and the type of its value; null withdraws it."""
+VOTED = ("score", "better", "tags", "note")
+COLUMNS = ("id", "annotator", "field", "value", "blind", "selection", "time")
 
 
-def new_event(annotator: str, **content: Any) -> Event:
-    """An event with a name of its own, its time (UTC, milliseconds) and its annotator."""
-    time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return {"event": uuid.uuid4().hex, "time": time, "annotator": annotator, **content}
+class ReviewError(RuntimeError):
+    """A review can't go on as asked; the message says why and what to do."""
 
 
-def header(fingerprint: str, judges: Sequence[str]) -> Event:
-    """The first line of a review's file: what is reviewed."""
-    return {"review": FORMAT, "collection": fingerprint, "judges": list(judges)}
-
-
-@dataclass
 class Votes:
-    """The votes that a list of events amounts to.
+    """Everyone's votes, and where one annotator's go.
 
-    A vote is the last event about (annotator, id, field) that was not undone. Undoing takes back the last event of one
-    annotator, redoing the last one undone, until a new vote is cast. `chosen` holds the items that `next_best` named,
-    with the judge by whose scores it did.
+    Args:
+        folder: with the files; made by the first vote.
+        annotator: whose votes are written, into `path`.
+        collection: the fingerprint of what is reviewed; votes on another collection are refused.
+
+    Raises:
+        ReviewError: a line is no vote on this collection, or the folder is a file; both are named.
     """
 
-    live: dict[Key, list[Event]] = field(default_factory=dict)
-    done: dict[str, list[Event]] = field(default_factory=dict)
-    undone: dict[str, list[Event]] = field(default_factory=dict)
-    revealed: set[tuple[str, str]] = field(default_factory=set)
-    withdrawn: dict[str, Event] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    chosen: dict[str, str] = field(default_factory=dict)
-
-    def add(self, events: Iterable[Event]) -> None:
-        """Take events in, in the order in which they were written; an event that is known already counts once.
-
-        Raises:
-            ReviewError: an event is not one of a review, or takes back what is not there.
-        """
-        for event in events:
-            if "review" in event:
-                continue
-            try:
-                name, annotator = event["event"], event["annotator"]
-                if name in self.seen:
-                    continue
-                self._apply(event, annotator)
-            except (KeyError, TypeError, ValueError) as error:
-                raise ReviewError(f"not an event of a review: {json.dumps(event)[:200]}") from error
-            self.seen.add(name)
-
-    def _apply(self, event: Event, annotator: str) -> None:
-        if event.get("field") == "next_best":
-            self.chosen |= dict.fromkeys(event["id"], event["value"])
-            return
-        done, undone = self.done.setdefault(annotator, []), self.undone.setdefault(annotator, [])
-        if "undo" in event:
-            vote = next((vote for vote in done if vote["event"] == event["undo"]), None)
-            if vote is None:
-                raise ValueError("it takes back a vote that is not there")
-            done.remove(vote)
-            self.live[_key(vote)].remove(vote)
-            self.withdrawn[vote["event"]] = vote
-            undone.append(vote)
-        elif "redo" in event:
-            vote = self.withdrawn.pop(event["redo"])
-            if vote in undone:
-                undone.remove(vote)
-            self.live.setdefault(_key(vote), []).append(vote)
-            done.append(vote)
-        elif event["field"] == "reveal":
-            self.revealed.add((annotator, event["id"]))
-        else:
-            self.live.setdefault(_key(event), []).append(event)
-            done.append(event)
-            undone.clear()
-
-    def of(self, annotator: str, id: str) -> dict[str, Any]:
-        """One annotator's votes on one item: field -> value, of "better" the judge's name, "both good" or "both bad".
-
-        What was never voted or was taken back is absent.
-        """
-        return {name: value_of(vote) for name in FIELDS if (vote := self.last(annotator, id, name))}
-
-    def last(self, annotator: str, id: str, name: str) -> Event | None:
-        """The event that holds a vote, None where there is none."""
-        events = self.live.get((annotator, id, name))
-        return events[-1] if events and events[-1]["value"] is not None else None
-
-    def voted(self, annotator: str) -> set[str]:
-        """The items that an annotator has any vote on."""
-        return {id for who, id, name in self.live if who == annotator and self.last(who, id, name)}
+    def __init__(self, folder: str | os.PathLike[str], annotator: str, collection: str) -> None:
+        self.folder, self.annotator, self.collection = Path(folder), annotator, collection
+        if self.folder.is_file():
+            raise ReviewError(f"{folder} is a file: give a folder as out=, in which each annotator has a file of votes")
+        self.path = self.folder / (re.sub(r"[^\w-]+", "_", annotator)[:60] + ".jsonl")
+        self._sizes: dict[Path, int] = {}
+        self._last: dict[tuple[str, str, str], Vote] = {}
+        self._history: list[Vote] = []  # this annotator's votes that were not undone
+        self._people: dict[str, None] = {}
+        self.refresh()
 
     @property
     def annotators(self) -> list[str]:
-        """Everyone who voted, in the order of their first event."""
-        return list(self.done)
+        """Everyone who voted, in the order of the files."""
+        return list(self._people)
 
-    def table(self) -> pd.DataFrame:
-        """One row a vote, with `COLUMNS`; `better` is the judge's name, "both good" or "both bad"."""
-        rows = [
-            {
-                "id": id,
-                "annotator": annotator,
-                "field": name,
-                "value": value_of(vote),
-                "blind": bool(vote.get("blind")),
-                "selection": json.dumps(vote["selection"], sort_keys=True) if vote.get("selection") else "",
-                "time": vote["time"],
-                "event": vote["event"],
-            }
-            for annotator, id, name in self.live
-            if (vote := self.last(annotator, id, name))
-        ]
+    def refresh(self) -> None:
+        """Read the files again where one has grown."""
+        sizes = {path: path.stat().st_size for path in sorted(self.folder.glob("*.jsonl"))}
+        if sizes == self._sizes:
+            return
+        self._last, self._history, self._people = {}, [], {}
+        elsewhere: set[bytes] = set()
+        for path in sizes:
+            lines = list(self._read(path))
+            for line, vote in lines:
+                if line not in elsewhere:
+                    self._take(vote)
+            elsewhere.update(line for line, _ in lines)
+        self._sizes = sizes
+
+    def append(self, id: str, field: str, value: Any, **more: Any) -> None:
+        """Write one line of this annotator and wait until the disk has it.
+
+        Raises:
+            ReviewError: the file can't be written.
+        """
+        time = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        vote = {"annotator": self.annotator, "id": id, "field": field, "value": value, **more, "time": time}
+        vote["collection"] = self.collection
+        line = json.dumps(vote, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass") + b"\n"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read(1) == b"\n" else b"\n" + line  # after a torn line
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ReviewError(f"{self.path} can't be written: {error.strerror or error}; nothing was voted") from error
+        self._sizes[self.path] = self._sizes.get(self.path, 0) + len(line)
+        self._take(vote)
+
+    def undo(self) -> str:
+        """Write what this annotator's last vote replaced, null where it was the first; give its item.
+
+        Raises:
+            ReviewError: there is nothing to undo.
+        """
+        if not self._history:
+            raise ReviewError("there is nothing to undo")
+        *before, last = self._history
+        same = (vote for vote in reversed(before) if (vote["id"], vote["field"]) == (last["id"], last["field"]))
+        earlier = next(same, {"value": None})
+        more = {name: earlier[name] for name in ("blind", "selection") if name in earlier}
+        self.append(last["id"], last["field"], earlier["value"], **more, undo=True)
+        return str(last["id"])
+
+    def last(self, annotator: str, id: str, field: str) -> Vote | None:
+        """The line that holds a vote, None where there is none."""
+        return self._last.get((annotator, id, field))
+
+    def of(self, annotator: str, id: str) -> dict[str, Any]:
+        """One annotator's votes on one item: field -> value, the better feedback by its judge's name."""
+        return {field: vote["value"] for field in VOTED if (vote := self.last(annotator, id, field))}
+
+    def on(self, *fields: str) -> list[Vote]:
+        """The lines that hold everyone's votes on some fields."""
+        return [vote for vote in self._last.values() if vote["field"] in fields]
+
+    def table(self, *fields: str) -> pd.DataFrame:
+        """One row a vote in any of the fields, with `COLUMNS`."""
+        rows = []
+        for vote in self.on(*fields):
+            selection = json.dumps(vote["selection"], sort_keys=True) if vote.get("selection") else ""
+            rows.append({**vote, "blind": bool(vote.get("blind")), "selection": selection})
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
+    def _take(self, vote: Vote) -> None:
+        key = vote["annotator"], vote["id"], vote["field"]
+        self._last.pop(key, None)
+        if vote["value"] is not None:
+            self._last[key] = vote
+        if vote["field"] not in VOTED:
+            return
+        self._people.setdefault(vote["annotator"])
+        if vote["annotator"] != self.annotator:
+            return
+        if not vote.get("undo"):
+            self._history.append(vote)
+        elif self._history:
+            self._history.pop()
 
-def value_of(vote: Event) -> Any:
-    """What a vote says, with a judge's name for a side."""
-    value = vote["value"]
-    return vote[value] if vote["field"] == "better" and value in ("left", "right") else value
+    def _read(self, path: Path) -> Iterator[tuple[bytes, Vote]]:
+        """The lines of a file and what they say."""
+        torn = []
+        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+            try:
+                vote = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError):
+                torn.append(number)
+                continue
+            if vote is not None:
+                if reason := self._why_no_vote(vote):
+                    raise ReviewError(f"{path}, line {number}: {reason}")
+                yield line, vote
+        if torn:
+            numbers = ", ".join(map(str, torn[:10])) + (", ..." if len(torn) > 10 else "")
+            what = "cut short when its kernel was stopped, or damaged since; what it said is not counted"
+            warnings.warn(f"{path}, line {numbers}: {what}", RuntimeWarning, stacklevel=5)
 
-
-def placed(votes: Mapping[str, Any], sides: Mapping[str, str]) -> dict[str, Any]:
-    """Votes with places where the file has judges' names; `sides` gives the judge of each place."""
-    place = {judge: side for side, judge in sides.items()}
-    made = dict(votes)
-    if "better" in made:
-        made["better"] = place.get(made["better"], made["better"])
-    if "tags" in made:
-        made["tags"] = {place[judge]: tags for judge, tags in made["tags"].items()}
-    return made
-
-
-def differences(votes: pd.DataFrame) -> pd.DataFrame:
-    """Where annotators differ about the same item: one row for each item and field, one column for each annotator.
-
-    Args:
-        votes: as `Votes.table` gives them; notes are not compared.
-    """
-    told = votes[votes["field"] != "note"].assign(value=lambda rows: rows["value"].map(_comparable))
-    wide = told.pivot(index=["id", "field"], columns="annotator", values="value")
-    differing = wide.apply(lambda row: row.dropna().nunique() > 1, axis=1) if len(wide) else []
-    return wide[differing] if len(wide) else wide
-
-
-def merge(paths: Sequence[str | Path], target: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Put the events of several review files into one new file, in the order of their times.
-
-    Args:
-        paths: files about the same collection and judges; an event that stands in several of them counts once.
-        target: a file that does not exist yet.
-
-    Returns:
-        Conflicts, one row each with the columns id, field, annotator and one for each file: an annotator who voted
-        differently about the same thing in two files, of whose votes the later one holds in the merged file. And the
-        `differences` between annotators, which are findings and stay as they are.
-
-    Raises:
-        ReviewError: the target exists, or the files are not of one review; each difference is named.
-    """
-    if Path(target).exists():
-        raise ReviewError(f"{target} exists: merge into a new file")
-    contents = {str(path): Journal(path).read() for path in paths}
-    empty = [path for path, events in contents.items() if not events or "review" not in events[0]]
-    if empty:
-        raise ReviewError(f"no review in {', '.join(empty)}")
-    first = next(iter(contents.values()))[0]
-    for path, events in contents.items():
-        if events[0] != first:
-            unlike = [name for name in first if events[0].get(name) != first[name]]
-            raise ReviewError(f"{path} and {paths[0]} are reviews of different things: {', '.join(unlike)} differ")
-    standing: dict[Key, dict[str, Any]] = {}
-    for path, events in contents.items():
-        votes = Votes()
-        votes.add(events)
-        for key in votes.live:
-            if vote := votes.last(*key):
-                standing.setdefault(key, {})[path] = _comparable(value_of(vote))
-    conflicts = [
-        {"id": id, "field": name, "annotator": annotator, **by_file}
-        for (annotator, id, name), by_file in standing.items()
-        if len(set(by_file.values())) > 1
-    ]
-    together: dict[str, tuple[str, Event]] = {}
-    for events in contents.values():
-        latest = ""  # a clock that was set back must not put an undoing before its vote
-        for event in events[1:]:
-            latest = max(latest, event["time"])
-            together.setdefault(event["event"], (latest, event))
-    ordered = [event for _, event in sorted(together.values(), key=lambda timed: timed[0])]
-    merged = Votes()
-    merged.add(ordered)
-    Path(target).parent.mkdir(parents=True, exist_ok=True)
-    replace_file(Path(target), encode([first, *ordered]).decode("utf-8", "surrogatepass"))
-    columns = ["id", "field", "annotator", *contents]
-    return pd.DataFrame(conflicts, columns=columns), differences(merged.table())
-
-
-def _key(vote: Mapping[str, Any]) -> Key:
-    return vote["annotator"], vote["id"], vote["field"]
-
-
-def _comparable(value: Any) -> Any:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
+    def _why_no_vote(self, vote: Any) -> str:
+        if isinstance(vote, dict) and ("review" in vote or "event" in vote):
+            return "votes in the form of an earlier vjudge, which kept everyone's in one file; use another folder"
+        texts = ("annotator", "id", "field", "time", "collection")
+        if not isinstance(vote, dict) or not all(isinstance(vote.get(name), str) for name in texts):
+            return "not a vote; move the file elsewhere or use another folder"
+        if vote["field"] not in KINDS:
+            return f"{vote['field']!r} is nothing to vote on; correct or remove the line"
+        if vote["collection"] != self.collection:
+            there, here = shortened(vote["collection"]), shortened(self.collection)
+            return f"a vote on another collection (fingerprint {there} there, {here} here); use another folder"
+        if not isinstance(vote.get("value"), (KINDS[vote["field"]], type(None))):
+            return f"the {vote['field']} {shortened(vote.get('value'))} is not a vote; correct or remove the line"
+        return ""

@@ -1,4 +1,5 @@
-"""The review as a notebook tool: buttons for everything, keys as an extra, the case above them.
+"""The review as a notebook tool: buttons for everything, keys as an extra, the case above them; and a confusion matrix
+whose cells open the review on their items.
 
 A thin view: every button calls one method of `vjudge.review.Review`, which has written the vote before the page shows
 it. ipywidgets 7.7 and 8. Keys are typed into a text field; JupyterLab would still take a key typed right after a press
@@ -10,24 +11,25 @@ where scripts are shut out, all buttons and keys work.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import ipywidgets as ipw
 
-from vjudge.review import ANSWERS, ORDERS, Case, Review, ReviewError
-from vjudge.widgets import page
-from vjudge.widgets.reviewed import case_html, vote_lines
+from vjudge.review.review import ANSWERS, MOST_LEVELS, ORDERS, Case, Review
+from vjudge.review.show import View, case_html, escape, pictures, vote_lines
+from vjudge.review.votes import ReviewError
 
 SIZES = (240, 360, 520, 760, 1080)  # pixels of an image's longer side
 KEYS = {
     "n": "next", "p": "previous", "w": "next without a vote", "l": "left", "r": "right", "g": "both good",
-    "b": "both bad", "u": "undo", "y": "redo", "v": "reveal", "t": "true score", "d": "differences",
+    "b": "both bad", "u": "undo", "v": "reveal", "t": "true score", "d": "differences",
 }  # fmt: skip
 """Key -> what it does; digits give the score."""
 ANY = "any"
-MOST_BUTTONS = 11  # scores; a longer scale has a number field
+_UNSET = {"judge": ANY, "text": ""}
 
 
 class Reviewer:
@@ -46,6 +48,7 @@ class Reviewer:
         self._size = self._start = image_size
         self._busy = False
         self._typed = ""
+        self._watchers: list[Callable[[], None]] = []
         # Shared: a layout of its own for each of seventy controls would be most of a notebook's saved widget state.
         self._auto, self._wide = ipw.Layout(width="auto"), ipw.Layout(width="17em")
         self._button_style = ipw.ButtonStyle()
@@ -82,38 +85,53 @@ class Reviewer:
         text = f"Review by {self.review.annotator}: {self._progress_text()}"
         return {
             "text/plain": text,
-            "text/html": page.View(f'<div class="vj-note">{page.escape(text)}</div>{shown}', text)._repr_html_(),
+            "text/html": View(f'<div class="vj-note">{escape(text)}</div>{shown}', text)._repr_html_(),
             "application/vnd.jupyter.widget-view+json": view,
         }
+
+    def filter(self, **filters: Any) -> None:
+        """List what passes the filters of `Review.filter`, and show them in the controls."""
+        self._act(partial(self._set_filters, filters))
+
+    def watch(self, act: Callable[[], None]) -> None:
+        """Do something after each action, such as drawing what votes change."""
+        self._watchers.append(act)
 
     # What it is made of
 
     def _make_filters(self) -> dict[str, Any]:
         review = self.review
-        scores = sorted(review.judge_scores.stack().dropna().unique())
+        levels = [(ANY, None), *review.levels.items()]
+        bounds = [
+            bound for level in review.levels.values() for bound in (level if isinstance(level, tuple) else [level])
+        ]
+        span = max(bounds, default=0) - min(bounds, default=0)
+        far = max(2, math.ceil(span / 5))
         dropdowns = {
             "judge": [ANY, *review.judges],
-            "score": [(ANY, None), *((f"{score:g}", score) for score in scores)],
-            "gap": [(ANY, None), ("judge too kind by 2 or more", (-99, -2)), ("judge too kind", (-99, -0.5)),
-                    ("agree", (-0.49, 0.49)), ("judge too strict", (0.5, 99)),
-                    ("judge too strict by 2 or more", (2, 99))],
+            "score": levels,
+            "truth": levels,
+            "human": levels,
+            "gap": [(ANY, None), (f"judge too kind by {far} or more", (-span, -far)), ("judge too kind", (-span, -0.5)),
+                    ("agree", (-0.49, 0.49)), ("judge too strict", (0.5, span)),
+                    (f"judge too strict by {far} or more", (far, span))] if span else [(ANY, None)],
             "criterion": [(ANY, None), *((_short(name), name) for name in review.criteria)],
             "unparsed": [(ANY, None), ("no score could be read", True), ("score read", False)],
             "voted": [(ANY, None), ("not yet by me", False), ("by me", True)],
             "order": list(ORDERS),
         }  # fmt: skip
-        made: dict[str, Any] = {
+        controls: dict[str, Any] = {
             name: ipw.Dropdown(options=options, description=name, style=_WIDE, layout=self._wide)
             for name, options in dropdowns.items()
         }
-        made["text"] = ipw.Text(
+        controls["text"] = ipw.Text(
             description="text", placeholder="a part of any text", continuous_update=False, style=_WIDE,
             layout=self._wide,
         )  # fmt: skip
-        made["order"].value = review.order
-        for control in made.values():
+        controls["order"].value = review.order
+        for control in controls.values():
             control.observe(lambda change: self._act(self._filter, change["owner"]), names="value")
-        return made
+        return controls
 
     def _arrange(self) -> Any:
         review = self.review
@@ -122,7 +140,6 @@ class Reviewer:
             self._button("next", "Next ▶", review.next),
             self._button("next without a vote", "Next without a vote ▶▶", review.next_unvoted),
             self._button("undo", "↶ Undo", review.undo),
-            self._button("redo", "↷ Redo", review.redo),
         ]
         looks = [
             self._button("smaller", "Image −", partial(self._zoom, -1)),
@@ -138,7 +155,7 @@ class Reviewer:
         ]
         better = ipw.HBox([_label("Better feedback"), *answers], layout=_row(width="auto"))
         better.add_class("vj-better")
-        clear = self._button("all items", "Clear filters", self._clear)
+        clear = self._button("all items", "Clear filters", partial(self._set_filters, {}))
         save = self._button("note", "Save note", lambda: None)
         filters = ipw.Accordion(children=[ipw.HBox([*self._filters.values(), self._goto, clear], layout=_row())])
         filters.set_title(0, "Filter, order, go to an item")
@@ -159,6 +176,7 @@ class Reviewer:
             layout=ipw.Layout(width="100%", max_width="66rem"),
         )
         box.add_class("vj-reviewer")
+        box.add_class("vj-tool")
         return box
 
     def _tags_of(self, place: str, *, of_several: bool) -> Any:
@@ -171,7 +189,7 @@ class Reviewer:
             row.append(button)
         name = f"Errors in the {place} feedback" if of_several else "Errors in the feedback"
         column = ipw.VBox(
-            [ipw.HTML(f"<b>{page.escape(name)}</b>"), ipw.HBox(row, layout=_row())],
+            [ipw.HTML(f"<b>{escape(name)}</b>"), ipw.HBox(row, layout=_row())],
             layout=ipw.Layout(flex="1 1 18rem", width="auto"),
         )
         column.add_class("vj-tags")
@@ -200,17 +218,19 @@ class Reviewer:
         if self._busy:
             return
         with self._working(pressed):
-            message, kept = "", False
+            message, note_is_safe = "", False
             try:
                 self.review.refresh()
                 self._keep_note()
-                kept = True
+                note_is_safe = True
                 act()
             except (ReviewError, ValueError, OSError) as error:
                 message = str(error)
-            self._draw(note=kept)
+            self._draw(note=note_is_safe)
             if message:
-                self._status.value = f'<span class="vj-error">{page.escape(message)}</span>'
+                self._status.value = f'<span class="vj-error">{escape(message)}</span>'
+        for watcher in self._watchers:
+            watcher()
 
     def _keep_note(self) -> None:
         """What was typed must not be lost by going on without a click on "Save note"."""
@@ -228,41 +248,40 @@ class Reviewer:
         finally:
             shut = [control for control in self._shut() if control is not pressed]
             for control in self._controls():
-                control.disabled = any(control is each for each in shut)
+                control.disabled = any(control is other for other in shut)
             self.widget.remove_class("vj-busy")
             self._busy = False
 
     def _controls(self) -> list[Any]:
         """All that can be pressed or set, but for the key field, which keeps its focus."""
-        named = (self._buttons, self._toggles, self._tags, self._filters)
-        return [*(control for each in named for control in each.values()), *self._fields, self._goto, self._note]
+        groups = (self._buttons, self._toggles, self._tags, self._filters)
+        return [*(control for group in groups for control in group.values()), *self._fields, self._goto, self._note]
 
     def _turn(self, field: str, value: Any) -> None:
         """Cast a vote; the same one again withdraws it."""
         case = self.review.case
-        held = None if case is None else case.votes.get(field)
-        getattr(self.review, field)(None if held == value else value)
+        before = None if case is None else case.votes.get(field)
+        getattr(self.review, field)(None if before == value else value)
 
     def _zoom(self, step: int) -> None:
         place = self._sizes.index(self._size) + step
         self._size = self._sizes[min(max(place, 0), len(self._sizes) - 1)]
 
     def _on_id(self, change: dict[str, Any]) -> None:
-        if wanted := change["new"].strip():
-            self._act(partial(self.review.goto, wanted), self._goto)
+        if id := change["new"].strip():
+            self._act(partial(self.review.goto, id), self._goto)
             self._goto.value = ""
 
-    def _clear(self) -> None:
+    def _set_filters(self, filters: dict[str, Any]) -> None:
         for name, control in self._filters.items():
             if name != "order":
-                control.value = {"judge": ANY, "text": ""}.get(name)
+                control.value = filters.get(name, _UNSET.get(name))
         self._filter()
 
     def _filter(self) -> None:
-        chosen = {name: control.value for name, control in self._filters.items()}
-        order = chosen.pop("order")
-        wanted = {name: value for name, value in chosen.items() if value not in (None, ANY, "")}
-        self.review.filter(**wanted)
+        values = {name: control.value for name, control in self._filters.items()}
+        order = values.pop("order")
+        self.review.filter(**{name: value for name, value in values.items() if value not in (None, ANY, "")})
         if order != self.review.order:
             self.review.sort(order)
 
@@ -278,15 +297,15 @@ class Reviewer:
             elif name in self._buttons:
                 self._buttons[name].click()
             elif not key.isspace():
-                self._status.value = f'<span class="vj-error">the key {page.escape(key)} does nothing here</span>'
+                self._status.value = f'<span class="vj-error">the key {escape(key)} does nothing here</span>'
 
     # What it shows
 
     def _draw(self, *, note: bool = True) -> None:
         """Show what the review says now; `note` is False where the note that was typed could not be kept."""
         case = self.review.case
-        self._progress.value = f"<span>{page.escape(self._progress_text())}</span>"
-        self._case.value = page.View("No item passes the filters." if case is None else self._case_html(case), "").html
+        self._progress.value = f"<span>{escape(self._progress_text())}</span>"
+        self._case.value = View("No item passes the filters." if case is None else self._case_html(case), "").html
         self._draw_scores(case)
         votes = {} if case is None else case.votes
         for answer in self._answers:
@@ -295,14 +314,14 @@ class Reviewer:
             button.button_style = "warning" if tag in votes.get("tags", {}).get(place, ()) else ""
         if note:
             self._note.value = votes.get("note", "")
-        told = "Your vote: " + ("; ".join(vote_lines(votes)) or "none yet") if case else "Clear a filter to go on."
-        self._status.value = page.escape(told)
+        lines = "; ".join(vote_lines(votes)) or "none yet"
+        self._status.value = escape(f"Your vote: {lines}" if case else "Clear a filter to go on.")
 
     def _case_html(self, case: Case) -> str:
         drawn = (case.item.id, self._size)
         if drawn != self._drawn:  # votes change the texts around the pictures, not the pictures
             enlarge = self._size > self._start  # zoomed in beyond what a small picture has
-            self._drawn, self._pictures = drawn, page.pictures(case.item, self._size, enlarge=enlarge)
+            self._drawn, self._pictures = drawn, pictures(case.item, self._size, enlarge=enlarge)
         return case_html(
             case,
             pictures=self._pictures,
@@ -319,7 +338,7 @@ class Reviewer:
                 del self._buttons[name]
             if scale is None:
                 controls = []
-            elif scale[1] - scale[0] < MOST_BUTTONS:
+            elif scale[1] - scale[0] < MOST_LEVELS:
                 controls = [
                     self._button(f"score {score}", str(score), partial(self._turn, "score", score))
                     for score in range(scale[0], scale[1] + 1)
@@ -329,16 +348,16 @@ class Reviewer:
                 self._fields = [field]
                 controls = [field, self._button("score", "Give score", lambda: self.review.score(field.value))]
             self._scores.children = [_label("Your score"), *controls]
-        held = None if case is None else case.votes.get("score")
+        own = None if case is None else case.votes.get("score")
         for name, button in self._buttons.items():
             if name.startswith("score "):
-                button.button_style = "primary" if name == f"score {held}" else ""
+                button.button_style = "primary" if name == f"score {own}" else ""
 
     def _shut(self) -> list[Any]:
         """The controls that can do nothing now."""
         case, buttons = self.review.case, self._buttons
         if case is None:
-            able = ("undo", "redo", "all items")
+            able = ("undo", "all items")
             shut = [button for name, button in buttons.items() if name not in able]
             return [*shut, *self._tags.values(), *self._toggles.values(), *self._fields, self._note]
         graded = [side.verdict is not None for side in case.sides]
@@ -355,12 +374,113 @@ class Reviewer:
         return f"{place}{counts.voted_in_all} of {counts.items} voted by {self.review.annotator}{blind}"
 
 
+class Matrix:
+    """A judge's scores against the truth, as counts to click: a cell opens the review on its items.
+
+    Args:
+        review: what is reviewed; every vote in the tool below the matrix draws it anew.
+        judge: whose scores; the first judge's when None.
+        image_size: as in `Reviewer`.
+
+    A truth between two levels counts with the nearest, halves up, and a long scale stands in ranges; the line above the
+    matrix says so. The truth is the collection's (`Review.truth`), or the mean of the scores voted in this review. A
+    click lists by score and truth, so that votes on that list are not blind.
+    """
+
+    def __init__(self, review: Review, *, judge: str | None = None, image_size: int = 360) -> None:
+        if judge is not None and judge not in review.judges:
+            raise ValueError(f"judge {judge!r} is not under review; use one of {', '.join(review.judges)}")
+        self.review, self.reviewer = review, Reviewer(review, image_size=image_size)
+        voted = ("scores voted here", "human")
+        truths = [(str(review.truth.name), "truth"), voted] if review.truth.notna().any() else [voted]
+        options = {"style": {"description_width": "auto"}, "layout": ipw.Layout(width="auto", max_width="24em")}
+        self._judge = ipw.Dropdown(options=list(review.judges), description="Judge (columns)", **options)
+        self._judge.value = judge or review.judges[0]
+        self._by = ipw.Dropdown(options=truths, description="Truth (rows)", **options)
+        self._head = ipw.HTML()
+        self._cells: dict[tuple[str, str], Any] = {}
+        table = review.confusion(self._judge.value, by=self._by.value)
+        grid = [ipw.HTML(), *(_label(str(name)) for name in table.columns)]
+        for row in table.index[::-1]:
+            grid += [_label(str(row)), *(self._cell(str(row), str(name)) for name in table.columns)]
+        width = f"auto repeat({len(table.columns)}, minmax(2.6em, 5em))"
+        self._grid = ipw.GridBox(grid, layout=ipw.Layout(grid_template_columns=width, width="auto"))
+        self._grid.add_class("vj-matrix")
+        for control in (self._judge, self._by):
+            control.observe(lambda change: self._draw(), names="value")
+        self.reviewer.widget.layout.display = "none"
+        choices = ipw.HBox([self._judge, self._by], layout=_row())
+        self.widget = ipw.VBox(
+            [ipw.HTML(_STYLE + _GUARD), choices, self._head, self._grid, self.reviewer.widget],
+            layout=ipw.Layout(width="100%", max_width="66rem"),
+        )
+        self.widget.add_class("vj-tool")
+        self.reviewer.watch(self._draw)
+        self._draw()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """The widget, and for a page without a kernel the counts as HTML and as text."""
+        table = self._table()
+        text = f"{self._words(table)}\n{table[::-1].to_string()}"
+        heads = "".join(f"<th>{escape(str(name))}</th>" for name in ["", *table.columns])
+        rows = [[row, *table.loc[row]] for row in table.index[::-1]]
+        cells = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+        page = f'<div class="vj-note">{escape(self._words(table))}</div><table><tr>{heads}</tr>{cells}</table>'
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        return {
+            "text/plain": text,
+            "text/html": View(page).html,
+            "application/vnd.jupyter.widget-view+json": view,
+        }
+
+    def _table(self) -> Any:
+        return self.review.confusion(self._judge.value, by=self._by.value)
+
+    def _cell(self, row: str, column: str) -> Any:
+        button = ipw.Button(layout=ipw.Layout(width="auto"), style=ipw.ButtonStyle())
+        button.on_click(lambda _: self._open(row, column))
+        button.add_class("vj-same" if row == column else "vj-other")
+        self._cells[row, column] = button
+        return button
+
+    def _open(self, row: str, column: str) -> None:
+        """List a cell's items in the tool below."""
+        levels = self.review.levels
+        score = {"unparsed": True} if column == "none" else {"score": levels[column]}
+        self.reviewer.widget.layout.display = ""
+        self.reviewer.filter(judge=self._judge.value, **score, **{self._by.value: levels[row]})
+
+    def _draw(self) -> None:
+        table = self._table()
+        most = max(1, table.to_numpy().max(initial=0))
+        for (row, column), button in self._cells.items():
+            count = int(table.loc[row, column])
+            button.description, button.disabled = str(count), count == 0
+            button.tooltip = f"truth {row}, {self._judge.value} {column}: {count}"
+            button.style.button_color = f"rgba(0,114,178,{0.6 * count / most:.2f})"
+        self._head.value = f'<span class="vj-keys">{escape(self._words(table))}</span>'
+
+    def _words(self, table: Any) -> str:
+        counts = table.attrs
+        between = f"; {counts['between']} lie between levels and count with the nearest, halves up" * (
+            counts["between"] > 0
+        )
+        ranges = "; scores in ranges" * any(isinstance(level, tuple) for level in self.review.levels.values())
+        missing = f"; {counts['missing']} items have no truth yet" * (counts["missing"] > 0)
+        return f"Rows: {counts['truth']}. Columns: {self._judge.value}. {counts['n']} items{ranges}{between}{missing}."
+
+
+def matrix(review: Review, *, judge: str | None = None, image_size: int = 360) -> Matrix:
+    """The confusion matrix of a review, to display as the last line of a cell and click: see `Matrix`."""
+    return Matrix(review, judge=judge, image_size=image_size)
+
+
 _WIDE = {"description_width": "5em"}
 # Lumino, JupyterLab's toolkit, looks for this attribute on what has the focus; widgets can't set it without a script.
 # Ctrl+S and the like stay the notebook's.
 _GUARD = (
     "<img src='data:,' alt='' style='display:none' onerror=\"let image=this,tries=0,mark=()=>{"
-    "const tool=image.closest('.vj-reviewer');if(tool){image.remove();"
+    "const tool=image.closest('.vj-tool');if(tool){image.remove();"
     "const set=(event,on)=>event.target.toggleAttribute('data-lm-suppress-shortcuts',on),"
     "held=event=>event.ctrlKey||event.metaKey;tool.addEventListener('focusin',event=>set(event,true));"
     "tool.addEventListener('keydown',event=>{if(held(event))set(event,false)});"
@@ -372,15 +492,17 @@ _STYLE = """<style>
 .vj-busy button,.vj-busy select{pointer-events:none}
 .vj-reviewer .vj-better{margin-left:1.2em}
 .vj-reviewer .widget-html-content{line-height:1.5}
-.vj-reviewer .vj-label{min-width:6.5em;margin-right:.4em;align-self:center}
+.vj-tool .vj-label{min-width:6.5em;margin-right:.4em;align-self:center}
 .vj-reviewer .vj-progress{align-self:center;margin-left:.6em}
 .vj-reviewer .vj-tags button{font-size:12px;height:24px;line-height:22px;padding:0 8px}
 .vj-reviewer .vj-error{color:rgb(213,94,0)}
-.vj-reviewer .vj-keys{font-size:12px;opacity:.8}
+.vj-tool .vj-keys{font-size:12px;opacity:.8}
+.vj-matrix{gap:2px}.vj-matrix .vj-label{margin:0 .4em;text-align:center;min-width:0!important}
+.vj-matrix button{margin:0;color:inherit}.vj-matrix .vj-same{box-shadow:inset 0 0 0 1px rgba(128,128,128,.8)}
 </style>"""
 _KEY_HELP = (
     '<span class="vj-keys"><b>1</b>-<b>5</b> score; '
-    + "; ".join(f"<b>{key}</b> {page.escape(name)}" for key, name in KEYS.items())
+    + "; ".join(f"<b>{key}</b> {escape(name)}" for key, name in KEYS.items())
     + "</span>"
 )
 
@@ -390,7 +512,7 @@ def _row(width: str = "100%") -> Any:
 
 
 def _label(text: str) -> Any:
-    label = ipw.HTML(f"<b>{page.escape(text)}</b>", layout=ipw.Layout(width="auto"))
+    label = ipw.HTML(f"<b>{escape(text)}</b>", layout=ipw.Layout(width="auto"))
     label.add_class("vj-label")
     return label
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-
 import ipywidgets
 import pytest
-from test_review import judged, rows
-from test_widgets import Reader
+from reviews import HOSTILE, Reader, judged, open_review, rows
+from reviews import items as six
 
-from vjudge import data
-from vjudge.review import TAGS, Review
-from vjudge.widgets import Reviewer, reviewer, save_page
-
-HOSTILE = "</div></style><script>alert(1)</script><img src=x onerror='alert(2)'> **b** $x$ \u202e\x1b[2J"
+from vjudge.review import TAGS, Review, Reviewer, matrix
+from vjudge.review.widget import KEYS
 
 
 @pytest.fixture
 def tool(tmp_path):
     def open_tool(names=("first", "second"), *, items=None, runs=None, **options):
         options = {"annotator": "ann", **options}
-        items = data.canonical(rows()) if items is None else items
+        items = six() if items is None else items
         runs = {name: judged(name) for name in names} if runs is None else runs
-        return Reviewer(Review(items, runs, out=tmp_path / "votes.jsonl", **options))
+        return Reviewer(Review(items, runs, out=tmp_path / "votes", **options))
 
     return open_tool
 
@@ -75,7 +70,7 @@ def test_keys_do_what_the_buttons_do_and_deleting_them_does_nothing(tool):
     for key in "z9<":
         typed(shown, key)
         assert "does nothing here" in shown._status.value and "<<" not in shown._status.value
-    assert set(reviewer.KEYS.values()) <= set(shown._buttons) | set(shown._toggles)
+    assert set(KEYS.values()) <= set(shown._buttons) | set(shown._toggles)
 
 
 def test_a_note_is_kept_on_going_on_and_a_refused_one_stays_in_its_field(tool):
@@ -105,15 +100,13 @@ def test_errors_are_told_and_leave_the_tool_usable(tool, monkeypatch):
 def test_everything_is_disabled_while_it_works(tool, monkeypatch):
     shown = tool()
     seen = []
-    monkeypatch.setattr(shown.review, "refresh", lambda: seen.extend(each.disabled for each in shown._controls()))
+    monkeypatch.setattr(shown.review, "refresh", lambda: seen.extend(control.disabled for control in shown._controls()))
     press(shown, "larger")
     assert len(seen) > 30 and seen.count(False) == 1, "the pressed button keeps the focus"
     assert not shown._buttons["larger"].disabled and "vj-busy" not in shown.widget._dom_classes
     interactive = (ipywidgets.Button, ipywidgets.ToggleButton, ipywidgets.Dropdown, ipywidgets.Textarea)
-    missed = [
-        each for each in controls(shown.widget) if isinstance(each, interactive) and each not in shown._controls()
-    ]
-    assert not missed
+    inside = [control for control in controls(shown.widget) if isinstance(control, interactive)]
+    assert not [control for control in inside if control not in shown._controls()]
     assert shown._buttons["previous"].disabled and not shown._buttons["next"].disabled
 
 
@@ -153,7 +146,7 @@ def test_a_judge_alone_and_three_judges(tool, tmp_path):
     assert "left" not in alone._buttons
     press(alone, "score 2")
     runs = {name: judged("first").assign(feedback=name) for name in "abc"}
-    three = Reviewer(Review(data.canonical(rows()), runs, out=tmp_path / "three.jsonl", annotator="ann"))
+    three = Reviewer(Review(six(), runs, out=tmp_path / "three", annotator="ann"))
     three._tags["3", TAGS[0]].click()
     assert three.review.case.votes == {"tags": {"3": [TAGS[0]]}}
     press(three, "next")
@@ -170,7 +163,7 @@ def test_a_long_scale_has_a_field(tool):
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "word " * 4_000, "x" * 20_000, "שלום 4. " * 9, ""])
-def test_any_text_is_only_text(tool, text, tmp_path):
+def test_any_text_is_only_text(tool, text):
     items = [
         row | {"instruction": text or "-", "response": text, "feedback": text, "criteria": text[:99] or "-"}
         for row in rows()
@@ -178,26 +171,18 @@ def test_any_text_is_only_text(tool, text, tmp_path):
     runs = {name: judged(name).assign(feedback=text) for name in ("first", "second")}
     shown = tool(items=items, runs=runs, annotator=f"ann {text[:90]}")
     plain = tool(annotator="plain")
-    for each in (shown, plain):
+    for viewed in (shown, plain):
         for name in ("differences", "true score"):
-            each._toggles[name].value = True
-        each.review.refresh()
+            viewed._toggles[name].value = True
     assert Reader(shown._case.value).tags.count("script") == 0
     assert set(Reader(shown._case.value).tags) <= {*Reader(plain._case.value).tags, "mark"}
-    page = save_page(shown.review, tmp_path / "page.html", title=text).read_text(encoding="utf-8")
-    assert not {"script", "a", "svg"} & set(Reader(page).tags) and "default-src 'none'" in page
-    assert page.count('<img src="data:') == 6 and "\x1b" not in page and "\u202e" not in page
 
 
 def test_votes_elsewhere_show_after_the_next_action(tool, tmp_path):
     shown = tool()
-    other = Review(data.canonical(rows()), {name: judged(name) for name in ("first", "second")},
-                   out=tmp_path / "votes.jsonl", annotator="ann")  # fmt: skip
-    other.score(5)
+    open_review(tmp_path).score(5)
     press(shown, "larger")
-    assert shown._buttons["score 5"].button_style == "primary"
-    assert len((tmp_path / "votes.jsonl").read_text().splitlines()) == 2
-    assert json.loads((tmp_path / "votes.jsonl").read_text().splitlines()[1])["value"] == 5
+    assert shown._buttons["score 5"].button_style == "primary" and len(shown.review.votes()) == 1
 
 
 def test_pictures_are_sent_no_larger_than_shown_and_small_ones_enlarge(tool):
@@ -206,3 +191,57 @@ def test_pictures_are_sent_no_larger_than_shown_and_small_ones_enlarge(tool):
     size = len(shown._case.value)
     press(shown, "larger")
     assert 'width="520" height="520"' in shown._case.value and len(shown._case.value) < size + 20
+
+
+def counts(shown):
+    return {cell: button.description for cell, button in shown._cells.items() if button.description != "0"}
+
+
+def test_a_cell_of_the_matrix_opens_the_review_on_its_items(opened):
+    shown = matrix(opened())
+    assert counts(shown) == {("1", "1"): "1", ("2", "4"): "1", ("3", "3"): "1", ("4", "none"): "1", ("5", "5"): "1"}
+    assert shown.reviewer.widget.layout.display == "none"
+    assert shown._cells["1", "2"].disabled and not shown._cells["1", "1"].disabled
+    assert "Rows: gold. Columns: first. 5 items; 1 items have no truth yet." in shown._head.value
+    shown._cells["2", "4"].click()
+    tool = shown.reviewer
+    assert tool.widget.layout.display == "" and "item 1 of 1" in tool._progress.value
+    assert tool.review.case.item.id == "i1" and tool._filters["score"].value == 4 and tool._filters["truth"].value == 2
+    shown._cells["4", "none"].click()
+    assert tool.review.case.item.id == "i3" and tool._filters["score"].value is None
+    press(tool, "all items")
+    assert "of 6," in tool._progress.value
+    shown._judge.value = "second"
+    assert counts(shown)["1", "5"] == "1" and "Columns: second" in shown._head.value
+
+
+def test_votes_redraw_the_matrix(opened):
+    shown = matrix(opened(), judge="second")
+    shown._by.value = "human"
+    assert counts(shown) == {} and "0 items; 6 items have no truth yet" in shown._head.value
+    press(shown.reviewer, "score 2")
+    assert counts(shown) == {("2", "5"): "1"}
+    press(shown.reviewer, "undo")
+    assert counts(shown) == {}
+    press(shown.reviewer, "score 3")
+    shown._cells["3", "5"].click()
+    assert shown.review.case.item.id == "i0"
+    assert "second" in shown._repr_mimebundle_()["text/html"] and Reader(shown._repr_mimebundle_()["text/html"])
+    with pytest.raises(ValueError, match="not under review"):
+        matrix(opened(), judge="third")
+
+
+def test_the_matrix_of_people_and_of_a_long_scale_says_how_it_bins(tmp_path):
+    bare = [{key: row[key] for key in ("id", "images", "instruction", "response")} for row in rows()]
+    people = [row | {"human_scores": [10.0 * n, 10.0 * n + 5]} for n, row in enumerate(bare)]
+    runs = {"mine": judged("first", [3.0, 17.0, 99.0, 100.0, 20.0, 57.5])}
+    shown = matrix(Review(people, runs, out=tmp_path, annotator="ann", scale=(0, 100)))
+    assert counts(shown) == {
+        ("0 to 10", "0 to 10"): "1", ("11 to 21", "11 to 21"): "1", ("22 to 32", "99 to 100"): "1",
+        ("33 to 43", "99 to 100"): "1", ("33 to 43", "11 to 21"): "1", ("44 to 54", "55 to 65"): "1",
+    }  # fmt: skip
+    assert "mean of people" in shown._head.value and "scores in ranges; 6 lie between levels" in shown._head.value
+    shown._cells["33 to 43", "11 to 21"].click()
+    assert shown.review.case.item.id == "i4", "42.5 counts with 43"
+    nobody = matrix(Review(bare, runs, out=tmp_path / "2", annotator="ann", scale=(0, 100)))
+    assert [value for _, value in nobody._by.options] == ["human"]

@@ -1,0 +1,408 @@
+"""What a notebook shows: an item with its verdict, a case, many pictures small, and an item under review.
+
+A view is plain HTML of the page's own colours, so that it reads in light and dark themes and on a narrow screen, and
+still makes sense where a site strips its style sheet. Texts come from data and models: they are escaped, never typeset
+as mathematics, and control characters that could reorder or hide text are shown by their names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+import math
+import re
+import textwrap
+import unicodedata
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from PIL import Image
+
+from vjudge import images
+from vjudge.data import rows_of
+from vjudge.records import Item, is_missing
+from vjudge.review.review import Case, Side
+
+# Grays and tints are transparent: they take the colour of the page under them.
+_STYLE = """<style>
+.vj{box-sizing:border-box;max-width:62rem;margin:.4rem 0;padding:.9rem 1rem;border:1px solid rgba(128,128,128,.35);
+border-radius:6px;font-size:14px;line-height:1.45;color:inherit;text-align:left}
+.vj *{box-sizing:border-box}
+.vj-top{display:flex;flex-wrap:wrap;gap:.5rem 1.4rem}
+.vj-pictures{flex:0 1 auto;display:flex;flex-wrap:wrap;align-content:flex-start;gap:.6rem;max-width:100%}
+.vj figure{margin:0}.vj img{max-width:100%;height:auto;display:block;border-radius:3px}
+.vj figcaption,.vj-id,.vj-note{font-size:12px;opacity:.72}
+.vj-texts{flex:1 1 20rem;min-width:0}
+.vj-name{font-size:12px;font-weight:600;opacity:.72;margin:.6rem 0 .1rem}
+.vj-texts>.vj-name:first-child{margin-top:0}
+.vj-text{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}.vj-text,.vj li>span{text-align:start}
+.vj ul{list-style:none!important;margin:.3rem 0 0!important;padding:0!important}
+.vj li{display:flex;gap:.7rem;margin:0!important;padding:.2rem .5rem;border-left:3px solid transparent}
+.vj li>b{flex:none;min-width:1.2em;font-weight:600}.vj li>span{flex:1 1 auto;min-width:0;overflow-wrap:anywhere}
+.vj li>small{flex:0 1 auto;max-width:40%;font-size:12px;overflow-wrap:anywhere}
+.vj li.vj-true{border-left-color:rgb(0,114,178)}
+.vj li.vj-judge{box-shadow:inset 0 0 0 1px rgba(213,94,0,.85)}
+.vj-verdict{margin-top:.8rem;padding-top:.3rem;border-top:1px solid rgba(128,128,128,.35)}
+.vj table{border-collapse:collapse;width:100%;margin:.6rem 0 0;font-size:inherit;table-layout:auto}
+.vj th,.vj td{padding:.35rem .7rem .35rem 0;vertical-align:top;white-space:pre-wrap;
+overflow-wrap:anywhere;border-top:1px solid rgba(128,128,128,.25);background:none}
+.vj th{font-size:12px;font-weight:600;border-top:0}.vj td:first-child{font-weight:600;width:3.5em}
+.vj tbody tr{background:none!important}
+.vj-sheet{display:flex;flex-wrap:wrap;gap:.9rem;margin:.6rem 0}
+@media(max-width:34rem){.vj thead{display:none}.vj tr,.vj td{display:block;width:auto!important}
+.vj td{border:0;padding:.1rem 0}.vj td:first-child::before{content:"True score "}
+.vj tr{border-top:1px solid rgba(128,128,128,.35);padding:.4rem 0}}
+.vj-sides{display:flex;flex-wrap:wrap;gap:1rem;margin-top:.8rem}
+.vj-side{flex:1 1 18rem;min-width:0;padding:.6rem .8rem;border:1px solid rgba(128,128,128,.35);border-radius:6px}
+.vj-case .vj-text{max-height:20rem;overflow-y:auto}
+.vj-case li>span,.vj-case li>small{max-height:9rem;overflow-y:auto}
+.vj mark{background:rgba(230,159,0,.35);color:inherit;border-bottom:2px solid rgb(230,159,0)}
+.vj li.vj-own{border-left-color:rgb(0,158,115);background-color:rgba(0,158,115,.16)}
+@media print{.vj-case *{max-height:none!important}.vj-side,.vj li,.vj figure{break-inside:avoid}}
+</style>"""
+
+# JupyterLab drops a style sheet from a notebook that it does not trust yet, and keeps these.
+_TINT, _LEFT = ' style="background-color:rgba(0,114,178,.2)"', ' style="text-align:left"'
+_SAFE = 'class="vj tex2jax_ignore mathjax_ignore"'  # both generations of MathJax, which would typeset "$5 or $6"
+_MOST_COLOURS = 2_000  # of a drawing
+COMPARED_WORDS = 4_000  # of both feedbacks together; finding the differences of longer ones would be felt
+Lines = Sequence[tuple[str, str]]
+"""Texts with their names."""
+
+
+class View:
+    """Something shown as HTML where there is a notebook and as text elsewhere."""
+
+    def __init__(self, body: str, text: str = "") -> None:
+        self.html, self._text = f"<div {_SAFE}>{_STYLE}{body}</div>", text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int = 320) -> View:
+    """Show one item whole, with a judge's verdict where there is one.
+
+    Args:
+        item: an `Item`, or a row with the canonical columns.
+        verdict: a row of `Judge.grade`'s table (a Series or mapping): score, expected_score, probabilities, feedback,
+            failure and raw, as far as they are there.
+        image_size: pixels of an image's longer side at most; it is embedded at that size.
+
+    Returns:
+        A view: the images, instruction, response, reference answer, the rubric with the true level marked (and the
+        judge's, with the probability of each level), the true score and feedback, and the judge's score, expected
+        score, feedback or the reason that it has none. An image that cannot be opened shows why.
+
+    Raises:
+        KeyError, ValueError: a row that is no item; see `Item.from_row`.
+        ValueError: the verdict is another item's.
+
+    >>> from vjudge.review import show
+    >>> print(show({"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4}))
+    Item a, 0 images
+    Instruction: What is it?
+    Response: A cat.
+    Reference answer: none given
+    Rubric: none given
+    True score: 4
+    """
+    item = _item(item)
+    given = {} if verdict is None else {name: verdict[name] for name in verdict.keys() if not is_missing(verdict[name])}
+    if str(given.get("id", item.id)) != item.id:
+        raise ValueError(f"the verdict is of item {given['id']!r}, the item is {item.id!r}: pass its own row")
+    score = float(given.get("score", math.nan))
+    shares = {int(level): f"{float(share):.0%}" for level, share in (given.get("probabilities") or {}).items()}
+    marks = {
+        level: [name for name, has in (("true score", level == item.gold), ("judge", level == score)) if has]
+        + [share for of, share in shares.items() if of == level]
+        for level in _levels(item)
+    }
+    truth = [("True score", number(item.gold))]
+    truth += [("Human scores", ", ".join(map(number, item.human_scores)))] if item.human_scores else []
+    truth += [("Reference feedback", item.feedback)] if item.feedback else []
+    judged = [] if verdict is None else _verdict_lines(given)
+    body = (
+        f'<div class="vj-id">Item {escape(item.id)}</div>'
+        f'<div class="vj-top">{pictures(item, image_size)}<div class="vj-texts">{_texts(_question(item))}</div></div>'
+        + _rubric(item, marks, truth=item.gold, judged=score)
+        + f"<div>{_texts(truth)}</div>"
+        + (f'<div class="vj-verdict">{_texts(judged)}</div>' if judged else "")
+    )
+    lines = [*map(_line, _question(item)), *_rubric_lines(item, marks), *map(_line, truth + judged)]
+    return View(body, "\n".join([f"Item {plain(item.id)}, {_images_line(item)}", *lines]))
+
+
+def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> View:
+    """Show the responses to one question side by side, lowest true score first.
+
+    Args:
+        items: `Item`s or canonical rows that differ in response, score and feedback alone, as `vjudge.data.cases`
+            finds them.
+        image_size: see `show`.
+
+    Raises:
+        ValueError: there is no item, or they differ in more; the fields are named.
+    """
+    case = sorted(map(_item, items), key=lambda item: (math.isnan(item.gold), item.gold))
+    if not case:
+        raise ValueError("there is no item to show")
+    first = case[0]
+    same = ("instruction", "reference_answer", "rubric", "group")
+    unlike = [name for name in same if any(getattr(item, name) != getattr(first, name) for item in case)]
+    if unlike:
+        raise ValueError(f"the items differ in {', '.join(unlike)}: pass the rows of one case, see vjudge.data.cases")
+    instruction, _, reference = _question(first)
+    heads = "".join(f"<th{_LEFT}>{name}</th>" for name in ("True score", "Response", "Reference feedback"))
+    cells = [(number(item.gold), item.response, item.feedback or "") for item in case]
+    rows = ["".join(f'<td dir="auto"{_LEFT}>{escape(text)}</td>' for text in row) for row in cells]
+    body = (
+        f'<div class="vj-top">{pictures(first, image_size)}'
+        f'<div class="vj-texts">{_texts([instruction, reference])}{_rubric(first, {})}</div></div>'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>"
+    )
+    lines = [_images_line(first), _line(instruction), _line(reference), *_rubric_lines(first, {})]
+    lines += [_line((f"Response of score {number(item.gold)}", item.response)) for item in case]
+    return View(body, "\n".join(lines))
+
+
+def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = None, image_size: int = 120) -> View:
+    """Show many images small, each with a caption.
+
+    Args:
+        sources: anything `vjudge.images.open_image` opens.
+        captions: one for each image; its size in pixels when None.
+        image_size: see `show`.
+
+    Raises:
+        ValueError: captions and images differ in number.
+    """
+    if captions is not None and len(captions) != len(sources):
+        raise ValueError(f"{len(captions)} captions for {len(sources)} images: give one each")
+    opened = [_opened(source) for source in sources]
+    captions = [_described(image) for image in opened] if captions is None else captions
+    figures = [_figure(image, image_size, caption=text) for image, text in zip(opened, captions, strict=True)]
+    lines = [f"{place}: {plain(text)}" for place, text in enumerate(captions)]
+    return View(f'<div class="vj-sheet">{"".join(figures)}</div>', "\n".join(lines))
+
+
+def case_html(case: Case, *, pictures: str, truth: bool = False, differences: bool = False) -> str:
+    """A case as its annotator may see it now.
+
+    Args:
+        case: from `Review.case`.
+        pictures: HTML of the item's pictures, from `pictures`.
+        truth: show the true score, the reference feedback and others' votes, where the case is revealed.
+        differences: mark the words in which two feedbacks differ, where they have at most `COMPARED_WORDS` in all.
+
+    Returns:
+        HTML of its own, every text escaped.
+    """
+    item, shown = case.item, truth and case.revealed
+    verdicts = [(side.judge or side.place, side.verdict or {}) for side in case.sides]
+    judged = [(name, verdict["score"]) for name, verdict in verdicts if "score" in verdict]
+    notes: dict[int, list[str]] = {level: [] for level in _levels(item)}
+    for name, score in [*([("true score", item.gold)] if shown else []), *judged, ("you", case.votes.get("score"))]:
+        if score in notes:
+            notes[int(score)].append(escape(name))
+    known: list[tuple[str, str]] = []
+    if shown:
+        known.append(("True score", number(item.gold)))
+        known += [("Human scores in the collection", ", ".join(map(number, item.human_scores)))] * bool(
+            item.human_scores
+        )
+        known += [("Reference feedback", item.feedback)] if item.feedback else []
+        known += [(f"Votes of {name}", "; ".join(vote_lines(votes))) for name, votes in case.others.items()]
+    feedbacks = _marked(case.sides) if differences else [escape(_feedback(side)) for side in case.sides]
+    sides = "".join(_side(side, text) for side, text in zip(case.sides, feedbacks, strict=True))
+    return (
+        f'<div class="vj-case"><div class="vj-id">Item {escape(item.id)}</div>'
+        f'<div class="vj-top">{pictures}<div class="vj-texts">{_texts(_question(item))}'
+        + _rubric(item, notes, truth=item.gold if shown else math.nan, own=case.votes.get("score"))
+        + "</div></div>"
+        + (f"<div>{_texts(known)}</div>" if known else "")
+        + f'<div class="vj-sides">{sides}</div></div>'
+    )
+
+
+def vote_lines(votes: Mapping[str, Any]) -> list[str]:
+    """An annotator's votes on one item in words."""
+    lines = [f"score {votes['score']}"] if "score" in votes else []
+    if answer := votes.get("better"):
+        lines.append(f"better feedback: {answer}" if answer in ("left", "right") else answer)
+    lines += [f"{place}: {', '.join(tags)}" for place, tags in votes.get("tags", {}).items()]
+    return [*lines, f"note: {votes['note']}"] if "note" in votes else lines
+
+
+def pictures(item: Item, image_size: int, *, enlarge: bool = False) -> str:
+    """An item's pictures, their longer side at most `image_size` pixels; smaller ones blown up to it if `enlarge`."""
+    if not item.images:
+        return ""
+    figures = [_figure(_opened(source), image_size, enlarge=enlarge) for source in item.images]
+    return f'<div class="vj-pictures">{"".join(figures)}</div>'
+
+
+def number(score: float) -> str:
+    """A score for a reader; "none" for NaN."""
+    return "none" if math.isnan(score) else f"{score:g}"
+
+
+def plain(value: Any) -> str:
+    """Text for a terminal: characters that steer it, or hide or reorder text, by their code."""
+    text = str(value).replace("\r\n", "\n")
+    return "".join(mark if _visible(mark) else f"<U+{ord(mark):04X}>" for mark in text)
+
+
+def escape(text: str) -> str:
+    """Text for a page."""
+    return html.escape(plain(text))
+
+
+def _visible(mark: str) -> bool:
+    """Whether a character is shown as it is: no control, format, surrogate or private character, except joiners."""
+    return mark in "\n\t\u200c\u200d" or unicodedata.category(mark) not in ("Cc", "Cf", "Cs", "Co")
+
+
+def _item(row: Item | Mapping[str, Any]) -> Item:
+    return row if isinstance(row, Item) else Item.from_row(rows_of([row])[0])
+
+
+def _question(item: Item) -> list[tuple[str, str]]:
+    reference = item.reference_answer or "none given"
+    return [("Instruction", item.instruction), ("Response", item.response), ("Reference answer", reference)]
+
+
+def _verdict_lines(verdict: Mapping[str, Any]) -> list[tuple[str, str]]:
+    lines = [("name", str(verdict["judge"]))] if "judge" in verdict else []
+    lines.append(("score", number(float(verdict.get("score", math.nan)))))
+    if "expected_score" in verdict:
+        lines.append(("expected score", f"{float(verdict['expected_score']):.2f}"))
+    if "failure" in verdict:
+        lines.append(("failure", str(verdict["failure"])))
+    if verdict.get("feedback"):
+        lines.append(("feedback", str(verdict["feedback"])))
+    elif "failure" in verdict and verdict.get("raw"):
+        lines.append(("whole answer", str(verdict["raw"])))
+    return [(f"Judge's {name}", value) for name, value in lines]
+
+
+def _opened(source: Any) -> Image.Image | images.ImageError:
+    try:
+        return images.open_image(source)
+    except images.ImageError as error:
+        return error
+
+
+def _described(image: Image.Image | images.ImageError) -> str:
+    return f"no image: {image}" if isinstance(image, images.ImageError) else f"{image.width} x {image.height}"
+
+
+def _figure(
+    image: Image.Image | images.ImageError, image_size: int, *, caption: str | None = None, enlarge: bool = False
+) -> str:
+    if isinstance(image, images.ImageError):
+        return f"<figure><figcaption>{escape(_described(image))}</figcaption></figure>"
+    label = escape(_described(image) if caption is None else caption)
+    small = images.thumbnail(image, size=image_size)
+    drawing = small.getcolors(_MOST_COLOURS) is not None  # which PNG keeps sharp; of a photograph it is slow and large
+    uri = images.data_uri(small, format="png" if drawing else "jpeg")
+    scale = max(1.0, image_size / max(small.size)) if enlarge else 1.0
+    width, height = round(small.width * scale), round(small.height * scale)
+    return (
+        f'<figure><img src="{uri}" width="{width}" height="{height}" alt="{label}">'
+        f"<figcaption>{label}</figcaption></figure>"
+    )
+
+
+def _images_line(item: Item) -> str:
+    sizes = [_described(_opened(source)) for source in item.images]
+    return f"{len(sizes)} image{'s' * (len(sizes) != 1)}" + (f" ({', '.join(sizes)})" if sizes else "")
+
+
+def _texts(lines: Lines) -> str:
+    return "".join(
+        f'<div class="vj-name"><strong>{escape(name)}</strong></div>'
+        f'<div class="vj-text" dir="auto">{escape(value)}</div>'
+        for name, value in lines
+    )
+
+
+def _line(line: tuple[str, str]) -> str:
+    return f"{line[0]}: " + textwrap.indent(plain(line[1]), "    ").lstrip(" ")
+
+
+def _levels(item: Item) -> dict[int, str]:
+    """Score -> its description; none without a rubric."""
+    return dict(zip(item.rubric.scores, item.rubric.descriptions, strict=True)) if item.rubric else {}
+
+
+def _criteria(item: Item) -> tuple[str, str]:
+    return "Rubric", item.rubric.criteria if item.rubric else "none given"
+
+
+def _rubric(
+    item: Item,
+    notes: Mapping[int, Sequence[str]],
+    *,
+    truth: float = math.nan,
+    judged: float = math.nan,
+    own: float | None = None,
+) -> str:
+    """The rubric with notes beside its levels, and the true, the judge's and one's own level set off."""
+    levels = []
+    for score, description in _levels(item).items():
+        kinds = {"vj-true": score == truth, "vj-judge": score == judged, "vj-own": score == own}
+        note = f" <small><strong>{', '.join(notes[score])}</strong></small>" if notes.get(score) else ""
+        levels.append(
+            f'<li class="{" ".join(kind for kind in kinds if kinds[kind])}"{_TINT * (score == truth)}>'
+            f'<b>{score}</b> <span dir="auto">{escape(description)}</span>{note}</li>'
+        )
+    return _texts([_criteria(item)]) + f"<ul>{''.join(levels)}</ul>"
+
+
+def _rubric_lines(item: Item, notes: Mapping[int, Sequence[str]]) -> list[str]:
+    levels = [
+        f"    {score}: {plain(text)}" + (f"  <- {', '.join(notes[score])}" if notes.get(score) else "")
+        for score, text in _levels(item).items()
+    ]
+    return [_line(_criteria(item)), *levels]
+
+
+def _side(side: Side, text: str) -> str:
+    verdict = side.verdict or {}
+    head = side.place.capitalize() if side.judge is None else f"{side.place.capitalize()}: {side.judge}"
+    if "score" in verdict:
+        head += f", score {number(float(verdict['score']))}"
+        if "expected_score" in verdict:
+            head += f" (expected {float(verdict['expected_score']):.2f})"
+    notes = [f"no score: {verdict['failure']}"] if "failure" in verdict else []
+    if side.hidden:
+        notes.append(f"{side.hidden} place{'s' * (side.hidden > 1)} that may tell the score: hidden until your vote")
+    return (
+        f'<div class="vj-side"><div class="vj-name"><strong>{escape(head)}</strong></div>'
+        + "".join(f'<div class="vj-note">{escape(note)}</div>' for note in notes)
+        + f'<div class="vj-text" dir="auto">{text}</div></div>'
+    )
+
+
+def _feedback(side: Side) -> str:
+    if side.verdict is None:
+        return "not graded by this judge"
+    return str(side.verdict.get("feedback") or side.verdict.get("raw") or "no feedback")
+
+
+def _marked(sides: Sequence[Side]) -> list[str]:
+    """The feedbacks as HTML, words that the other one lacks at that place marked."""
+    words = [re.findall(r"\S+|\s+", plain(_feedback(side))) for side in sides]
+    if len(words) != 2 or sum(map(len, words)) > 2 * COMPARED_WORDS:
+        return [html.escape("".join(parts)) for parts in words]
+    marked: list[list[str]] = [[], []]
+    for kind, *spans in difflib.SequenceMatcher(a=words[0], b=words[1], autojunk=False).get_opcodes():
+        for side, (start, end) in enumerate(zip_longest(spans[::2], spans[1::2])):
+            text = html.escape("".join(words[side][start:end]))
+            marked[side].append(text if kind == "equal" or not text.strip() else f"<mark>{text}</mark>")
+    return ["".join(parts) for parts in marked]
