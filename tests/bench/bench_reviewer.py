@@ -9,12 +9,11 @@ import lab
 CELL = """
 import pandas as pd
 import vjudge as vj
-from vjudge.review import Review
-from vjudge.widgets import Reviewer
+from vjudge.review import Review, Reviewer
 
 items = vj.load_collection("scenes", split="test", limit=500)
 run = pd.DataFrame({"id": items["id"], "score": items["gold"], "feedback": items["feedback"], "failure": None})
-Reviewer(Review(items, {"a": run, "b": run}, out="votes.jsonl", annotator="bench", blind=True))
+Reviewer(Review(items, {"a": run, "b": run}, out="votes", annotator="bench", blind=True))
 """
 NEXT = """() => new Promise(done => {
     const tool = document.querySelector('.vj-reviewer'), id = () => tool.querySelector('.vj-id').textContent;

@@ -69,7 +69,7 @@ data.load_collection data.rows_of data.validate data.fingerprint data.truth reco
 runs.Run metrics.correlate metrics.compare_judges metrics.agreement metrics.human_ceiling metrics.win_rate
 metrics.bradley_terry metrics.prediction_powered_mean metrics.calibrate
 probes.position probes.padded
-plots.save_table
+plots.save_table review.Review review.show
 training.prompt_and_target training.check_leakage preference.load_policy
 """.split()
 """What people use most: each has an example in its docstring that runs."""

@@ -10,7 +10,8 @@ import lab
 import nbformat
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "notebooks/05_review_feedback.ipynb"
+SOURCE = Path(__file__).parents[2] / "notebooks/05_review_feedback.ipynb"
+BLIND = 2  # of the tools in the notebook: after the one to browse with and the one of the matrix
 LIGHT = {"LIMIT": 15, "PHOTO_LIMIT": 15, "N_RESAMPLES": 200}
 EXPORT = 'paths = export(items, review, "../outputs/mine")\nprint(len(review.votes()), "votes exported")'
 
@@ -58,11 +59,11 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         notebook = lab.Notebook(page, address, "notebooks/05_review_feedback.ipynb")
         notebook.run_all()
         assert not notebook.errors
-        tool = page.locator(".vj-reviewer").nth(1)
+        tool = page.locator(".vj-reviewer").nth(BLIND)
         ready = tool.locator(".vj-do-next-without-a-vote:enabled")
         events = lambda: [json.loads(line) for line in file.read_text().splitlines()]  # noqa: E731
         (folder,) = (home / "outputs/review").iterdir()
-        file = folder / "votes.jsonl"
+        file = folder / "votes/me.jsonl"
         assert not file.exists(), "looking leaves no file"
 
         def wait(text):
@@ -72,18 +73,19 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         # Blind: the names are hidden, and a vote by button is on the disk before the page shows it.
         first = tool.locator(".vj-id").inner_text()
         assert "Left" in tool.inner_text() and "tiny" not in tool.locator(".vj-case").inner_text()
+        assert "hidden until your vote" in tool.locator(".vj-case").inner_text()
         tool.locator("button:text-is('4')").click()
         wait("Your vote: score 4")
-        assert [event.get("field") for event in events()] == [None, "score"]
-        assert (events()[1]["value"], events()[1]["annotator"], events()[1]["blind"]) == (4, "me", True)
-        assert "review" in events()[0]
+        assert [(vote["field"], vote["value"], vote["annotator"], vote["blind"]) for vote in events()] == [
+            ("score", 4, "me", True)
+        ]
 
         # A vote by key reveals, and no key reaches the notebook, whose shortcut for "d", "d" deletes a cell.
         cells = notebook.cells
         keys = tool.locator(".vj-key-field input")
         keys.press("l")
         wait("better feedback: left")
-        assert events()[2]["field"] == "better" and events()[2]["value"] == "left" and events()[2]["blind"]
+        assert events()[1]["field"] == "better" and events()[1]["value"].startswith("tiny") and events()[1]["blind"]
         assert "tiny" in tool.locator(".vj-case").inner_text()
         for key in ("d", "d", "x"):
             keys.press(key)
@@ -92,59 +94,76 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         for key in ("d", "d", "b", "a", "Enter"):
             page.keyboard.press(key)
         ready.wait_for()
-        assert notebook.cells == cells and len(events()) == 3
+        assert notebook.cells == cells and len(events()) == 2
 
-        # On to the next item, which is hidden again; an error tag and a note there; all of it undone, one redone.
+        # On to the next item, which is hidden again; an error tag and a note there; then both are undone.
         tool.locator(".vj-do-next").click()
         page.wait_for_function("([tool, id]) => tool.querySelector('.vj-id').innerText != id",
                                arg=[tool.element_handle(), first])  # fmt: skip
         ready.wait_for()
         assert "tiny" not in tool.locator(".vj-case").inner_text()
-        tool.locator(".vj-tags").nth(1).get_by_text("invented a detail").click()
-        wait("right: invented a detail")
-        assert list(events()[3]["value"].values()) == [["invented a detail"]]
+        tool.locator(".vj-tags").nth(1).get_by_text("too critical").click()
+        wait("right: too critical")
+        assert list(events()[2]["value"].values()) == [["too critical"]]
         tool.locator("textarea").fill("<b>looks twice</b>")
         tool.locator(".vj-do-previous").click()  # going on keeps the note
         wait("better feedback: left")
-        assert events()[4]["field"] == "note" and events()[4]["value"] == "<b>looks twice</b>"
-        tool.locator(".vj-do-undo").click()
-        wait("Your vote: right: invented a detail")
-        tool.locator(".vj-do-undo").click()
-        wait("Your vote: none yet")
-        tool.locator(".vj-do-redo").click()
-        wait("Your vote: right: invented a detail")
-        assert [next(iter(set(event) & {"undo", "redo"})) for event in events()[5:]] == ["undo", "undo", "redo"]
+        assert events()[3]["field"] == "note" and events()[3]["value"] == "<b>looks twice</b>"
+        for text in ("Your vote: right: too critical", "Your vote: none yet"):
+            tool.locator(".vj-do-undo").click()
+            wait(text)
+        assert [(vote["value"], vote["undo"]) for vote in events()[4:]] == [(None, True)] * 2
 
         # A filter lists what it names, and clears.
         tool.get_by_text("Filter, order, go to an item").click()
-        tool.locator("select").nth(5).select_option("by me")
-        wait("of 2, 2 of 15 voted by me")
+        tool.locator("select").nth(7).select_option("by me")
+        wait("of 1, 1 of 15 voted by me")
         tool.locator(".vj-do-all-items").click()
-        wait("of 15, 2 of 15 voted by me")
-        assert len(events()) == 8, "browsing writes nothing"
+        wait("of 15, 1 of 15 voted by me")
+        assert len(events()) == 6, "browsing writes nothing"
+
+        # A cell of the confusion matrix opens the review on its items, and a vote there draws the matrix anew.
+        matrix = page.locator(".vj-tool:has(> .vj-matrix)")
+        cell = matrix.locator(".vj-matrix button:enabled").first
+        count = cell.inner_text()
+        cell.click()
+        opened = matrix.locator(".vj-reviewer")
+        opened.get_by_text(f"item 1 of {count}, ").wait_for()
+        for key in ("d", "d"):
+            page.keyboard.press(key)
+        assert notebook.cells == cells, "the matrix is no place for shortcuts either"
+        matrix.locator("select").nth(1).select_option("scores voted here")
+        matrix.get_by_text("Items: 1; without a truth yet: 14.").wait_for()
+        opened.locator("button:text-is('5')").click()
+        opened.get_by_text("Your vote: score 5").wait_for()
+        matrix.get_by_text(re.compile("Items: [12]; .*without a truth yet: 1[34]")).wait_for()
+        assert matrix.locator(".vj-matrix button:enabled").count() in (1, 2)
+        assert (events()[6]["value"], events()[6]["blind"], set(events()[6]["selection"])) == (
+            5, False, {"judge", "score", "truth"}
+        )  # fmt: skip
 
         # The page reloads: the kernel lives, and the tool goes on where it was.
         page.keyboard.press("Control+s")  # the notebook's, also with the focus in the tool
         saved(page, path, "widget-view")
         notebook.open()
-        tool = page.locator(".vj-reviewer").nth(1)
+        tool = page.locator(".vj-reviewer").nth(BLIND)
         ready = tool.locator(".vj-do-next-without-a-vote:enabled")
-        wait("right: invented a detail")
+        ready.wait_for()
+        tool.locator(".vj-do-next-without-a-vote").click()
+        wait("Your vote: none yet")
         tool.locator("button:text-is('2')").click()
         wait("Your vote: score 2")
-        assert len(events()) == 9 and events()[8]["value"] == 2
+        assert len(events()) == 8 and events()[7]["value"] == 2
 
         # The kernel restarts: all votes are there, in the tool and in what is exported.
         notebook.run_all(restart=True)
         assert not notebook.errors
         wait("Your vote: score 4; better feedback: left")
-        assert len(events()) == 9, "resuming writes nothing"
+        assert len(events()) == 8, "resuming writes nothing"
         page.get_by_text("4 votes exported").wait_for()
         exported = [json.loads(line) for line in (home / "outputs/mine/votes.jsonl").read_text().splitlines()]
         assert {(vote["field"], str(vote["value"])) for vote in exported} >= {("score", "4"), ("score", "2")}
-        assert (home / "outputs/mine/collection").is_dir() and (
-            home / "outputs/mine/preference_bars.pdf"
-        ).stat().st_size
+        assert (home / "outputs/mine/collection").is_dir() and (home / "outputs/mine/review.html").stat().st_size
 
         # Nothing sticks out, in either theme and on a narrow page; the notebook stays small.
         for theme, width in (("JupyterLab Dark", 1400), ("JupyterLab Light", 760)):
@@ -165,8 +184,7 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
 HOSTILE = """
 import pandas as pd
 from PIL import Image
-from vjudge.review import Review
-from vjudge.widgets import Reviewer, save_page
+from vjudge.review import Review, Reviewer, save_page
 
 markup = ("</div></style><script>window.ran = 1</script><img src=x onerror='window.ran = 2'><svg onload='window.ran=3'>"
           "<a href='javascript:window.ran=4'>x</a> **bold** $x^2$ \\u202e\\x1b[2J")
@@ -179,7 +197,7 @@ rows = [{"id": id, "images": [Image.new("RGB", (900, 600), "teal")], "instructio
 runs = {name: pd.DataFrame({"id": list(texts), "score": 1.0, "failure": None,
                             "feedback": [f"{text}{name[:1]}" if text else "" for text in texts.values()]})
         for name in (markup, "other")}
-review = Review(rows, runs, out="hostile.jsonl", annotator=markup)
+review = Review(rows, runs, out="hostile", annotator=markup)
 tool = Reviewer(review)
 save_page(review, "hostile.html", title=markup)
 """

@@ -202,7 +202,7 @@ def test_a_cell_of_the_matrix_opens_the_review_on_its_items(opened):
     assert counts(shown) == {("1", "1"): "1", ("2", "4"): "1", ("3", "3"): "1", ("4", "none"): "1", ("5", "5"): "1"}
     assert shown.reviewer.widget.layout.display == "none"
     assert shown._cells["1", "2"].disabled and not shown._cells["1", "1"].disabled
-    assert "Rows: gold. Columns: first. 5 items; 1 items have no truth yet." in shown._head.value
+    assert "Rows: gold. Columns: first. Items: 5; without a truth yet: 1." in shown._head.value
     shown._cells["2", "4"].click()
     tool = shown.reviewer
     assert tool.widget.layout.display == "" and "item 1 of 1" in tool._progress.value
@@ -218,7 +218,7 @@ def test_a_cell_of_the_matrix_opens_the_review_on_its_items(opened):
 def test_votes_redraw_the_matrix(opened):
     shown = matrix(opened(), judge="second")
     shown._by.value = "human"
-    assert counts(shown) == {} and "0 items; 6 items have no truth yet" in shown._head.value
+    assert counts(shown) == {} and "Items: 0; without a truth yet: 6." in shown._head.value
     press(shown.reviewer, "score 2")
     assert counts(shown) == {("2", "5"): "1"}
     press(shown.reviewer, "undo")
@@ -240,7 +240,10 @@ def test_the_matrix_of_people_and_of_a_long_scale_says_how_it_bins(tmp_path):
         ("0 to 10", "0 to 10"): "1", ("11 to 21", "11 to 21"): "1", ("22 to 32", "99 to 100"): "1",
         ("33 to 43", "99 to 100"): "1", ("33 to 43", "11 to 21"): "1", ("44 to 54", "55 to 65"): "1",
     }  # fmt: skip
-    assert "mean of people" in shown._head.value and "scores in ranges; 6 lie between levels" in shown._head.value
+    assert (
+        "mean of people" in shown._head.value
+        and "scores in ranges; between two levels, counted with the nearest (halves up): 6" in shown._head.value
+    )
     shown._cells["33 to 43", "11 to 21"].click()
     assert shown.review.case.item.id == "i4", "42.5 counts with 43"
     nobody = matrix(Review(bare, runs, out=tmp_path / "2", annotator="ann", scale=(0, 100)))

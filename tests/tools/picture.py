@@ -21,14 +21,14 @@ TARGET = ROOT / "figures/front.png"
 WIDTH, GAP = 1800, 60  # pixels: of the picture, and between its halves
 REVIEW = """
 import vjudge as vj
-from vjudge import probes, widgets
-from vjudge.review import Review
+from vjudge import probes
+from vjudge.review import Review, Reviewer
 
 items = vj.load_collection("scenes", split="test", limit=30)
 judge = vj.load_judge("tiny")
 runs = {"tiny": judge.grade(items, progress=False), "tiny, blanked": judge.grade(probes.blanked(items), progress=False)}
-review = Review(items, runs, out="votes.jsonl", annotator="me", blind=True)
-widgets.Reviewer(review, image_size=260)
+review = Review(items, runs, out="votes", annotator="me", blind=True)
+Reviewer(review, image_size=260)
 """
 
 

@@ -556,27 +556,20 @@ class Review:
         judges = [filters["judge"]] if "judge" in filters else list(self.judges)
         scores, graded = self.judge_scores[judges], self._graded[judges]
         gap = scores.rsub(self.truth, axis=0)
+        tests = {
+            "judge": lambda judge: graded[judge],
+            "score": lambda level: _within(nearest(scores), level).any(axis=1),
+            "truth": lambda level: _within(nearest(self.truth), level),
+            "human": lambda level: _within(nearest(self.human_scores().mean(axis=1)), level),
+            "gap": lambda bounds: _within(gap, bounds).any(axis=1),
+            "criterion": lambda criterion: self._texts["criteria"].eq(criterion),
+            "unparsed": lambda is_so: (scores.isna() & graded).any(axis=1) == is_so,
+            "voted": lambda is_so: self._voted() == is_so,
+            "text": lambda text: self._search(str(text)),
+        }
         keep = np.ones(len(self._ids), dtype=bool)
         for name, value in filters.items():
-            if name == "judge":
-                passing = graded[value]
-            elif name == "score":
-                passing = _within(nearest(scores), value).any(axis=1)
-            elif name == "truth":
-                passing = _within(nearest(self.truth), value)
-            elif name == "human":
-                passing = _within(nearest(self.human_scores().mean(axis=1)), value)
-            elif name == "gap":
-                passing = _within(gap, value).any(axis=1)
-            elif name == "criterion":
-                passing = self._texts["criteria"].eq(value)
-            elif name == "unparsed":
-                passing = (scores.isna() & graded).any(axis=1) == value
-            elif name == "voted":
-                passing = self._voted() == value
-            else:
-                passing = self._search(str(value))
-            keep &= np.asarray(passing, dtype=bool)
+            keep &= np.asarray(tests[name](value), dtype=bool)
         listed = np.arange(len(self._ids))
         if self.order == "random":
             listed = np.random.default_rng(self._order_seed).permutation(len(self._ids))

@@ -80,14 +80,9 @@ class Reviewer:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The widget, and for a page without a kernel the case as HTML and as text."""
         case = self.review.case
-        shown = "no item passes the filters" if case is None else self._case_html(case)
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        page = "no item passes the filters" if case is None else self._case_html(case)
         text = f"Review by {self.review.annotator}: {self._progress_text()}"
-        return {
-            "text/plain": text,
-            "text/html": View(f'<div class="vj-note">{escape(text)}</div>{shown}', text)._repr_html_(),
-            "application/vnd.jupyter.widget-view+json": view,
-        }
+        return _bundle(self.widget, text, f'<div class="vj-note">{escape(text)}</div>{page}')
 
     def filter(self, **filters: Any) -> None:
         """List what passes the filters of `Review.filter`, and show them in the controls."""
@@ -421,17 +416,11 @@ class Matrix:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The widget, and for a page without a kernel the counts as HTML and as text."""
         table = self._table()
-        text = f"{self._words(table)}\n{table[::-1].to_string()}"
         heads = "".join(f"<th>{escape(str(name))}</th>" for name in ["", *table.columns])
         rows = [[row, *table.loc[row]] for row in table.index[::-1]]
         cells = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
         page = f'<div class="vj-note">{escape(self._words(table))}</div><table><tr>{heads}</tr>{cells}</table>'
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        return {
-            "text/plain": text,
-            "text/html": View(page).html,
-            "application/vnd.jupyter.widget-view+json": view,
-        }
+        return _bundle(self.widget, f"{self._words(table)}\n{table[::-1].to_string()}", page)
 
     def _table(self) -> Any:
         return self.review.confusion(self._judge.value, by=self._by.value)
@@ -461,13 +450,12 @@ class Matrix:
         self._head.value = f'<span class="vj-keys">{escape(self._words(table))}</span>'
 
     def _words(self, table: Any) -> str:
-        counts = table.attrs
-        between = f"; {counts['between']} lie between levels and count with the nearest, halves up" * (
-            counts["between"] > 0
-        )
-        ranges = "; scores in ranges" * any(isinstance(level, tuple) for level in self.review.levels.values())
-        missing = f"; {counts['missing']} items have no truth yet" * (counts["missing"] > 0)
-        return f"Rows: {counts['truth']}. Columns: {self._judge.value}. {counts['n']} items{ranges}{between}{missing}."
+        counts, binned = table.attrs, any(isinstance(level, tuple) for level in self.review.levels.values())
+        words = f"Rows: {counts['truth']}. Columns: {self._judge.value}. Items: {counts['n']}"
+        words += "; scores in ranges" * binned
+        if counts["between"]:
+            words += f"; between two levels, counted with the nearest (halves up): {counts['between']}"
+        return words + (f"; without a truth yet: {counts['missing']}." if counts["missing"] else ".")
 
 
 def matrix(review: Review, *, judge: str | None = None, image_size: int = 360) -> Matrix:
@@ -505,6 +493,12 @@ _KEY_HELP = (
     + "; ".join(f"<b>{key}</b> {escape(name)}" for key, name in KEYS.items())
     + "</span>"
 )
+
+
+def _bundle(widget: Any, text: str, page: str) -> dict[str, Any]:
+    """What a widget shows with a kernel, and as HTML and text without."""
+    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    return {"text/plain": text, "text/html": View(page).html, "application/vnd.jupyter.widget-view+json": view}
 
 
 def _row(width: str = "100%") -> Any:
