@@ -70,7 +70,6 @@ _MODULES = (
     "scenes",
     "table",
     "training",
-    "widgets",
 )
 _INNER = {"calls", "judge", "table"}  # importable, and of no use to a notebook
 
