@@ -421,6 +421,7 @@ class Review:
         Raises:
             ReviewError: there is nothing to undo.
         """
+        self.refresh()
         place = np.flatnonzero(self._ids[self._list] == self._votes.undo())
         self._position = int(place[0]) if len(place) else self._position
         return self.case
