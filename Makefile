@@ -45,7 +45,7 @@ define REPORTS
 import shutil
 import vjudge as vj
 tiny, scenes = vj.load_judge("tiny", device="cpu"), vj.load_collection("scenes", split="test")
-vj.report(tiny, scenes, gold="exact", collection="Scenes", out="outputs/report_tiny")
+vj.report(tiny, scenes, gold="exact", collection="Scenes", controls=400, out="outputs/report_tiny")
 verdicts = vj.load_verdicts("mllm-judge").assign(dataset=lambda frame: frame["group"])
 vj.report(verdicts, score="llava_critic_7b", name="LLaVA-Critic-7B", collection="MLLM-as-a-Judge", by="dataset",
           out="outputs/report_llava_critic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import vjudge as vj
 from vjudge import metrics
 from vjudge.probes.simulated import Planted, SimulatedJudge, collection
 from vjudge.reports import Card
+from vjudge.reports import card as module
 
 QUICK: dict[str, Any] = dict(n_resamples=200, progress=False)
 
@@ -174,3 +176,12 @@ def test_pairs_have_accuracy_and_position() -> None:
     expected = metrics.pairwise_accuracy(verdict, truth).loc["with_ties", "estimate"]
     assert part(card, "agreement").loc["same choice of three", "estimate"] == expected
     assert dict(card.absent)["image"] == "a comparison of pairs has no scores"
+    votes = pd.DataFrame({"item": range(80), "theirs": verdict, "preference": truth})
+    single = vj.report(votes, score="theirs", **QUICK)
+    assert part(single, "agreement").loc["same choice of three", "estimate"] == expected
+    assert dict(single.absent)["position"] == "each pair was shown in one order"
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    result = doctest.testmod(module)
+    assert result.attempted and not result.failed

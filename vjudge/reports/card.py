@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from vjudge import plots
+from vjudge.metrics._tables import format_interval
 from vjudge.reports.evidence import Request, gather
 
 COLUMNS = ("measure", "estimate", "low", "high", "unit", "n", "p_holm", "reading")
@@ -163,9 +164,9 @@ def report(
     Source: Mitchell et al., "Model Cards for Model Reporting", FAT* 2019, for what a card is.
 
     >>> import vjudge as vj
-    >>> run = vj.load_judge("tiny", device="cpu").grade(
-    ...     vj.load_collection("scenes", split="test", limit=20), progress=False)
-    >>> card = vj.report(run, n_resamples=200)
+    >>> items = vj.load_collection("scenes", split="test", limit=20)
+    >>> run = vj.load_judge("tiny", device="cpu").grade(items, mode="score", progress=False)
+    >>> card = vj.report(run, n_resamples=200)  # or vj.report(judge, items), which grades the controls too
     >>> [part.name for part in card.parts]
     ['agreement', 'failures', 'calibration', 'cost']
     >>> card.absent[0]
@@ -192,3 +193,23 @@ def report(
 def tally(parts: Sequence[Part]) -> dict[str, int]:
     """How many parts are in each state."""
     return {state: sum(part.state == state for part in parts) for state in STATES}
+
+
+def the(truth: str) -> str:
+    """A truth's name in a sentence."""
+    return f"the {truth}" if truth.startswith("mean of") else truth
+
+
+def ways(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """How each of a table's numbers was made, apart, so that `plots.caption` says once what they share."""
+    texts = re.findall(r"\d+% bootstrap .+?seed \d+", table.attrs["method"]) or [table.attrs["method"]]
+    frames = [pd.DataFrame() for _ in texts]
+    for frame, text in zip(frames, texts, strict=True):
+        frame.attrs["method"] = text
+    return frames
+
+
+def printed(line: Any) -> str:
+    """An estimate and its bounds as the card prints them."""
+    estimate, low, high = (float(line[name]) for name in ("estimate", "low", "high"))
+    return format_interval(estimate, low, high).replace("-", "\N{MINUS SIGN}")

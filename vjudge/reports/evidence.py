@@ -21,7 +21,7 @@ from vjudge.runs import Run, RunError
 
 PROBES = ("blindness", "verbosity", "length", "injection", "position", "consistency")
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-SECONDS = 2.0  # how long the pace is measured before the cost is said
+SECONDS = 4.0  # how long the pace is measured before the cost is said
 
 
 @dataclass
@@ -119,7 +119,7 @@ def gather(
         origin = (data.origin(items) if items is not None else {}) or facts.get("note", {}).get("origin", {})
         source = call.collection or str(origin.get("source") or attrs.get("name") or "the collection")
         common: dict[str, Any] = dict(judge=name, collection=source, trials=trials, facts=facts, attrs=attrs)
-        if trials.score not in run:
+        if trials.judge is None and ORIGINAL not in trials.runs:
             label = call.truth_name or ("people's preferences" if call.truth is None else str(call.truth))
             run = run.assign(preference=run.get("preference") if call.truth is None else run[call.truth])
             table = battery(trials, probes=["position"], progress=False) if "verdict_ba" in run else None
@@ -148,11 +148,12 @@ def cost(judge: Any, items: Any, some: Any, samples: int, pairs: Any, grading: M
     line = f"report: about {count:,} verdicts: {len(items):,} items once, {len(some):,} under {passes} controls"
     if not hasattr(judge, "engine"):
         return line
-    table = plan(judge, items, seconds=SECONDS, **grading)["planned"]
-    for quantity, unit in (("total", "seconds"), ("cost", "in the currency of price=")):
-        one = table.get(quantity, np.nan) / max(len(items), 1)
-        line += "" if np.isnan(one) else f"; about {one * count:,.2g} {unit}, as the plan of one pass has it"
-    return line
+    each = plan(judge, items, seconds=SECONDS, **grading)["planned"].dropna() / max(len(items), 1) * count
+    if "total" in each:
+        line += f"; about {each['total']:,.0f} seconds at the pace of one pass"
+    elif "at most" in each:
+        line += f"; at most {each['at most']:,.0f} seconds at the pace of one pass"
+    return line + (f"; {each['cost']:,.2f} in the currency of price=" if "cost" in each else "")
 
 
 def _some(items: Any, controls: int | None, seed: int) -> Any:

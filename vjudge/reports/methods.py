@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import vjudge
 from vjudge import plots
 from vjudge.plots.save import latex
 from vjudge.prompts import families
-
-if TYPE_CHECKING:
-    from vjudge.reports.card import Card
-    from vjudge.reports.evidence import Evidence
+from vjudge.reports.card import Card, the, ways
+from vjudge.reports.evidence import Evidence
 
 ARXIV = re.compile(r"(?P<author>[^,;]+?)(?: (?P<year>\d{4}))?,(?: (?P<title>.+?),)? arXiv (?P<id>\d{4}\.\d{4,5})$")
 STATISTICS = {
@@ -39,8 +37,6 @@ STATISTICS = {
 def cite(card: Card, e: Evidence, options: Mapping[str, Any]) -> None:
     """Write a card's methods, each sentence with what it cites."""
     facts, sources, methods = e.facts, card.sources, card.methods
-    from vjudge.reports.parts import the, ways
-
     family = families.find(e.judge.lower().replace("_", "-"))
     paper = _sources(sources, family.paper) if family is not None and family.paper else ()
     wording = facts.get("template", {}).get("name") or (family.template.name if family is not None else "")

@@ -17,10 +17,9 @@ from matplotlib.figure import Figure
 
 import vjudge
 from vjudge import plots
-from vjudge.metrics._tables import format_number, format_p
+from vjudge.metrics._tables import format_interval, format_p
 from vjudge.plots.style import INK, clean, span
-from vjudge.reports.card import Card, Part, Picture, tally
-from vjudge.reports.parts import printed, the
+from vjudge.reports.card import Card, Part, Picture, printed, tally, the
 
 RED, GREEN, GREY = "#B3261E", "#1B6E53", "#6B6B6B"
 MARKS = {"against": ("✗", RED), "open": ("?", GREY), "sound": ("✓", GREEN), "described": ("•", GREY)}
@@ -90,7 +89,7 @@ def to_pdf(card: Card, path: str | Path) -> None:
 class _Pen:
     """Writes down A4 pages from the top, and takes a new one where a piece does not fit."""
 
-    def __init__(self, paper: plots.Page, margin: float = 0.7) -> None:
+    def __init__(self, paper: plots.Page, margin: float = 0.62) -> None:
         self.paper, self.margin, self.wide = paper, margin, A4[0] - 2 * margin
         self.sheets: list[Figure] = []
         self.new()
@@ -109,7 +108,8 @@ class _Pen:
     def text(self, text: str, size: float, *, before: float = 0.0, after: float = 0.05, x: float = 0.0,
              inches: float | None = None, **look: Any) -> None:  # fmt: skip
         """A paragraph at the pen's place."""
-        lines = self.paper.wrap(text, 0.97 * (self.wide - x if inches is None else inches), size)
+        share = 0.89 if look.get("weight") == "bold" else 0.97  # letters are measured as regular ones
+        lines = self.paper.wrap(text, share * (self.wide - x if inches is None else inches), size)
         self.y += before
         for line in lines:
             self.room(size * 1.4 / 72)
@@ -142,21 +142,16 @@ class _Pen:
     def part(self, part: Part) -> None:
         """A question, its first number, and the sentence that follows."""
         mark, color = MARKS[part.state]
-        left, right = 0.24, 2.5
-        sentence = self.paper.wrap(part.sentence, 0.97 * (self.wide - right), 8.5)
-        question = self.paper.wrap(part.question, 0.95 * (right - left - 0.15), 8.5)
-        height = max(len(sentence), len(question) + 1) * 8.5 * 1.4 / 72 + 0.12
-        self.room(height)
-        self.write(self.margin, self.y, mark, 9.5, color=color, weight="bold")
-        for place, line in enumerate(question):
-            self.write(self.margin + left, self.y + place * 8.5 * 1.4 / 72, line, 8.5, weight="bold")
-        counts = part.table["n"]
-        below = self.y + len(question) * 8.5 * 1.4 / 72
-        self.write(self.margin + left, below, f"n = {span(counts)}", 7.5, color=GREY)
-        for place, line in enumerate(sentence):
-            ink = RED if part.state == "against" else INK
-            self.write(self.margin + right, self.y + place * 8.5 * 1.4 / 72, line, 8.5, color=ink)
-        self.y += height
+        left, right = 0.24, 2.55
+        self.room(0.17 * max(3, len(self.paper.wrap(part.sentence, 0.97 * (self.wide - right), 8.5))))
+        top = self.y
+        self.text(mark, 9.5, color=color, weight="bold")
+        self.y = top
+        self.text(part.question, 8.5, x=left, inches=right - left, after=0.0, weight="bold")
+        self.text(f"n = {span(part.table['n'])}", 7.5, x=left, after=0.0, color=GREY)
+        low, self.y = self.y, top
+        self.text(part.sentence, 8.5, x=right, color=RED if part.state == "against" else INK, after=0.0)
+        self.y = max(low, self.y) + 0.075
 
     def figures(self, pictures: list[Picture], columns: int, gap: float = 0.3) -> None:
         """Figures with their captions, each in the column that is shorter."""
@@ -234,14 +229,15 @@ def _lines(part: Part) -> list[dict[str, Any]]:
 
 
 def _estimate(row: Any) -> str:
-    if row["unit"] == "a verdict" and row["measure"] != "seconds":
-        return format_number(row["estimate"], 0)
+    if row["unit"] == "tokens":
+        return format_interval(row["estimate"], row["low"], row["high"], 1)
     return printed(row)
 
 
 def _caption(picture: Picture) -> str:
-    account = str(picture.figure.get_label() or "").rstrip(".")
-    return clean(f"{picture.caption} {account}." if account else picture.caption)
+    parts = [part for part in str(picture.figure.get_label() or "").rstrip(".").split(". ") if part]
+    account = [part if part.startswith("n =") else part[:1].upper() + part[1:] for part in parts]
+    return clean(". ".join([picture.caption.rstrip("."), *account]) + ".")
 
 
 def _inline(fig: Figure) -> str:

@@ -9,7 +9,7 @@ tables/, figures/    LaTeX and CSV; PDF, SVG, PNG, caption and data of each
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -17,10 +17,7 @@ from vjudge import plots
 from vjudge.metrics._tables import format_p
 from vjudge.plots.save import latex
 from vjudge.plots.style import clean
-from vjudge.reports.parts import printed, ways
-
-if TYPE_CHECKING:
-    from vjudge.reports.card import Card
+from vjudge.reports.card import Card, printed, ways
 
 READINGS = {"moves, as it must": "moves", "moves, though it must stay": "moves (must stay)",
             "stays, though it must move": "stays (must move)", "described": ""}  # fmt: skip

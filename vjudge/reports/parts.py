@@ -7,7 +7,6 @@ listed with the reason.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,11 +15,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from vjudge import metrics, plots
-from vjudge.metrics._tables import CHOICES, format_interval, format_number, shares
+from vjudge.metrics._tables import CHOICES, format_number, shares
 from vjudge.probes._cluster import mean
 from vjudge.probes.runs import groups_of
 from vjudge.records import is_missing
-from vjudge.reports.card import COLUMNS, Card, Part, Picture
+from vjudge.reports.card import COLUMNS, Card, Part, Picture, printed, the, ways
 from vjudge.reports.evidence import Evidence
 from vjudge.reports.methods import cite
 
@@ -60,7 +59,9 @@ def measure(e: Evidence, by: str | None, venue: str, options: dict[str, Any]) ->
             _agreement_by(card, e, by, options)
     _controls(card, e)
     _failures(card, e, confidence)
-    if e.scores is not None:
+    if e.scores is None:
+        card.absent.append(("calibration", "a comparison of pairs has no scores"))
+    else:
         _calibration(card, e, options)
     _cost(card, e, confidence)
     cite(card, e, options)
@@ -69,7 +70,6 @@ def measure(e: Evidence, by: str | None, venue: str, options: dict[str, Any]) ->
 
 def _preferences(card: Card, e: Evidence, confidence: float) -> None:
     """Agreement of verdicts on pairs."""
-    card.absent.append(("calibration", "a comparison of pairs has no scores"))
     if "preference" not in e.run or e.run["preference"].isna().all():
         card.absent.append(("agreement", "nobody says which response is better: there is no preference"))
         return
@@ -125,12 +125,13 @@ def _agreement(card: Card, e: Evidence, options: dict[str, Any]) -> None:
         sentence += f" {printed(like)}{relation}."
     card.parts.append(Part("agreement", f"Does it agree with {the(e.truth)}?", _table(rows), sentence))
     card.tables["agreement"] = whole
-    lines = whole[(whole["statistic"] == "pearson") & ~whole["ceiling"]].drop(columns=["missing"])
+    lines = whole[whole["statistic"] == "pearson"].drop(columns=["missing"])
     height = None if ceiling is None else float(ceiling.loc["pearson", "estimate"])
-    text = f"Correlation of scores with {e.truth}" + ("" if height is None else "; dotted: a rater and the others")
+    text = f"Correlation of scores with {e.truth}" + (
+        "" if height is None else "; people and the dotted line: a rater and the others"
+    )
     if lines["estimate"].notna().any():
-        label = f"Pearson r with {brief(e.truth)}"
-        _picture(card, "agreement", plots.forest, text, lines, whole, ceiling=height, label=label)
+        _picture(card, "agreement", plots.forest, text, lines, whole, ceiling=height)
     frame = pd.DataFrame({"judge": brief(e.judge), "score": score, "gold": gold})
     text = f"Scores of {e.judge} against {e.truth}"
     _picture(card, "scores", plots.confusion, text, frame, truth_name=brief(e.truth))
@@ -157,30 +158,31 @@ def _agreement_by(card: Card, e: Evidence, by: str, options: dict[str, Any]) -> 
     lines = lines[::-1]
     rows = [_row(line["benchmark"], line, "correlation") for _, line in lines.iterrows()]
     card.parts.append(Part("agreement by", f"How does that differ by {by}?", _table(rows), sentence))
-    text, label = f"Correlation of scores of {e.judge} with {e.truth}, by {by}", f"Pearson r with {brief(e.truth)}"
-    drawn = lines.drop(columns=["missing"])
-    _picture(card, "agreement_by", plots.forest, text, drawn, table, rows="benchmark", label=label)
+    text = f"Correlation of scores of {e.judge} with {e.truth}, by {by}"
+    _picture(card, "agreement_by", plots.forest, text, lines.drop(columns=["missing"]), table, rows="benchmark")
 
 
 def _controls(card: Card, e: Evidence) -> None:
     """The parts that rest on probes."""
+    silent = "a comparison of pairs has no scores"
     if e.probes is None:
         why = "controls=0: no control was asked for"
         if e.scores is None:
-            why = "a comparison of pairs has no scores"
+            why = silent
         elif not np.isfinite(e.scores.score).any():
             why = "no verdict could be read"
-        card.absent += [(name, why) for name, *_ in PROBED]
+        reasons = {"position": "each pair was shown in one order"} if e.scores is None else {}
+        card.absent += [(name, reasons.get(name, why)) for name, *_ in PROBED]
         return
     for name, question, probes, good, bad, doubt in PROBED:
         rows = e.probes[e.probes["probe"].isin(probes)]
         for reason, cases in rows[rows["reading"] == "not run"].groupby("note", sort=False):
             label = ", ".join(case or probe for case, probe in zip(cases["case"], cases["probe"], strict=True))
-            card.absent.append((name if len(probes) == 1 and not cases["case"].any() else f"{name}: {label}", reason))
+            card.absent.append((name if label in (name, "blindness") else f"{name}: {label}", reason))
         rows = rows[rows["reading"] != "not run"]
         if rows.empty:
             if e.scores is None and name != "position":
-                card.absent.append((name, "a comparison of pairs has no scores"))
+                card.absent.append((name, silent))
             continue
         judged = rows[rows["must"].notna()]
         against = judged[judged["reading"].str.contains("though it must")]
@@ -273,18 +275,19 @@ def _calibration(card: Card, e: Evidence, options: dict[str, Any]) -> None:
 
 def _cost(card: Card, e: Evidence, confidence: float) -> None:
     """Tokens and time a verdict."""
-    names = {"n_prompt_tokens": "tokens read", "n_new_tokens": "tokens written", "seconds": "seconds"}
-    names = {name: words for name, words in names.items() if name in e.run and e.run[name].notna().any()}
+    words = ("reads", "tokens"), ("writes", "tokens"), ("takes", "seconds")
+    names = dict(zip(("n_prompt_tokens", "n_new_tokens", "seconds"), words, strict=True))
+    names = {name: pair for name, pair in names.items() if name in e.run and e.run[name].notna().any()}
     if not names:
         card.absent.append(("cost", "the run has no counts of tokens and no times"))
         return
     rows, texts = [], []
-    for name, words in names.items():
+    for name, (verb, unit) in names.items():
         here = e.run[name].notna().to_numpy()
         effect = mean(e.run.loc[here, name].to_numpy(float), groups_of(e.run)[here], confidence=confidence)
-        rows.append(_row(words, effect._asdict() | {"estimate": effect.effect}, "a verdict"))
-        texts.append(f"{format_number(effect.effect, 2 if name == 'seconds' else 0)} {words}")
-    sentence = f"A verdict takes {', '.join(texts)}."
+        rows.append(_row(f"a verdict {verb}", effect._asdict() | {"estimate": effect.effect}, unit))
+        texts.append(f"{verb} {format_number(effect.effect, 2 if name == 'seconds' else 0)} {unit}")
+    sentence = f"A verdict {', '.join(texts)}."
     if "seconds" in names:
         place = ", ".join(str(e.facts[name]) for name in ("device", "dtype") if e.facts.get(name))
         sentence += f" The {len(e.run):,} took {e.run['seconds'].sum():,.0f} seconds{f' ({place})' if place else ''}."
@@ -312,20 +315,6 @@ def brief(name: str) -> str:
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
-def the(truth: str) -> str:
-    """A truth's name in a sentence."""
-    return f"the {truth}" if truth.startswith("mean of") else truth
-
-
-def ways(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """How each of a table's numbers was made, apart, so that `plots.caption` says once what they share."""
-    texts = re.findall(r"\d+% bootstrap .+?seed \d+", table.attrs["method"]) or [table.attrs["method"]]
-    frames = [pd.DataFrame() for _ in texts]
-    for frame, text in zip(frames, texts, strict=True):
-        frame.attrs["method"] = text
-    return frames
-
-
 def _row(measure: Any, line: Any, unit: str, p: float = math.nan, reading: str = "") -> dict[str, Any]:
     bounds = {name: float(line.get(name, math.nan)) for name in ("estimate", "low", "high")}
     return {"measure": str(measure), **bounds, "unit": unit, "n": int(line["n"]), "p_holm": p, "reading": reading}
@@ -333,12 +322,6 @@ def _row(measure: Any, line: Any, unit: str, p: float = math.nan, reading: str =
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(COLUMNS))
-
-
-def printed(line: Any) -> str:
-    """An estimate and its bounds as the card prints them."""
-    estimate, low, high = (float(line[name]) for name in ("estimate", "low", "high"))
-    return format_interval(estimate, low, high).replace("-", "\N{MINUS SIGN}")
 
 
 def _effect(line: Any) -> str:
