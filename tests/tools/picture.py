@@ -1,4 +1,4 @@
-"""The picture of the front page: a blind review in JupyterLab, as Chromium shows it, beside a stored figure.
+"""The picture of the front page: a blind review in JupyterLab, as Chromium shows it, beside two stored figures.
 
 `make picture` writes figures/front.png; it needs Debian's package chromium.
 """
@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 import lab  # noqa: E402
 
-FIGURE = ROOT / "figures/length_battery_effects.png"
+FIGURES = [ROOT / f"figures/{name}.png" for name in ("correlation_raters", "correlation_public")]
 TARGET = ROOT / "figures/front.png"
-WIDTH, GAP = 1800, 60  # pixels: of the picture, and between its halves
-REVIEW = """
+WIDTH, REVIEW_WIDTH, GAP = 1800, 900, 50  # pixels: of the picture, of its left part, and between the parts
+CELL = """
 import vjudge as vj
 from vjudge import probes
 from vjudge.review import Review, Reviewer
@@ -35,7 +35,7 @@ Reviewer(review, image_size=260)
 def photograph() -> Image.Image:
     """The review after one vote."""
     with tempfile.TemporaryDirectory() as folder, lab.jupyterlab(Path(folder)) as address:
-        lab.write_notebook(Path(folder, "review.ipynb"), REVIEW)
+        lab.write_notebook(Path(folder, "review.ipynb"), CELL)
         with lab.chromium(width=1250, height=1500, scale=1.5) as page:
             notebook = lab.Notebook(page, address, "review.ipynb")
             notebook.run_all()
@@ -50,15 +50,20 @@ def trimmed(picture: Image.Image) -> Image.Image:
     return picture.crop(ImageChops.difference(picture, Image.new("RGB", picture.size, "white")).getbbox())
 
 
+def scaled(picture: Image.Image, width: int) -> Image.Image:
+    return picture.resize((width, round(picture.height * width / picture.width)), Image.Resampling.LANCZOS)
+
+
 def main() -> None:
-    review, figure = trimmed(photograph()), trimmed(Image.open(FIGURE).convert("RGB"))
-    figure = figure.resize(
-        (round(figure.width * review.height / figure.height), review.height), Image.Resampling.LANCZOS
-    )
-    both = Image.new("RGB", (review.width + GAP + figure.width, review.height), "white")
+    review = scaled(trimmed(photograph()), REVIEW_WIDTH)
+    figures = [scaled(trimmed(Image.open(path).convert("RGB")), WIDTH - REVIEW_WIDTH - GAP) for path in FIGURES]
+    both = Image.new("RGB", (WIDTH, review.height), "white")
     both.paste(review, (0, 0))
-    both.paste(figure, (review.width + GAP, 0))
-    both = both.resize((WIDTH, round(both.height * WIDTH / both.width)), Image.Resampling.LANCZOS)
+    space = (review.height - sum(figure.height for figure in figures)) // (len(figures) + 1)
+    top = space
+    for figure in figures:
+        both.paste(figure, (REVIEW_WIDTH + GAP, top))
+        top += figure.height + space
     both.quantize(128).save(TARGET, optimize=True)
     print(f"{TARGET.relative_to(ROOT)}: {both.width} x {both.height}, {TARGET.stat().st_size / 1000:.0f} kB")
 
