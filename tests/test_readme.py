@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
+from test_rooms import ROOMS
 
 import vjudge
 
@@ -108,12 +109,11 @@ def test_the_galleries_show_every_notebook_and_the_figures_page_no_figure_that_i
     assert all(name.startswith(families) for name in names), "a family of figures without a section"
 
 
-def test_the_map_names_every_module_and_only_those():
+def test_the_map_names_every_room_in_the_order_of_imports():
     page = (ROOT / "vjudge/README.md").read_text(encoding="utf-8")
-    package = ROOT / "vjudge"
-    modules = {path.name for path in package.glob("*.py") if path.name != "__init__.py"}
-    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {"assets/"}
-    assert set(re.findall(r"^ {4}(\w+(?:\.py|/)) ", page, re.M)) == modules | folders
+    names = re.findall(r"^ {4}(\w+(?:\.py|/)) ", page, re.M)
+    assert [name.removesuffix(".py").rstrip("/") for name in names] == [*ROOMS, "assets"]
+    assert all((ROOT / "vjudge" / name).exists() for name in names)
 
 
 def test_the_citation_file_has_this_version_and_the_papers_of_the_front_page():
