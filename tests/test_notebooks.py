@@ -29,6 +29,7 @@ RUN = (
     "04_length_bias",
     "05_review_feedback",
     "06_preference_learning",
+    "07_build_collection",
 )
 VOLATILE = {"papermill", "execution", "widgets", "collapsed", "scrolled"}
 

@@ -2,58 +2,48 @@
 
     from vjudge import builder
 
-    plan = builder.Plan(rubrics_per_image=3, instructions_per_rubric=2)
-    builder.cost(len(paths), plan=plan, price=(2.5, 10.0))
-    built = builder.build(paths, vj.load_judge("openai:gpt-4o"), plan=plan, out="outputs/build")
-    built.faults()                                         # everything that was found wrong, counted
+    builder.estimate(len(paths), price=(2.5, 10.0))
+    built = builder.build(paths, vj.load_judge("openai:gpt-4o"), out="outputs/build")
+    built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 
 The generator is any judge that `load_judge` gives: a server or a vision-language model on this machine. Its answers are
 recorded as they come, so that the same call continues a build that was stopped.
 
-seeds.py     hand-written seed rubrics; another field is another file
-plan.py      how much to build, what is accepted, how often anything is asked again
-prompts.py   what the generator is asked, stage by stage; written for this project
-checks.py    what an answer must hold before anything of it is kept
-overlap.py   near duplicates by ROUGE-L
-asking.py    calls, tries and their record, which a build replays
+prompts.py   what the generator is asked, stage by stage, and the seed rubrics; written for this project
+faults.py    what an answer must hold before anything of it is kept
+ask.py       calls, tries and their record, which a build replays
 stages.py    the stages: rubrics, instructions, responses
-cost.py      what a build takes, before it starts
-build.py     build
-result.py    Build: the collection and its account
-card.py      the folder for the hub, with its data card
-scripted.py  a server that answers from Scenes' truth, with planted faults: for demonstrations and tests
+build.py     build, estimate, and Build: the collection and its account
+export.py    the folder for the hub, with its data card
+scripted.py  a generator by script, which answers from Scenes' truth: for demonstrations and tests
 """
 
-from vjudge.builder.asking import BuildError
-from vjudge.builder.build import build
-from vjudge.builder.card import card, export, published_row
-from vjudge.builder.checks import KINDS, Fault
-from vjudge.builder.cost import cost
-from vjudge.builder.plan import Plan
-from vjudge.builder.prompts import STAGES
-from vjudge.builder.result import Build
-from vjudge.builder.scripted import PLANTED, ScriptedServer
-from vjudge.builder.seeds import Seed, embedded, load_seeds
+from vjudge.builder.ask import BuildError
+from vjudge.builder.build import Build, build, estimate
+from vjudge.builder.export import card, export, published_row
+from vjudge.builder.faults import KINDS, Fault, self_judgement
+from vjudge.builder.prompts import STAGES, load_seeds
+from vjudge.builder.scripted import ScriptedGenerator
+from vjudge.builder.stages import Balance, length_balance
 from vjudge.names import public
 
 __all__ = [
     "KINDS",
-    "PLANTED",
     "STAGES",
+    "Balance",
     "Build",
     "BuildError",
     "Fault",
-    "Plan",
-    "ScriptedServer",
-    "Seed",
+    "ScriptedGenerator",
     "build",
     "card",
-    "cost",
-    "embedded",
+    "estimate",
     "export",
+    "length_balance",
     "load_seeds",
     "published_row",
+    "self_judgement",
 ]
 
 __dir__ = public(__name__)

@@ -1,7 +1,8 @@
-"""What a generator is asked, stage by stage. Written for this project: the paper's own prompts are not used.
+"""What a generator is asked, stage by stage, and the seed rubrics that it is shown.
 
-What earlier stages and seeds wrote goes in as one JSON object, so that no text in it can pose as part of the task. The
-answer is one JSON object too, with a schema of its own.
+The prompts are written for this project: the paper's own are not used. What earlier stages and seeds wrote goes in as
+one JSON object, so that no text in it can pose as part of the task. The answer is one JSON object too, with a schema of
+its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any
+
+from vjudge.data import CollectionError, Problem
+from vjudge.records import rubric_faults
 
 VERSION = "1"
 SYSTEM = (
@@ -39,14 +45,14 @@ class Stage:
         task: what is asked; `INPUT` stands after it.
         schema: JSON Schema of the answer.
         sample: an answer's shape, as the generator is shown it.
-        new_tokens: a guess at an answer's length, for planning.
+        tokens: a guess at those of a prompt, without its image, and of an answer; for the estimate.
     """
 
     name: str
     task: str
     schema: Mapping[str, Any]
     sample: str
-    new_tokens: int
+    tokens: tuple[int, int]
 
     @property
     def version(self) -> str:
@@ -101,7 +107,7 @@ BRAINSTORM = Stage(
         }
     ),
     '{"criteria": [{"criteria": "one question or sentence", "grounds": "what in the image it is judged on"}]}',
-    220,
+    (640, 220),
 )
 REFINE = Stage(
     "refine",
@@ -112,7 +118,7 @@ REFINE = Stage(
     " points, or what this image shows in particular, so that the rubric serves any question about the image.",
     _object(criteria=_TEXT, descriptions={"type": "array", "items": _TEXT}),
     '{"criteria": "the criterion", "descriptions": ["what the lowest score means", "...", "what the highest means"]}',
-    230,
+    (240, 230),
 )
 ALIGN = Stage(
     "align",
@@ -121,7 +127,7 @@ ALIGN = Stage(
     " needs sound, motion, other images or knowledge that nobody could have from this image. Be strict.",
     _object(judgeable={"type": "boolean"}, reason=_TEXT),
     '{"judgeable": true, "reason": "one sentence"}',
-    50,
+    (250, 50),
 )
 INSTRUCTION = Stage(
     "instruction",
@@ -132,7 +138,7 @@ INSTRUCTION = Stage(
     " detail, plain prose, between `least` and `most` long as counted in `unit`.",
     _object(instruction=_TEXT, reference_answer=_TEXT),
     '{"instruction": "what is asked", "reference_answer": "the answer that earns the highest score"}',
-    160,
+    (380, 160),
 )
 RESPONSE = Stage(
     "response",
@@ -145,6 +151,50 @@ RESPONSE = Stage(
     " against the image, and why it is this level and not the one beside it; it does not state the score as a number.",
     _object(response=_TEXT, feedback=_TEXT),
     '{"response": "the assistant\'s answer", "feedback": "the grader\'s feedback"}',
-    260,
+    (540, 260),
 )
 STAGES = {stage.name: stage for stage in (BRAINSTORM, REFINE, ALIGN, INSTRUCTION, RESPONSE)}
+
+
+def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
+    """Read seed rubrics, from which a generator takes form and breadth; another field is another file.
+
+    >>> len(load_seeds("general")), load_seeds("charts")[0]["area"]
+    (50, 'reading off')
+
+    Args:
+        name_or_path: "general" or "charts" (an example of a field), which come with vjudge, or a .jsonl file of one's
+            own.
+
+    Returns:
+        `id`, `area`, `criteria` and `descriptions` (lowest score first, equally many in all), in the file's order.
+
+    Raises:
+        CollectionError: no such file, or every line that is no sound seed, with what to do.
+    """
+    file = resources.files("vjudge") / "assets" / "seeds" / f"{name_or_path}.jsonl"
+    path = Path(name_or_path).expanduser()
+    if str(name_or_path) not in ("charts", "general") and not path.is_file():
+        raise CollectionError(f"no seed file {str(name_or_path)!r}; give a path, or one of charts, general")
+    text = file.read_text("utf-8") if str(name_or_path) in ("charts", "general") else path.read_text("utf-8-sig")
+    seeds: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for index, line in enumerate(line for line in text.splitlines() if line.strip()):
+        try:
+            row = json.loads(line)
+            seed = {"id": str(row["id"]), **{name: row[name] for name in ("area", "criteria", "descriptions")}}
+        except (ValueError, TypeError, LookupError) as error:
+            what = f"is no JSON object with id, area, criteria and descriptions ({error!r})"
+            problems.append(Problem(index, None, "row", what, "repair the line"))
+            continue
+        faults = rubric_faults(seed["criteria"], seed["descriptions"])
+        if any(seed["id"] == other["id"] for other in seeds):
+            faults.append(("id", "stands twice"))
+        if seeds and not faults and len(seed["descriptions"]) != len(seeds[0]["descriptions"]):
+            faults.append(("descriptions", f"are not {len(seeds[0]['descriptions'])} as in the first line"))
+        problems += [Problem(index, seed["id"], field, what, "correct the line") for field, what in faults]
+        if not faults:
+            seeds.append(seed)
+    if problems or not seeds:
+        raise CollectionError(f"seeds {str(name_or_path)!r} are not sound" + ("" if problems else ": none"), problems)
+    return seeds

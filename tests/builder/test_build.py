@@ -1,0 +1,370 @@
+"""A build, from a scripted generator and over real HTTP: what is kept, counted, refused and continued."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from servers import ChatServer, Reply, Request
+
+import vjudge as vj
+from vjudge import builder, data
+from vjudge.builder import ScriptedGenerator
+from vjudge.builder.prompts import given_of
+from vjudge.builder.stages import NEAR, Texts
+from vjudge.engines import transport
+from vjudge.runs import RunError
+
+ROOT = Path(__file__).parents[2]
+
+
+def make(generator, out, *, images=None, **options):
+    options = {"rubrics": 2, "instructions": 1, "progress": False} | options
+    return builder.build(generator.images if images is None else images, generator, out=out, **options)
+
+
+class Faulty(ScriptedGenerator):
+    """A scripted generator whose answers a test changes: `change` takes stage, given, first and text."""
+
+    def __init__(self, n_images, change, **options):
+        super().__init__(n_images, **options)
+        self.change = change
+
+    def reply(self, task, image):
+        stage, given, again = given_of(task)
+        return self.change(stage, given, not again, super().reply(task, image))
+
+
+# Seeds and near duplicates
+
+
+def test_there_are_fifty_seeds_of_many_areas_and_no_two_alike():
+    seeds = builder.load_seeds()
+    areas = {seed["area"] for seed in seeds}
+    assert len(seeds) == 50 and {"counting", "reading text", "safety", "culture", "charts"} <= areas
+    texts = Texts({})
+    for seed in [*seeds, *builder.load_seeds("charts")]:
+        assert len(seed["descriptions"]) == 5 and texts.add(seed["id"], seed["criteria"]) is None
+
+
+def test_unsound_seeds_are_all_named(tmp_path):
+    sound = {"id": "a", "area": "x", "criteria": "c", "descriptions": ["a", "b"]}
+    rows = [sound, sound, {**sound, "id": "b", "criteria": " "}, {**sound, "id": "c", "descriptions": ["a", "b", "c"]}]
+    path = tmp_path / "seeds.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*rows, {"id": "d"}, [1]])) + "\nnot json")
+    with pytest.raises(data.CollectionError) as error:
+        builder.load_seeds(path)
+    assert [problem.index for problem in error.value.problems] == [1, 2, 3, 4, 5, 6]
+    path.write_text(json.dumps(sound))
+    assert builder.load_seeds(path)[0]["descriptions"] == ["a", "b"]
+    with pytest.raises(data.CollectionError, match="charts, general"):
+        builder.load_seeds("medicine")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("回答是否准确识别了图像中的主要物体？", "回答是否准确识别了图片中的主要物体？"),
+        ("回答是否准确识别了图像中的主要物体？", "回答是否准确地识别了图像中的主要物体"),
+        ("画像の主な物体を正しく認識しているか。", "画像の主な物体を正確に認識しているか。"),
+        ("Erkennt die Antwort das Hauptobjekt richtig?", "Erkennt die Antwort den Hauptgegenstand richtig?"),
+        ("Правильно ли ответ называет главный объект?", "Правильно ли ответ называет главный предмет?"),
+        (
+            "Does the response correctly identify the main object or subject of the image?",
+            "Does the answer correctly identify the main object or subject of the picture?",
+        ),
+    ],
+)
+def test_rewordings_are_near_duplicates_in_every_script(one, other):
+    fault = Texts({"seed": one}).add("draft", other)
+    assert fault is not None and fault.kind == "near duplicate" and "seed" in fault.detail
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("回答是否准确识别了图像中的主要物体？", "回答是否准确读出了图像中的文字？"),
+        ("Erkennt die Antwort das Hauptobjekt des Bildes richtig?", "Liest die Antwort den Text im Bild richtig?"),
+        (
+            "Evaluates the model's ability to identify and describe the objects presented in the image accurately.",
+            "Does the response correctly identify the main object or subject of the image?",
+        ),
+    ],
+)
+def test_different_criteria_are_none(one, other):
+    assert Texts({"seed": one}).add("draft", other) is None
+
+
+def test_published_criteria_and_seeds_are_far_from_each_other():
+    folder = ROOT.parent / "shared" / "data" / "rows"
+    if not folder.is_dir():
+        pytest.skip("the published rows are not beside this checkout")
+    rows = [json.loads(line) for file in folder.glob("*_collection.jsonl") for line in file.read_text().splitlines()]
+    criteria = {row["orig_criteria"] for row in rows}
+    texts = Texts({seed["id"]: seed["criteria"] for seed in builder.load_seeds()})
+    assert len(criteria) >= 3
+    for text in criteria:
+        closest = texts.near(text, 0)
+        assert closest is not None and closest[1] < NEAR - 10
+
+
+# Lengths
+
+
+def test_length_balance_by_hand():
+    assert builder.length_balance([[1, 2, 3, 4, 5]]).share == 1.0
+    assert builder.length_balance([[1, 2, 3, 4, 5]]).p == pytest.approx(0.0143, abs=1e-4)  # 10 / sqrt(300 / 18)
+    assert builder.length_balance([[5, 4], [1, 2]]) == builder.Balance(0.5, 1.0)
+    assert builder.length_balance([[7, 7, 7]]) == builder.Balance(0.5, 1.0)
+    # Instructions of different lengths: over all pairs the better is longer in 17 of 36, within them always.
+    assert builder.length_balance([[10, 11, 12], [100, 101, 102]] * 3).lean == 1
+    assert np.isnan(builder.length_balance([]).share)
+
+
+def test_balance_holds_its_level():
+    rng = np.random.default_rng(0)
+    rejected = [builder.length_balance(rng.integers(30, 40, size=(12, 5)).tolist()).p < 0.05 for _ in range(400)]
+    assert 0.02 < np.mean(rejected) < 0.08
+
+
+def test_a_generator_that_writes_more_for_better_is_refused(tmp_path):
+    built = make(ScriptedGenerator(2, lean=True), tmp_path / "out", rubrics=3, instructions=2)
+    assert built.faults().at["leaning length", "response"] > 0 and built.balance.lean == 1
+    with pytest.raises(data.CollectionError, match="could score by length"):
+        built.export(tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+    built.export(tmp_path / "yes", allow_imbalance=True)
+    assert "exported on request" in (tmp_path / "yes" / "README.md").read_text()
+
+
+def test_a_lean_that_a_tighter_band_can_mend_is_mended(tmp_path):
+    class LeansAtFirst(ScriptedGenerator):
+        def _response(self, scene, given, rng):
+            self.lean = given["most"] - given["least"] >= 2 * int(0.15 * given["length"])
+            return super()._response(scene, given, rng)
+
+    built = make(LeansAtFirst(2), tmp_path / "out", rubrics=3)
+    assert built.faults().at["leaning length", "response"] > 0 and not built.balance.lean
+
+
+# What is kept and counted
+
+
+def test_a_faultless_generator_gives_the_counts_of_the_paper(tmp_path):
+    built = make(ScriptedGenerator(2), tmp_path, rubrics=3, instructions=2)
+    rows = built.rows()
+    assert built.n_rubrics == 6 and len(built.cases) == 12 and not built.incomplete
+    assert Counter(row["gold"] for row in rows) == dict.fromkeys((1, 2, 3, 4, 5), 12)
+    data.validate(built.items())
+    assert not built.counts()["given_up"].any()
+    planned = builder.estimate(2)["calls"]
+    assert (built.counts()["calls"] >= planned.drop("all")).all() and planned["response"] == 60
+
+
+def test_the_estimate_by_hand():
+    table = builder.estimate(10, rubrics=2, instructions=1, price=(1.0, 2.0))
+    assert table["calls"].tolist() == [10, 20, 20, 20, 100, 170]
+    assert table["price"].tolist() == pytest.approx(((table["prompt_tokens"] + 2 * table["new_tokens"]) / 1e6).tolist())
+    assert np.isnan(builder.estimate(10)["price"]).all()
+
+
+def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
+    generator = ScriptedGenerator(4, planted={"not JSON": 0.1, "score leak": 0.1, "not judgeable": 0.5})
+    built = make(generator, tmp_path, rubrics=3, instructions=2)
+    faults = built.faults()["all"]
+    assert min(generator.sent.values()) > 0 and len(generator.sent) == 3
+    assert faults["not JSON"] == generator.sent["not JSON"] and faults["score leak"] == generator.sent["score leak"]
+    # Of two criteria about sound the second may fall as a near duplicate of the first.
+    assert 0 < faults["not judgeable"] <= generator.sent["not judgeable"]
+    wrong = {5: "None", 4: "One", 3: "Two", 2: "Three", 1: "Four"}
+    for row in built.rows():
+        assert "deserves" not in row["response"] and "melody" not in row["criteria"]
+        assert row["feedback"].endswith(f"{wrong[row['gold']]} wrong."), "the script's own truth"
+        assert abs(len(row["response"].split()) / len(row["reference_answer"].split()) - 1) <= 0.15
+
+
+def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
+    hostile = '=HYPERLINK("http://x") <b onclick=a>5</b> ${x} {{y}} | a, "b"\nTask: align'
+
+    def change(stage, given, first, text):
+        if stage != "instruction":
+            return text
+        answer = json.loads(text)
+        return json.dumps({**answer, "instruction": f"{answer['instruction']} {'<|im_start|>' if first else hostile}"})
+
+    built = make(Faulty(1, change), tmp_path / "out", rubrics=1)
+    assert built.faults().at["markup", "instruction"] == 1
+    items = vj.load_collection(built.export(tmp_path / "c"))
+    assert all(row["instruction"].endswith(hostile) for row in built.rows())
+    assert items["instruction"] == [row["instruction"] for row in built.rows()]
+
+
+def test_seeds_of_a_field_are_what_the_generator_is_shown_as_text(tmp_path):
+    shown = []
+
+    def change(stage, given, first, text):
+        shown.extend(given.get("examples", ()))
+        return text
+
+    seeds = [{**seed, "criteria": f"{seed['criteria']} </s><image>"} for seed in builder.load_seeds("charts")]
+    make(Faulty(1, change), tmp_path, seeds=seeds)
+    assert len(shown) == 3 and {s["criteria"] for s in shown} <= {seed["criteria"] for seed in seeds}
+
+
+def test_a_build_without_anything_to_keep_is_an_error_with_the_counts(tmp_path):
+    def change(stage, given, first, text):
+        return text.replace("instruction", "question") if stage == "instruction" else text
+
+    with pytest.raises(builder.BuildError, match="ended at 'instruction'.*wrong form 6.*question.*7 billion"):
+        make(Faulty(1, change), tmp_path / "a")
+    with pytest.raises(builder.BuildError, match="ended at 'brainstorm'.*refusal 9"):
+        make(Faulty(1, lambda *_: "I'm sorry, but I can't help with that."), tmp_path / "b")
+
+
+def test_a_local_model_is_a_generator_too(tmp_path):
+    """The embedded judge has never seen such a task: nothing of what it writes is kept, and the error says so."""
+    if not (ROOT / "vjudge/assets/tiny/model.safetensors").exists():
+        pytest.skip("the embedded judge's weights are not in this checkout")
+    images, judge = ScriptedGenerator(1).images, vj.load_judge("tiny")
+    for _ in range(2):  # asked, then replayed
+        with pytest.raises(builder.BuildError, match=r"ended at 'brainstorm'.*(cut off|not JSON) \d"):
+            options = {"seeds": builder.load_seeds()[:1], "tries": 2, "max_new_tokens": 4, "progress": False}
+            builder.build(images, judge, out=tmp_path / "out", **options)
+
+
+def test_bad_calls_are_refused_before_anything_is_asked(tmp_path):
+    images = ScriptedGenerator(2).images
+    first, second = images.values()
+    with pytest.raises(data.CollectionError) as error:
+        named = {"a": first, "b": first, "c": b"no image", "d d": second, "../e": second}
+        make(ScriptedGenerator(2), tmp_path / "o", images=named)
+    assert {problem.id for problem in error.value.problems} == {"b", "c", "d d", "../e"}
+    with pytest.raises(ValueError, match="give a Judge"):
+        builder.build(images, object(), out=tmp_path / "o")
+    with pytest.raises(ValueError, match="tries=0.*tolerance=2.*unit='lines'"):
+        make(ScriptedGenerator(1), tmp_path / "o", tries=0, tolerance=2, unit="lines")
+    assert not (tmp_path / "o").exists()
+
+
+# Killed, silent and continued
+
+
+def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
+    def generator():
+        return ScriptedGenerator(2, planted={"not JSON": 0.2, "not judgeable": 0.5})
+
+    whole = make(generator(), tmp_path / "whole")
+    record, manifest = ((tmp_path / "whole" / name).read_bytes() for name in ("verdicts.jsonl", "manifest.json"))
+    for number, cut in enumerate(np.random.default_rng(0).integers(0, len(record), size=6)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "manifest.json").write_bytes(manifest)
+        (folder / "verdicts.jsonl").write_bytes(record[:cut])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a torn line is mentioned
+            again = make(generator(), folder)
+        assert again.rows() == whole.rows() and again.log.equals(whole.log)
+        kept = (folder / "verdicts.jsonl").read_bytes()
+        assert kept.startswith(record[: record.rfind(b"\n", 0, cut) + 1]), "nothing that was paid for is lost"
+    replay = generator()
+    replay.reply = None  # nothing is asked
+    assert make(replay, tmp_path / "whole").log.equals(whole.log)
+    with pytest.raises(RunError, match="tolerance"):
+        make(generator(), tmp_path / "whole", tolerance=0.2)
+
+
+def test_a_process_that_dies_in_mid_run_loses_nothing(tmp_path):
+    n_answers = 0
+
+    def change(stage, given, first, text):
+        nonlocal n_answers
+        n_answers += 1
+        if n_answers == 12:
+            raise KeyboardInterrupt
+        return text
+
+    with pytest.raises(KeyboardInterrupt):
+        make(Faulty(1, change), tmp_path / "out")
+    assert len((tmp_path / "out" / "verdicts.jsonl").read_text().splitlines()) == 11
+    assert make(Faulty(1, change), tmp_path / "out").rows() == make(ScriptedGenerator(1), tmp_path / "one").rows()
+    assert n_answers >= 12 + 6
+
+
+class Served:
+    """The scripted generator behind an OpenAI-compatible server on loopback."""
+
+    def __init__(self, n_images, misbehave=lambda stage, reply, request: None):
+        self.scripted, self.misbehave = ScriptedGenerator(n_images), misbehave
+        self.server = ChatServer(self.answer)
+
+    def answer(self, request: Request) -> Reply:
+        if request.is_test:
+            return Reply(self.completion("yes"))
+        task = request.text[request.text.index("Task: ") :]
+        picture = vj.images.image_bytes(request.pictures[0])
+        reply = self.completion(self.scripted.reply(task, picture))
+        return self.misbehave(given_of(task)[0], reply, request) or Reply(reply)
+
+    @staticmethod
+    def completion(text):
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        return {"object": "chat.completion", "model": "m", "choices": [choice], "usage": {"prompt_tokens": 9}}
+
+    def make(self, out, **options):
+        with self.server as server:
+            judge = vj.load_judge("openai:m", base_url=server.url, served_as="x", timeout=5.0, retries=1)
+            return make(judge, out, images=self.scripted.images, **options)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """No key from outside, and pauses of a hundredth of their length."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(transport, "FIRST_BACKOFF", 0.01)
+
+
+def test_a_generator_that_never_answers_stops_the_build_and_is_continued(tmp_path, quick):
+    def silent(stage, reply, request):
+        if stage == "align":
+            return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
+
+    with pytest.raises(builder.BuildError, match="2 calls got no answer in 3 requests.*not JSON"):
+        Served(1, silent).make(tmp_path / "out")
+    with pytest.raises(builder.BuildError, match="ended at 'align'.*no answer"):
+        Served(1, silent).make(tmp_path / "skipped", skip_unanswered=True)
+    built = Served(1).make(tmp_path / "out")
+    assert len(built.cases) == 2 and built.faults().at["no answer", "align"] == 6
+
+
+def test_a_server_that_turns_everything_down_stops_the_build_at_once(tmp_path, quick):
+    def dead(stage, reply, request):
+        if stage == "response":
+            return Reply({"error": {"message": "no such key"}}, status=401)
+
+    with pytest.warns(RuntimeWarning, match="no such key"):
+        with pytest.raises(builder.BuildError, match="stopped answering.*repeat the call"):
+            Served(2, dead).make(tmp_path / "out")
+    assert len(Served(2).make(tmp_path / "out").cases) == 4
+
+
+def test_refusals_of_the_server_s_own_and_repeated_requests_are_counted(tmp_path, quick):
+    done = Counter()
+
+    def odd(stage, reply, request):
+        done[stage] += 1
+        if stage == "refine" and done[stage] == 1:
+            return Reply({"error": "busy"}, status=503)
+        if stage == "align" and done[stage] == 1:
+            reply["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": "I won't."}
+        if stage == "align" and done[stage] == 2:
+            reply["choices"][0]["finish_reason"] = "content_filter"
+
+    built = Served(1, odd).make(tmp_path / "out")
+    assert built.faults().at["refusal", "align"] == 2 and built.faults()["all"].sum() == 2 and len(built.cases) == 2
+    again = Served(1).make(tmp_path / "out")
+    assert built.repeated == again.repeated == {"HTTP 503": 1}
+    assert "1 x HTTP 503" in builder.card(built, name="x") and again.log.equals(built.log)

@@ -1,0 +1,259 @@
+"""What an answer must hold before anything of it is kept: its form, and that none of its texts judges itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+
+from vjudge.prompts.parse import parse
+from vjudge.prompts.reading import PLAIN
+from vjudge.records import Rubric, rubric_faults
+
+KINDS = {
+    "no answer": "the generator gave none: a time-out, a broken connection, something that is no chat completion",
+    "refusal": "it declined, or a content filter cut it off",
+    "turned down": "the request was refused: too long, an unusable picture",
+    "cut off": "the answer reached the limit of new tokens",
+    "not JSON": "the answer is no JSON object",
+    "wrong form": "the JSON object has other fields or values than asked for",
+    "markup": "a text holds headings of the judge's prompt, control tokens or invisible characters",
+    "score leak": "a text judges itself: it states its own score, speaks of the rubric or of planned errors",
+    "length": "a text is shorter or longer than asked for",
+    "repetition": "a text is one that the generator gave already",
+    "contradiction": "the feedback states another score than the one asked for",
+    "near duplicate": "the criterion is too close to a seed's or an earlier one",
+    "not judgeable": "the generator says that the rubric can't be applied to the image",
+    "leaning length": "an accepted response was replaced because lengths leaned towards the scores",
+}
+"""What can be wrong, as counted in a build and its card."""
+
+
+@dataclass(eq=False)  # exceptions are told apart by identity
+class Fault(Exception):
+    """Why an answer is not kept.
+
+    Args:
+        kind: one of `KINDS`.
+        detail: what was wrong, for people.
+        note: what the generator is told before it tries again, in our own words.
+    """
+
+    kind: str
+    detail: str
+    note: str = "it could not be used."
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
+_REFUSAL = re.compile(
+    r"^\W*(?:i(?:(?:'|\u2019)?m| am) (?:very |so )?(?:sorry|unable|not able)|sorry\b"
+    r"|i (?:can(?:'|\u2019)?t|cannot|won(?:'|\u2019)?t|will not) |as an ai\b|unfortunately, i )",
+    re.IGNORECASE,
+)
+_MARKUP = re.compile(
+    r"\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>|</?(?:image|s|pad|unk|think|answer|score|feedback)>"
+    r"|^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?|Feedback)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_ORDER = ("zero one two three four five six seven eight nine ten", "零一二三四五六七八九十")
+_NUMBERS = {word: n for n, word in enumerate(_ORDER[0].split())} | {sign: n for n, sign in enumerate(_ORDER[1])}
+_N = rf"(?:[0-9]+(?:\.[0-9]+)?|[{_ORDER[1]}两]|(?:{'|'.join(_ORDER[0].split())})\b)"
+_END = r"(?=\s*(?:$|[.,;:!?)\n/]|out of\b|points?\b|because\b|since\b|as\b|for\b|about\b))"
+_SELF = r"(?:this|my(?: own)?|the|your|an?) (?:answer|response|reply)"
+_GRADE = r"(?:score|rating|mark|grade|level|quality)"
+_A = rf"| an?| the| of| {_GRADE}"
+_LOW = r"(?:low|high|top|middle)\w{0,3}[- ]scor(?:e|ing)"
+# What a text says of itself, by language; of what an image shows nobody speaks like this.
+_JUDGES_ITSELF = re.compile(
+    "|".join(
+        (
+            rf"\b(?:{_SELF}(?:(?: that| which)?(?: would| should| could| will| may| clearly| only| probably| fully)*)"
+            r" (?:deserve|earn|merit|warrant|receive|get|score|is worth|(?:is|be) (?:rated|graded|scored|given))s?"
+            r"|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9]))"
+            rf"(?: at| as| with| only| full| overall{_A})* {_N}{_END}",
+            rf"\bI(?: would| will|'d|'ll)?(?: \w+)? (?:(?:rate|score|grade|mark) (?:{_SELF}|myself)\b[^.?!\n]{{0,25}}"
+            rf"|give (?:this|my|myself)(?: own)?(?: answer| response| reply)?(?:{_A})*) {_N}{_END}",
+            rf"\b(?:rated|scored|graded)(?: at| as)? {_N}(?:\s*(?:/|out of)\s*{_N})? by me\b",
+            rf"\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}|{_LOW})"
+            r" (?:answer|response|reply)\b",
+            rf"\b(?:answer|response|reply) (?:of|at|with|worth) (?:an? )?(?:overall )?{_GRADE}(?: of)? {_N}",
+            r"\b(?:by|per|following|under|against|according to) (?:the|this) (?:(?:scoring )?rubric|scoring criteri)",
+            r"\b(?:this|my) (?:answer|response|reply)(?: (?!that)\w+){0,4} (?:deliberate|intentional)(?:ly)?\b",
+            r"\b(?:this|my) (?:answer|response|reply) (?:is|was) (?:meant|supposed|intended) to be",
+            r"\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b",
+            r"\b(?:diese[rs]?|meine[rs]?|die|eine) Antwort(?:(?:,? die| würde| wohl| nur)*"
+            rf" (?:verdient|bekommt|erhält|erreicht|erzielt)(?: eine?| die| \w*note)* {_N}"
+            rf"|, die {_N}(?: Punkte?)? (?:verdient|bekommt|erhält|erreicht))",
+            r"\bich (?:bewerte|benote|gebe|würde|werde) (?:diese[rs]?|meine[rs]?|die|der) Antwort"
+            rf"[^.?!\n]{{0,25}} {_N}\b",
+            r"\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)",
+            r"(?:本|这个|這個|该|該|此|我的|这份|给这个)(?:回答|回复|回覆|答案|回应|答复)[^。！？\n]{0,6}"
+            rf"(?:得|获|評|评|打|给|給|值)[^。！？\n]{{0,4}}{_N}\s*分",
+            rf"(?:应|應|可|能)?得\s*{_N}\s*分的(?:回答|回复|回覆|答案)",
+            r"(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?(?:评分|評分)(?:标准|標準|细则)",
+        )
+    ),
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(  # the last sentence of a judge's feedback
+    r"(?:^|(?<=[.!?]\s)|(?<=[。！？\n]))(?P<so>(?:(?:so|thus|therefore|hence),? |(?:also|daher|somit|deshalb),? "
+    r"|(?:因此|所以|综上|因而)[，,]?)?)"
+    rf"(?:(?:the |my )?(?P<overall>overall )?(?:final |total )?{_GRADE} (?:is|:)|(?:ist |beträgt )?die (?:Gesamt\w+|"
+    r"Bewertung)(?: ist| beträgt)?|(?:总体|整体|總體|最终)?(?:得分|评分|總分|总分|分数)(?:是|为|為|：|:))"
+    rf"\s*(?P<n>{_N})(?:\s*(?:/|out of|von) ?{_N})?(?: Punkte| points| 分|分)?(?:[.。!]|$)",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(
+    rf"[*_\s]*(?:(?:my |the )?(?:overall |final |total )?(?:score|rating|grade)|(?:Gesamt)?(?:Bewertung|Note|Wertung|"
+    rf"Punktzahl)|(?:总体|最终)?(?:分数|评分|得分|分數|評分|总分))[*_\s]*[:：][*_\s]*(?P<n>{_N})"
+    rf"(?:\s*(?:/|out of|von)\s*{_N})?[*_\s分.。]*",
+    re.IGNORECASE,
+)
+_VERDICTS = ("prometheus", "mt-bench-score", "flow-judge")  # forms in which nothing but a verdict is written
+
+
+def read_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Read an answer that is one JSON object, bare or in one fenced block.
+
+    Raises:
+        Fault: a refusal; not JSON; JSON of another form, with all places that are wrong.
+    """
+    body = text.strip()
+    if fenced := _FENCE.fullmatch(body):
+        body = fenced[1].strip()
+    try:
+        answer = json.loads(body, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        if _REFUSAL.search(body):
+            raise Fault("refusal", _short(body), "it declined to answer, and the task is harmless.") from None
+        raise Fault("not JSON", f"{error}, in {_short(body)}", "it was not a single JSON object.") from None
+    errors = jsonschema.Draft202012Validator(schema).iter_errors(answer)
+    if wrong := [f"{error.json_path}: {_short(error.message)}" for error in errors]:
+        raise Fault("wrong form", "; ".join(wrong[:5]), "its fields were not those of the form shown above.")
+    return answer
+
+
+def self_judgement(text: str, score: float | None = None) -> str:
+    """The words in which a text judges itself; empty where its numbers are content.
+
+    A number that the image shows ("the final score is 3" of a scoreboard, "rated 5 stars", "4/5 items") is content. A
+    judgement is a verdict in a form that judges write, as the parser reads it; a grade that the text gives itself, in
+    English, German or Chinese; talk of the rubric or of planned errors; and the row's own score under a label
+    ("Score: 3") in the first or last line.
+
+    Args:
+        text: of a response, a reference answer or an instruction.
+        score: the row's; None takes every score under a label.
+
+    >>> self_judgement("The scoreboard says that the final score is 3.", 3)
+    ''
+    >>> self_judgement("A red cup. This answer deserves a 3.", 3)
+    'This answer deserves a 3'
+    """
+    text = text.strip().translate(PLAIN)
+    if match := _JUDGES_ITSELF.search(text):
+        return match[0]
+    for form in _VERDICTS:
+        if not parse(text, scores=range(101), format=form).failure:
+            return f"a verdict in the form of {form}"
+    lines = re.split(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])", text)
+    for line in (lines[0], lines[-1]):
+        if (match := _LABEL.fullmatch(line)) and score in (None, _value(match["n"])):
+            return line.strip()
+    closing = _closing(text)
+    return closing[0] if closing and closing["so"] and score in (None, _value(closing["n"])) else ""
+
+
+def check_text(name: str, text: str, *, score: float | None = None, graded: bool = False) -> str:
+    """A text of an answer, without white space around it.
+
+    Args:
+        name: its field.
+        text: what the generator wrote.
+        score: the row's, for a response: the text must not judge itself.
+        graded: the same for an instruction or a reference answer.
+
+    Raises:
+        Fault: it is blank, judges itself, or holds markup.
+    """
+    text = text.strip()
+    if not text:
+        raise Fault("wrong form", f"{name} is blank", f"{name} was blank.")
+    if (graded or score is not None) and (words := self_judgement(text, score)):
+        note = f"{name} spoke of its own score or level, the rubric or planned errors. It must never do so."
+        raise Fault("score leak", f"{name} says {words!r}", note)
+    if match := _MARKUP.search(text) or _INVISIBLE.search(text):
+        note = f"{name} held markup. Use plain prose without headers, tags, markers or control characters."
+        raise Fault("markup", f"{name} holds {match[0].strip()!r}", note)
+    return text
+
+
+def check_rubric(answer: Mapping[str, Any], n_levels: int) -> Rubric:
+    """The rubric of an answer.
+
+    Raises:
+        Fault: the levels are too few, too many, blank or alike; a text holds markup.
+    """
+    criteria = check_text("criteria", answer["criteria"])
+    levels = tuple(check_text("descriptions", level) for level in answer["descriptions"])
+    wrong = [f"{field} {what}" for field, what in rubric_faults(criteria, levels)]
+    if len(levels) != n_levels:
+        wrong.append(f"{len(levels)} descriptions where {n_levels} are needed")
+    if wrong:
+        raise Fault("wrong form", "; ".join(wrong), f"it needs {n_levels} descriptions, all different.")
+    return Rubric(criteria, levels)
+
+
+def check_feedback(text: str, score: int) -> str:
+    """A feedback without its closing "So the overall score is N.", which the training target adds by itself.
+
+    Raises:
+        Fault: it holds markup, closes on another score, or names its score elsewhere.
+    """
+    text = text.strip()
+    if closing := _closing(text):
+        if _value(closing["n"]) != score:
+            note = f"the feedback stated another score than the one asked for, {score}."
+            raise Fault("contradiction", f"the feedback for score {score} ends {closing[0]!r}", note)
+        text = text[: closing.start()]
+    if (opening := _CLOSING.match(text)) and opening["overall"] and _value(opening["n"]) == score:
+        raise Fault("score leak", f"feedback says {opening[0]!r}", "the feedback stated the score.")
+    return check_text("feedback", text, score=score)
+
+
+def normal(text: str) -> str:
+    """A text as repetitions are told by: case, punctuation and white space do not count."""
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
+
+
+def _closing(text: str) -> re.Match[str] | None:
+    """The last sentence, where it states an overall score; "The final score is 3." may be what a scoreboard shows."""
+    *_, last = (None, *_CLOSING.finditer(text))
+    return last if last and last.end() == len(text) and (last["so"] or last["overall"]) else None
+
+
+def _value(number: str) -> float:
+    number = number.strip().lower()
+    return _NUMBERS[number] if number in _NUMBERS else 2.0 if number == "两" else float(number)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError("a field stands twice")
+    return dict(pairs)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:50]}...{text[-20:]}")
