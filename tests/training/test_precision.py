@@ -144,3 +144,14 @@ def test_the_line_says_what_speaks_against_a_lesson():
     assert "20 step(s) lie in the warm-up of 20" in str(lesson_line(falling, warmup=20, moved=far))
     level = [(step, 3.0) for step in range(1, 21)]
     assert "was 3.000 at first and 3.000 at last" in str(lesson_line(level, warmup=2, moved=far))
+
+
+@pytest.mark.parametrize("quantization", ["4bit", "8bit"])
+def test_grading_in_between_changes_no_step_of_a_quantised_base(quantization, random_judge, tmp_path):
+    """In evaluation bitsandbytes packed 4-bit weights for the CPU, after which no gradient passed through a layer."""
+    pytest.importorskip("bitsandbytes")
+    rows = rows_with_feedback(10)
+    options = SMALL | dict(steps=4, quantization=quantization, precision="float32", lora=ADAPTERS)
+    for name, more in {"plain": {}, "graded": dict(validation=rows[:2], allow=["leakage"], evaluate_every=1)}.items():
+        fine_tune(random_judge, rows, out=tmp_path / name, **options | more)
+    assert losses_of(tmp_path / "graded") == losses_of(tmp_path / "plain")

@@ -154,9 +154,9 @@ ABLATIONS: dict[str, Callable[[Trial], Trial]] = {
 
 def ablate(
     base: str | Path,
-    items: Callable[[int], Any],
+    items: Callable[..., Any],
     *,
-    test: Callable[[int], Any],
+    test: Callable[..., Any],
     out: str | Path,
     seeds: Sequence[int] = (0, 1, 2),
     names: Sequence[str] | None = None,
@@ -173,9 +173,9 @@ def ablate(
 
     Args:
         base: as for `fine_tune`.
-        items: a seed -> the collection that rows are drawn from; "length tells the score" needs about five times
+        items: seed= -> the collection that rows are drawn from; "length tells the score" needs about five times
             `n_rows`.
-        test: a seed -> held-out rows with gold scores.
+        test: seed= -> held-out rows with gold scores.
         out: gets a folder a seed, and in it a folder an ablation.
         seeds: two or more; of drawing and of training.
         names: out of `ABLATIONS`; None is all of them. The full recipe is always among them.
@@ -198,9 +198,9 @@ def ablate(
     wording = TEMPLATES[template] if isinstance(template, str) else template or load_judge(base, device="cpu").template
     tables = {}
     for seed in seeds:
-        pool, folder = canonical(items(seed)).shuffle(seed=seed), Path(out) / f"seed-{seed}"
+        pool, folder = canonical(items(seed=seed)).shuffle(seed=seed), Path(out) / f"seed-{seed}"
         grading = {"max_new_tokens": max_new_tokens}
-        start = Trial(pool, canonical(test(seed)), wording, n_rows or max(1, len(pool) // 5), options, grading)
+        start = Trial(pool, canonical(test(seed=seed)), wording, n_rows or max(1, len(pool) // 5), options, grading)
         trials = {name: ABLATIONS[name](start) for name in chosen}  # what can't be done is said before any training
         rows, runs = [], {}
         for name, trial in trials.items():

@@ -118,6 +118,10 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
     except ImportError as error:
         raise ValueError(f"lora= needs peft: {EXTRA}") from error
     if judge.quantization:
+        for module in model.modules():
+            if hasattr(module, "support_avx512bf16_for_cpu"):
+                # Grading would pack 4-bit weights for the CPU, and no gradient passes through packed ones.
+                module.support_avx512bf16_for_cpu = False
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     projector = judge.sees_images and "projector" not in freeze
     if judge.quantization and projector:
