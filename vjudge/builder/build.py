@@ -236,8 +236,8 @@ def estimate(
         One row a stage, and "all": calls; prompt_tokens and new_tokens, roughly, with 800 for an image; price, NaN
         without one.
 
-    >>> estimate(5000, price=(2.5, 10.0)).loc["all", "calls"]
-    215000.0
+    >>> int(estimate(5000, price=(2.5, 10.0)).loc["all", "calls"])
+    215000
     """
     of_rubrics = n_images * rubrics
     calls = [n_images, of_rubrics, of_rubrics, of_rubrics * instructions, of_rubrics * instructions * n_levels]

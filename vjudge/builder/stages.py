@@ -97,8 +97,8 @@ def length_balance(lengths: Sequence[Sequence[float]]) -> Balance:
     Source: Hirsch, Slack and Smith, Water Resources Research 18 (1982): Kendall's test in blocks, normal approximation
     with ties. The mean of the blocks alone is used, because instructions differ in how long an answer they ask for.
 
-    >>> length_balance([[10, 11, 12, 13, 14]] * 4)
-    Balance(share=1.0, p=9.634...e-07)
+    >>> print(length_balance([[10, 11, 12, 13, 14]] * 4))
+    the better of two responses to an instruction is the longer one in 100.0% (p = 9.6e-07)
     """
     statistic = pairs = variance = 0.0
     for block in lengths:
