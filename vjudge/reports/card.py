@@ -176,14 +176,14 @@ def report(
 
     plots.width(venue, "half")
     place = None if out is None else Path(out)
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as alerts:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", "constrained_layout")  # of a figure that shows as much itself
         call = Request(score, truth, truth_name, pairs, place, controls, samples, manifest, name, collection, progress)
         probing = dict(gold=gold, confidence=confidence, seed=seed)
         evidence = gather(judge, items, call, probing=probing, grading=grading)
         card = measure(evidence, by, venue, dict(confidence=confidence, n_resamples=n_resamples, seed=seed))
-    texts = [str(each.message) for each in heard if issubclass(each.category, (UserWarning, RuntimeWarning))]
+    texts = [str(alert.message) for alert in alerts if issubclass(alert.category, (UserWarning, RuntimeWarning))]
     card.remarks += {re.sub(r"\d+", "", text): text for text in texts}.values()  # once, whatever its numbers
     if place is not None:
         card.write(place)
@@ -209,7 +209,7 @@ def ways(table: pd.DataFrame) -> list[pd.DataFrame]:
     return frames
 
 
-def printed(line: Any) -> str:
+def interval_text(line: Any) -> str:
     """An estimate and its bounds as the card prints them."""
     estimate, low, high = (float(line[name]) for name in ("estimate", "low", "high"))
     return format_interval(estimate, low, high).replace("-", "\N{MINUS SIGN}")

@@ -93,7 +93,11 @@ def _decoding(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"Verdicts were drawn in {facts.get('mode')} mode by {how}"]
     names = {"weights": "weights", "model": "model", "dtype": "precision", "quantization": "quantization",
              "engine": "engine", "device": "device"}  # fmt: skip
-    parts = [f"{words} {str(facts[name])[:60]}" for name, words in names.items() if facts.get(name)]
+    parts = [
+        f"{words} {str(facts[name])[: 12 if name == 'weights' else 60]}"
+        for name, words in names.items()
+        if facts.get(name)
+    ]
     parts += [f"{name} {version}" for name, version in versions.items() if name != "vjudge"]
     if fingerprint := (facts.get("collection") or {}).get("fingerprint"):
         parts.append(f"collection fingerprint {str(fingerprint)[:12]}")

@@ -19,7 +19,7 @@ import vjudge
 from vjudge import plots
 from vjudge.metrics._tables import format_interval, format_p
 from vjudge.plots.style import INK, clean, span
-from vjudge.reports.card import Card, Part, Picture, printed, tally, the
+from vjudge.reports.card import Card, Part, Picture, interval_text, tally, the
 
 RED, GREEN, GREY = "#B3261E", "#1B6E53", "#6B6B6B"
 MARKS = {"against": ("✗", RED), "open": ("?", GREY), "sound": ("✓", GREEN), "described": ("•", GREY)}
@@ -133,7 +133,14 @@ class _Pen:
         for place, (value, words, state) in enumerate(tiles):
             self.y = top
             at: dict[str, Any] = dict(x=place * step, inches=step - 0.1)
-            self.text(value, 12, weight="bold", color=RED if state == "against" else INK, after=0.01, **at)
+            self.text(
+                value,
+                12 if len(value) < 19 else 10,
+                weight="bold",
+                color=RED if state == "against" else INK,
+                after=0.01,
+                **at,
+            )
             self.text(words, 7.5, color=GREY, **at)
             low = max(low, self.y)
         self.y = low + 0.04
@@ -147,7 +154,7 @@ class _Pen:
         top = self.y
         self.text(mark, 9.5, color=color, weight="bold")
         self.y = top
-        self.text(part.question, 8.5, x=left, inches=right - left, after=0.0, weight="bold")
+        self.text(part.question, 8.5, x=left, inches=right - left - 0.15, after=0.0, weight="bold")
         self.text(f"n = {span(part.table['n'])}", 7.5, x=left, after=0.0, color=GREY)
         low, self.y = self.y, top
         self.text(part.sentence, 8.5, x=right, color=RED if part.state == "against" else INK, after=0.0)
@@ -231,7 +238,7 @@ def _lines(part: Part) -> list[dict[str, Any]]:
 def _estimate(row: Any) -> str:
     if row["unit"] == "tokens":
         return format_interval(row["estimate"], row["low"], row["high"], 1)
-    return printed(row)
+    return interval_text(row)
 
 
 def _caption(picture: Picture) -> str:

@@ -17,7 +17,7 @@ from vjudge import plots
 from vjudge.metrics._tables import format_p
 from vjudge.plots.save import latex
 from vjudge.plots.style import clean
-from vjudge.reports.card import Card, printed, ways
+from vjudge.reports.card import Card, interval_text, ways
 
 READINGS = {"moves, as it must": "moves", "moves, though it must stay": "moves (must stay)",
             "stays, though it must move": "stays (must move)", "described": ""}  # fmt: skip
@@ -100,7 +100,7 @@ def _pages(card: Card, most: int = 34) -> list[pd.DataFrame]:
     lines = [
         {
             "measure": clean(row["measure"]),
-            "estimate": printed(row),
+            "estimate": interval_text(row),
             "unit": row["unit"].removeprefix("score "),
             "n": row["n"],
             "p": "" if pd.isna(row["p_holm"]) else format_p(row["p_holm"]).removeprefix("= "),

@@ -19,7 +19,7 @@ from vjudge.metrics._tables import CHOICES, format_number, shares
 from vjudge.probes._cluster import mean
 from vjudge.probes.runs import groups_of
 from vjudge.records import is_missing
-from vjudge.reports.card import COLUMNS, Card, Part, Picture, printed, the, ways
+from vjudge.reports.card import COLUMNS, Card, Part, Picture, interval_text, the, ways
 from vjudge.reports.evidence import Evidence
 from vjudge.reports.methods import cite
 
@@ -78,7 +78,7 @@ def _preferences(card: Card, e: Evidence, confidence: float) -> None:
     names = {"with_ties": "same choice of three", "without_ties": "same choice where people decided",
              "all_pairs": "same choice, no verdict is an error"}  # fmt: skip
     rows = [_row(words, table.loc[name], "share of pairs") for name, words in names.items()]
-    sentence = f"It makes the same choice as people in a share of {printed(table.loc['with_ties'])} of the pairs."
+    sentence = f"It makes the same choice as people in a share of {interval_text(table.loc['with_ties'])} of the pairs."
     card.parts.append(Part("agreement", f"Does it agree with {the(e.truth)}?", _table(rows), sentence))
     card.tables["preferences"] = table
 
@@ -111,7 +111,7 @@ def _agreement(card: Card, e: Evidence, options: dict[str, Any]) -> None:
     own = whole[(whole["judge"] == e.judge) & ~whole["ceiling"]].set_index("statistic")
     rows = [_row(words, own.loc[name], "correlation") for name, words in STATISTICS.items()]
     first = own.loc["pearson"]
-    sentence = f"Its scores and {the(e.truth)} correlate at r = {printed(first)} over {int(first['n']):,} items."
+    sentence = f"Its scores and {the(e.truth)} correlate at r = {interval_text(first)} over {int(first['n']):,} items."
     if math.isnan(first["estimate"]):
         sentence = "Its agreement is undefined: too few items, or one score for all."
     if people is not None and ceiling is not None:
@@ -121,8 +121,8 @@ def _agreement(card: Card, e: Evidence, options: dict[str, Any]) -> None:
         relation = "; the intervals overlap"
         if like["high"] < best["low"] or like["low"] > best["high"]:
             relation = f": it stands {'below' if like['high'] < best['low'] else 'above'} a person"
-        sentence += f" A rater and the mean of the others reach {printed(best)}, the judge and the same means"
-        sentence += f" {printed(like)}{relation}."
+        sentence += f" A rater and the mean of the others reach {interval_text(best)}, the judge and the same means"
+        sentence += f" {interval_text(like)}{relation}."
     card.parts.append(Part("agreement", f"Does it agree with {the(e.truth)}?", _table(rows), sentence))
     card.tables["agreement"] = whole
     lines = whole[whole["statistic"] == "pearson"].drop(columns=["missing"])
@@ -154,7 +154,7 @@ def _agreement_by(card: Card, e: Evidence, by: str, options: dict[str, Any]) -> 
         card.absent.append((f"agreement by {by}", "undefined everywhere: too few items, or one score for all"))
         return
     low, high = lines.iloc[0], lines.iloc[-1]
-    sentence = f"From r = {printed(low)} ({low['benchmark']}) to {printed(high)} ({high['benchmark']})."
+    sentence = f"From r = {interval_text(low)} ({low['benchmark']}) to {interval_text(high)} ({high['benchmark']})."
     lines = lines[::-1]
     rows = [_row(line["benchmark"], line, "correlation") for _, line in lines.iterrows()]
     card.parts.append(Part("agreement by", f"How does that differ by {by}?", _table(rows), sentence))
@@ -262,9 +262,11 @@ def _calibration(card: Card, e: Evidence, options: dict[str, Any]) -> None:
     side = (
         "milder than" if bias["low"] > 0 else "harsher than" if bias["high"] < 0 else "neither milder nor harsher than"
     )
-    sentence = f"It is {side} {the(e.truth)} on average ({printed(bias)} points), and misses it by {printed(raw)}"
+    sentence = (
+        f"It is {side} {the(e.truth)} on average ({interval_text(bias)} points), and misses it by {interval_text(raw)}"
+    )
     if mapped["low_reduction"] > 0:
-        sentence += f"; a map from its scale to the truth's brings that to {printed(mapped)}"
+        sentence += f"; a map from its scale to the truth's brings that to {interval_text(mapped)}"
     card.parts.append(Part("calibration", "Does a score mean what it says?", _table(rows), sentence + "."))
     bins = None if len(np.unique(e.scores.score[both])) <= 11 else 10
     curve = metrics.calibration_curve(*columns, bins=bins, groups=e.groups, confidence=options["confidence"])
@@ -325,7 +327,7 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _effect(line: Any) -> str:
-    return printed(line.rename({"effect": "estimate"}))
+    return interval_text(line.rename({"effect": "estimate"}))
 
 
 def _cases(rows: pd.DataFrame) -> str:
