@@ -134,7 +134,7 @@ report: setup  ## the report cards of tiny on Scenes and of LLaVA-Critic-7B's pu
 validity: setup  ## prove probes and tests on simulated judges: figures/validity*, half an hour on one core
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m validity --out figures
 
-ablations: setup  ## train a judge for each ablation of the recipe: figures/ablations.csv, an hour on one core
+ablations: setup  ## train a judge for each ablation and seed: figures/ablations.csv, two hours on one core
 	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.ablations --out outputs/ablations --save figures
 
 bench: setup  ## speed and memory in one table of ratios, an hour of processor time (VJUDGE_BENCH=0.2: on a fifth of the items)
