@@ -6,7 +6,6 @@ import json
 import tempfile
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -198,16 +197,6 @@ def test_sides_swap_by_seed_and_the_file_holds_the_judge(tmp_path):
     assert plain.goto(review.case.item.id).votes == {"better": "right"}, "the same judge, now on the other side"
 
 
-def test_one_judge_is_revealed_by_a_score_and_has_no_better(opened):
-    review = opened(judges=("first",), blind=True)
-    with pytest.raises(ValueError, match="two judges"):
-        review.better("left")
-    review.tag(TAGS[1])
-    assert not review.case.revealed
-    review.score(2)
-    assert review.case.revealed
-
-
 def test_runs_and_rows_that_do_not_fit_are_refused_with_all_their_faults(tmp_path):
     stray = pd.concat([judged("first"), judged("first").assign(id="elsewhere")])
     with pytest.raises(ValueError, match=r"first: 1 items are not .*'elsewhere'.*first: 1 items have several"):
@@ -327,12 +316,6 @@ class Voting(RuleBasedStateMachine):
 
 TestVoting = Voting.TestCase
 TestVoting.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
-
-
-def test_any_dataset_of_rows_will_do(tmp_path):
-    assert isinstance(items(), datasets.Dataset)
-    for kind in (items(), rows(), items().to_pandas().drop(columns="images")):
-        Review(kind, judged("first"), out=tmp_path, annotator="ann")
 
 
 def test_labels_that_next_best_chose_carry_their_weights(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipywidgets
 import pytest
-from reviews import HOSTILE, Reader, judged, open_review, rows
+from reviews import HOSTILE, Reader, judged, rows
 from reviews import items as six
 
 from vjudge.review import TAGS, Review, Reviewer, matrix
@@ -110,19 +110,6 @@ def test_everything_is_disabled_while_it_works(tool, monkeypatch):
     assert shown._buttons["previous"].disabled and not shown._buttons["next"].disabled
 
 
-def test_filters_list_and_clear(tool):
-    shown = tool()
-    shown._filters["criterion"].value = "odd"
-    assert "of 3," in shown._progress.value
-    shown._filters["order"].value = "random"
-    shown._filters["text"].value = "no such text"
-    assert "No item passes" in shown._case.value and shown._buttons["left"].disabled
-    press(shown, "all items")
-    assert "of 6," in shown._progress.value and shown.review.order == "random", "the order is no filter"
-    shown._goto.value = "i4"
-    assert shown.review.case.item.id == "i4" and shown._goto.value == ""
-
-
 def test_blind_shows_neither_names_nor_scores_until_the_vote(tool):
     shown = tool(names=("first", "second"), blind=True)
     shown._toggles["true score"].value = True
@@ -176,13 +163,6 @@ def test_any_text_is_only_text(tool, text):
             viewed._toggles[name].value = True
     assert Reader(shown._case.value).tags.count("script") == 0
     assert set(Reader(shown._case.value).tags) <= {*Reader(plain._case.value).tags, "mark"}
-
-
-def test_votes_elsewhere_show_after_the_next_action(tool, tmp_path):
-    shown = tool()
-    open_review(tmp_path).score(5)
-    press(shown, "larger")
-    assert shown._buttons["score 5"].button_style == "primary" and len(shown.review.votes()) == 1
 
 
 def test_pictures_are_sent_no_larger_than_shown_and_small_ones_enlarge(tool):

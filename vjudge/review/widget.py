@@ -440,7 +440,11 @@ class Matrix:
         self.reviewer.filter(judge=self._judge.value, **score, **{self._by.value: levels[row]})
 
     def _draw(self) -> None:
-        table = self._table()
+        try:
+            table = self._table()
+        except ReviewError as error:  # of somebody's file; the tool below says so too
+            self._head.value = f'<span class="vj-error">{escape(str(error))}</span>'
+            return
         most = max(1, table.to_numpy().max(initial=0))
         for (row, column), button in self._cells.items():
             count = int(table.loc[row, column])
@@ -483,7 +487,7 @@ _STYLE = """<style>
 .vj-tool .vj-label{min-width:6.5em;margin-right:.4em;align-self:center}
 .vj-reviewer .vj-progress{align-self:center;margin-left:.6em}
 .vj-reviewer .vj-tags button{font-size:12px;height:24px;line-height:22px;padding:0 8px}
-.vj-reviewer .vj-error{color:rgb(213,94,0)}
+.vj-tool .vj-error{color:rgb(213,94,0)}
 .vj-tool .vj-keys{font-size:12px;opacity:.8}
 .vj-matrix{gap:2px}.vj-matrix .vj-label{margin:0 .4em;text-align:center;min-width:0!important}
 .vj-matrix button{margin:0;color:inherit}.vj-matrix .vj-same{box-shadow:inset 0 0 0 1px rgba(128,128,128,.8)}
