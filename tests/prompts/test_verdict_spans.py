@@ -47,6 +47,10 @@ Grade = "4"|Grade = "[hidden]"
 4\\n\\nThe sign is misread.|[hidden]\\n\\nThe sign is misread.
 The sign is misread.\\n**4**|The sign is misread.\\n**[hidden]**
 <score>4</score>|<score>[hidden]</score>
+No execution of the edit (score1: 0).|No execution of the edit (score1: [hidden]).
+It gets a lower score for artifacts (8).|It gets a lower score for artifacts ([hidden]).
+leading to an 8 score for resemblance|leading to an [hidden] score for resemblance
+rated at a perfect 10.|rated at a perfect [hidden].
 Bewertung: 4 von 5|Bewertung: [hidden]
 スコア：4|スコア：[hidden]
 """

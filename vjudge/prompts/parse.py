@@ -327,33 +327,36 @@ _ARENA_CHOICES = {
 # What a person would read as a verdict and no format has: a word of scoring, a few words that link, and a number.
 _SPELLED_NUMBER = r"(?:two|three|four|five|six|seven|eight|nine|ten)\b"
 _ANY_NUMBER = rf"(?:[+-]?\d{{1,9}}(?:[.,]\d{{1,9}})?%?|{_SPELLED_NUMBER}|zero\b|one\b(?! of))(?![a-z0-9])"
-_VALUE = rf"(?P<value>{_ANY_NUMBER}(?: {{0,2}}(?:[-/~]|to|or|and|out of|of|von|sur|de) {{0,2}}{_ANY_NUMBER}){{0,2}})"
+_JOIN = r" {0,2}(?:[-/~]|to|or|and|out of|of|instead of|rather than|von|sur|de) {0,2}"
+_VALUE = rf"(?P<value>{_ANY_NUMBER}(?:{_JOIN}{_ANY_NUMBER}){{0,2}})"
 _GAP = r"[ :\uff1a=*_`\"'(\[{<>,~-]{0,9}"
 _LINK = (
     r"(?:(?:is|are|was|be|been|of|as|at|to|an?|the|it|this|that|its|response|answer|would|should|could|must|will|can|may"
-    r"|might|overall|final|solid|strong|weak|clear|full|low|high|about|around|only|just|between|level|given|equals|est"
-    rf"|ist|es|more|than)\b{_GAP}){{0,8}}"
+    r"|might|overall|final|solid|strong|weak|clear|full|perfect|low|high|about|around|only|just|between|level|given|equals"
+    rf"|also|down|up|from|est|ist|es|more|than)\b{_GAP}){{0,8}}"
 )
 _TELLING = [
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"(?:\b(?:scor(?:es?|ed|ing)|rat(?:es?|ed|ings?)|grad(?:es?|ed|ing)|verdict|level|points|bewertung|punktzahl|note"
-        rf"|nota|puntuaci\u00f3n|calificaci\u00f3n)\b(?: {{0,3}}\([^()\n]{{0,30}}\))?|<score>|\\boxed)"
-        rf"{_GAP}{_LINK}{_VALUE}",
+        rf"|nota|puntuaci\u00f3n|calificaci\u00f3n)(?:[ _]?\d(?= ?[:=])|\b)(?: {{0,3}}\([^()\n]{{0,30}}\))?"
+        rf"|<score>|\\boxed){_GAP}{_LINK}{_VALUE}",
         r"\[RESULT\][^\w\n]{0,12}\n?[^\w\n]{0,12}(?P<value>[+-]?\w{1,40}(?:[./-]\w{1,40}){0,3})",
         r"\[\[ {0,3}(?P<value>[^\[\]\n]{1,20}?) {0,3}\]\]",
         rf"(?:\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206|\u6253\u5206|\u30b9\u30b3\u30a2|\u8a55\u4fa1"
         rf"|\u5f97\u70b9|\u70b9\u6570|\uc810\uc218|\ud3c9\uc810)[^\w\n]{{0,6}}\w{{0,2}}?[^\w\n]{{0,6}}{_VALUE}",
         r"(?P<value>(?:\d{1,3}(?:\.\d)?|[\u4e00\u4e8c\u4e24\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,3}))"
         r"(?= ?\u5206(?![\u949f\u9418\u4e4b\u6790\u522b\u985e\u7c7b\u4eab\u914d\u5e03\u5b50\u6210\u5f00\u660e\u79bb]))",
-        rf"(?P<value>{_ANY_NUMBER})(?=-stars?\b)",
-        r"\ban? (?:(?:solid|strong|clear|weak|low|high) )?[*_]{0,3}(?P<value>\d{1,3})(?=[*_]{0,3}(?:[.,;!)\n]|$))",
+        rf"(?P<value>{_ANY_NUMBER})(?=-stars?\b|[ -](?:score|rating|grade)\b)",
+        rf"\b(?:scor|rat|grad)[^.()\n]{{0,60}}\((?P<value>{_ANY_NUMBER}(?: (?:and|to) {_ANY_NUMBER})?)\)",
+        r"\ban? (?:(?:solid|strong|clear|weak|low|high|perfect) )?[*_]{0,3}(?P<value>\d{1,3})"
+        r"(?=[*_]{0,3}(?:[.,;!)\n]|$| (?:for|because|since|overall|due|in terms)\b))",
         rf"(?:^|(?<=\n))[ *_#>]{{0,8}}(?P<value>{_ANY_NUMBER}(?: {{0,3}}/ {{0,3}}\d{{1,4}})?)(?=[ *_.]{{0,4}}(?:\n|$))",
     )
 ]
 _GIVEN = re.compile(
-    r"\b(?:giv(?:es?|en|ing)|gave|deserv(?:es?|ed|ing)|earn(?:s|ed)?|merit(?:s|ed)?|assign(?:s|ed)?|award(?:s|ed)?"
-    rf"|receiv(?:es?|ed)|gets?|got)\b{_GAP}{_LINK}{_VALUE}",
+    r"\b(?:giv(?:es?|en|ing)|gave|(?:deserv|receiv)(?:es?|ed|ing)|(?:earn|merit|assign|award)(?:s|ed|ing)?"
+    rf"|gets?|got|getting)\b{_GAP}{_LINK}{_VALUE}",
     re.IGNORECASE,
 )
 _NUMBERS = re.compile(rf"(?<![\w./])(?:\d{{1,9}}(?:\.\d{{1,9}})?|{_SPELLED_NUMBER})", re.IGNORECASE)
