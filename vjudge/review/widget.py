@@ -398,7 +398,7 @@ class Matrix:
         grid = [ipw.HTML(), *(_label(str(name)) for name in table.columns)]
         for row in table.index[::-1]:
             grid += [_label(str(row)), *(self._cell(str(row), str(name)) for name in table.columns)]
-        width = f"auto repeat({len(table.columns)}, minmax(2.6em, 5em))"
+        width = f"max-content repeat({len(table.columns)}, minmax(2.6em, 5em))"
         self._grid = ipw.GridBox(grid, layout=ipw.Layout(grid_template_columns=width, width="auto"))
         self._grid.add_class("vj-matrix")
         for control in (self._judge, self._by):
