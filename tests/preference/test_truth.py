@@ -59,7 +59,7 @@ def test_policies_side_by_side_show_a_judge_that_is_pleased_alone() -> None:
     assert np.isnan(table.loc[("judge", "before"), "change"])
     assert table.loc[("judge", "after"), "change_low"] > 0.8
     assert table.loc[("truth", "after"), ["change", "change_high"]].tolist() == pytest.approx([-0.5, -0.5])
-    assert table.loc[("judge", "short"), ["n", "missing"]].tolist() == [50, 10]
+    assert table.loc[("judge", "short"), ["n", "missing"]].tolist() == [50, 10] and "bootstrap" in table.attrs["method"]
     with pytest.raises(ValueError, match="the answers of 'after' have no column length"):
         preference.compare_policies({"after": pleased}, columns=["length"])
 

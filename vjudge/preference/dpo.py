@@ -70,7 +70,8 @@ class DpoSettings:
         quantization: None, or with `lora` "4bit" or "8bit" for the weights under the adapters while training.
         max_length: the most tokens of prompt and response, the image's included; a response is cut there.
         dtype: what is computed in: "float32", "bfloat16" or "float16"; "auto" as `load_judge` chooses. Weights that
-            train are float32 in any case.
+            train are float32 in any case: in full, policy, reference, gradient and AdamW's moments take 20 bytes a
+            weight; with `lora`, the base has the size of its dtype or quantization.
         gradient_checkpointing: less memory for more computation.
         checkpoint_every: steps between checkpoints that an interrupted round goes on from; None for none.
         loss: TRL's `loss_type`; "sigmoid" is DPO's.
@@ -213,7 +214,8 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         adapters = peft.LoraConfig(**options)
     batches = PairBatches(model, loaded.conversation, max_length=settings.max_length)
     if n_cut := batches.n_cut(rows):
-        print(f"{n_cut} of {len(rows)} pairs have a response that {settings.max_length=} cuts", file=sys.stderr)
+        limit = f"max_length={settings.max_length}"
+        print(f"{n_cut} of {len(rows)} pairs have a response that {limit} cuts", file=sys.stderr)
     trainer = Trainer(
         model=network,
         ref_model=reference,

@@ -41,13 +41,15 @@ def compare_policies(
     first, rows = next(iter(tables)), {}
     for column in columns:
         for name, table in tables.items():
-            row = _mean(table[column], groups, options)
+            mean = _mean(table[column], groups, options)
+            row = dict(mean.iloc[0])
             if name != first:
-                change = _mean(table[column] - tables[first][column], groups, options)
+                change = _mean(table[column] - tables[first][column], groups, options).iloc[0]
                 row |= {"change": change["estimate"], "change_low": change["low"], "change_high": change["high"]}
             rows[column, name] = row
     result = pd.DataFrame.from_dict(rows, orient="index")
     result.index = pd.MultiIndex.from_tuples(rows, names=["measure", "policy"])
+    result.attrs = dict(mean.attrs)
     return result
 
 
@@ -91,12 +93,11 @@ def over_rewarded(
     return result.rename_axis("mark")
 
 
-def _mean(values: pd.Series, groups: pd.Series, options: Mapping[str, Any]) -> dict[str, Any]:
+def _mean(values: pd.Series, groups: pd.Series, options: Mapping[str, Any]) -> pd.DataFrame:
     """A mean over questions with its interval."""
     valid = values.notna().to_numpy()
     numbers = values[valid].to_numpy(dtype=float)
-    row = _tabulate(lambda weights: (numbers @ weights / weights.sum(axis=0))[None], "mean", groups, valid, options)
-    return dict(row.iloc[0])
+    return _tabulate(lambda weights: (numbers @ weights / weights.sum(axis=0))[None], "mean", groups, valid, options)
 
 
 def _tabulate(
