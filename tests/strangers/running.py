@@ -35,6 +35,7 @@ import os, warnings
 os.environ |= {{"XDG_CACHE_HOME": {cache!r}, "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}}
 os.chdir({folder!r})
 warnings.resetwarnings()
+warnings.showwarning = warnings._showwarning_orig  # a notebook before this one may have put its own there
 del os, warnings
 """
 
