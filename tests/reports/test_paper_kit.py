@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -78,9 +79,10 @@ def test_main_tex_compiles_whatever_names_hold(card: Card, tmp_path: Path) -> No
     write_paper(card, tmp_path)
     latex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
     for command in (latex, ["bibtex", "main"], latex, latex):
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, env={**os.environ, "max_print_line": "1000"})
         assert done.returncode == 0, done.stdout[-2000:].decode("utf-8", "replace")
     log = (tmp_path / "main.log").read_text(encoding="utf-8", errors="replace")
+    assert "(./tables/agreement.tex)" in log and "(./tables/card.tex)" in log, "a table wider than the page is said"
     assert "undefined" not in log.lower() and (tmp_path / "main.pdf").stat().st_size > 20_000
 
 

@@ -30,6 +30,11 @@ MAIN = r"""%% It compiles by itself (pdflatex, bibtex, pdflatex twice); a paper 
 \usepackage{booktabs,graphicx}
 \IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
 %(letters)s
+%% A table wider than the page is made smaller; a narrower one stays as it is.
+\newsavebox{\wide}
+\let\plain\tabular\let\endplain\endtabular
+\renewenvironment{tabular}[2][c]{\begin{lrbox}{\wide}\plain[#1]{#2}}{\endplain\end{lrbox}%%
+  \ifdim\wd\wide>\linewidth\resizebox{\linewidth}{!}{\usebox{\wide}}\else\usebox{\wide}\fi}
 \begin{document}
 \section*{%(title)s}
 \input{methods}
