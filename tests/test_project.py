@@ -85,3 +85,9 @@ def test_version_is_a_release_number():
 
 def _text(name):
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_no_two_test_files_share_a_name():
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    assert not twice, f"pytest imports test files by name and runs one of each: rename {', '.join(twice)}"
