@@ -151,6 +151,11 @@ def no_reference(folder: Path) -> str:
     return _jsonl(folder, _without(rows(folder), "reference_answer"))
 
 
+def unscored(folder: Path) -> str:
+    """Nobody scored anything yet."""
+    return _jsonl(folder, _without(rows(folder), "gold"))
+
+
 def text_only(folder: Path) -> str:
     """No picture anywhere, said on purpose."""
     return _jsonl(folder, [row | {"images": []} for row in _without(rows(folder), "image")])
@@ -171,7 +176,7 @@ def saved(folder: Path) -> str:
 KINDS: dict[str, Callable[[Path], str]] = {
     kind.__name__: kind
     for kind in (
-        raters, fractional, table, from_0, from_1, ten, long, few, pairs, no_reference, text_only, saved
+        raters, fractional, table, from_0, from_1, ten, long, few, pairs, no_reference, unscored, text_only, saved
     )
 }  # fmt: skip
 """By name: folder -> the collection, which is written there."""
