@@ -29,8 +29,11 @@ def longer(folder: Path) -> Path:
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the published samples are not at hand")
 @pytest.mark.filterwarnings("ignore")
-def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantization", [None, "4bit"], ids=["LoRA", "QLoRA"])
+def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(quantization: str | None, tmp_path: Path) -> None:
     """Prometheus-Vision's three training rows and three evaluation rows; only the pictures are ours."""
+    if quantization:
+        pytest.importorskip("bitsandbytes")
     for name in ("sample_train_data.json", "sample_eval_data.jsonl"):
         shutil.copy(SAMPLES / name, tmp_path / name)
     train, test = (vj.load_collection(tmp_path / name) for name in ("sample_train_data.json", "sample_eval_data.jsonl"))
@@ -47,6 +50,7 @@ def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(tmp_path: 
         train,
         out=tmp_path / "judge",
         lora=True,
+        quantization=quantization,
         steps=2,
         max_length=4096,
         batch_size=1,

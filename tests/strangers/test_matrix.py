@@ -1,7 +1,7 @@
 """Whoever sets COLLECTION to a file of theirs gets each section that applies, and one line for each that does not.
 
-A covering selection runs here: every notebook that takes a collection, every kind of data and both kinds of venue.
-`make strangers` runs every notebook on every kind at a venue of one column and at one of two, and writes the table.
+A covering selection runs here: every notebook that analyses a collection, every kind of data and both kinds of venue.
+`make strangers` runs each of them on every kind at a venue of one column and at one of two, and writes the table.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ import pytest
 from PIL import Image
 
 from strangers.kinds import KINDS
-from strangers.running import FOLDER, Kernel, kernel, lines_of, parameters_of
+from strangers.running import FOLDER, Kernel, kernel, lines_of
 from vjudge import plots
 
 REPORT = os.environ.get("VJUDGE_STRANGERS")  # where the table of the whole matrix goes
-NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb") if "COLLECTION" in parameters_of(path.stem))
 VENUES = ("neurips", "acl")  # of one column, and of two
-CELLS = [(name, kind, venue) for name in NOTEBOOKS for kind in KINDS for venue in VENUES]
 COVER = [
     ("01_inspect_data", "pairs", "neurips"),
     ("01_inspect_data", "long", "acl"),
@@ -45,6 +43,8 @@ SECTIONS = {
     "05_review_feedback": {"review_agreement", "review_preference"},
 }
 """Figures of the sections that apply to whatever people scored."""
+NOTEBOOKS = list(SECTIONS)
+CELLS = [(name, kind, venue) for name in NOTEBOOKS for kind in KINDS for venue in VENUES]
 SHIPPED = FOLDER.parent / "figures"
 
 

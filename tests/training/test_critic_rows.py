@@ -1,14 +1,12 @@
-"""The path of published rows whole: as their authors store them, through training by adapters, to verdicts."""
+"""Rows of LLaVA-Critic-113k, as they are stored, through training by adapters, to verdicts."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from chatmodels import make_onevision
-from conftest import make_model, make_tokenizer, save_judge
 from PIL import Image
 from training_cases import losses_of
 
@@ -24,7 +22,6 @@ pytestmark = [
 ]
 FEW: dict[str, Any] = dict(lr=1e-2, batch_size=3, steps=3, warmup=1, log_every=1, progress=False, device="cpu")
 ADAPTERS = {"rank": 4, "alpha": 8}
-SAMPLES = Path(__file__).parents[3] / "shared/data/prometheus_vision_samples/sample_train_data.json"
 
 # Wordings in which LLaVA-Critic-113k's prompts are evidenced, and one that nobody lists.
 CRITIC = [
@@ -66,25 +63,3 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
     with pytest.raises(CollectionError) as caught:
         fine_tune(base, vj.load_collection(file), out=tmp_path / "none", recipe="llava-critic", **FEW, **more)
     assert {problem.index for problem in caught.value.problems} == {1}
-
-
-@pytest.mark.parametrize("quantization", [None, "4bit"], ids=["LoRA", "QLoRA"])
-def test_perception_rows_become_a_judge_that_grades_them(quantization, tmp_path):
-    if not SAMPLES.is_file():
-        pytest.skip(f"{SAMPLES} is not there")
-    if quantization:
-        pytest.importorskip("bitsandbytes")
-    rows = json.loads(SAMPLES.read_text())
-    for number, row in enumerate(rows):
-        row["image"] = f"{number}.png"
-        Image.effect_noise((40, 36), 60 + number).convert("RGB").save(tmp_path / row["image"])
-    (tmp_path / "perception.json").write_text(json.dumps(rows))
-    items = vj.load_collection(tmp_path / "perception.json")
-    tokenizer = make_tokenizer()
-    base = save_judge(tmp_path / "base", make_model(tokenizer, context=6144), tokenizer)
-    more = dict(lora=ADAPTERS, quantization=quantization, allow=["length", "scores"], max_length=6144)
-    folder = fine_tune(base, items, out=tmp_path / "out", recipe="prometheus-vision-lora", **FEW, **more)
-    losses = losses_of(tmp_path / "out")
-    assert losses[-1] < losses[0]
-    run = vj.load_judge(folder, device="cpu").grade(items, mode="score", progress=False)
-    assert len(run) == len(rows) and run["expected_score"].between(1, 5).all()
