@@ -207,6 +207,7 @@ Labels: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
 Scores: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 
 MOST_DIGITS = 5  # of a bound in print
+ROUNDING = 1e-12  # bounds that differ by less are one number
 
 
 def check_options(*, confidence: float, n_resamples: int = 0) -> None:
@@ -349,13 +350,14 @@ def format_interval(estimate: float, low: float, high: float, digits: int = 2, *
         digits, zero: see `format_number`.
 
     >>> from vjudge.metrics._tables import format_interval
-    >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997)
-    ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]')
+    >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997), format_interval(0, -3e-17, 1e-17)
+    ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]', '0.00 [0.00, 0.00]')
     """
     if math.isnan(low) or math.isnan(high):
         return format_number(estimate, digits, zero=zero)
-    while low < high and digits < MOST_DIGITS and format_number(low, digits) == format_number(high, digits):
-        digits += 1  # "-0.0" and "0.0" are one number in print
+    # "-0.0" and "0.0" are one number in print, and so are bounds that differ by a computer's rounding alone.
+    while high - low > ROUNDING and digits < MOST_DIGITS and format_number(low, digits) == format_number(high, digits):
+        digits += 1
     value, below, above = (format_number(number, digits, zero=zero) for number in (estimate, low, high))
     return f"{value} [{below}, {above}]"
 
