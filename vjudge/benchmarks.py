@@ -30,7 +30,7 @@ from vjudge.data import CollectionError, Problem
 from vjudge.metrics._bootstrap import Design
 from vjudge.metrics._tables import group_codes, read_verdicts, shares, tabulate
 from vjudge.names import public
-from vjudge.records import NAN, Rubric, is_missing
+from vjudge.records import NAN, Rubric, is_missing, unit_of
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]
 __dir__ = public(__name__)
@@ -613,7 +613,7 @@ def rank_by_score(
         line = {"id": str(row["id"]), "judge": judge.name, "verdict": choice, "score_a": a, "score_b": b}
         line |= {"failure": "; ".join(failures) or None}
         line |= {name: row[name] for name in ("preference", "category") if name in row}
-        lines.append(line | {"group": str(row["id"] if is_missing(row.get("group")) else row["group"])})
+        lines.append(line | {"group": unit_of(row)})
     frame = pd.DataFrame(lines)
     for name in ("verdict", "failure"):
         frame[name] = pd.Series([line[name] for line in lines], dtype=object)
@@ -631,7 +631,7 @@ def _singles(rows: Any, rubric: Rubric | None) -> Iterator[dict[str, Any]]:
             shared |= {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
         elif "lowest" in row:
             shared["lowest"] = row["lowest"]
-        shared["group"] = str(row["id"] if is_missing(row.get("group")) else row["group"])
+        shared["group"] = unit_of(row)
         for side in "ab":
             yield {"id": f"{row['id']}/{side}", **shared, "response": row[f"response_{side}"]}
 

@@ -259,6 +259,15 @@ class Verdict:
         return self.choice == "abstain"
 
 
+def unit_of(row: Mapping[str, Any]) -> str:
+    """The unit of resampling of a canonical row: its group, else the row itself, by its id.
+
+    >>> unit_of({"id": "a", "group": "cat.jpg"}), unit_of({"id": 7, "group": None})
+    ('cat.jpg', '7')
+    """
+    return str(row["id"] if is_missing(row.get("group")) else row["group"])
+
+
 def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that items and pairs have in common."""
     id = str(row["id"])
@@ -270,7 +279,7 @@ def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
         "instruction": row["instruction"],
         "rubric": Rubric(row["criteria"], levels, 1 if math.isnan(lowest) else int(lowest)) if levels else None,
         "reference_answer": _text_or_none(row.get("reference_answer")),
-        "group": str(id if is_missing(row.get("group")) else row["group"]),
+        "group": unit_of(row),
     }
 
 

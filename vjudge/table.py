@@ -21,7 +21,7 @@ import pandas as pd
 
 from vjudge.data.schema import CollectionError, Problem, plain
 from vjudge.prompts.parse import parse
-from vjudge.records import NAN, Pair, Verdict, is_missing
+from vjudge.records import NAN, Pair, Verdict, is_missing, unit_of
 
 if TYPE_CHECKING:
     from vjudge.engines import Answer
@@ -345,7 +345,7 @@ def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, ju
             line |= {"rank": rank, "best": rank == 1, "n": len(points[i]), "missing": expected - len(points[i])}
             line |= {"true_rank": row["ranks"][i]} if row.get("ranks") else {}
             line |= {"category": row["category"]} if "category" in row else {}
-            rows.append(line | {"group": str(row["id"] if is_missing(row.get("group")) else row["group"])})
+            rows.append(line | {"group": unit_of(row)})
     frame = pd.DataFrame(rows)
     frame.attrs = {name: judged.attrs[name] for name in ("judge", "mode", "failures", "low_mass", "without_images")}
     return frame

@@ -72,7 +72,7 @@ def save_figure(
     account = [part if part.startswith("n =") else part[:1].upper() + part[1:] for part in account]
     whole = ". ".join([caption.strip().rstrip("."), *account]).rstrip(".") + "."
     paths["txt"].write_text(_plain(whole) + "\n", encoding="utf-8")
-    _write_csv(data, paths["csv"])
+    write_csv(data, paths["csv"])
     return paths
 
 
@@ -112,7 +112,7 @@ def save_table(
     body = [[_cell(value, precision) for value in row] for row in flat.itertuples(index=False, name=None)]
     align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
     paths = _paths(folder, name, ("csv", "tex"))
-    _write_csv(frame, paths["csv"])
+    write_csv(frame, paths["csv"])
     _write_latex(paths["tex"], name, caption, align, [header], [body])
     return paths
 
@@ -179,7 +179,7 @@ def save_correlations(
         [line(judge) for judge in table["judge"].unique() if judge in ceilings],
     ]
     paths = _paths(folder, name, ("csv", "tex"))
-    _write_csv(table, paths["csv"])
+    write_csv(table, paths["csv"])
     _write_latex(paths["tex"], name, caption, "l" + "r" * len(columns), [top, rules, below], blocks)
     return paths
 
@@ -284,7 +284,7 @@ def _paths(folder: str | Path, name: str, endings: Sequence[str]) -> dict[str, P
     return {ending: Path(folder) / f"{name}.{ending}" for ending in endings}
 
 
-def _write_csv(frame: pd.DataFrame, path: Path) -> None:
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
     """A CSV that a spreadsheet opens as data: a text that it would run as a formula has an apostrophe before it."""
     safe = frame.map(_harmless).rename(columns=_harmless)
     indexed = not isinstance(frame.index, pd.RangeIndex)

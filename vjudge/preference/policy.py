@@ -29,7 +29,7 @@ from vjudge.engines.engine import Ask
 from vjudge.images import Pictures
 from vjudge.judge import load_judge
 from vjudge.prompts import Conversation, Prompt
-from vjudge.records import is_missing
+from vjudge.records import is_missing, unit_of
 from vjudge.runs import Run
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Policy:
                     run.append(each for answer, each in zip(batch, records, strict=True) if not answer.transient)
                 done |= {keys[answer.index]: each for answer, each in zip(batch, records, strict=True)}
                 bar.update(len(records))
-        groups = [str(row["id"] if is_missing(row.get("group")) else row["group"]) for row in rows]
+        groups = [unit_of(row) for row in rows]
         return _table([done[key] for key in keys], [group for group in groups for _ in range(samples)], self.name)
 
     def _manifest(

@@ -32,7 +32,7 @@ from vjudge import metrics, table
 from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.images import fingerprint, open_image
 from vjudge.metrics._tables import design_of, tabulate
-from vjudge.records import NAN, is_missing
+from vjudge.records import NAN, is_missing, unit_of
 from vjudge.runs import replace_file
 from vjudge.table import ORDERS, POINTS
 
@@ -196,11 +196,7 @@ def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame, *, points: str = 
 
 def _own_columns(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in part.items() if name not in _OF_CANDIDATES}
-    return own | {"group": _group(row)}
-
-
-def _group(row: Mapping[str, Any]) -> str:
-    return str(row["id"] if is_missing(row.get("group")) else row["group"])
+    return own | {"group": unit_of(row)}
 
 
 def _check_points(points: str) -> None:
@@ -225,7 +221,7 @@ def _points_of(pair: Mapping[str, Any], order: str, points: str) -> float | None
 def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any) -> dict[str, Any]:
     response, times, truth = row["responses"][place], row.get("times"), row.get("true_scores")
     entry = {"id": str(row["id"]), "candidate": place, "response": response, "times": times[place] if times else 1}
-    entry |= {"reward": value, **counts, "words": len(response.split()), "group": _group(row)}
+    entry |= {"reward": value, **counts, "words": len(response.split()), "group": unit_of(row)}
     return entry | ({} if truth is None else {"true_score": float(truth[place])})
 
 

@@ -31,7 +31,7 @@ from vjudge.judge import combine
 from vjudge.metrics._bootstrap import Floats
 from vjudge.probes.perturbations import perturb
 from vjudge.probes.runs import Scored
-from vjudge.records import is_missing
+from vjudge.records import is_missing, unit_of
 
 WORDS = "the a one of and with it is was has there here this that small plain light dark round left right".split()
 N_CRITERIA = 6
@@ -210,7 +210,7 @@ class Truth:
         scales = [(int(row.get("lowest") or 1), len(row["descriptions"])) for row in rows]
         self.lowest, self.highest = min(low for low, _ in scales), max(low + n - 1 for low, n in scales)
         self.doublings = float(np.mean([np.log2(max(1, len(row["response"].split()))) for row in rows]))
-        names = [str(row["id"] if is_missing(row.get("group")) else row["group"]) for row in rows]
+        names = [unit_of(row) for row in rows]
         self.group_codes = np.unique(names, return_inverse=True)[1].reshape(-1)
 
     def view(self, items: Any) -> Perception:

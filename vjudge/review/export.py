@@ -11,6 +11,7 @@ from scipy import stats
 
 from vjudge import plots
 from vjudge.metrics import agreement, feedback_preference
+from vjudge.plots.save import write_csv
 from vjudge.review.review import Review
 from vjudge.review.show import View, case_html, escape, pictures, vote_lines
 from vjudge.runs import replace_file
@@ -169,33 +170,18 @@ def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[
     folder.mkdir(parents=True, exist_ok=True)
     votes = review.votes()
     paths = [folder / "votes.csv", folder / "votes.jsonl"]
-    _text_cells(votes).to_csv(paths[0], index=False)
+    write_csv(votes, paths[0])
     votes.to_json(paths[1], orient="records", lines=True, force_ascii=False)
     if (votes["field"] == "score").any():
         paths.append(folder / "collection")
         collection(items, review).save_to_disk(paths[-1])
     people = f"{len(review.annotators)} annotator(s), {votes['id'].nunique()} items"
     caption = f"Error tags given to each judge's feedback; Wilson intervals; {people}."
-    paths += _save_table(error_tags(review), "error_tags", caption, folder)
+    paths += plots.save_table(error_tags(review), "error_tags", caption=caption, folder=folder).values()
     if (votes["field"] == "better").any():
         shares = preference(review)
         blind = int(review.votes("better")["blind"].sum())
         caption = plots.caption(f"Which judge's feedback is better; {people}; {blind} votes blind", shares)
         table = shares.rename(index=shares.attrs["words"]).rename_axis("answer").reset_index()
-        paths += _save_table(table, "preferences", caption, folder)
+        paths += plots.save_table(table, "preferences", caption=caption, folder=folder).values()
     return [*paths, save_page(review, folder / "review.html")]
-
-
-def _save_table(table: pd.DataFrame, name: str, caption: str, folder: Path) -> list[Path]:
-    paths = plots.save_table(table, name, caption=caption, folder=folder)
-    _text_cells(table).to_csv(paths["csv"], index=False)
-    return list(paths.values())
-
-
-def _text_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Texts that stay texts in a spreadsheet. Source: OWASP, CSV Injection."""
-
-    def guard(cell: object) -> object:
-        return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
-
-    return table.apply(lambda column: column if pd.api.types.is_numeric_dtype(column) else column.map(guard))
