@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import nbformat
 import pytest
 import torch
 from originals import write_llava15, write_onevision
@@ -246,7 +245,6 @@ def test_the_examples_run(room: str) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def test_the_tables_of_the_readme_and_the_notebook_are_the_computed_ones() -> None:
+def test_the_tables_of_the_readmes_are_the_computed_ones() -> None:
     assert memory_table() in (ROOT / "vjudge/README.md").read_text(encoding="utf-8")
-    notebook = nbformat.read(ROOT / "notebooks" / "03_correlation.ipynb", as_version=4)
-    assert any(fitting_table() in cell.source for cell in notebook.cells)
+    assert fitting_table() in (ROOT / "notebooks/README.md").read_text(encoding="utf-8")
