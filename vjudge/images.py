@@ -2,20 +2,14 @@
 
 What comes out is what a viewer would see: turned as its EXIF tag says, its transparent parts on white, eight bits a
 channel, RGB. On opaque, upright 8-bit images, which is what judges were trained on, it is to the bit what the original
-LLaVA loader's `Image.open(file).convert("RGB")` gives, for RGB, grayscale, 1-bit, palette, CMYK and YCbCr alike. Where
-that would show the judge another picture than people see, this differs on purpose:
+LLaVA loader's `Image.open(file).convert("RGB")` gives. Elsewhere this differs on purpose: the original ignores EXIF
+orientation, shows the colours hidden under transparent pixels, clips 16-bit values at 255, and fails on some
+premultiplied alpha. Of an animation it is the first frame, and colour profiles are not applied: both as in the
+original. Nothing is fetched from a network, and formats that would start another program (EPS) are refused.
 
-- an EXIF orientation is applied; the original ignores it and sees the picture lying on its side
-- transparent pixels lie on white; the original shows the colours hidden under them
-- 16-bit values are scaled to eight bits; the original clips them at 255, which leaves white
-- a premultiplied alpha channel ("La", "RGBa") is undone; the original fails on one of the two
-
-Of an animation it is the first frame, and colour profiles are not applied: both as in the original. Nothing is fetched
-from a network, and formats that would start another program (EPS) are refused.
-
-Bounds: a file of more than `MAX_BYTES` is refused without being read, a picture of more than `MAX_PIXELS` without being
-decoded. At that limit decoding was measured to take 0.35 to 0.54 GB besides the file, whatever the mode: the picture
-as stored and as RGB, each with four bytes a pixel at most, as Pillow keeps them.
+A file of more than `MAX_BYTES` is refused without being read, a picture of more than `MAX_PIXELS` without being
+decoded. At that limit decoding takes two or, with transparency outside of RGBA, three pictures of four bytes a pixel
+besides the file: 0.5 to 0.8 GB.
 """
 
 from __future__ import annotations
@@ -27,7 +21,6 @@ import hashlib
 import io
 import math
 import os
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -47,17 +40,9 @@ MAX_PIXELS = 2**26
 MAX_BYTES = 2**28
 """The largest file that is read, 268 MB: an uncompressed picture at the limit of pixels has 201."""
 
-_ORIENTATION = 0x0112  # EXIF's tag; 5 to 8 are turned by a quarter
-_TURNS = (  # what shows a picture as its orientation, 2 to 8, asks for
-    Image.Transpose.FLIP_LEFT_RIGHT,
-    Image.Transpose.ROTATE_180,
-    Image.Transpose.FLIP_TOP_BOTTOM,
-    Image.Transpose.TRANSPOSE,
-    Image.Transpose.ROTATE_270,
-    Image.Transpose.TRANSVERSE,
-    Image.Transpose.ROTATE_90,
-)
-_TILE = 1024  # the side of the pieces in which a picture is converted, so that no second copy of it stands in memory
+_ORIENTATION = 0x0112  # EXIF's tag; what shows a picture as its values 2 to 8 ask for
+_TURNS = dict(zip(range(2, 9), map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), strict=True))
+_EXIF_MARKS = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")  # where a PNG may say its orientation
 _FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 
@@ -71,12 +56,10 @@ def open_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Args:
         source: a path, the bytes of a file, a `data:` URI, a PIL image, the {"bytes", "path"} dict of the datasets
             library, or a NumPy array (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats in 0-1.
-        max_pixels: refuse larger images before they are decoded. Pillow's own limit, twice
-            `PIL.Image.MAX_IMAGE_PIXELS`, holds besides.
+        max_pixels: refuse larger images before they are decoded; Pillow's own limit holds besides.
 
     Returns:
-        A new RGB image, independent of the file; the first frame of an animation, and of a PIL image the frame that it
-        stands at.
+        A new RGB image, independent of the file; of a PIL image the frame that it stands at.
 
     Raises:
         ImageError: missing, broken, too large, of an unknown kind, or with values of unknown scale.
@@ -101,12 +84,6 @@ class Picture:
 
     Raises:
         ImageError: as `open_image`, as far as header and checksums tell.
-
-    >>> file = io.BytesIO()
-    >>> Image.new("RGB", (4, 3), "red").save(file, "PNG")
-    >>> red = Picture(file.getvalue())
-    >>> red.size, red.key[:5], red.open().getpixel((0, 0))
-    ((4, 3), 'file:', (255, 0, 0))
     """
 
     def __init__(self, source: Any) -> None:
@@ -121,11 +98,7 @@ class Picture:
             self.size, self.key = image.size, f"pixels:{fingerprint(image)}"
 
     def open(self) -> Image.Image:
-        """The image as `open_image` gives it.
-
-        Raises:
-            ImageError: as `open_image`; also a file that has changed since it was first read.
-        """
+        """The image as `open_image` gives it; ImageError also for a file that has changed since it was first read."""
         content: bytes | Image.Image | None = self._data
         if content is None:
             content = _content(self.source)
@@ -135,11 +108,10 @@ class Picture:
 
 
 class Pictures:
-    """The images of a call, each distinct source looked at once: `pictures(source)` gives its `Picture`.
+    """The images of a call, each distinct file looked at once: `pictures(source)` gives its `Picture`.
 
     A file is opened once while its bytes fit `keep_bytes`, and beyond it a second time to be decoded. Of images that
-    come in memory (bytes, arrays, PIL images) nothing is kept but key and size, so that rows read from a data set one
-    by one stay one by one.
+    come in memory nothing is kept but, of bytes, key and size.
 
     Args:
         keep_bytes: the most bytes of files to hold in memory.
@@ -147,24 +119,26 @@ class Pictures:
 
     def __init__(self, *, keep_bytes: int = 2**28) -> None:
         self._room = keep_bytes
-        self._looked: dict[Any, Picture | ImageError] = {}
-        self._objects: dict[int, weakref.ref[Any]] = {}
+        self._looked: dict[str | bytes, Picture | ImageError] = {}
 
     def __call__(self, source: Any) -> Picture:
         """The picture of a source, or the error that it gave before; errors as in `Picture`."""
         if isinstance(source, Picture):
             return source
-        name = self._identity(source)
+        name, inner = _path(source), _inner(source)
+        if isinstance(inner, (str, bytes, bytearray, memoryview)) and name is None:
+            name = hashlib.sha256(inner.encode() if isinstance(inner, str) else inner).hexdigest()
+        if name is None:
+            return Picture(source)
         if (looked := self._looked.get(name)) is None:
             try:
                 looked = Picture(source)
-            except ImageError as error:
-                looked = error
-            else:
                 if len(looked._data or b"") > self._room:
                     looked._data = None
                 self._room -= len(looked._data or b"")
                 looked.source = None
+            except ImageError as error:
+                looked = error
             self._looked[name] = looked
         if isinstance(looked, ImageError):
             raise ImageError(str(looked))
@@ -172,38 +146,17 @@ class Pictures:
         picture.source = source
         return picture
 
-    def _identity(self, source: Any) -> Any:
-        """What tells sources apart within a call, without reading them."""
-        inner = _inner(source)
-        if (path := _path(inner)) is not None:
-            return path
-        if isinstance(inner, (str, bytes, bytearray, memoryview)):
-            return hashlib.sha256(inner.encode() if isinstance(inner, str) else inner).digest()
-        if isinstance(inner, (Image.Image, np.ndarray)):
-            # An address is given to another object once its own is gone.
-            if (reference := self._objects.get(id(inner))) is None or reference() is not inner:
-                self._objects[id(inner)] = weakref.ref(inner)
-                self._looked.pop(id(inner), None)
-            return id(inner)
-        return type(inner)
-
 
 def picture(source: Any) -> Picture:
     """The `Picture` of any source that `open_image` opens; a picture is itself."""
     return source if isinstance(source, Picture) else Picture(source)
 
 
-def pad_to_square(image: Image.Image, colour: tuple[int, ...], *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Put an image in the middle of a square.
+def pad_to_square(image: Image.Image, colour: tuple[int, ...]) -> Image.Image:
+    """Put an RGB image in the middle of a square of a colour; a square image is itself.
 
-    Args:
-        image: an RGB image.
-        colour: of the rest of the square.
-        max_pixels: a square that would have more is made of the image reduced by the smallest whole factor that fits,
-            which no reader of a few hundred pixels sees; 0.27 GB at the default.
-
-    Returns:
-        The image itself where it is square.
+    A square of more than `MAX_PIXELS` is made of the image reduced by the smallest whole factor that fits, which no
+    reader of a few hundred pixels sees.
 
     >>> pad_to_square(Image.new("RGB", (4, 2), "red"), (0, 0, 0)).size
     (4, 4)
@@ -213,7 +166,7 @@ def pad_to_square(image: Image.Image, colour: tuple[int, ...], *, max_pixels: in
     if image.width == image.height:
         return image
     factor = 1
-    while math.ceil(max(image.size) / factor) ** 2 > max_pixels:
+    while math.ceil(max(image.size) / factor) ** 2 > MAX_PIXELS:
         factor += 1
     small = image if factor == 1 else image.reduce(factor)
     side = max(small.size)
@@ -229,22 +182,17 @@ def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
     return small
 
 
-def data_uri(image: Image.Image, *, format: str = "png", size: int | None = None, quality: int = 85) -> str:
-    """An image as a `data:` URI for HTML or a chat API.
+def data_uri(image: Image.Image, *, format: str = "png", size: int | None = None) -> str:
+    """An RGB image as a `data:` URI for HTML or a chat API.
 
     Args:
-        image: an RGB image.
-        format: "png" (exact) or "jpeg" (smaller).
+        format: "png" (exact) or "jpeg" (smaller); ValueError for another.
         size: the longer side in pixels at most; None keeps the image as it is.
-        quality: JPEG's, 1-95.
-
-    Raises:
-        ValueError: another format.
     """
     if format not in ("png", "jpeg"):
         raise ValueError(f'format is {format!r}; use "png" or "jpeg"')
     buffer = io.BytesIO()
-    (image if size is None else thumbnail(image, size=size)).save(buffer, format, quality=quality)
+    (image if size is None else thumbnail(image, size=size)).save(buffer, format, quality=85)
     return f"data:image/{format};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -255,11 +203,7 @@ def fingerprint(image: Image.Image) -> str:
 
 
 def image_bytes(uri: str) -> bytes:
-    """The file inside a base64 `data:` URI.
-
-    Raises:
-        ImageError: not base64, or too large.
-    """
+    """The file inside a base64 `data:` URI; ImageError where it is no base64, or too large."""
     header, comma, payload = uri.partition(",")
     _check_length(uri, len(payload) * 3 // 4)
     try:
@@ -309,7 +253,7 @@ def _damage(source: Any, what: str) -> Iterator[None]:
     except ImageError:
         raise
     except Exception as error:
-        raise ImageError(f"{_name(source)} {what} ({_reason(error)}); replace the file") from error
+        raise ImageError(f"{_name(source)} {what} ({str(error) or type(error).__name__}); replace the file") from error
 
 
 def _decode(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image.Image:
@@ -317,20 +261,23 @@ def _decode(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image
     with _damage(source, "cannot be decoded"):
         with _open(source, content, max_pixels) as image:
             image.load()
-            turn = image.getexif().get(_ORIENTATION, 1)
+            turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
             rgb = _to_rgb(image)
         del image  # one copy fewer while a picture is turned
-        return rgb.transpose(_TURNS[turn - 2]) if isinstance(turn, int) and 2 <= turn <= 8 else rgb
+        return rgb if turn is None else rgb.transpose(turn)
 
 
 def _checked_size(source: Any, data: bytes) -> tuple[int, int]:
     """The size of a file's image once it is turned, from a header and checksums that hold."""
     with _damage(source, "is damaged"):
         with _open(source, data, MAX_PIXELS) as image:
-            size = _turned_size(image, data)
+            width, height = image.size
+            # Pillow decodes a PNG to look for a tag behind its pixels, and gives the size of a TIFF as it will be.
+            says = image.format != "TIFF" and (image.format != "PNG" or any(mark in data for mark in _EXIF_MARKS))
+            lies = says and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
         with _open(source, data, MAX_PIXELS) as image:
             image.verify()
-        return size
+        return (height, width) if lies else (width, height)
 
 
 def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> AbstractContextManager[Image.Image]:
@@ -353,7 +300,7 @@ def _identify(source: Any, data: bytes) -> Image.Image:
         kinds = ", ".join(_FORMATS)
         raise ImageError(f"{_name(source)} is not an image of a known format ({kinds}); convert it") from error
     except Image.DecompressionBombError as error:
-        raise ImageError(f"{_name(source)} is too large to open safely ({_reason(error)}); shrink it") from error
+        raise ImageError(f"{_name(source)} is too large to open safely ({error}); shrink it") from error
 
 
 def _check_length(source: Any, length: int) -> None:
@@ -369,43 +316,26 @@ def _formats() -> tuple[str, ...]:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """A new image in RGB; what Pillow's own conversion would get wrong is converted piece by piece."""
-    if image.mode.startswith("I") or image.mode == "F":
-        # Pillow clips these at 255 instead of scaling them.
-        highest = 0
-        rgb = Image.new("RGB", image.size)
-        for box in _boxes(image.size):
-            values = np.asarray(image.crop(box))
-            if image.mode != "F":
-                if values.min() < 0 or values.max() > 65535:
-                    raise ImageError("an integer image has values outside 0-65535; convert it to 8 or 16 bits")
-                highest = max(highest, int(values.max()))
-                values = values.astype(np.uint16)
-            rgb.paste(Image.fromarray(_eight_bits(values)), box[:2])
-        if image.mode == "I" and 0 < highest <= 255:
+    """A new image in RGB; what Pillow's own conversion would get wrong is converted here."""
+    if image.mode.startswith("I"):  # Pillow clips these at 255 instead of scaling them
+        wide = image.convert("I")
+        extrema: Any = wide.getextrema()
+        low, high = extrema
+        if low < 0 or high > 65535:
+            raise ImageError("an integer image has values outside 0-65535; convert it to 8 or 16 bits")
+        if image.mode == "I" and 0 < high <= 255:
             raise ImageError("a 32-bit integer image has values up to 255 alone, 8-bit or 16-bit ones; convert it to L")
-        return rgb
+        return wide.point([(level + 128) // 257 for level in range(65536)], "L").convert("RGB")
+    if image.mode == "F":
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if not image.has_transparency_data:
         return image.convert("RGB")  # a copy, where it is RGB already
-    rgb = Image.new("RGB", image.size)
-    for box in _boxes(image.size):
-        piece = image.crop(box)
-        if piece.mode == "La":  # Pillow knows no other way out of it
-            piece = piece.convert("LA")
-        canvas = Image.new("RGBA", piece.size, "white")
-        canvas.alpha_composite(piece.convert("RGBA"))
-        rgb.paste(canvas.convert("RGB"), box[:2])
+    if image.mode == "La":  # Pillow knows no other way out of it
+        image = image.convert("LA")
+    image = image.convert("RGBA") if image.mode != "RGBA" else image
+    rgb = Image.new("RGB", image.size, "white")
+    rgb.paste(image, mask=image)
     return rgb
-
-
-def _boxes(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
-    """Boxes (left, top, right, bottom) that cover an image, of at most `_TILE` squared pixels each."""
-    width, height = size
-    across = min(width, _TILE)
-    down = _TILE * _TILE // across
-    for top in range(0, height, down):
-        for left in range(0, width, across):
-            yield left, top, min(left + across, width), min(top + down, height)
 
 
 def _eight_bits(array: np.ndarray) -> np.ndarray:
@@ -418,30 +348,14 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
         return array
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * 255
-    wide = array.dtype == np.uint16
-    if not wide and not (np.issubdtype(array.dtype, np.floating) and 0 <= array.min() and array.max() <= 1):
+    if array.dtype == np.uint16:
+        return ((array.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    if not (np.issubdtype(array.dtype, np.floating) and 0 <= array.min() and array.max() <= 1):
         raise ImageError(
             f"an array of {array.dtype} values from {array.min()} to {array.max()} has no certain scale; "
             "use uint8, uint16, or floats between 0 and 1"
         )
-    levels = np.empty(array.shape, np.uint8)
-    down = max(1, _TILE * _TILE // max(1, array.shape[1]))
-    for top in range(0, len(array), down):
-        rows = array[top : top + down]
-        levels[top : top + down] = np.rint(rows / 257 if wide else rows * 255)
-    return levels
-
-
-def _turned_size(image: Image.Image, data: bytes) -> tuple[int, int]:
-    """The size of a file's image once it is turned; Pillow decodes a PNG to look for a tag behind its pixels."""
-    width, height = image.size
-    if image.format == "PNG" and not {"exif", "Raw profile type exif", "XML:com.adobe.xmp"} & set(image.info):
-        behind = data[data.rfind(b"IDAT") :]
-        if not any(kind in behind for kind in (b"eXIf", b"iTXt", b"zTXt", b"tEXt")):
-            return width, height
-    if image.format == "TIFF":
-        return width, height  # Pillow gives the size of a TIFF as it will be turned
-    return (height, width) if image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8) else (width, height)
+    return np.rint(array * 255).astype(np.uint8)
 
 
 def _inner(source: Any) -> Any:
@@ -465,14 +379,8 @@ def _digest(data: bytes) -> str:
 
 def _name(source: Any) -> str:
     """A short description of a source for an error message."""
-    if isinstance(source, Mapping):
-        return _name(source["path"]) if source.get("path") else "the image"
+    if isinstance(source, Mapping) and source.get("path"):
+        return _name(source["path"])
     if isinstance(source, str) and source.startswith("data:"):
         return f"the data URI {source[:40]!r}"
-    if isinstance(source, (str, os.PathLike)):
-        return f"the image {os.fspath(source)!r}"
-    return "the image"
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return f"the image {os.fspath(source)!r}" if isinstance(source, (str, os.PathLike)) else "the image"

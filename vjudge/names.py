@@ -15,22 +15,12 @@ __all__ = ["lazy", "public"]
 
 
 def public(room: str) -> Callable[[], list[str]]:
-    """A room's `__dir__`: the names in its `__all__`.
-
-    >>> from vjudge import data
-    >>> "truth" in dir(data), "Path" in dir(data), "schema" in dir(data)
-    (True, False, False)
-    """
+    """A room's `__dir__`: the names in its `__all__`."""
     return lambda: sorted(sys.modules[room].__all__)
 
 
 def lazy(room: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A room's `__getattr__`, so that importing the room stays light.
-
-    Args:
-        room: the module's name.
-        homes: public name -> the module in the room that has it.
-    """
+    """A room's `__getattr__`: public name -> the module that has it, so that importing the room stays light."""
 
     def bring(name: str) -> Any:
         if name not in homes:

@@ -18,6 +18,8 @@ IMAGE_COLUMNS = (
     *("image_file", "image_files", "image_filename", "image_filenames", "picture_path", "picture_paths"),
 )
 """The names under which a row may hold its pictures; `images` is the canonical one."""
+CHOICES = ("a", "b", "tie", "abstain")
+"""What a judge may say instead of a number: the better of two responses, that they are equal, or that it won't say."""
 
 
 def is_missing(value: Any) -> bool:
@@ -26,13 +28,7 @@ def is_missing(value: Any) -> bool:
 
 
 def as_score(value: Any) -> float:
-    """Read a score that published tables store as an int, a float or a string.
-
-    Args:
-        value: a number, a numeric string such as "4", or None / NaN / blank text for a missing score.
-
-    Returns:
-        The score, NaN when missing.
+    """Read a score that published tables store as an int, a float or a string; NaN where it is missing or blank.
 
     Raises:
         ValueError: the value is neither missing nor a finite number.
@@ -97,11 +93,7 @@ class Rubric:
 
 
 def rubric_faults(criteria: Any, descriptions: Any, *, lowest: int = 1) -> list[tuple[str, str]]:
-    """List what keeps a criteria text and its level descriptions from being a rubric.
-
-    Returns:
-        (field, what is wrong) pairs; empty for a sound rubric.
-    """
+    """What keeps a criteria text and its level descriptions from being a rubric: (field, what is wrong) pairs."""
     faults = []
     if not isinstance(criteria, str) or not criteria.strip():
         faults.append(("criteria", "is missing or blank"))
@@ -133,9 +125,9 @@ class Item:
         reference_answer: an answer that earns the highest score, None where there is none.
         gold: the true or reference score, NaN where unknown.
         feedback: the reference feedback, None where unknown.
-        context: what is in the picture, in words, for a judge that reads it in the picture's place; None where unknown.
         human_scores: one score for each rater, NaN for a rater who gave none.
         group: the unit of resampling, usually the image; the id where the data names none.
+        context: what is in the picture, in words, for a judge that reads it in the picture's place; None where unknown.
     """
 
     id: str
@@ -155,10 +147,9 @@ class Item:
         """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
 
         Args:
-            row: `id`, `instruction`, `response`; and where known `criteria` and `descriptions`, `images`,
-                `reference_answer`, `gold`, `feedback`, `human_scores`, `group`, `context`, and `lowest` (the first
-                description's score, 1 if absent). An optional value may be absent, None or NaN; a blank reference
-                answer is none, and without descriptions there is no rubric.
+            row: `id`, `instruction`, `response`; and where known `criteria` and `descriptions`, `lowest` (the first
+                description's score, 1 if absent), and the fields of `Item`. An optional value may be absent, None or
+                NaN; a blank reference answer is none, and without descriptions there is no rubric.
 
         Raises:
             KeyError: a required column is absent.
@@ -215,13 +206,9 @@ class Pair:
         )
 
 
-CHOICES = ("a", "b", "tie", "abstain")
-"""What a judge may say instead of a number: the better of two responses, that they are equal, or that it won't say."""
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge's answer says, or why it says nothing: a score, a choice, or a failure.
+    """What a judge's answer says, or why it says nothing: exactly one of a score, a choice and a failure.
 
     Args:
         score: the score, on `scale`; NaN where the judge chose or nothing could be read.
@@ -233,9 +220,6 @@ class Verdict:
         scores: the two scores that a choice follows from, or of which the second is the score and the first a
             reference's, where the judge scores both.
         strong: whether the choice is a strong one ("A>>B"); None where the format knows no degrees.
-
-    Raises:
-        ValueError: not exactly one of score, choice and failure is there.
     """
 
     score: float
@@ -250,7 +234,7 @@ class Verdict:
     def __post_init__(self) -> None:
         if (not math.isnan(self.score)) + (self.choice is not None) + (self.failure is not None) != 1:
             raise ValueError("a verdict has either a score, a choice or a failure")
-        if self.choice is not None and self.choice not in CHOICES:
+        if self.choice not in (None, *CHOICES):
             raise ValueError(f"choice {self.choice!r} is not one of {', '.join(CHOICES)}")
 
     @property
@@ -269,27 +253,20 @@ def unit_of(row: Mapping[str, Any]) -> str:
 
 
 def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that items and pairs have in common."""
-    id = str(row["id"])
-    lowest = as_score(row.get("lowest"))
-    levels = _list(row.get("descriptions"))
+    """The fields that items and pairs have in common; pictures under another name than `images` are refused."""
+    if "images" not in row:
+        for name in IMAGE_COLUMNS:
+            if not is_missing(row.get(name)):
+                raise ValueError(f"{name}: the column of pictures is called images; vjudge.data.rows_of renames it")
+    lowest, levels = as_score(row.get("lowest")), _list(row.get("descriptions"))
     return {
-        "id": id,
-        "images": _images(row),
+        "id": str(row["id"]),
+        "images": _list(row.get("images")),
         "instruction": row["instruction"],
         "rubric": Rubric(row["criteria"], levels, 1 if math.isnan(lowest) else int(lowest)) if levels else None,
         "reference_answer": _text_or_none(row.get("reference_answer")),
         "group": unit_of(row),
     }
-
-
-def _images(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A canonical row's pictures; a row that is not canonical is refused rather than taken for one without pictures."""
-    if "images" not in row:
-        for name in IMAGE_COLUMNS:
-            if not is_missing(row.get(name)):
-                raise ValueError(f"{name}: the column of pictures is called images; vjudge.data.rows_of renames it")
-    return _list(row.get("images"))
 
 
 def _list(value: Any) -> tuple[Any, ...]:

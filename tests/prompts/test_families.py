@@ -33,7 +33,8 @@ def test_every_family_is_whole() -> None:
         assert all(variant in TEMPLATES for variant in family.variants)
         assert family.max_new_tokens == family.published["max_new_tokens"]
         assert name == "chat" or ("arXiv" in family.paper and family.ids)
-    assert [name for name, family in FAMILIES.items() if not family.sees_images] == ["prometheus", "prometheus-2"]
+    texts = [name for name, family in FAMILIES.items() if not family.template.sees_images]
+    assert texts == ["prometheus", "prometheus-2"]
     # Every wording belongs to a family.
     used = {t.name for f in FAMILIES.values() for t in (f.template, f.pairs) if t}
     assert used | {v for f in FAMILIES.values() for v in f.variants} == set(TEMPLATES)
@@ -43,13 +44,7 @@ def test_every_family_is_whole() -> None:
     ("name", "expected"),
     [
         ("kaist-ai/prometheus-vision-7b-v1.0", "prometheus-vision"),
-        ("kaist-ai/prometheus-vision-13b-v1.0", "prometheus-vision"),
         ("prometheus-eval/prometheus-7b-v1.0", "prometheus"),
-        ("prometheus-eval/prometheus-13b-v1.0", "prometheus"),
-        ("prometheus-eval/prometheus-7b-v2.0", "prometheus-2"),
-        ("prometheus-eval/prometheus-8x7b-v2.0", "prometheus-2"),
-        ("lmms-lab/llava-critic-7b", "llava-critic"),
-        ("lmms-lab/llava-critic-72b", "llava-critic"),
         ("LMMS-Lab/LLaVA-Critic-7B", "llava-critic"),
         ("openai:prometheus-eval/prometheus-7b-v2.0", "prometheus-2"),
         ("tiny", "prometheus-vision"),
@@ -72,9 +67,7 @@ def test_found_by_name(name: str | Path, expected: str | None) -> None:
     ("config", "expected"),
     [
         ({"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}, "prometheus-vision"),
-        ({"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}, "prometheus-vision"),
         ({"model_type": "llava", "architectures": None}, "prometheus-vision"),
-        ({"model_type": "llava_qwen", "architectures": ["LlavaQwenForCausalLM"]}, "llava-critic"),
         ({"model_type": "llava_onevision", "architectures": None}, "llava-critic"),
         ({"model_type": "mistral", "_name_or_path": "prometheus-eval/prometheus-7b-v2.0"}, "prometheus-2"),
         ({"model_type": "qwen2_5_vl"}, None),
@@ -127,8 +120,6 @@ def test_load_judge_takes_the_familys_wordings(random_judge: Path, tmp_path: Pat
     folder = shutil.copytree(random_judge, tmp_path / "prometheus-7b-v2.0")
     judge = load_judge(folder, device="cpu")
     assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-2", "prometheus-2-relative")
-    judge = load_judge(folder, device="cpu", template="prometheus-vision")
-    assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-vision", "prometheus-2-relative")
     judge = load_judge(random_judge, device="cpu", template="prometheus-2-relative")
     assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-vision", "prometheus-2-relative")
 
@@ -149,18 +140,6 @@ def test_a_chat_wording_goes_into_the_checkpoints_chat_template(random_judge: Pa
     )
     frame = judge.grade(rows[:3], mode="score", progress=False)
     assert frame["failure"].isna().all()
-
-
-def test_a_servers_judge_is_known_by_its_models_name(monkeypatch: pytest.MonkeyPatch, rows: Any) -> None:
-    pytest.importorskip("httpx")
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    judge = load_judge("openai:lmms-lab/llava-critic-7b", base_url="http://127.0.0.1:9/v1")
-    assert judge.family is FAMILIES["llava-critic"]
-    assert judge.template == TEMPLATES["llava-critic"].as_messages()
-    assert judge.pairs == TEMPLATES["llava-critic-pair"].as_messages()
-    assert judge.render(rows[0]).startswith("<image>Given an image and a corresponding question")
-    judge = load_judge("openai:gpt-4o", base_url="http://127.0.0.1:9/v1")
-    assert (judge.template.name, judge.pairs and judge.pairs.name, judge.family) == ("chat", "chat-relative", None)
 
 
 @pytest.mark.parametrize(

@@ -171,28 +171,10 @@ def test_the_benchmarks_own_protocols_to_the_letter() -> None:
         ValueError, match="shows the judge what is in the picture, in words, and 'i' has none: add cont"
     ):
         TEMPLATES["llava-bench-wild"].render(replace(item, context=" "))
-    arena = TEMPLATES["wildvision"].as_messages().render(replace(PAIR, images=()))
-    assert arena.system.startswith("Please act as an impartial judge") and arena.system.endswith('tie: [[A=B]]".')
-    assert arena.text.startswith("<|User Prompt|>\nDescribe") and arena.text.endswith(
-        "<|The End of Assistant B's Answer|>"
-    )
     assert "background. \nDo not consider" in TEMPLATES["detailed-caption"].render(item).text
 
 
-def test_our_own_wordings_say_so_and_hold_every_text() -> None:
-    for name in ("llava-critic-rubric", "chat", "chat-relative"):
-        template = TEMPLATES[name]
-        assert template.source.startswith("ours")
-        text = template.render(subject(template)).text
-        parts = [ITEM.instruction, ITEM.response, ITEM.rubric.criteria, ITEM.reference_answer]
-        assert all(text.count(part) == 1 for part in parts if part)
-        assert "A dog." in text if template.compares else "Score 3: Half." in text
-    assert "An instruction about an image, " in TEMPLATES["chat"].render(ITEM).text
-    assert "An instruction, " in TEMPLATES["chat"].render(replace(ITEM, images=())).text
-
-
 def test_every_template_says_what_it_judges() -> None:
-    assert {template.kind for template in TEMPLATES.values()} == set(prompts.KINDS)
     for name, template in TEMPLATES.items():
         assert template.name == name and template.source
         assert template.compares == ("{response_a}" in template.body)
@@ -202,6 +184,8 @@ def test_every_template_says_what_it_judges() -> None:
     assert TEMPLATES["prometheus-vision"].score_texts((1, 2)) == {1: " 1", 2: " 2"}
     assert TEMPLATES["prometheus-2-relative"].score_texts(()) == {0: " A", 1: " B"}
     assert TEMPLATES["llava-critic"].score_texts(range(101)) == {}
+    assert len({template.fingerprint() for template in TEMPLATES.values()}) == len(TEMPLATES)
+    assert "An instruction about an image, " in TEMPLATES["chat"].render(ITEM).text
     with pytest.raises(ValueError, match="kind 'x' is unknown"):
         replace(TEMPLATES["chat"], kind="x")
 
@@ -253,12 +237,6 @@ def test_chatml_byte_for_byte_and_token_for_token() -> None:
     if not CRITIC.is_dir():
         pytest.skip(f"the original code's outputs are not at {CRITIC}")
     golden = json.loads((CRITIC / "golden.json").read_text("utf-8"))["prompts"]
-    for name, case in golden.items():
-        prompt = prompts.question(prompts.QWEN_1_5, case["question"], n_images=case["question"].count("<image>"))
-        assert prompt.text == case["prompt"], name
-    one = golden["critic"]["question"].removeprefix("<image>\n")
-    assert prompts.QWEN_1_5.wrap(one, 1).text == golden["critic"]["prompt"]
-
     import numpy as np
     from transformers import AutoTokenizer
 
@@ -266,6 +244,7 @@ def test_chatml_byte_for_byte_and_token_for_token() -> None:
     arrays = np.load(CRITIC / "golden.npz")
     for name, case in golden.items():
         prompt = prompts.question(prompts.QWEN_1_5, case["question"], n_images=case["question"].count("<image>"))
+        assert prompt.text == case["prompt"]
         assert spell(tokenizer, prompt) == arrays[f"ids/{name}"].tolist(), name
 
 
@@ -283,8 +262,7 @@ def spell(tokenizer: Any, prompt: Prompt) -> list[int]:
 @pytest.mark.parametrize(
     "name", [name for name, template in TEMPLATES.items() if "{reference_section}" in template.body]
 )
-@pytest.mark.parametrize("reference", [None, "", " \n"])
-def test_without_a_reference_answer_nothing_mentions_one(name: str, reference: str | None) -> None:
+def test_without_a_reference_answer_nothing_mentions_one(name: str) -> None:
     template = TEMPLATES[name]
     whole = template.render(subject(template)).text
     expected = whole.replace(", a reference answer that gets a score of 5", "").replace(", a reference answer", "")
@@ -294,12 +272,6 @@ def test_without_a_reference_answer_nothing_mentions_one(name: str, reference: s
         "A reference answer of score 5: [A black cat asleep on a mat.]\n",
     ):
         expected = expected.replace(section, "")
-    assert template.render(subject(template, reference_answer=reference)).text == expected != whole
+    for reference in (None, "", " \n"):
+        assert template.render(subject(template, reference_answer=reference)).text == expected != whole
     assert "eference" not in expected
-
-
-def test_fingerprints_differ_by_wording_and_stay_put() -> None:
-    prints = [template.fingerprint() for template in TEMPLATES.values()]
-    assert len(set(prints)) == len(TEMPLATES)
-    assert prints == [template.fingerprint() for template in TEMPLATES.values()]
-    assert all(template.name == name and template.source for name, template in TEMPLATES.items())

@@ -15,7 +15,6 @@ from vjudge.prompts import families as families
 from vjudge.prompts import parse as parse
 from vjudge.prompts.template import (
     IMAGE,
-    KINDS,
     MESSAGES,
     Chat,
     Control,
@@ -23,34 +22,13 @@ from vjudge.prompts.template import (
     Messages,
     Prompt,
     Template,
-    chat_of,
     question,
     split,
     target,
 )
 from vjudge.prompts.wordings import LLAMA_2, MISTRAL, QWEN_1_5, TEMPLATES, VICUNA_V1
 
-__all__ = [
-    "IMAGE",
-    "KINDS",
-    "LLAMA_2",
-    "MESSAGES",
-    "MISTRAL",
-    "QWEN_1_5",
-    "TEMPLATES",
-    "VICUNA_V1",
-    "Chat",
-    "Control",
-    "Conversation",
-    "Messages",
-    "Prompt",
-    "Template",
-    "chat_of",
-    "families",
-    "parse",
-    "question",
-    "split",
-    "target",
-]
+__all__ = ["IMAGE", "LLAMA_2", "MESSAGES", "MISTRAL", "QWEN_1_5", "TEMPLATES", "VICUNA_V1", "Chat", "Control"]
+__all__ += ["Conversation", "Messages", "Prompt", "Template", "families", "parse", "question", "split", "target"]
 
 __dir__ = public(__name__)

@@ -1,14 +1,13 @@
 """The judges that are known by name: how each is asked, how its answers are read, and how it was decoded in print.
 
-A family of one's own takes one call, `register`, before `load_judge`.
-
-This file knows no torch. Which architectures load is `vjudge.models`' matter; a server runs any of them.
+A family of one's own takes one call, `register`, before `load_judge`. Which architectures load is `vjudge.models`'
+matter; a server runs any of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -30,9 +29,9 @@ class Family:
 
     Args:
         name: its key in `FAMILIES`.
-        ids: hub ids of its checkpoints.
         template: how it scores one response.
         pairs: how it compares two; None where it was never taught to.
+        ids: hub ids of its checkpoints.
         variants: names of further templates that fit it.
         published: the decoding its authors published: `judge.grade(items, **judge.family.published)`. It is not the
             default, which is greedy; a comparison drops "samples".
@@ -42,19 +41,14 @@ class Family:
     """
 
     name: str
-    ids: tuple[str, ...]
     template: Template
     pairs: Template | None = None
+    ids: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     published: Mapping[str, Any] = field(default_factory=dict)
     paper: str = ""
     stems: tuple[str, ...] = ()
     note: str = ""
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether its judges read images."""
-        return self.template.sees_images
 
     @property
     def max_new_tokens(self) -> int:
@@ -70,14 +64,9 @@ def register(
     name: str,
     *,
     template: Template | str,
-    ids: Iterable[str] = (),
     pairs: Template | str | None = None,
-    variants: Iterable[str] = (),
-    published: Mapping[str, Any] | None = None,
-    paper: str = "",
-    stems: Iterable[str] = (),
-    note: str = "",
     replace: bool = False,
+    **fields: Any,
 ) -> Family:
     """Make a family known to `load_judge`, here one that is asked in Vicuna's conversation.
 
@@ -92,18 +81,21 @@ def register(
     Args:
         template, pairs: a `Template`, or the name of one in `vjudge.prompts.TEMPLATES`.
         replace: whether a family of that name may be replaced.
-        Others: as in `Family`.
+        fields: `ids`, `published` and others of `Family`.
 
     Raises:
         ValueError: the name or an id is taken; `template` compares two responses, or `pairs` does not; an unknown
             template or answer format.
     """
     single, double = _template(template), _template(pairs) if pairs is not None else None
-    owners = {id.lower(): family.name for family in FAMILIES.values() for id in family.ids if family.name != name}
+    lists = {key: tuple(fields[key]) for key in ("ids", "variants", "stems") if key in fields}
+    published = MappingProxyType({**fields.get("published", {})})
+    family = Family(name, single, double, **{**fields, **lists, "published": published})
+    owners = {id.lower(): other.name for other in FAMILIES.values() for id in other.ids if other.name != name}
     faults = []
     if name in FAMILIES and not replace:
         faults.append(f"family {name!r} exists: choose another name, or pass replace=True")
-    faults += [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in ids if id.lower() in owners]
+    faults += [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in family.ids if id.lower() in owners]
     if single.compares:
         faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
     if double is not None and not double.compares:
@@ -114,18 +106,16 @@ def register(
             faults.append(f"template {wording.name!r} has the unknown format {wording.format!r}; one of {formats}")
     if faults:
         raise ValueError("; ".join(faults))
-    FAMILIES[name] = Family(
-        name=name,
-        ids=tuple(ids),
-        template=single,
-        pairs=double,
-        variants=tuple(variants),
-        published=MappingProxyType(dict(published or {})),
-        paper=paper,
-        stems=tuple(stems),
-        note=note,
-    )
-    return FAMILIES[name]
+    FAMILIES[name] = family
+    return family
+
+
+def _template(template: Template | str) -> Template:
+    if isinstance(template, Template):
+        return template
+    if template not in TEMPLATES:
+        raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
+    return TEMPLATES[template]
 
 
 def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -> Family | None:
@@ -142,40 +132,48 @@ def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -
         name_or_path: as for `load_judge`; "openai:" before a model's name is passed over.
         config: the checkpoint's config.json. A LLaVA-1.5 checkpoint of an unknown name is asked as Prometheus-Vision
             is, a LLaVA-OneVision one as LLaVA-Critic is: the judges of that build.
-
-    Returns:
-        The family; None where nothing tells.
     """
-    name = str(name_or_path).removeprefix("openai:").rstrip("/")
-    base = name.replace("\\", "/").rpartition("/")[2]
-    config = config or {}
-    for id in (name, str(config.get("_name_or_path", ""))):
-        for family in FAMILIES.values():
-            if id.lower() in (own.lower() for own in family.ids):
-                return family
+    name, config = str(name_or_path).removeprefix("openai:").rstrip("/"), config or {}
+    owners = {id.lower(): family for family in FAMILIES.values() for id in family.ids}
+    for id in (name.lower(), str(config.get("_name_or_path", "")).lower()):
+        if id in owners:
+            return owners[id]
+    lasts = {id.rpartition("/")[2]: family for id, family in owners.items()}
+    stems = [(stem, family) for family in FAMILIES.values() for stem in family.stems]
     # A folder as the hub's cache names it: models--kaist-ai--prometheus-vision-7b-v1.0/snapshots/...
-    cached = [part for part in Path(name).parts if part.startswith("models--")]
-    for part in (base, *(part.rpartition("--")[2] for part in cached)):
-        lasts = {id.rpartition("/")[2].lower(): family for family in FAMILIES.values() for id in family.ids}
-        if part.lower() in lasts:
-            return lasts[part.lower()]
-        stems = [(stem, family) for family in FAMILIES.values() for stem in family.stems if stem in part.lower()]
-        if stems:
-            return max(stems, key=lambda pair: len(pair[0]))[1]  # "prometheus-vision" before "prometheus"
+    cached = [part.rpartition("--")[2] for part in Path(name).parts if part.startswith("models--")]
+    for part in (name.replace("\\", "/").rpartition("/")[2].lower(), *map(str.lower, cached)):
+        if part in lasts:
+            return lasts[part]
+        if fits := [(len(stem), family) for stem, family in stems if stem in part]:
+            return max(fits, key=lambda pair: pair[0])[1]  # "prometheus-vision" before "prometheus"
     build = " ".join([str(config.get("model_type", "")), *(config.get("architectures") or ())]).lower()
-    if "llava_onevision" in build or "llavaqwen" in build or "llava_qwen" in build:
+    if any(kind in build for kind in ("llava_onevision", "llavaqwen", "llava_qwen")):
         return FAMILIES["llava-critic"]
-    if build.startswith("llava ") or "llavallama" in build or build == "llava":
+    if build.split(" ")[0] == "llava" or "llavallama" in build:
         return FAMILIES["prometheus-vision"]
     return None
 
 
-def _template(template: Template | str) -> Template:
-    if isinstance(template, Template):
-        return template
-    if template not in TEMPLATES:
-        raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
-    return TEMPLATES[template]
+def recorded(folder: Path) -> Template | None:
+    """The wording that a checkpoint was fine-tuned on, as `vjudge.training` wrote it down; None where nothing is said.
+
+    Raises:
+        ValueError: it can't be read, or names a wording that is unknown here.
+    """
+    path = folder / RECORD
+    if not path.is_file():
+        return None
+    try:
+        record = json.loads(path.read_bytes())
+        name = record.get("template")
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise ValueError(f"{path} can't be read ({type(error).__name__}): give load_judge a template=") from error
+    if name is None or name == "":
+        return None
+    if name not in list(TEMPLATES):
+        raise ValueError(f"{path} names template {name!r}, which is unknown here: give load_judge a template=")
+    return TEMPLATES[name]
 
 
 register(
@@ -240,24 +238,3 @@ register(
     note="Any chat model as a judge without training, through its own chat template; the wording is ours, the "
     "variants are LLaVA-Bench's own, for a language model that reads captions in the picture's place.",
 )
-
-
-def recorded(folder: Path) -> Template | None:
-    """The wording that a checkpoint was fine-tuned on, as `vjudge.training` wrote it down; None where nothing is said.
-
-    Raises:
-        ValueError: it can't be read, or names a wording that is unknown here.
-    """
-    path = folder / RECORD
-    if not path.is_file():
-        return None
-    try:
-        record = json.loads(path.read_bytes())
-        name = record.get("template")
-    except (ValueError, RecursionError, AttributeError) as error:
-        raise ValueError(f"{path} can't be read ({type(error).__name__}): give load_judge a template=") from error
-    if name is None or name == "":
-        return None
-    if name not in list(TEMPLATES):
-        raise ValueError(f"{path} names template {name!r}, which is unknown here: give load_judge a template=")
-    return TEMPLATES[name]

@@ -2,7 +2,7 @@
 
 A chat template is a program that came with the weights. Jinja's sandbox keeps it from files and from Python's insides,
 but not from looping for ever or writing without end, and no thread can be stopped from outside. A process can, on every
-platform, from a notebook and from a thread. It starts in about 0.15 s, once for each shape of prompt.
+platform. It starts in about 0.15 s, once for each shape of prompt.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -35,14 +36,10 @@ def fill(template: str, variables: Mapping[str, Any]) -> str:
     """
     task = json.dumps({"template": template, "variables": dict(variables), "cpu": CPU_SECONDS}).encode()
     path = os.pathsep.join(entry for entry in sys.path if entry)
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": ""}
     try:
-        child = subprocess.run(
-            [sys.executable, "-c", _CHILD],
-            input=task,
-            capture_output=True,
-            timeout=SECONDS,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": ""},
-        )
+        command = [sys.executable, "-c", _CHILD]
+        child = subprocess.run(command, input=task, capture_output=True, timeout=SECONDS, env=environment)
     except subprocess.TimeoutExpired:
         raise ValueError(f"it does not end within {SECONDS:g} s") from None
     try:
@@ -60,7 +57,12 @@ def fill(template: str, variables: Mapping[str, Any]) -> str:
 def _child() -> None:
     """In the process of its own: a task from standard input, the text or an error to standard output."""
     task = json.loads(sys.stdin.buffer.read())
-    _limit(task["cpu"])
+    with suppress(ImportError):  # Windows has none: the parent's bound on time holds alone
+        import resource
+
+        for kind, limit in ((resource.RLIMIT_CPU, task["cpu"]), (resource.RLIMIT_AS, MEMORY)):
+            with suppress(ValueError, OSError):  # macOS bounds no address space
+                resource.setrlimit(kind, (limit, limit))
     try:
         answer = {"text": _fill(task["template"], task["variables"])}
     except BaseException as error:  # whatever a checkpoint's template raises
@@ -68,22 +70,10 @@ def _child() -> None:
     sys.stdout.buffer.write(json.dumps(answer).encode())
 
 
-def _limit(cpu_seconds: int) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows: the parent's bound on time holds alone
-        return
-    for kind, limit in ((resource.RLIMIT_CPU, cpu_seconds), (resource.RLIMIT_AS, MEMORY)):
-        try:
-            resource.setrlimit(kind, (limit, limit))
-        except (ValueError, OSError):  # macOS bounds no address space
-            continue
-
-
 def _fill(source: str, variables: Mapping[str, Any]) -> str:
     """Fill it with what transformers gives to templates: loop controls, {% generation %} and four names.
 
-    Source: huggingface/transformers src/transformers/utils/chat_template_utils.py for the names and their meaning.
+    Source: huggingface/transformers src/transformers/utils/chat_template_utils.py, which takes seconds to import.
     """
     import jinja2
     from jinja2.ext import Extension, loopcontrols
@@ -96,8 +86,7 @@ def _fill(source: str, variables: Mapping[str, Any]) -> str:
 
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return jinja2.nodes.Scope(body, lineno=line)
+            return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
     class Names(jinja2.utils.Namespace):
         """A namespace without names of Python's own, through which templates have left the sandbox."""
@@ -110,29 +99,18 @@ def _fill(source: str, variables: Mapping[str, Any]) -> str:
     def refuse(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = refuse
+    def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)  # Jinja's own escapes HTML
+
+    extensions = [Generation, loopcontrols]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.filters["tojson"] = to_json
+    environment.globals |= {"raise_exception": refuse, "namespace": Names}
     environment.globals["dict"] = lambda *pairs, **items: dict(*pairs, **items)
-    environment.globals["namespace"] = Names
     environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
-    written, length = [], 0
+    text = ""
     for piece in environment.from_string(source).generate(**variables):
-        written.append(piece)
-        length += len(piece)
-        if length > CHARACTERS:
+        text += piece
+        if len(text) > CHARACTERS:
             raise ValueError(f"it writes more than {CHARACTERS:,} characters")
-    return "".join(written)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Jinja's own filter escapes HTML; a prompt is none."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return text

@@ -37,12 +37,7 @@ IMAGE = _Mark.IMAGE
 
 @dataclass(frozen=True)
 class Control:
-    """A control token of the judge's vocabulary, such as "<|im_start|>"; a template makes them, data never does.
-
-    Args:
-        text: its spelling in the vocabulary.
-        times: how often it stands there in a row.
-    """
+    """A control token of the judge's vocabulary, such as "<|im_start|>"; `times` of it stand in a row."""
 
     text: str
     times: int = 1
@@ -50,10 +45,10 @@ class Control:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What goes to an engine: strings, `IMAGE` where an image belongs, and `Control` for a control token.
+    """What goes to an engine.
 
     Args:
-        parts: in reading order; strings are literal text, without any special token.
+        parts: in reading order: strings, which are literal text, `IMAGE` where an image belongs, and `Control` tokens.
         system: the system message, where the engine and not the template writes the conversation (`MESSAGES`).
     """
 
@@ -63,7 +58,10 @@ class Prompt:
     @property
     def text(self) -> str:
         """The prompt for a reader, with "<image>" where an image stands. Not for tokenizing: data may say "<image>"."""
-        return "".join(_spelled(part) for part in self.parts)
+        return "".join(
+            part if isinstance(part, str) else part.text * part.times if isinstance(part, Control) else part.value
+            for part in self.parts
+        )
 
     @property
     def n_images(self) -> int:
@@ -72,17 +70,13 @@ class Prompt:
 
     def append(self, text: str) -> Prompt:
         """The same prompt with literal text at its end, for example a template's `forced`."""
-        return Prompt(join((*self.parts, text)), self.system)
+        return Prompt(_join((*self.parts, text)), self.system)
 
     def with_images(self, written: Sequence[Sequence[str | Control]]) -> Prompt:
-        """The same prompt with parts of text and control tokens in each image's place, in order.
-
-        Args:
-            written: for each image what a model's processor writes for it.
-        """
+        """The same prompt with what a model's processor writes for each image in the images' places, in order."""
         images = iter(written)
         parts = (each for part in self.parts for each in (next(images) if part is IMAGE else (part,)))
-        return Prompt(join(parts), self.system)
+        return Prompt(_join(parts), self.system)
 
     def messages(self) -> list[dict[str, Any]]:
         """The prompt as chat messages, for a server or a processor that writes the conversation itself.
@@ -103,7 +97,7 @@ class Prompt:
         return [*system, {"role": "user", "content": content}]
 
 
-def join(parts: Iterable[str | _Mark | Control]) -> tuple[str | _Mark | Control, ...]:
+def _join(parts: Iterable[str | _Mark | Control]) -> tuple[str | _Mark | Control, ...]:
     """Make neighbouring texts one, and leave out empty ones."""
     joined: list[str | _Mark | Control] = []
     for part in parts:
@@ -114,8 +108,21 @@ def join(parts: Iterable[str | _Mark | Control]) -> tuple[str | _Mark | Control,
     return tuple(joined)
 
 
-def _spelled(part: str | _Mark | Control) -> str:
-    return part if isinstance(part, str) else part.text * part.times if isinstance(part, Control) else part.value
+def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[Any, ...]:
+    """Text that a template or a processor wrote, never data, with its control tokens and image places as parts.
+
+    Args:
+        controls: spellings of control tokens; of two that fit, the longer one is meant.
+        image_token: what stands for an image; "" for nothing.
+    """
+    marks = sorted((mark for mark in {*controls, image_token} if mark), key=len, reverse=True)
+    if not marks:
+        return (text,)
+    pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text)
+    return tuple(
+        piece if place % 2 == 0 else IMAGE if piece == image_token else Control(piece)
+        for place, piece in enumerate(pieces)
+    )
 
 
 @dataclass(frozen=True)
@@ -139,12 +146,8 @@ class Conversation:
     system: str = ""
 
     def ask(self, parts: Iterable[Any]) -> Prompt:
-        """The prompt of one user turn.
-
-        Args:
-            parts: what the user says: literal text, and `IMAGE` where an image stands.
-        """
-        return Prompt(join([*split(self.opening, self.controls), *parts, *split(self.closing, self.controls)]))
+        """The prompt of one user turn: literal text, and `IMAGE` where an image stands."""
+        return Prompt(_join([*split(self.opening, self.controls), *parts, *split(self.closing, self.controls)]))
 
     def wrap(self, text: str, n_images: int) -> Prompt:
         """The prompt of a turn's text after its images: an image and a line feed for each image, then the text."""
@@ -156,7 +159,7 @@ class Messages(Conversation):
     """No words at all: the engine, a server for example, writes the conversation around the turn."""
 
     def ask(self, parts: Iterable[Any]) -> Prompt:
-        return Prompt(join(parts), self.system)
+        return Prompt(_join(parts), self.system)
 
     def wrap(self, text: str, n_images: int) -> Prompt:
         return self.ask([*[IMAGE] * n_images, text])
@@ -167,7 +170,7 @@ MESSAGES = Messages(name="messages", opening="", closing="", reply="")
 
 
 @dataclass(frozen=True)
-class Chat(Conversation):
+class Chat(Messages):
     """A checkpoint's own chat template, as its tokenizer or processor carries it.
 
     The template writes the conversation around a stand-in, which is then replaced by the text. So text from data never
@@ -188,13 +191,10 @@ class Chat(Conversation):
     text_only: bool = False
 
     def ask(self, parts: Iterable[Any]) -> Prompt:
-        turn = join(parts)
+        turn = _join(parts)
         texts = iter([part for part in turn if isinstance(part, str)])
         written = _conversation(self, tuple(part is IMAGE for part in turn))
-        return Prompt(join(next(texts) if part is _STAND_IN else part for part in written))
-
-    def wrap(self, text: str, n_images: int) -> Prompt:
-        return self.ask([*[IMAGE] * n_images, text])
+        return Prompt(_join(next(texts) if part is _STAND_IN else part for part in written))
 
 
 _STAND_IN = "vjudge-stands-in-for-text"
@@ -213,56 +213,16 @@ def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
         whole = jinja.fill(chat.jinja, {**variables, "messages": messages})
     except ValueError as error:
         raise ValueError(f"the checkpoint's chat template can't write this prompt: {error}") from error
-    pieces = whole.removeprefix(chat.start).split(_STAND_IN)
-    texts, images = len(pieces) - 1, sum(is_image)
     written: list[Any] = []
-    for number, piece in enumerate(pieces):
+    for number, piece in enumerate(whole.removeprefix(chat.start).split(_STAND_IN)):
         written += [*([_STAND_IN] if number else []), *split(piece, chat.controls, chat.image_token)]
-    places = sum(part is IMAGE for part in written)
+    (texts, places), images = (sum(part is mark for part in written) for mark in (_STAND_IN, IMAGE)), sum(is_image)
     if (texts, places) != (len(is_image) - images, images):
         raise ValueError(
             f"the checkpoint's chat template writes {texts} text(s) and {places} image place(s) for"
             f" {len(is_image) - images} text(s) and {images} image(s)"
         )
     return tuple(written)
-
-
-def chat_of(tokenizer: Any, *, image_token: str | None = None, jinja: str | None = None) -> Chat:
-    """Take the chat template of a checkpoint.
-
-    Args:
-        tokenizer: a transformers tokenizer, or a processor with one.
-        image_token: what stands for an image in it; None takes the processor's or tokenizer's own `image_token`.
-        jinja: the chat template, where it stands apart from the tokenizer.
-
-    Raises:
-        ValueError: the checkpoint has no chat template.
-    """
-    inner = getattr(tokenizer, "tokenizer", tokenizer)
-    jinja = jinja or getattr(tokenizer, "chat_template", None) or getattr(inner, "chat_template", None)
-    if isinstance(jinja, dict):
-        jinja = jinja.get("default")
-    if not jinja:
-        raise ValueError("this checkpoint has no chat template: give load_judge a template= that fits its training")
-    if image_token is None:
-        image_token = getattr(tokenizer, "image_token", None) or getattr(inner, "image_token", None) or ""
-    added = getattr(inner, "added_tokens_decoder", {})
-    controls = {str(token) for token in added.values() if getattr(token, "special", True)}
-    controls |= {str(token) for token in inner.all_special_tokens}
-    special = {name: value for name, value in inner.special_tokens_map.items() if isinstance(value, str)}
-    starts = inner.bos_token_id is not None and list(inner("").input_ids[:1]) == [inner.bos_token_id]
-    return Chat(
-        name="chat",
-        opening="",
-        closing="",
-        controls=tuple(sorted(controls - {image_token, ""})),
-        reply="",
-        jinja=jinja,
-        image_token=image_token,
-        variables=tuple(sorted(special.items())),
-        start=inner.bos_token if starts else "",
-        text_only=not image_token,
-    )
 
 
 def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
@@ -285,25 +245,7 @@ def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
     return conversation.ask([part for piece in pieces for part in (IMAGE, piece)][1:])
 
 
-def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[Any, ...]:
-    """Text that a template or a processor wrote, with its control tokens and image places as parts.
-
-    Args:
-        text: never one that comes from data.
-        controls: spellings of control tokens; of two that fit, the longer one is meant.
-        image_token: what stands for an image; "" for nothing.
-    """
-    marks = sorted((mark for mark in {*controls, image_token} if mark), key=len, reverse=True)
-    if not marks:
-        return (text,)
-    pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text)
-    return tuple(
-        piece if place % 2 == 0 else IMAGE if piece == image_token else Control(piece)
-        for place, piece in enumerate(pieces)
-    )
-
-
-KINDS = ("absolute", "pointwise", "relative", "pairwise")
+_KINDS = ("absolute", "pointwise", "relative", "pairwise")
 _SHARED = frozenset(
     "instruction criteria levels lowest highest reference_clause reference_section images look"
     " reference_answer context".split()
@@ -353,8 +295,8 @@ class Template:
     reference_section: str = "###Reference Answer (Score {highest}):\n{reference_answer}\n\n"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"template {self.name!r}: kind {self.kind!r} is unknown; one of {', '.join(KINDS)}")
+        if self.kind not in _KINDS:
+            raise ValueError(f"template {self.name!r}: kind {self.kind!r} is unknown; one of {', '.join(_KINDS)}")
         judged = {"response_a", "response_b"} if self.compares else {"response"}
         try:
             used = {field for _, field, _, _ in Formatter().parse(self.body) if field is not None}
@@ -371,29 +313,20 @@ class Template:
         return self.kind in ("relative", "pairwise")
 
     @property
-    def reads_rubric(self) -> bool:
-        """Whether the wording shows the criteria; LLaVA-Critic's published ones do not."""
-        return "{criteria}" in self.body
-
-    @property
     def needs(self) -> frozenset[str]:
         """What else an item or a pair must bring for this wording: "criteria", "descriptions", "reference_answer" where
         there is no wording without one, "context"."""
         return frozenset(column for column, (field, _) in _NEEDS.items() if f"{{{field}}}" in self.body)
 
     @property
-    def reads_reference(self) -> bool:
-        """Whether the wording has a place for a reference answer."""
-        return "{reference_section}" in self.body or "reference_answer" in self.needs
+    def reads_rubric(self) -> bool:
+        """Whether the wording shows the criteria; LLaVA-Critic's published ones do not."""
+        return "criteria" in self.needs
 
     @property
     def forced(self) -> str:
-        """What score mode appends to a prompt so that the next thing the judge writes is `score_text(score)`."""
+        """What score mode appends to a prompt so that the next thing the judge writes is one of `score_texts`."""
         return f"{self.conversation.reply}{self.marker}"
-
-    def score_text(self, score: int) -> str:
-        """A score as the judge writes it right after `marker`, for example " 4"."""
-        return f" {score}"
 
     def scores(self, rubric: Rubric | None = None) -> tuple[int, ...]:
         """The whole numbers of the scale: the template's own, else the rubric's; none for a choice."""
@@ -408,7 +341,7 @@ class Template:
         """
         if not self.marker:
             return {}
-        return {0: " A", 1: " B"} if self.compares else {score: self.score_text(score) for score in scores}
+        return {0: " A", 1: " B"} if self.compares else {score: f" {score}" for score in scores}
 
     def render(self, item: Item | Pair) -> Prompt:
         """Fill the template for one item or pair; its texts go in as they are, not stripped, escaped or scanned.
@@ -421,16 +354,13 @@ class Template:
         >>> prompt.n_images, prompt.parts[1], prompt.text[-63:]
         (1, IMAGE, 'Is it true?\\nScore 1: No.\\nScore 2: Yes.\\n\\n###Feedback: ASSISTANT:')
 
-        Without a reference answer its section is left out, and its mention in the first sentence. Prometheus 2's own
-        templates without reference do the same; Prometheus-Vision publishes none, so there it is our choice. "Score 5"
-        and "between 1 and 5" follow the rubric's scale, also our choice, because the prompt would otherwise contradict
-        the rubric: on a five-level rubric from 1 the published wording comes out. A text-only judge is told, before the
-        instruction, of images that it can't see, unless its wording shows their `context`; that line is ours, and an
-        item without images has none.
+        Without a reference answer its section is left out, and its mention in the first sentence, as in Prometheus 2's
+        own templates; for Prometheus-Vision, which publishes none, that is our choice. So is that "Score 5" and
+        "between 1 and 5" follow the rubric's scale. A text-only judge is told, before the instruction, of images that
+        it can't see, unless its wording shows their `context`; that line is ours.
 
         Args:
-            item: an `Item`, or a `Pair` for a template that compares; one image in it gives one `IMAGE` and a line
-                feed before the text, as the original does.
+            item: an `Item`, or a `Pair` for a template that compares.
 
         Returns:
             A prompt that ends where the judge's reply starts; the reply is separated by `conversation.reply`.
@@ -445,7 +375,6 @@ class Template:
         if isinstance(item, Pair) != self.compares:
             needed, present = ("a pair", "one response") if self.compares else ("one response", "a pair")
             raise ValueError(f"template {self.name!r} ({self.kind}) judges {needed}, and {item.id!r} is {present}")
-        n_images = len(item.images) if self.sees_images else 0
         texts = self._texts(item)
         for column in sorted(self.needs):
             field, what = _NEEDS[column]
@@ -453,23 +382,48 @@ class Template:
                 raise ValueError(
                     f"template {self.name!r} shows the judge {what}, and {item.id!r} has none: add {column}"
                 )
-        return self.conversation.wrap(self.body.format(**texts), n_images)
+        return self.conversation.wrap(self.body.format(**texts), len(item.images) if self.sees_images else 0)
 
     def as_messages(self) -> Template:
         """The same wording without the conversation around it, for an engine that writes the conversation itself."""
         return replace(self, conversation=replace(MESSAGES, system=self.conversation.system))
 
-    def bind(self, tokenizer: Any, *, image_token: str | None = None, jinja: str | None = None) -> Template:
+    def bind(self, tokenizer: Any, *, image_token: str | None = None) -> Template:
         """The same wording in a checkpoint's own chat template.
 
         Args:
-            tokenizer, image_token, jinja: as in `chat_of`.
+            tokenizer: a transformers tokenizer, or a processor with one.
+            image_token: what stands for an image in it; None takes the processor's or tokenizer's own `image_token`.
 
         Raises:
             ValueError: the checkpoint has no chat template.
         """
-        chat = chat_of(tokenizer, image_token=image_token, jinja=jinja)
-        return replace(self, conversation=replace(chat, system=self.conversation.system))
+        inner = getattr(tokenizer, "tokenizer", tokenizer)
+        source = getattr(tokenizer, "chat_template", None) or getattr(inner, "chat_template", None)
+        source = source.get("default") if isinstance(source, dict) else source
+        if not source:
+            raise ValueError("this checkpoint has no chat template: give load_judge a template= that fits its training")
+        if image_token is None:
+            image_token = getattr(tokenizer, "image_token", None) or getattr(inner, "image_token", None) or ""
+        added = getattr(inner, "added_tokens_decoder", {})
+        controls = {str(token) for token in added.values() if getattr(token, "special", True)}
+        controls |= {str(token) for token in inner.all_special_tokens}
+        special = {name: value for name, value in inner.special_tokens_map.items() if isinstance(value, str)}
+        starts = inner.bos_token_id is not None and list(inner("").input_ids[:1]) == [inner.bos_token_id]
+        chat = Chat(
+            name="chat",
+            opening="",
+            closing="",
+            controls=tuple(sorted(controls - {image_token, ""})),
+            reply="",
+            system=self.conversation.system,
+            jinja=source,
+            image_token=image_token,
+            variables=tuple(sorted(special.items())),
+            start=inner.bos_token if starts else "",
+            text_only=not image_token,
+        )
+        return replace(self, conversation=chat)
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that shapes a prompt; a run records it."""
@@ -477,45 +431,32 @@ class Template:
 
     def _texts(self, item: Item | Pair) -> dict[str, Any]:
         """The fields of the wording."""
-        rubric = item.rubric
-        scale = (rubric.lowest, rubric.highest) if rubric else self.scale or (1, 5)
-        reference = item.reference_answer if item.reference_answer and item.reference_answer.strip() else None
-        blind = "" if self.sees_images or "{context}" in self.body else _unseen(len(item.images))
+        rubric, n_images = item.rubric, len(item.images)
+        lowest, highest = (rubric.lowest, rubric.highest) if rubric else self.scale or (1, 5)
+        reference = item.reference_answer if item.reference_answer and item.reference_answer.strip() else ""
+        unseen = ""
+        if n_images and not self.sees_images and "{context}" not in self.body:
+            count = "an image" if n_images == 1 else f"{n_images} images"
+            unseen = f"(This instruction comes with {count} that you cannot see.)\n"
+        levels = zip(rubric.scores, rubric.descriptions, strict=True) if rubric else ()
+        section = self.reference_section.format(highest=highest, reference_answer=reference)
         texts: dict[str, Any] = {
-            "instruction": blind + item.instruction,
-            "reference_answer": reference or "",
+            "instruction": unseen + item.instruction,
+            "reference_answer": reference,
             "context": getattr(item, "context", None) or "",
-            "images": {0: "", 1: " about an image"}.get(len(item.images), f" about {len(item.images)} images"),
-            "look": " Check what is said about an image against the image." if self.sees_images and item.images else "",
-            "lowest": scale[0],
-            "highest": scale[1],
-            "reference_clause": "" if reference is None else self.reference_clause.format(highest=scale[1]),
-            "reference_section": ""
-            if reference is None
-            else self.reference_section.format(highest=scale[1], reference_answer=reference),
+            "images": {0: "", 1: " about an image"}.get(n_images, f" about {n_images} images"),
+            "look": " Check what is said about an image against the image." if self.sees_images and n_images else "",
+            "lowest": lowest,
+            "highest": highest,
+            "reference_clause": self.reference_clause.format(highest=highest) if reference else "",
+            "reference_section": section if reference else "",
             "criteria": rubric.criteria if rubric else "",
-            "levels": "\n".join(
-                f"Score {score}: {description}"
-                for score, description in zip(rubric.scores, rubric.descriptions, strict=True)
-            )
-            if rubric
-            else "",
+            "levels": "\n".join(f"Score {score}: {description}" for score, description in levels),
         }
         if isinstance(item, Pair):
-            return texts | {
-                "criteria": item.criteria or texts["criteria"],
-                "response_a": item.response_a,
-                "response_b": item.response_b,
-            }
+            criteria = item.criteria or texts["criteria"]
+            return texts | {"criteria": criteria, "response_a": item.response_a, "response_b": item.response_b}
         return texts | {"response": item.response}
-
-
-def _unseen(n_images: int) -> str:
-    """What a judge without eyes is told, one line; nothing where there is no image."""
-    if not n_images:
-        return ""
-    count = "an image" if n_images == 1 else f"{n_images} images"
-    return f"(This instruction comes with {count} that you cannot see.)\n"
 
 
 def target(feedback: str, score: int) -> str:
@@ -527,9 +468,6 @@ def target(feedback: str, score: int) -> str:
     Args:
         feedback: the feedback; its closing "So the overall score is N." is added unless it already ends so.
         score: a score of the rubric.
-
-    Returns:
-        "{feedback} So the overall score is {score}.\\n[RESULT] {score}"
 
     Raises:
         ValueError: the feedback closes with another score, or holds the verdict marker already.

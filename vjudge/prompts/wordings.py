@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from vjudge.prompts.template import MESSAGES, Conversation, Template
 
@@ -19,10 +20,7 @@ VICUNA_V1 = Conversation(name="vicuna_v1", opening=f"{_VICUNA} USER: ", closing=
 """Source: kaistAI/prometheus-vision llava/conversation.py (conv_vicuna_v1)."""
 
 LLAMA_2 = Conversation(
-    name="llama-2",
-    opening=f"[INST] <<SYS>>\n{_EVALUATOR}\n<</SYS>>\n\n",
-    closing=" [/INST]",
-    system=_EVALUATOR,
+    "llama-2", opening=f"[INST] <<SYS>>\n{_EVALUATOR}\n<</SYS>>\n\n", closing=" [/INST]", system=_EVALUATOR
 )
 """Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py, with FastChat's "llama-2"."""
 
@@ -73,25 +71,9 @@ An instruction (might include an Input inside it), a response to evaluate{refere
 
 ###Feedback:"""
 
-_VISION_README = """\
-###Task Description:
-An instruction (might include an Input inside it), a response to evaluate{reference_clause}, image and a score rubric representing an evaluation criterion is given.
-1. Write a detailed feedback that assesses the quality of the response strictly based on the given score rubric, not evaluating in general.
-2. After writing a feedback, write a score that is an integer between {lowest} and {highest}. You should refer to the score rubric.
-3. The output format should look as follows: Feedback: (write a feedback for criteria) [RESULT] (an integer number between {lowest} and {highest})
-4. Please do not generate any other opening, closing, and explanations.
-
-###The instruction to evaluate:
-{instruction}
-
-###Response to evaluate:
-{response}
-
-{reference_section}###Score Rubrics:
-[{criteria}]
-{levels}
-
-###Feedback:"""
+_VISION_README = _VISION.replace(", and a score rubric", ", image and a score rubric").replace(
+    "{criteria}", "[{criteria}]"
+)
 
 # Prometheus and Prometheus 2, which read no images.
 _TEXT = """\
@@ -114,26 +96,9 @@ An instruction (might include an Input inside it), a response to evaluate{refere
 
 ###Feedback: """
 
-_ABSOLUTE_2 = """\
+_ABSOLUTE_2 = f"""\
 You are a fair judge assistant tasked with providing clear, objective feedback based on specific criteria, ensuring each assessment reflects the absolute standards set for performance.
-###Task Description:
-An instruction (might include an Input inside it), a response to evaluate{reference_clause}, and a score rubric representing a evaluation criteria are given.
-1. Write a detailed feedback that assess the quality of the response strictly based on the given score rubric, not evaluating in general.
-2. After writing a feedback, write a score that is an integer between {lowest} and {highest}. You should refer to the score rubric.
-3. The output format should look as follows: "(write a feedback for criteria) [RESULT] (an integer number between {lowest} and {highest})"
-4. Please do not generate any other opening, closing, and explanations.
-
-###The instruction to evaluate:
-{instruction}
-
-###Response to evaluate:
-{response}
-
-{reference_section}###Score Rubrics:
-[{criteria}]
-{levels}
-
-###Feedback: """
+{_TEXT.replace("Feedback: (write", "(write")}"""
 
 _RELATIVE_2 = """\
 You are a fair judge assistant assigned to deliver insightful feedback that compares individual performances, highlighting how each stands relative to others within the same cohort.
@@ -323,143 +288,119 @@ _ASKED_BY = (
     " it asked in exactly these words, and where the image stood, is not known"
 )
 
+_SCORES_0_100: dict[str, Any] = {"kind": "pointwise", "scale": (0, 100), "marker": "", "format": "llava-critic"}
+_SCORES_OF_TWO: dict[str, Any] = {"kind": "pointwise", "scale": (1, 10), "marker": "", "format": "reference-scores"}
+_CHOICE: dict[str, Any] = {
+    "kind": "relative",
+    "format": "prometheus-relative",
+    "reference_clause": ", a reference answer",
+    "reference_section": "###Reference Answer:\n{reference_answer}\n\n",
+}
+_PROMPTS = "prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py"
+
+
 TEMPLATES: dict[str, Template] = {
     template.name: template
     for template in (
         Template(
-            name="prometheus-vision",
-            source="kaistAI/prometheus-vision sample_eval_data.jsonl, sample_train_data.json",
-            conversation=VICUNA_V1,
-            body=_VISION,
+            "prometheus-vision",
+            "kaistAI/prometheus-vision sample_eval_data.jsonl, sample_train_data.json",
+            VICUNA_V1,
+            _VISION,
         ),
         Template(
-            name="prometheus-vision-readme",
-            source="prometheus-eval/prometheus-vision README.md (formerly kaistAI/prometheus-vision)",
-            conversation=VICUNA_V1,
-            body=_VISION_README,
+            "prometheus-vision-readme",
+            "prometheus-eval/prometheus-vision README.md (formerly kaistAI/prometheus-vision)",
+            VICUNA_V1,
+            _VISION_README,
         ),
         Template(
-            name="prometheus",
-            source="prometheus-eval/prometheus evaluation/benchmark/data/vicuna_eval.json; "
+            "prometheus",
+            "prometheus-eval/prometheus evaluation/benchmark/data/vicuna_eval.json; "
             "without the stray quote, comma and line feed that end each prompt of that file",
-            conversation=LLAMA_2,
-            body=_TEXT,
+            LLAMA_2,
+            _TEXT,
             sees_images=False,
         ),
         Template(
-            name="prometheus-2",
-            source="prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py "
-            "(ABS_SYSTEM_PROMPT, ABSOLUTE_PROMPT, ABSOLUTE_PROMPT_WO_REF, SCORE_RUBRIC_TEMPLATE)",
-            conversation=MISTRAL,
-            body=_ABSOLUTE_2,
+            "prometheus-2",
+            f"{_PROMPTS} (ABS_SYSTEM_PROMPT, ABSOLUTE_PROMPT, ABSOLUTE_PROMPT_WO_REF, SCORE_RUBRIC_TEMPLATE)",
+            MISTRAL,
+            _ABSOLUTE_2,
             sees_images=False,
         ),
         Template(
-            name="prometheus-2-relative",
-            source="prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py "
-            "(REL_SYSTEM_PROMPT, RELATIVE_PROMPT, RELATIVE_PROMPT_WO_REF; the rubric as load_rubric gives it there: the "
-            "criteria in brackets, without levels)",
-            conversation=MISTRAL,
-            body=_RELATIVE_2,
-            kind="relative",
+            "prometheus-2-relative",
+            f"{_PROMPTS} (REL_SYSTEM_PROMPT, RELATIVE_PROMPT, RELATIVE_PROMPT_WO_REF; the rubric as load_rubric gives it"
+            " there: the criteria in brackets, without levels)",
+            MISTRAL,
+            _RELATIVE_2,
             sees_images=False,
-            format="prometheus-relative",
-            reference_clause=", a reference answer",
-            reference_section="###Reference Answer:\n{reference_answer}\n\n",
+            **_CHOICE,
         ),
+        Template("llava-critic", _CRITIC_SOURCE, QWEN_1_5, _POINTWISE, **_SCORES_0_100),
         Template(
-            name="llava-critic",
-            source=_CRITIC_SOURCE,
-            conversation=QWEN_1_5,
-            body=_POINTWISE,
-            kind="pointwise",
-            scale=(0, 100),
-            marker="",
-            format="llava-critic",
-        ),
-        Template(
-            name="llava-critic-pair",
-            source=_CRITIC_SOURCE,
-            conversation=QWEN_1_5,
-            body=_PAIRWISE,
+            "llava-critic-pair",
+            _CRITIC_SOURCE,
+            QWEN_1_5,
+            _PAIRWISE,
             kind="pairwise",
             marker="",
             format="llava-critic-pair",
         ),
         Template(
-            name="llava-critic-rubric",
-            source="ours: LLaVA-Critic publishes no wording with a rubric; built from its pointwise one",
-            conversation=QWEN_1_5,
-            body=_RUBRIC,
+            "llava-critic-rubric",
+            "ours: LLaVA-Critic publishes no wording with a rubric; built from its pointwise one",
+            QWEN_1_5,
+            _RUBRIC,
             marker="Final Score:",
             format="final-score",
             reference_section="A reference answer of score {highest}: [{reference_answer}]\n",
         ),
         Template(
-            name="llava-bench-wild",
-            source=f"{_LLAVA_SOURCE} (llava_bench_conv, _detail and _complex, which are one text), put together as by"
+            "llava-bench-wild",
+            f"{_LLAVA_SOURCE} (llava_bench_conv, _detail and _complex, which are one text), put together as by"
             " llava/eval/eval_gpt_review_bench.py. That script writes a line feed between every two characters of a"
             " context that is one text, as published ones are; here it stays as it is, as in lmms-eval",
-            conversation=replace(MESSAGES, system=_CHECKER),
-            body=_LLAVA_WILD,
-            kind="pointwise",
-            scale=(1, 10),
+            replace(MESSAGES, system=_CHECKER),
+            _LLAVA_WILD,
             sees_images=False,
-            marker="",
-            format="reference-scores",
+            **_SCORES_OF_TWO,
         ),
         Template(
-            name="llava-bench-coco",
-            source=f"{_LLAVA_SOURCE} (conv, detail and complex, which are one text), put together as by"
+            "llava-bench-coco",
+            f"{_LLAVA_SOURCE} (conv, detail and complex, which are one text), put together as by"
             " llava/eval/eval_gpt_review_visual.py",
-            conversation=replace(MESSAGES, system=_CHECKER),
-            body=_LLAVA_COCO,
-            kind="pointwise",
-            scale=(1, 10),
+            replace(MESSAGES, system=_CHECKER),
+            _LLAVA_COCO,
             sees_images=False,
-            marker="",
-            format="reference-scores",
+            **_SCORES_OF_TWO,
         ),
         Template(
-            name="llava-wilder",
-            source=f"{_LMMS}@0529eb4 lmms_eval/tasks/llava_wilder/utils.py{_ASKED_BY}",
-            conversation=QWEN_1_5,
-            body=_WILDER,
-            kind="pointwise",
-            scale=(1, 10),
-            marker="",
-            format="reference-scores",
+            "llava-wilder",
+            f"{_LMMS}@0529eb4 lmms_eval/tasks/llava_wilder/utils.py{_ASKED_BY}",
+            QWEN_1_5,
+            _WILDER,
+            **_SCORES_OF_TWO,
         ),
         Template(
-            name="detailed-caption",
-            source=f"{_LMMS}@0ad7b14 lmms_eval/tasks/internal_eval/dc100_en_utils.py (ImageDC){_ASKED_BY}",
-            conversation=QWEN_1_5,
-            body=_DETAILED_CAPTION,
-            kind="pointwise",
-            scale=(0, 100),
-            marker="",
-            format="llava-critic",
+            "detailed-caption",
+            f"{_LMMS}@0ad7b14 lmms_eval/tasks/internal_eval/dc100_en_utils.py (ImageDC){_ASKED_BY}",
+            QWEN_1_5,
+            _DETAILED_CAPTION,
+            **_SCORES_0_100,
         ),
         Template(
-            name="wildvision",
-            source=f"{_LMMS}@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py{_ASKED_BY}",
-            conversation=chatml(_ARENA_SYSTEM),
-            body=_ARENA,
+            "wildvision",
+            f"{_LMMS}@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py{_ASKED_BY}",
+            chatml(_ARENA_SYSTEM),
+            _ARENA,
             kind="pairwise",
             marker="",
             format="arena",
         ),
-        Template(name="chat", source=_CHAT_SOURCE, conversation=MESSAGES, body=_ABSOLUTE),
-        Template(
-            name="chat-relative",
-            source=_CHAT_SOURCE,
-            conversation=MESSAGES,
-            body=_RELATIVE,
-            kind="relative",
-            format="prometheus-relative",
-            reference_clause=", a reference answer",
-            reference_section="###Reference Answer:\n{reference_answer}\n\n",
-        ),
+        Template("chat", _CHAT_SOURCE, MESSAGES, _ABSOLUTE),
+        Template("chat-relative", _CHAT_SOURCE, MESSAGES, _RELATIVE, **_CHOICE),
     )
 }
 """The wordings by name."""
