@@ -10,45 +10,34 @@ import pytest
 from vjudge.builder.faults import Fault, check_feedback, check_text, read_object, self_judgement
 from vjudge.builder.prompts import STAGES, given_of
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "rows"
 
 CONTENT = [  # numbers and scores that an image shows
     "The final score is 3.",
-    "The scoreboard shows that the final score is 3 to 1 for the home team.",
     "The hotel is rated 5 stars by its guests.",
-    "Rated 5 stars.",
     "The list has 4/5 items ticked off.",
     "There are apples in 4 out of 5 baskets (4/5).",
-    "The overall score is 3, as the display under the lane says.",
     "The poster shows a scoring rubric for essays with four levels.",
     "The screen says Score: 3 and, below it, Lives: 2.",
     "I would rate the photograph 3 out of 5 for its light.",
     'A customer wrote: "This deserves 3 stars."',
-    "My answer is that the team scores 3 goals.",
     "The answer is 3.",
-    "Three of the five cups are red, and two stand on level ground.",
     "The artist made a deliberate mistake in the mirror.",
-    "She deserves the applause that she receives, and the dog a biscuit: it deserves one.",
     "I would give the answer as 3. The total score is 3.",
-    "A level crossing at level 3 of the car park; the quality of the light suggests evening.",
     "Das Hotel hat 3 Sterne, und der Endstand ist 3 zu 1.",
-    "3 von 5 Kerzen brennen, auf dem Zeugnis steht eine 3.",
     "Die Antwort auf dem Schild ist 3.",
     "最终比分是3比1。",
     "记分牌显示主队得分是3。",
     "这家酒店被评为3星级。",
-    "五个杯子中有三个是红色的，画中答案是3。",
     "=HYPERLINK(A1) stands in the cell, <b>bold</b> is written in HTML, and 3 < 5.",
 ]
 JUDGEMENTS = [  # of the text itself, here for a row whose score is 3
     "The cup is red. This deserves a 3.",
     "This answer deserves a score of 3.",
     "My response would probably get a three.",
-    "The response earns 3 out of 5.",
     "I would rate this response 2 out of 5.",
     "I'd give my own answer a 3.",
     "Rated 3/5 by me.",
-    "As a score 3 response, I note a cup.",
     "Here is my level-2 answer: a cup.",
     "A low-scoring answer would say a cup.",
     "Following the rubric, I describe a cup.",
@@ -59,10 +48,8 @@ JUDGEMENTS = [  # of the text itself, here for a row whose score is 3
     "A cup stands there. So the overall score is 3.",
     "A cup stands there. [RESULT] 3",
     "A cup stands there. Rating: [[3]]",
-    "A cup stands there. <score>3</score>",
     "Diese Antwort verdient 3 Punkte.",
     "Ich würde diese Antwort mit 3 von 5 bewerten.",
-    "Ich gebe meiner Antwort eine 3.",
     "Eine Tasse steht da.\nBewertung: 3/5",
     "Eine Tasse steht da. Daher ist die Gesamtnote 3.",
     "这个回答应得3分。",
@@ -72,17 +59,13 @@ JUDGEMENTS = [  # of the text itself, here for a row whose score is 3
     "根据评分标准，桌上有一个杯子。",
 ]
 REVEALING = [  # instructions
-    "Write an answer of score 3 about the cup.",
     "Describe the cup so that your answer earns a 4.",
-    "Give a 2 out of 5 response about the cup.",
     "请写一个应得3分的回答。",
     "Schreibe eine Antwort, die 3 Punkte verdient.",
 ]
 ASKING = [
-    "What is the final score of the match?",
     "How many stars out of 5 did the critic give the film?",
     "Rate the safety of this ladder from 1 to 5 and say why.",
-    "Read the score on the sign and name the level that it is for.",
     "这场比赛的得分是多少？请给照片打分。",
     "Welche Note steht auf dem Zeugnis? Bewerte das Bild von 1 bis 5.",
 ]
@@ -105,14 +88,9 @@ def test_a_label_alone_is_a_leak_only_with_the_row_s_own_score():
     assert self_judgement("The display shows two lines.\nScore: 3", 3) == "Score: 3"
 
 
-@pytest.mark.parametrize("text", REVEALING)
-def test_an_instruction_that_reveals_the_rating_is_a_leak(text):
-    assert self_judgement(text)
-
-
-@pytest.mark.parametrize("text", ASKING)
-def test_an_instruction_may_ask_about_scores(text):
-    assert not self_judgement(text)
+@pytest.mark.parametrize("text", REVEALING + ASKING)
+def test_an_instruction_may_ask_about_scores_and_not_reveal_the_rating(text):
+    assert bool(self_judgement(text)) == (text in REVEALING)
 
 
 def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
@@ -142,26 +120,17 @@ def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
         assert fault.value.kind == kind, text
 
 
-def published_texts() -> list[tuple[str, float | None]]:
-    """Responses with their scores, and instructions, of published rows: none of them grades itself."""
-    texts: list[tuple[str, float | None]] = []
-    for file in sorted((SHARED / "rows").rglob("*.jsonl")) if SHARED.is_dir() else []:
-        for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
-            score = row.get("orig_score")
-            fields = {name: row.get(name) for name in ("orig_response", "response", "query", "text", "answer")}
-            for value in fields.values():
-                for text in value if isinstance(value, list) else [value]:
-                    if isinstance(text, str):
-                        texts.append((text, float(score) if score else None))
-    return texts
-
-
 def test_published_responses_and_questions_pass():
-    texts = published_texts()
-    if not texts:
+    if not SHARED.is_dir():
         pytest.skip("the published rows are not beside this checkout")
-    found = {text[:80]: words for text, score in texts if (words := self_judgement(text, score))}
-    assert len(texts) > 200 and not found, found
+    texts = []
+    for file in SHARED.rglob("*.jsonl"):
+        for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            for name in ("orig_response", "response", "query", "text", "answer"):
+                values = row.get(name) if isinstance(row.get(name), list) else [row.get(name)]
+                texts += [(text, row.get("orig_score")) for text in values if isinstance(text, str)]
+    leaks = {text[:80]: words for text, n in texts if (words := self_judgement(text, float(n) if n else None))}
+    assert len(texts) > 200 and not leaks, leaks
 
 
 @pytest.mark.parametrize(

@@ -7,43 +7,35 @@
     built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 
-The generator is any judge that `load_judge` gives: a server or a vision-language model on this machine. Its answers are
-recorded as they come, so that the same call continues a build that was stopped.
-
-prompts.py   what the generator is asked, stage by stage, and the seed rubrics; written for this project
+prompts.py   what the generator is asked, stage by stage, and the seed rubrics
 faults.py    what an answer must hold before anything of it is kept
 ask.py       calls, tries and their record, which a build replays
 stages.py    the stages: rubrics, instructions, responses
-build.py     build, estimate, and Build: the collection and its account
-export.py    the folder for the hub, with its data card
+export.py    Build: the collection, its account, and its folder for the hub
+build.py     build and estimate
 scripted.py  a generator by script, which answers from Scenes' truth: for demonstrations and tests
 """
 
 from vjudge.builder.ask import BuildError
-from vjudge.builder.build import Build, build, estimate
-from vjudge.builder.export import card, export, published_row
-from vjudge.builder.faults import KINDS, Fault, self_judgement
+from vjudge.builder.build import build, estimate
+from vjudge.builder.export import Build, published_row
+from vjudge.builder.faults import KINDS
 from vjudge.builder.prompts import STAGES, load_seeds
 from vjudge.builder.scripted import ScriptedGenerator
-from vjudge.builder.stages import Balance, length_balance
+from vjudge.builder.stages import length_balance
 from vjudge.names import public
 
 __all__ = [
     "KINDS",
     "STAGES",
-    "Balance",
     "Build",
     "BuildError",
-    "Fault",
     "ScriptedGenerator",
     "build",
-    "card",
     "estimate",
-    "export",
     "length_balance",
     "load_seeds",
     "published_row",
-    "self_judgement",
 ]
 
 __dir__ = public(__name__)

@@ -1,72 +1,183 @@
-"""export: a built collection as a folder for the hub, with the account of how it was made as its data card."""
+"""What was built: rows, counts of what was wrong, and the folder for the hub with all of that as its data card."""
 
 from __future__ import annotations
 
-import io
 import os
+import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
 import huggingface_hub
 import pandas as pd
-from PIL import Image
 
 from vjudge import __version__, prompts
-from vjudge.builder.build import Build
 from vjudge.builder.faults import KINDS
 from vjudge.builder.prompts import STAGES
-from vjudge.builder.stages import LEAN, NEAR
-from vjudge.data import CollectionError, validate
+from vjudge.builder.stages import LEAN, NEAR, Balance, Case
+from vjudge.data import CollectionError, canonical, validate
 from vjudge.images import open_image
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 
 
-def export(
-    build: Build,
-    folder: str | os.PathLike[str],
-    *,
-    name: str = "Built collection",
-    license: str = "other",
-    note: str = "",
-    allow_imbalance: bool = False,
-) -> Path:
-    """Write a collection as a folder that is ready for the hub, `load_collection` and `fine_tune`.
+@dataclass(frozen=True)
+class Build:
+    """A built collection and the account of how it came about.
 
     Args:
-        build: what `build` returned.
-        folder: new or empty.
-        name: the collection's, for the card.
-        license: its licence, by the hub's identifiers; images and generator may bind you.
-        note: a sentence about the images or the generator, for the card's head.
-        allow_imbalance: export although lengths lean towards the scores; the card says so.
-
-    Returns:
-        The folder: README.md (the data card), images/, and train.parquet in Perception-Collection's columns; see
-        `published_row`.
-
-    Raises:
-        CollectionError: lengths that lean, unless allowed; rows that fail `vjudge.data.validate`; a folder that holds
-            something.
+        generator: the model's name.
+        images: name -> what `open_image` opens.
+        options: what `build` was given.
+        cases: instructions with a response for every score: what is exported.
+        incomplete: those for which some score's response was given up, left out so that every score is equally common.
+        n_rubrics: kept.
+        log: one row an answer, and one for what a check across calls took out: call, stage, image, try, fault (missing
+            where it was kept), detail.
+        balance: whether the better of two responses to an instruction is the longer one.
     """
-    if build.balance.lean and not allow_imbalance:
-        raise CollectionError(
-            f"not exported: {build.balance}, so that a judge could score by length. Use another generator or a smaller"
-            " tolerance, or allow_imbalance=True to export it with that said in its card"
+
+    generator: str
+    images: Mapping[str, Any]
+    options: Mapping[str, Any]
+    cases: tuple[Case, ...]
+    incomplete: tuple[Case, ...]
+    n_rubrics: int
+    log: pd.DataFrame
+    balance: Balance
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The collection's rows, one a response, by image, rubric, instruction and score, in the canonical columns."""
+        return [
+            {
+                "id": f"{case.id}-s{score}",
+                "images": [self.images[case.image]],
+                "instruction": case.instruction,
+                "response": case.responses[score]["response"],
+                "reference_answer": case.reference,
+                "criteria": case.rubric.criteria,
+                "descriptions": list(case.rubric.descriptions),
+                "gold": float(score),
+                "feedback": case.responses[score]["feedback"],
+                "group": case.image,
+            }
+            for case in self.cases
+            for score in case.rubric.scores
+        ]
+
+    def items(self) -> datasets.Dataset:
+        """The collection as `load_collection` gives it."""
+        return canonical(self.rows())
+
+    def faults(self) -> pd.DataFrame:
+        """Count everything that was wrong: one row for each of `KINDS`, one column a stage, and "all"."""
+        table = pd.crosstab(self.log["fault"], self.log["stage"])
+        table = table.reindex(index=list(KINDS), columns=list(STAGES), fill_value=0)
+        return table.assign(all=table.sum(axis=1)).rename_axis(index="fault", columns="stage")
+
+    def counts(self) -> pd.DataFrame:
+        """What the stages came to: calls, answers to them, calls that were given up; one row a stage."""
+        answers = self.log[self.log["try"].notna()]
+        calls = answers.assign(kept=answers["fault"].isna()).groupby(["stage", "call"])["kept"].agg(["size", "any"])
+        of_stage = calls.groupby("stage")
+        table = pd.DataFrame({"calls": of_stage.size(), "answers": of_stage["size"].sum()})
+        table["given_up"] = table["calls"] - of_stage["any"].sum()
+        return table.reindex(list(STAGES), fill_value=0).rename_axis("stage")
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str = "Built collection",
+        license: str = "other",
+        note: str = "",
+        allow_imbalance: bool = False,
+    ) -> Path:
+        """Write the collection as a folder that is ready for the hub, `load_collection` and `fine_tune`.
+
+        Args:
+            folder: new or empty.
+            name: the collection's, for the card.
+            license: its licence, by the hub's identifiers; images and generator may bind you.
+            note: a sentence about the images or the generator, for the card's head.
+            allow_imbalance: export although lengths lean towards the scores; the card says so.
+
+        Returns:
+            The folder: README.md (the data card), images/, and train.parquet in Perception-Collection's columns; see
+            `published_row`.
+
+        Raises:
+            CollectionError: lengths that lean, unless allowed; rows that fail `vjudge.data.validate`; a folder that
+                holds something.
+        """
+        if self.balance.lean and not allow_imbalance:
+            raise CollectionError(
+                f"not exported: {self.balance}, so that a judge could score by length. Use another generator or a"
+                " smaller tolerance, or allow_imbalance=True to export it with that said in its card"
+            )
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise CollectionError(f"{str(folder)!r} holds something already; give a new folder")
+        rows = self.rows()
+        validate(rows)
+        paths = {}
+        for image in {case.image: None for case in self.cases}:
+            source = self.images[image]
+            is_file = isinstance(source, (str, Path)) and not str(source).startswith("data:")
+            path = paths[image] = f"images/{image}{Path(source).suffix if is_file else '.png'}"
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            if is_file:
+                shutil.copyfile(source, folder / path)
+            else:
+                open_image(source).save(folder / path)
+        table = datasets.Dataset.from_list([published_row(row, paths[row["group"]]) for row in rows])
+        table.to_parquet(str(folder / "train.parquet"))
+        (folder / "README.md").write_text(self._card(rows, name, license, note), encoding="utf-8")
+        return folder
+
+    def _card(self, rows: list[dict[str, Any]], name: str, license: str, note: str) -> str:
+        """The data card: the hub's YAML, what is in the collection, and everything that was wrong and kept out."""
+        head = huggingface_hub.DatasetCardData(
+            pretty_name=name,
+            license=license,
+            task_categories=["image-text-to-text"],
+            tags=["llm-as-a-judge", "rubric", "feedback", "synthetic"],
+            configs=[{"config_name": "default", "data_files": [{"split": "train", "path": "train.parquet"}]}],
         )
-    folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise CollectionError(f"{str(folder)!r} holds something already; give a new folder")
-    rows = build.rows()
-    validate(rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {name: _write_image(build.images[name], folder, name) for name in {row["group"] for row in rows}}
-    table = datasets.Dataset.from_list([published_row(row, paths[row["group"]]) for row in rows])
-    table.to_parquet(str(folder / "train.parquet"))
-    (folder / "README.md").write_text(card(build, name=name, license=license, note=note), encoding="utf-8")
-    return folder
+        words = pd.Series([len(row["response"].split()) for row in rows]).groupby([row["gold"] for row in rows]).mean()
+        faults, counts = self.faults()["all"], self.counts()
+        versions = ", ".join(stage.version for stage in STAGES.values())
+        sections = [
+            f"---\n{head.to_yaml()}\n---\n\n# {name}",
+            note,
+            f"Written by the model `{self.generator}` and checked by vjudge {__version__}. No text here was written or"
+            " verified by people, except where its publisher says so: the scores are those that the generator was asked"
+            " to write for. Columns: those of kaist-ai/Perception-Collection.\n\n## What is in it",
+            f"{len({case.image for case in self.cases})} of {len(self.images)} images, {self.n_rubrics} rubrics,"
+            f" {len(self.cases)} instructions with reference answers, {len(rows)} responses with feedback: one for each"
+            f" score. {len(self.incomplete)} instructions were left out because some score lacks its response.",
+            "## Length",
+            f"Responses were asked for at the length of the reference answer whatever the score, and rejected beyond"
+            f" {self.options['tolerance']:.0%} of it. Of all pairs, {self.balance}; {1 / 2 - LEAN:.0%} to"
+            f" {1 / 2 + LEAN:.0%} is allowed."
+            + (" **It is exceeded and was exported on request.**" if self.balance.lean else ""),
+            "Mean words by score: " + ", ".join(f"{score:g}: {mean:.1f}" for score, mean in words.items()) + ".",
+            "## What was wrong, and kept out",
+            f"A rejected answer was asked for again with the reason, {self.options['tries']} answers at most to a call;"
+            f" then the call is given up ({counts['given_up'].sum()} of {counts['calls'].sum()} calls). Criteria are"
+            f" duplicates from {NEAR:g} % of their characters.",
+            "\n".join(f"- {kind}: {faults[kind]} ({meaning})" for kind, meaning in KINDS.items()),
+            "## How it was made",
+            "Prompts, written for vjudge (not those of the Perception-Collection paper, whose four stages they follow):"
+            f" {versions}. Options: " + ", ".join(f"{option} {value}" for option, value in self.options.items()) + ".",
+            "## Limits",
+            "A generator's mistakes about an image pass every check made here: rubric and image were matched by the"
+            " generator itself, and no check compares a response or a feedback with the image. Have people review a"
+            " sample (`vjudge.review`) before training on it or reporting on it.",
+        ]
+        return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def published_row(row: Mapping[str, Any], image: str) -> dict[str, Any]:
@@ -81,90 +192,16 @@ def published_row(row: Mapping[str, Any], image: str) -> dict[str, Any]:
 
     Source: kaist-ai/Perception-Collection; the target of prometheus-vision's sample_train_data.json.
     """
-    item = Item.from_row({**row, "images": []})
-    score = int(row["gold"])
-    levels = {f"orig_score{n}_description": text for n, text in enumerate(row["descriptions"], start=1)}
+    item, score = Item.from_row({**row, "images": []}), int(row["gold"])
+    fields = ("instruction", "response", "reference_answer", "criteria")
     return {
         "image": image,
         "instruction": TEMPLATES["prometheus-vision"].as_messages().render(item).text,
         "output": prompts.target(row["feedback"], score),
-        "orig_instruction": row["instruction"],
-        "orig_response": row["response"],
-        "orig_reference_answer": row["reference_answer"],
-        "orig_criteria": row["criteria"],
-        **levels,
+        **{f"orig_{field}": row[field] for field in fields},
+        **{f"orig_score{n}_description": text for n, text in enumerate(row["descriptions"], start=1)},
         "orig_feedback": row["feedback"],
         "orig_score": score,
         "id": row["id"],
         "group": row["group"],
     }
-
-
-def card(build: Build, *, name: str, license: str = "other", note: str = "") -> str:
-    """The data card: the hub's YAML, what is in the collection, and everything that was wrong and kept out.
-
-    Args:
-        build, name, license, note: as in `export`.
-    """
-    rows, options = build.rows(), build.options
-    head = huggingface_hub.DatasetCardData(
-        pretty_name=name,
-        license=license,
-        task_categories=["image-text-to-text"],
-        tags=["llm-as-a-judge", "rubric", "feedback", "synthetic"],
-        configs=[{"config_name": "default", "data_files": [{"split": "train", "path": "train.parquet"}]}],
-    )
-    lengths = pd.Series([len(row["response"].split()) for row in rows]).groupby([row["gold"] for row in rows]).mean()
-    faults, counts = build.faults()["all"], build.counts()
-    sections = [
-        f"---\n{head.to_yaml()}\n---\n\n# {name}",
-        note,
-        f"Written by the model `{build.generator}` and checked by vjudge {__version__}. No text here was written or"
-        " verified by people, except where its publisher says so: the scores are those that the generator was asked to"
-        " write for. Columns: those of kaist-ai/Perception-Collection.",
-        "## What is in it",
-        f"{len({case.image for case in build.cases})} of {len(build.images)} images, {build.n_rubrics} rubrics,"
-        f" {len(build.cases)} instructions with reference answers, {len(rows)} responses with feedback: one for each"
-        f" score. {len(build.incomplete)} instructions were left out because some score lacks its response.",
-        "## Length",
-        f"Responses were asked for at the length of the reference answer whatever the score, and rejected beyond"
-        f" {options['tolerance']:.0%} of it. Of all pairs, {build.balance}; {1 / 2 - LEAN:.0%} to {1 / 2 + LEAN:.0%} is"
-        " allowed." + (" **It is exceeded and was exported on request.**" if build.balance.lean else ""),
-        "Mean words by score: " + ", ".join(f"{score:g}: {mean:.1f}" for score, mean in lengths.items()) + ".",
-        "## What was wrong, and kept out",
-        f"A rejected answer was asked for again with the reason, {options['tries']} answers at most to a call; then the"
-        f" call is given up ({counts['given_up'].sum()} of {counts['calls'].sum()} calls). Criteria are duplicates"
-        f" from {NEAR:g} % of their characters.",
-        "\n".join(f"- {kind}: {faults[kind]} ({meaning})" for kind, meaning in KINDS.items()),
-        "Requests that the engine repeated: "
-        + (", ".join(f"{n} x {reason}" for reason, n in build.repeated.most_common()) or "none")
-        + ".",
-        "## How it was made",
-        "Prompts, written for vjudge (not those of the Perception-Collection paper, whose four stages they follow): "
-        + ", ".join(stage.version for stage in STAGES.values())
-        + ". Options: "
-        + ", ".join(f"{option} {value}" for option, value in options.items())
-        + ".",
-        "## Limits",
-        "A generator's mistakes about an image pass every check made here: rubric and image were matched by the"
-        " generator itself, and no check compares a response or a feedback with the image. Have people review a sample"
-        " (`vjudge.review`) before training on it or reporting on it.",
-    ]
-    return "\n\n".join(filter(None, sections)) + "\n"
-
-
-def _write_image(source: Any, folder: Path, name: str) -> str:
-    """Write an image's own file, unchanged, or a PNG of it where there is none; its path below the folder."""
-    if isinstance(source, Mapping):
-        source = source.get("path") if source.get("bytes") is None else source["bytes"]
-    if isinstance(source, (str, Path)) and not str(source).startswith("data:"):
-        source = Path(source).read_bytes()
-    if not isinstance(source, (bytes, bytearray)):
-        file = io.BytesIO()
-        open_image(source).save(file, format="PNG")
-        source = file.getvalue()
-    with Image.open(io.BytesIO(source)) as image:
-        path = Path("images", f"{name}.{str(image.format).lower()}")
-    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    (folder / path).write_bytes(source)
-    return path.as_posix()

@@ -36,13 +36,7 @@ KINDS = {
 
 @dataclass(eq=False)  # exceptions are told apart by identity
 class Fault(Exception):
-    """Why an answer is not kept.
-
-    Args:
-        kind: one of `KINDS`.
-        detail: what was wrong, for people.
-        note: what the generator is told before it tries again, in our own words.
-    """
+    """Why an answer is not kept: one of `KINDS`, what was wrong, and what the generator is told about it."""
 
     kind: str
     detail: str
@@ -67,7 +61,7 @@ _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 _ORDER = ("zero one two three four five six seven eight nine ten", "零一二三四五六七八九十")
-_NUMBERS = {word: n for n, word in enumerate(_ORDER[0].split())} | {sign: n for n, sign in enumerate(_ORDER[1])}
+_NUMBERS = {word: n for words in (_ORDER[0].split(), _ORDER[1]) for n, word in enumerate(words)} | {"两": 2}
 _N = rf"(?:[0-9]+(?:\.[0-9]+)?|[{_ORDER[1]}两]|(?:{'|'.join(_ORDER[0].split())})\b)"
 _END = r"(?=\s*(?:$|[.,;:!?)\n/]|out of\b|points?\b|because\b|since\b|as\b|for\b|about\b))"
 _SELF = r"(?:this|my(?: own)?|the|your|an?) (?:answer|response|reply)"
@@ -124,11 +118,7 @@ _VERDICTS = ("prometheus", "mt-bench-score", "flow-judge")  # forms in which not
 
 
 def read_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read an answer that is one JSON object, bare or in one fenced block.
-
-    Raises:
-        Fault: a refusal; not JSON; JSON of another form, with all places that are wrong.
-    """
+    """Read an answer that is one JSON object of a form, bare or in one fenced block; a `Fault` if it is another."""
     body = text.strip()
     if fenced := _FENCE.fullmatch(body):
         body = fenced[1].strip()
@@ -168,21 +158,14 @@ def self_judgement(text: str, score: float | None = None) -> str:
         if not parse(text, scores=range(101), format=form).failure:
             return f"a verdict in the form of {form}"
     lines = re.split(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])", text)
-    for line in (lines[0], lines[-1]):
-        if (match := _LABEL.fullmatch(line)) and score in (None, _value(match["n"])):
-            return line.strip()
+    labels = [match for line in (lines[0], lines[-1]) if (match := _LABEL.fullmatch(line))]
     closing = _closing(text)
-    return closing[0] if closing and closing["so"] and score in (None, _value(closing["n"])) else ""
+    labels += [closing] if closing and closing["so"] else []
+    return next((match[0].strip() for match in labels if score in (None, _value(match["n"]))), "")
 
 
 def check_text(name: str, text: str, *, score: float | None = None, graded: bool = False) -> str:
-    """A text of an answer, without white space around it.
-
-    Args:
-        name: its field.
-        text: what the generator wrote.
-        score: the row's, for a response: the text must not judge itself.
-        graded: the same for an instruction or a reference answer.
+    """The text of a field without white space around it; one with the row's score, or graded, must not judge itself.
 
     Raises:
         Fault: it is blank, judges itself, or holds markup.
@@ -200,11 +183,7 @@ def check_text(name: str, text: str, *, score: float | None = None, graded: bool
 
 
 def check_rubric(answer: Mapping[str, Any], n_levels: int) -> Rubric:
-    """The rubric of an answer.
-
-    Raises:
-        Fault: the levels are too few, too many, blank or alike; a text holds markup.
-    """
+    """The rubric of an answer; levels that are too few, too many, blank or alike, and markup, are faults."""
     criteria = check_text("criteria", answer["criteria"])
     levels = tuple(check_text("descriptions", level) for level in answer["descriptions"])
     wrong = [f"{field} {what}" for field, what in rubric_faults(criteria, levels)]
@@ -245,12 +224,11 @@ def _closing(text: str) -> re.Match[str] | None:
 
 def _value(number: str) -> float:
     number = number.strip().lower()
-    return _NUMBERS[number] if number in _NUMBERS else 2.0 if number == "两" else float(number)
+    return _NUMBERS[number] if number in _NUMBERS else float(number)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
+    if len(dict(pairs)) != len(pairs):
         raise ValueError("a field stands twice")
     return dict(pairs)
 

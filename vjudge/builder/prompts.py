@@ -1,8 +1,7 @@
 """What a generator is asked, stage by stage, and the seed rubrics that it is shown.
 
 The prompts are written for this project: the paper's own are not used. What earlier stages and seeds wrote goes in as
-one JSON object, so that no text in it can pose as part of the task. The answer is one JSON object too, with a schema of
-its own.
+one JSON object, so that no text in it can pose as part of the task.
 """
 
 from __future__ import annotations
@@ -28,25 +27,13 @@ _TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
 
 def _object(**properties: Any) -> dict[str, Any]:
     """The schema of an object with just these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of call.
-
-    Args:
-        name: of the stage.
-        task: what is asked; `INPUT` stands after it.
-        schema: JSON Schema of the answer.
-        sample: an answer's shape, as the generator is shown it.
-        tokens: a guess at those of a prompt, without its image, and of an answer; for the estimate.
-    """
+    """One kind of call: what is asked, JSON Schema and shape of its answer, and a guess at the tokens of a prompt,
+    without its image, and of an answer."""
 
     name: str
     task: str
@@ -61,12 +48,7 @@ class Stage:
         return f"{self.name}-{VERSION}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
 
     def text(self, given: Mapping[str, Any], *, note: str = "") -> str:
-        """The user's turn.
-
-        Args:
-            given: what the call is about, as plain JSON values.
-            note: why the answer before this one was rejected, in our own words.
-        """
+        """The user's turn: what the call is about as plain JSON values, and why an answer before was rejected."""
         parts = [
             f"Task: {self.name}",
             self.task,
@@ -79,14 +61,8 @@ class Stage:
 
 
 def given_of(text: str) -> tuple[str, dict[str, Any], bool]:
-    """Take a user's turn apart: the stage, what was given, and whether an earlier answer was rejected.
-
-    Raises:
-        ValueError: the text is no turn of `Stage.text`.
-    """
-    head, begun, rest = text.partition("\n\nInput:\n")
-    if not head.startswith("Task: ") or not begun:
-        raise ValueError("not a task of the builder")
+    """Take a user's turn apart: the stage, what was given, and whether an earlier answer was rejected."""
+    head, _, rest = text.partition("\n\nInput:\n")
     given, end = json.JSONDecoder().raw_decode(rest)
     return head.split("\n", 1)[0].removeprefix("Task: "), given, "was rejected:" in rest[end:]
 
@@ -99,13 +75,7 @@ BRAINSTORM = Stage(
     " useless to perfect; and it does not give away what the image shows. The examples show the form and the breadth"
     " that is wanted, from other images: take none of them over and don't reword them. Stay clear of everything under"
     " `avoid`. Under `grounds`, say what in this image the criterion can be judged on.",
-    _object(
-        criteria={
-            "type": "array",
-            "minItems": 1,
-            "items": _object(criteria=_TEXT, grounds=_TEXT),
-        }
-    ),
+    _object(criteria={"type": "array", "minItems": 1, "items": _object(criteria=_TEXT, grounds=_TEXT)}),
     '{"criteria": [{"criteria": "one question or sentence", "grounds": "what in the image it is judged on"}]}',
     (640, 220),
 )
@@ -163,8 +133,7 @@ def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
     (50, 'reading off')
 
     Args:
-        name_or_path: "general" or "charts" (an example of a field), which come with vjudge, or a .jsonl file of one's
-            own.
+        name_or_path: "general" or "charts" (an example of a field), which come with vjudge, or a .jsonl file.
 
     Returns:
         `id`, `area`, `criteria` and `descriptions` (lowest score first, equally many in all), in the file's order.
@@ -172,14 +141,13 @@ def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
     Raises:
         CollectionError: no such file, or every line that is no sound seed, with what to do.
     """
-    file = resources.files("vjudge") / "assets" / "seeds" / f"{name_or_path}.jsonl"
-    path = Path(name_or_path).expanduser()
-    if str(name_or_path) not in ("charts", "general") and not path.is_file():
+    folder = resources.files("vjudge") / "assets" / "seeds"
+    path = folder / f"{name_or_path}.jsonl" if str(name_or_path) in ("charts", "general") else Path(name_or_path)
+    if not path.is_file():
         raise CollectionError(f"no seed file {str(name_or_path)!r}; give a path, or one of charts, general")
-    text = file.read_text("utf-8") if str(name_or_path) in ("charts", "general") else path.read_text("utf-8-sig")
     seeds: list[dict[str, Any]] = []
     problems: list[Problem] = []
-    for index, line in enumerate(line for line in text.splitlines() if line.strip()):
+    for index, line in enumerate(filter(str.strip, path.read_text("utf-8-sig").splitlines())):
         try:
             row = json.loads(line)
             seed = {"id": str(row["id"]), **{name: row[name] for name in ("area", "criteria", "descriptions")}}
@@ -193,8 +161,7 @@ def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
         if seeds and not faults and len(seed["descriptions"]) != len(seeds[0]["descriptions"]):
             faults.append(("descriptions", f"are not {len(seeds[0]['descriptions'])} as in the first line"))
         problems += [Problem(index, seed["id"], field, what, "correct the line") for field, what in faults]
-        if not faults:
-            seeds.append(seed)
+        seeds += [] if faults else [seed]
     if problems or not seeds:
         raise CollectionError(f"seeds {str(name_or_path)!r} are not sound" + ("" if problems else ": none"), problems)
     return seeds

@@ -1,12 +1,8 @@
-"""A scripted generator, to show and test a build without a model: it answers from Scenes' truth.
-
-It is no model and looks at nothing: it knows each picture by its pixels and writes what the scene is known to hold.
-"""
+"""A scripted generator, to show and test a build without a model: it knows each picture of Scenes by its pixels."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -18,7 +14,7 @@ import numpy as np
 from vjudge import scenes
 from vjudge.builder.prompts import given_of
 from vjudge.engines import Answer, Ask, Engine
-from vjudge.images import fingerprint, open_image
+from vjudge.images import data_uri, fingerprint, image_bytes, open_image
 from vjudge.prompts import Prompt
 from vjudge.scenes import collection, language
 from vjudge.scenes.language import ASPECT_OF, ASPECTS
@@ -50,10 +46,10 @@ class ScriptedGenerator(Engine):
         self.images: dict[str, bytes] = {}
         self._scenes: dict[str, Any] = {}
         for index in range(n_images):
-            scene, file = scenes.sample("train", 0, index), io.BytesIO()
-            scenes.draw(scene, size=collection.IMAGE_SIZE).save(file, format="PNG")
-            self.images[f"scene-{index:03d}"] = file.getvalue()
-            self._scenes[fingerprint(open_image(file.getvalue()))] = scene
+            scene = scenes.sample("train", 0, index)
+            image = scenes.draw(scene, size=collection.IMAGE_SIZE)
+            self.images[f"scene-{index:03d}"] = image_bytes(data_uri(image))
+            self._scenes[fingerprint(image)] = scene
 
     def identity(self) -> dict[str, Any]:
         """What decides its answers."""
@@ -76,8 +72,8 @@ class ScriptedGenerator(Engine):
         """Answer one task of the builder; the task and the picture alone decide."""
         stage, given, again = given_of(task)
         key = fingerprint(open_image(image))
-        rng = np.random.default_rng(list(hashlib.sha256(f"{key}{task}".encode()).digest()[:16]))
-        answer = getattr(self, f"_{stage}")(self._scenes[key], given, rng)
+        rng = _rng(f"{key}{task}")
+        answer: dict[str, Any] = getattr(self, f"_{stage}")(self._scenes[key], given, rng)
         fault = next((kind for kind, share in self.planted.items() if rng.random() < share), "") if not again else ""
         if fault == "score leak" and stage == "response":
             answer["response"] += f" This answer deserves a score of {given['score']}."
@@ -95,11 +91,11 @@ class ScriptedGenerator(Engine):
         return {"criteria": [{"criteria": criterion, "grounds": "the shapes"} for criterion in fresh]}
 
     def _refine(self, scene: Any, given: Any, rng: Any) -> dict[str, Any]:
-        draft = given["draft"]
-        if draft not in ASPECT_OF:
-            return {"criteria": draft, "descriptions": ["Not at all.", "Hardly.", "In part.", "Mostly.", "Fully."]}
-        aspect = ASPECTS[ASPECT_OF[draft]]
-        return {"criteria": draft, "descriptions": language.rubric(aspect, aspect.criteria.index(draft))[1]}
+        draft, levels = given["draft"], ["Not at all.", "Hardly.", "In part.", "Mostly.", "Fully."]
+        if draft in ASPECT_OF:
+            aspect = ASPECTS[ASPECT_OF[draft]]
+            levels = language.rubric(aspect, aspect.criteria.index(draft))[1]
+        return {"criteria": draft, "descriptions": levels}
 
     def _align(self, scene: Any, given: Any, rng: Any) -> dict[str, Any]:
         fits = given["criteria"] in ASPECT_OF
@@ -130,6 +126,10 @@ class ScriptedGenerator(Engine):
 
     def _true(self, scene: Any, aspect: Any, instruction: str) -> tuple[list[Any], str]:
         """True claims for an instruction, the same for every score, and its reference answer."""
-        rng = np.random.default_rng(list(hashlib.sha256(f"{scene}{instruction}".encode()).digest()[:16]))
+        rng = _rng(f"{scene}{instruction}")
         claims = collection.truths(scene, aspect.name, rng)[0]
         return claims, language.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
+
+
+def _rng(key: str) -> np.random.Generator:
+    return np.random.default_rng(list(hashlib.sha256(key.encode()).digest()[:16]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,34 +31,21 @@ NEAR = 80.0
 """From where two criteria are near duplicates: rapidfuzz's ratio, the share of characters that both have in the same
 order, in percent. Of the 2,016 pairs among 58 seeds and 6 published criteria, all different, the closest has 63;
 rewordings of one criterion have 83 to 97 (English, German, Chinese), different criteria in Chinese up to 69, in German
-71. A criterion that puts another noun into a short sentence ("... the sizes ..." for "... the colours ...") is taken
-for a repetition too, which costs a draft."""
+71. A criterion that puts another noun into a short sentence is taken for a repetition too, which costs a draft."""
 NEAR_INSTRUCTION = 90.0  # the same for the instructions of one image, which may well resemble each other
 
 
 @dataclass(frozen=True)
-class Response:
-    """A response with its feedback."""
-
-    response: str
-    feedback: str
-
-
-@dataclass(frozen=True)
 class Case:
-    """One instruction about one image with its rubric: what the responses to it share.
-
-    Args:
-        id: "IMAGE-r0-i1": the image's name, the rubric's number, the instruction's.
-        responses: score -> response and feedback; complete once every score has one.
-    """
+    """One instruction about one image, called `id` ("IMAGE-r0-i1", with the numbers of rubric and instruction), with
+    its rubric, its reference answer, and score -> response and feedback."""
 
     id: str
     image: str
     rubric: Rubric
     instruction: str
     reference: str
-    responses: dict[int, Response] = field(default_factory=dict)
+    responses: dict[int, dict[str, str]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -68,12 +55,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Balance:
-    """Whether the better of two responses to an instruction is the longer one.
-
-    Args:
-        share: of the pairs in which it is, ties as half, in [0, 1]; NaN without cases.
-        p: of the test that length and score are independent within instructions.
-    """
+    """In which share of pairs the better of two responses to an instruction is the longer one, ties as half (NaN
+    without cases), and the p of the test that length and score are independent within instructions."""
 
     share: float
     p: float
@@ -113,7 +96,7 @@ def length_balance(lengths: Sequence[Sequence[float]]) -> Balance:
 
 
 class Texts:
-    """Texts that a new one is compared with, in any script; see `NEAR`."""
+    """Texts by name that a new one is compared with, in any script; see `NEAR`."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = {name: normal(text) for name, text in texts.items()}
@@ -126,217 +109,176 @@ class Texts:
     def add(self, name: str, text: str) -> Fault | None:
         """Take a criterion in under a name, or say what it is a near duplicate of."""
         if clash := self.near(text):
-            return Fault("near duplicate", f"{text[:60]!r} is {clash[1]:.0f} % like {clash[0]}")
+            detail = f"{text[:60]!r} is {clash[1]:.0f} % like {clash[0]}"
+            return Fault("near duplicate", detail, "it was too close to a criterion that there is already.")
         self.texts[name] = normal(text)
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stages:
-    """The stages that ask the generator, with what they go by; see `vjudge.builder.build`."""
+@dataclass
+class Stages(Asker):
+    """The stages that ask the generator, with the seeds and options that they go by; see `vjudge.builder.build`."""
 
-    asker: Asker
     seeds: Sequence[Mapping[str, Any]]
-    rubrics: int
-    instructions: int
-    unit: str
-    tolerance: float
-    seed: int
 
     def length(self, text: str) -> int:
         """A text's length in `unit`."""
-        return len(text.split()) if self.unit == "words" else len(text)
+        return len(text.split()) if self.options["unit"] == "words" else len(text)
 
     def make_rubrics(self) -> dict[str, list[tuple[str, Rubric]]]:
-        """Stage 2: brainstorm criteria for each image, refine them into rubrics, and keep those that fit and are new.
-
-        Returns:
-            Image -> (number, rubric), `rubrics` of them or fewer.
-        """
-        known = {f"seed {seed['id']}": seed["criteria"] for seed in self.seeds}
-        drafts, refined = Texts(known), Texts(known)
-        kept: dict[str, list[tuple[str, Rubric]]] = {name: [] for name in self.asker.images}
-        waiting: dict[str, deque[tuple[Call, dict[str, str]]]] = {name: deque() for name in kept}
-        avoid: dict[str, list[str]] = {name: [] for name in kept}
-        taken: Counter[str] = Counter()
-        for number in range(ROUNDS + 1):
-            short = [name for name in kept if len(kept[name]) < self.rubrics]
-            calls = [self._brainstorm(name, number, avoid[name]) for name in short]
-            for call, proposed in self.asker.ask(calls).items():
-                waiting[call.image].extend((call, draft) for draft in proposed)
-                avoid[call.image] += [draft["criteria"] for draft in proposed]
-            while wave := self._take(drafts, kept, waiting, taken):
-                fits = []
-                for call, rubric in self.asker.ask(wave).items():
-                    if clash := refined.add(f"{call.image} {call.subject}", rubric.criteria):
-                        self.asker.remove(call, clash)
-                    else:
-                        fits.append(self._align(call.image, call.subject, rubric))
-                for call, answer in self.asker.ask(fits).items():
+        """Brainstorm criteria, refine them, and keep rubrics that fit and are new: image -> (number, rubric)."""
+        criteria = {f"seed {seed['id']}": seed["criteria"] for seed in self.seeds}
+        drafts, refined = Texts(criteria), Texts(criteria)
+        rubrics: dict[str, list[tuple[str, Rubric]]] = {name: [] for name in self.images}
+        waiting: dict[str, list[tuple[Call, dict[str, str]]]] = {name: [] for name in rubrics}
+        avoid: dict[str, list[str]] = {name: [] for name in rubrics}
+        numbers: Counter[str] = Counter()
+        for turn in range(ROUNDS + 1):
+            short = [name for name in rubrics if len(rubrics[name]) < self.options["rubrics"]]
+            for call, answer in self.ask([self._brainstorm(name, turn, avoid[name]) for name in short]).items():
+                waiting[call.image] += [(call, draft) for draft in answer]
+                avoid[call.image] += [draft["criteria"] for draft in answer]
+            while True:
+                calls = []  # as many new drafts as each image lacks rubrics
+                for name in rubrics:
+                    missing = self.options["rubrics"] - len(rubrics[name])
+                    while missing and waiting[name]:
+                        call, draft = waiting[name].pop(0)
+                        slot = f"r{numbers[name]}"
+                        if clash := drafts.add(f"{name} {slot}", draft["criteria"]):
+                            self.count(call, clash)
+                            continue
+                        calls.append(self._refine(name, slot, draft, refined))
+                        numbers[name] += 1
+                        missing -= 1
+                if not calls:
+                    break
+                fits = [self._align(call, rubric) for call, rubric in self.ask(calls).items()]
+                for call, answer in self.ask(fits).items():
+                    slot, rubric = call.subject
                     if answer["judgeable"]:
-                        kept[call.image].append(call.subject)
+                        rubrics[call.image].append((slot, rubric))
                     else:
-                        reason = f"{call.subject[1].criteria[:60]!r}: {answer['reason'][:120]}"
-                        self.asker.remove(call, Fault("not judgeable", reason))
-        return kept
+                        detail = f"{rubric.criteria[:60]!r}: {answer['reason'][:120]}"
+                        self.count(call, Fault("not judgeable", detail))
+        return rubrics
 
     def make_cases(self, rubrics: Mapping[str, Sequence[tuple[str, Rubric]]]) -> list[Case]:
-        """Stage 3: an instruction and its reference answer for each rubric, all different within an image.
-
-        Returns:
-            Cases without responses, by image, rubric and instruction.
-        """
+        """Write instructions with reference answers for each rubric, all different within an image."""
         cases: dict[str, list[Case]] = {name: [] for name in rubrics}
-        for number in range(self.instructions):
+        texts = {name: Texts({}) for name in rubrics}
+        for number in range(self.options["instructions"]):
             calls = [
-                self._instruct(name, slot, number, rubric, [case.instruction for case in cases[name]])
+                self._instruct(name, slot, number, rubric, [case.instruction for case in cases[name]], texts[name])
                 for name, entries in rubrics.items()
                 for slot, rubric in entries
             ]
-            for call, (instruction, reference) in self.asker.ask(calls, review=_different).items():
-                id, rubric = call.subject
-                cases[call.image].append(Case(id, call.image, rubric, instruction, reference))
+            for call, case in self.ask(calls).items():
+                cases[call.image].append(case)
         return [case for of_image in cases.values() for case in sorted(of_image, key=lambda case: case.id)]
 
     def make_responses(self, cases: Sequence[Case]) -> None:
-        """Stage 4: a response and feedback for each score of each case, alike in length; fills `Case.responses`."""
-        owners: dict[str, Any] = {normal(case.reference): case for case in cases}
-
-        def review(accepted: dict[Call, Response], fresh: dict[Call, Response]) -> dict[Call, Fault]:
-            """Reject a response or feedback that stands elsewhere in the collection."""
-            faults = {}
-            for call, made in fresh.items():
-                texts = [normal(made.response), f"feedback {normal(made.feedback)}"]
-                if any(owners.get(text, call) is not call for text in texts):
-                    detail = f"{made.response[:60]!r} or its feedback stands elsewhere"
-                    faults[call] = Fault("repetition", detail, "it repeated a text that stands elsewhere.")
-                else:
-                    owners.update(dict.fromkeys(texts, call))
-            return faults
-
-        calls = [self._respond(case, score, 0) for case in cases for score in case.rubric.scores]
-        for call, made in self.asker.ask(calls, review=review).items():
+        """Write a response and feedback for each score of each case, alike in length, into `Case.responses`."""
+        texts = {normal(case.reference) for case in cases}
+        calls = [self._respond(case, score, 0, texts) for case in cases for score in case.rubric.scores]
+        for call, answer in self.ask(calls).items():
             case, score = call.subject
-            case.responses[score] = made
-        for number in range(1, ROUNDS + 1):
-            complete = [case for case in cases if case.complete]
+            case.responses[score] = answer
+        complete = [case for case in cases if case.complete]
+        for turn in range(1, ROUNDS + 1):
             side = self.balance(complete).lean
-            calls = [self._respond(case, score, number) for case in complete for score in self._leaning(case, side)]
-            for call, made in self.asker.ask(calls, review=review).items():
+            calls = []  # for the responses that pull the lengths towards the scores
+            for case in complete:
+                middle, centre = (case.rubric.lowest + case.rubric.highest) / 2, self.length(case.reference)
+                for score, n in zip(case.rubric.scores, self._lengths(case), strict=True):
+                    if (n - centre) * (score - middle) * side > 0:
+                        calls.append(self._respond(case, score, turn, texts))
+            for call, answer in self.ask(calls).items():
                 case, score = call.subject
-                lengths = f"{self.length(case.responses[score].response)} to {self.length(made.response)}"
-                self.asker.remove(call, Fault("leaning length", f"{case.id}, score {score}: {lengths} {self.unit}"))
-                case.responses[score] = made
+                self.count(call, Fault("leaning length", f"{case.id}, score {score}: replaced"))
+                case.responses[score] = answer
 
     def balance(self, cases: Sequence[Case]) -> Balance:
         """Test whether length tells the score within complete cases."""
-        return length_balance([[self.length(case.responses[s].response) for s in case.rubric.scores] for case in cases])
+        return length_balance([self._lengths(case) for case in cases])
 
-    def _take(
-        self,
-        drafts: Texts,
-        kept: Mapping[str, Sequence[Any]],
-        waiting: Mapping[str, deque[tuple[Call, dict[str, str]]]],
-        taken: Counter[str],
-    ) -> list[Call]:
-        """Refine as many new drafts as each image lacks rubrics."""
-        wave = []
-        for name in kept:
-            missing = self.rubrics - len(kept[name])
-            while missing and waiting[name]:
-                call, draft = waiting[name].popleft()
-                if clash := drafts.add(f"{name} r{taken[name]}", draft["criteria"]):
-                    self.asker.remove(call, clash)
-                    continue
-                wave.append(self._refine(name, f"r{taken[name]}", draft))
-                taken[name] += 1
-                missing -= 1
-        return wave
+    def _lengths(self, case: Case) -> list[int]:
+        return [self.length(case.responses[score]["response"]) for score in case.rubric.scores]
 
-    def _leaning(self, case: Case, side: int) -> list[int]:
-        """The scores of a case whose responses pull the lengths towards the scores."""
-        middle, centre = (case.rubric.scores[0] + case.rubric.highest) / 2, self.length(case.reference)
-        lengths = {score: self.length(made.response) for score, made in case.responses.items()}
-        return [score for score, n in sorted(lengths.items()) if (n - centre) * (score - middle) * side > 0]
-
-    def _brainstorm(self, name: str, number: int, avoid: Sequence[str]) -> Call:
-        digest = hashlib.sha256(f"{self.seed}/{number}/{name}".encode()).digest()
+    def _brainstorm(self, name: str, turn: int, avoid: list[str]) -> Call:
+        digest = hashlib.sha256(f"{self.options['seed']}/{turn}/{name}".encode()).digest()
         rng = np.random.default_rng(list(digest[:8]))
         drawn = rng.choice(len(self.seeds), size=min(EXAMPLES, len(self.seeds)), replace=False)
         examples = [{key: self.seeds[i][key] for key in ("criteria", "descriptions")} for i in drawn]
-        given = {"number": self.rubrics + SPARE, "examples": examples, "avoid": list(avoid)}
+        given = {"number": self.options["rubrics"] + SPARE, "examples": examples, "avoid": list(avoid)}
 
         def read(answer: dict[str, Any]) -> list[dict[str, str]]:
             return [{key: check_text(key, text) for key, text in draft.items()} for draft in answer["criteria"]]
 
-        return Call(f"brainstorm/{name}/{number}", BRAINSTORM, name, given, read)
+        return Call(f"brainstorm/{name}/{turn}", BRAINSTORM, name, given, read)
 
-    def _refine(self, name: str, slot: str, draft: Mapping[str, str]) -> Call:
+    def _refine(self, name: str, slot: str, draft: Mapping[str, str], refined: Texts) -> Call:
         n_levels = len(self.seeds[0]["descriptions"])
         given = {"draft": draft["criteria"], "grounds": draft["grounds"], "lowest": 1, "highest": n_levels}
-        return Call(f"refine/{name}-{slot}", REFINE, name, given, lambda answer: check_rubric(answer, n_levels), slot)
 
-    def _align(self, name: str, slot: str, rubric: Rubric) -> Call:
-        return Call(f"align/{name}-{slot}", ALIGN, name, _given(rubric), lambda answer: answer, (slot, rubric))
+        def read(answer: dict[str, Any]) -> Rubric:
+            rubric = check_rubric(answer, n_levels)
+            if clash := refined.add(f"{name} {slot}", rubric.criteria):
+                raise clash
+            return rubric
 
-    def _instruct(self, name: str, slot: str, number: int, rubric: Rubric, earlier: Sequence[str]) -> Call:
-        band = REFERENCE_LENGTH[self.unit]
-        given = {**_given(rubric), "earlier": list(earlier), "least": band[0], "most": band[1], "unit": self.unit}
+        return Call(f"refine/{name}-{slot}", REFINE, name, given, read, slot)
 
-        def read(answer: dict[str, Any]) -> tuple[str, str]:
+    def _align(self, call: Call, rubric: Rubric) -> Call:
+        id, subject = f"align/{call.image}-{call.subject}", (call.subject, rubric)
+        return Call(id, ALIGN, call.image, _given(rubric), lambda answer: answer, subject)
+
+    def _instruct(self, name: str, slot: str, number: int, rubric: Rubric, earlier: list[str], texts: Texts) -> Call:
+        least, most = REFERENCE_LENGTH[self.options["unit"]]
+        given = _given(rubric) | {"earlier": earlier, "least": least, "most": most, "unit": self.options["unit"]}
+        id = f"{name}-{slot}-i{number}"
+
+        def read(answer: dict[str, Any]) -> Case:
             instruction = check_text("instruction", answer["instruction"], graded=True)
             reference = check_text("reference_answer", answer["reference_answer"], score=rubric.highest)
-            self._check_length("reference_answer", reference, band)
-            return instruction, reference
+            self._check_length("reference_answer", reference, least, most)
+            if texts.near(instruction, NEAR_INSTRUCTION):
+                what = "the instruction repeats one about this image"
+                raise Fault("repetition", f"{what}: {instruction[:60]!r}", f"{what}.")
+            texts.texts[id] = normal(instruction)
+            return Case(id, name, rubric, instruction, reference)
 
-        id = f"{name}-{slot}-i{number}"
-        return Call(f"instruction/{id}", INSTRUCTION, name, given, read, (id, rubric))
+        return Call(f"instruction/{id}", INSTRUCTION, name, given, read)
 
-    def _respond(self, case: Case, score: int, again: int) -> Call:
+    def _respond(self, case: Case, score: int, turn: int, texts: set[str]) -> Call:
         """Ask for a response; each further time within half the distance from its target."""
         target = self.length(case.reference)
-        slack = max(1, math.floor(target * self.tolerance * 0.5**again))
-        band = (max(1, target - slack), target + slack)
-        given = {
-            **_given(case.rubric),
-            "instruction": case.instruction,
-            "reference_answer": case.reference,
-            "score": score,
-            "length": target,
-            "least": band[0],
-            "most": band[1],
-            "unit": self.unit,
-        }
+        slack = max(1, math.floor(target * self.options["tolerance"] * 0.5**turn))
+        least, most = max(1, target - slack), target + slack
+        given = _given(case.rubric) | {"instruction": case.instruction, "reference_answer": case.reference}
+        given |= {"score": score, "length": target, "least": least, "most": most, "unit": self.options["unit"]}
 
-        def read(answer: dict[str, Any]) -> Response:
+        def read(answer: dict[str, Any]) -> dict[str, str]:
             response = check_text("response", answer["response"], score=score)
-            self._check_length("response", response, band, target)
-            return Response(response, check_feedback(answer["feedback"], score))
+            self._check_length("response", response, least, most, target)
+            feedback = check_feedback(answer["feedback"], score)
+            own = {normal(response), f"feedback {normal(feedback)}"}
+            if own & texts:
+                detail = f"{response[:60]!r} or its feedback stands elsewhere"
+                raise Fault("repetition", detail, "it repeated a text that stands elsewhere.")
+            texts.update(own)
+            return {"response": response, "feedback": feedback}
 
-        id = f"response/{case.id}-s{score}" + (f"-again{again}" if again else "")
+        id = f"response/{case.id}-s{score}" + (f"-again{turn}" if turn else "")
         return Call(id, RESPONSE, case.image, given, read, (case, score))
 
-    def _check_length(self, name: str, text: str, band: tuple[int, int], target: int | None = None) -> None:
+    def _check_length(self, name: str, text: str, least: int, most: int, target: int | None = None) -> None:
         """Hold a text's length against what was asked for; the note asks for so much more or less as it was off."""
-        length, (least, most) = self.length(text), band
+        length, unit = self.length(text), self.options["unit"]
         if not least <= length <= most:
-            aim = "" if target is None else f" Aim at {max(1, round(target * target / max(1, length)))} {self.unit}."
-            note = f"{name} had {length} {self.unit}, and must have no fewer than {least} and no more than {most}.{aim}"
-            raise Fault("length", f"{name} has {length} {self.unit}, not {least} to {most}", note)
-
-
-def _different(accepted: dict[Call, Any], fresh: dict[Call, Any]) -> dict[Call, Fault]:
-    """Reject an instruction that asks the same as an earlier one about its image."""
-    others: dict[str, Texts] = {}
-    faults = {}
-    for call, (instruction, _) in [*accepted.items(), *fresh.items()]:
-        texts = others.setdefault(call.image, Texts({text: text for text in call.given["earlier"]}))
-        if call in fresh and texts.near(instruction, NEAR_INSTRUCTION):
-            detail = f"the instruction repeats one about this image: {instruction[:60]!r}"
-            faults[call] = Fault("repetition", detail, "the instruction repeats one about this image.")
-        else:
-            texts.texts[call.id] = normal(instruction)
-    return faults
+            aim = f" Aim at {max(1, round(target * target / max(1, length)))} {unit}." if target else ""
+            note = f"{name} had {length} {unit}, and must have no fewer than {least} and no more than {most}.{aim}"
+            raise Fault("length", f"{name} has {length} {unit}, not {least} to {most}", note)
 
 
 def _given(rubric: Rubric) -> dict[str, Any]:
