@@ -249,10 +249,7 @@ class Tokenizer:
         return start + self.template(messages, open=bool(body.get("continue_final_message")) and self.continues)
 
     def reply(self, path: str, body: Mapping[str, Any]) -> Reply:
-        """The answer of `/tokenize` and `/detokenize`."""
-        if path == "/detokenize":
-            words = list(self.words)
-            return Reply({"prompt": "".join(words[token] for token in body["tokens"])})
+        """The answer of `/tokenize`."""
         if path != "/tokenize" or ("chat_template" in body and not self.trusts):
             return Reply({"error": {"message": "untrusted chat template"}}, status=400)
         if self.template is None and "messages" in body and "chat_template" not in body:

@@ -605,11 +605,8 @@ def plan(judge: Judge, items: Any, *, seconds: float = 10.0, **options: Any) -> 
     method = judge.compare if compares else judge.grade
     _check_options(f"judge's {method.__name__}", method, options, own=("items", "pairs", "out", "progress"))
     call = judge._call(rows, **({"orders": "both"} if compares else {}) | options)
-    quantities = judge.engine.plan(call.prompts, call.images, call.ask, seconds=seconds)
-    lines = [(quantity.name, quantity.value, quantity.unit, quantity.note) for quantity in quantities]
-    frame = pd.DataFrame(lines, columns=["quantity", "planned", "unit", "note"]).set_index("quantity")
-    frame["planned"] = frame["planned"].astype("float64")
-    return frame
+    frame = pd.DataFrame(judge.engine.plan(call.prompts, call.images, call.ask, seconds=seconds))
+    return frame.astype({"planned": "float64"}).set_index("quantity")
 
 
 def _candidates(items: Any, by: str, orders: str | None) -> Sequence[Mapping[str, Any]]:

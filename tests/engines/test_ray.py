@@ -11,7 +11,6 @@ import pickle
 import secrets
 import shutil
 import signal
-import sys
 import tempfile
 import types
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-import vjudge
 from vjudge.engines import ray as engine_module
 from vjudge.engines.engine import Ask
 from vjudge.engines.ray import RayEngine
@@ -67,18 +65,6 @@ def test_a_judge_that_does_not_load_says_why() -> None:
     assert "no judge 'no-such-judge'" in worker.describe()["problem"]
     with pytest.raises(RuntimeError, match="no-such-judge"):
         worker.answer({})
-
-
-def test_unsound_options_come_before_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_connected", lambda: pytest.fail("Ray was started"))
-    with pytest.raises(ValueError, match="workers=0.*rows_per_block=True.*cpus=-1.*worker_engine='server'"):
-        RayEngine("tiny", load=load_judge, workers=0, rows_per_block=True, cpus=-1, worker_engine="server")
-
-
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"vjudge\[ray\]"):
-        load_judge("tiny", engine="ray", workers=2)
 
 
 # --- two workers ------------------------------------------------------------------------------------------------------
@@ -204,27 +190,11 @@ def test_identity_is_the_workers(judges: tuple[Judge, Judge]) -> None:
         spread.forward("What?", [])
 
 
-def test_a_plan_is_counted_by_the_workers(judges: tuple[Judge, Judge], scenes: Any) -> None:
-    few = scenes.select(range(23))
-    spread, alone = (vjudge.plan(judge, few, seconds=0) for judge in judges)
-    same = ["verdicts", "unanswerable", "prompt tokens", "images shown"]
-    assert list(spread["planned"][same]) == list(alone["planned"][same])
-    assert 0 < spread["planned"]["computed"] < spread["planned"]["prompt tokens"]
-    assert spread["note"][spread["planned"].isna()].ne("").all()
-
-
 def test_a_cluster_without_room(cluster: None) -> None:
     with pytest.raises(ValueError, match="2 CPUs and 0 GPUs.*gpus=1"):
         RayEngine("tiny", load=load_judge, workers=1, gpus=1)
     with pytest.raises(ValueError, match="say how many workers="):
         RayEngine("tiny", load=load_judge)
-
-
-def test_workers_that_differ_are_refused(judges: tuple[Judge, Judge], scenes: Any, monkeypatch: Any) -> None:
-    engine: Any = judges[0].engine
-    monkeypatch.setattr(engine, "_identity", {**engine._identity, "dtype": "float16"})
-    with pytest.raises(RuntimeError, match="differ"):
-        judges[0].grade(scenes.select(range(4)), progress=False)
 
 
 def test_a_block_that_kills_every_worker_is_not_lost_silently(monkeypatch: pytest.MonkeyPatch) -> None:

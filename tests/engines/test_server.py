@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +17,6 @@ import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +26,12 @@ import pytest
 from servers import ChatServer, Proxy, Reply, Request, Tokenizer, completion, judge, score_of, vicuna
 
 import vjudge as vj
-from vjudge.engines import server as module
 from vjudge.engines import transport
-from vjudge.engines.engine import Ask
-from vjudge.engines.server import ServerEngine
+from vjudge.engines.chat import ECHO, SILENT, UNCOUNTED
 from vjudge.engines.transport import ServerError
-from vjudge.images import data_uri, open_image
+from vjudge.images import open_image
 from vjudge.judge import Judge, load_judge
-from vjudge.prompts import IMAGE, TEMPLATES, VICUNA_V1, Prompt
+from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 from vjudge.runs import Run, RunError
 
@@ -125,8 +121,6 @@ def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
     assert {name: tests[0].body[name] for name in body} == body
     with pytest.raises(ValueError, match="repetition_penalty=1.03: OpenAI's API has none"):
         load_judge("openai:gpt-4o").grade(rows[:1], repetition_penalty=1.03, progress=False)
-    sent = module._Look(load_judge("openai:gpt-4o").engine, None).sent(Ask(max_new_tokens=9))
-    assert sent == {"model": "gpt-4o", "temperature": 0.0, "max_completion_tokens": 9}
 
 
 def test_a_text_judges_own_wording_and_hostile_text(rows: Any) -> None:
@@ -144,53 +138,26 @@ def test_a_text_judges_own_wording_and_hostile_text(rows: Any) -> None:
     assert frame["score"][0] == score_of(attack)
 
 
-def test_neighbours_share_an_encoded_picture(rows: Any, monkeypatch: Any) -> None:
-    encoded = []
-    monkeypatch.setattr(module, "data_uri", lambda image, **how: encoded.append(1) or data_uri(image, **how))
-    with ChatServer(judge) as server:
-        some = [{**rows[0], "id": f"again-{n}"} for n in range(10)]
-        ask(server, image_size=20).grade(some, progress=False)
-    assert len(encoded) == 2  # and the test request's blank one
-    assert open_image(server.asked[0].pictures[0]).size == (20, 18)
-
-
-def test_a_picture_that_vanishes_after_it_was_read_is_sent(rows: Any, tmp_path: Path) -> None:
-    some = [dict(row, images=[str(tmp_path / f"{n}.png")]) for n, row in enumerate(rows[:3])]
-    for row in some:
-        rows[0]["images"][0].save(row["images"][0])
-
-    def answer(request: Request) -> Reply:
-        if request.is_test:
-            Path(some[1]["images"][0]).unlink()
-        return judge(request)
-
-    with ChatServer(answer) as server:
-        frame = ask(server).grade(some, progress=False)
-    assert not Path(some[1]["images"][0]).exists() and frame["failure"].isna().all()
-
-
 def test_a_plan_sends_nothing(rows: Any) -> None:
-    prompts, images = prompts_of(rows[:10])
-    characters = sum(len(str(prompt.parts[-1])) for prompt in prompts)
+    """Requests, tokens and, with prices, the cost; nothing is NaN without a reason."""
+    characters = 0
     with showing(Tokenizer(vicuna)) as server:
-        engine = ServerEngine("judge-1", base_url=server.url, price=(2.0, 10.0))
-        call = Ask("feedback", "[RESULT]", max_new_tokens=50)
-        plan = {quantity.name: quantity for quantity in engine.plan(prompts, images, call)}
+        judged = ask(server, price=(2.0, 10.0))
+        characters = sum(len(judged.render(row).replace("<image>", "")) for row in rows[:10])
+        plan = vj.plan(judged, rows[:10], max_new_tokens=50)
         assert not server.requests and not server.looks
-    assert (plan["verdicts"].value, plan["requests"].value, plan["new tokens"].value) == (10, 10, 500)
-    assert plan["prompt tokens"].value == characters / 4 and "estimated" in plan["prompt tokens"].note
-    assert plan["images shown"].value == 10 and "pictures come on top" in plan["prompt tokens"].note
-    assert plan["cost"].value == pytest.approx((characters / 4 * 2 + 500 * 10) / 1e6) and "limit" in plan["cost"].note
-    engine = ServerEngine("judge-1", base_url="http://127.0.0.1:1/v1")
-    plan = {quantity.name: quantity for quantity in engine.plan(prompts, images, Ask("score", "[RESULT]"))}
-    assert math.isnan(plan["cost"].value) and "price" in plan["cost"].note and plan["new tokens"].value == 10
-    assert engine.plan([], [], call)[0].value == 0
+    assert plan["planned"][["verdicts", "requests", "new tokens", "images shown"]].tolist() == [10, 10, 500, 10]
+    assert plan.loc["prompt tokens", "planned"] == characters / 4 and "estimated" in plan.loc["prompt tokens", "note"]
+    assert plan.loc["cost", "planned"] == pytest.approx((characters / 4 * 2 + 500 * 10) / 1e6)
+    plan = vj.plan(load_judge("openai:m", base_url="http://127.0.0.1:1/v1"), rows[:10], mode="score")
+    assert math.isnan(plan.loc["cost", "planned"]) and "price" in plan.loc["cost", "note"]
+    assert plan.loc["new tokens", "planned"] == 10 and plan["note"][plan["planned"].isna()].ne("").all()
 
 
 # --- log-probabilities ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["left out", "null", "turned down", "forbidden", "nonsense"])
+@pytest.mark.parametrize("how", ["left out", "turned down", "forbidden", "nonsense"])
 def test_a_server_without_log_probabilities(rows: Any, tmp_path: Path, capsys: Any, how: str) -> None:
     def without(request: Request) -> Reply:
         if request.body.get("logprobs") and how in ("turned down", "forbidden"):
@@ -207,8 +174,6 @@ def test_a_server_without_log_probabilities(rows: Any, tmp_path: Path, capsys: A
         with pytest.raises(ServerError, match="gives no log-probabilities .*which score mode needs"):
             ask(server).grade(rows[:5], mode="score", progress=False, out=tmp_path)
         assert not server.asked and len(server.requests) == 1  # one short request, nothing else
-        with pytest.raises(ValueError, match="logprobs=False"):
-            ask(server, logprobs=False).grade(rows[:5], mode="score", progress=False)
         frame = ask(server).grade(rows[:5], progress=False)
     assert (frame["score"] == 3).all() and frame["expected_score"].isna().all()
     assert frame.attrs["without_distribution"] == 5
@@ -226,7 +191,7 @@ def test_one_answer_without_log_probabilities(rows: Any) -> None:
         one = ask(server, concurrency=1)
         frame = one.grade(rows[:3], progress=False)
     assert list(frame["expected_score"].isna()) == [True, True, False] and frame["score"].notna().all()
-    assert one.engine.usage.without_logprobs == 2
+    assert one.engine.usage.oddities[SILENT] == 2
     with showing(Tokenizer(chatml), Reply(bare)) as server:
         frame = ask(server, concurrency=1).grade(rows[:3], mode="score", progress=False)
     assert list(frame["score"].isna()) == [True, False, False] and "no log-probabilities" in frame["failure"][0]
@@ -300,11 +265,6 @@ def default(messages: Any, *, open: bool = False) -> str:
     return vicuna([(turns[0][0], "\n\n".join([*system, turns[0][1]])), *turns[1:]], open=open)
 
 
-def tidying(messages: Any, *, open: bool = False) -> str:
-    """Prometheus-Vision's conversation, but for blanks that stand twice."""
-    return vicuna([(role, text.replace("  ", " ")) for role, text in messages], open=open)
-
-
 def trimming(messages: Any, *, open: bool = False) -> str:
     """The same for blanks at a text's end, as many templates have it: no matter where the judge's texts have none."""
     return vicuna([(role, text.strip()) for role, text in messages], open=open)
@@ -348,30 +308,15 @@ def test_the_prompt_is_the_judges_own_token_for_token(
     assert frame["failure"].isna().all() and "not checked" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("tokenizer", [Tokenizer(foreign), Tokenizer(tidying), Tokenizer(default)])
+@pytest.mark.parametrize("tokenizer", [Tokenizer(foreign), Tokenizer(default)])
 def test_another_prompt_than_the_judges_own_is_refused(rows: Any, tokenizer: Tokenizer) -> None:
     with showing(tokenizer) as server:
         for mode in ("feedback", "score"):
-            with pytest.raises(ServerError, match=r"it writes '.*' where the judge's has '.*conversation=None"):
+            with pytest.raises(ServerError, match=r"not the judge's own from token .*conversation=None"):
                 ask(server, template="prometheus-vision").grade(rows[:3], mode=mode, progress=False)
         assert not server.requests
         frame = ask(server, template="prometheus-vision", conversation=None).grade(rows[:3], progress=False)
         assert frame["score"].eq(4).all()
-
-
-def test_blanks_at_a_texts_end_and_the_place_of_an_image_count(rows: Any) -> None:
-    """Prometheus' own wording ends in a blank, which a template that trims would take away."""
-    prompts, images = prompts_of(rows[:1], "prometheus")
-    assert prompts[0].text.endswith("###Feedback: ")
-    with showing(Tokenizer(trimming)) as server:
-        engine = ServerEngine("judge-1", base_url=server.url, conversation=VICUNA_V1)
-        with pytest.raises(ServerError, match="it writes ' ASSISTANT:' where the judge's has '[ ]{2}ASSISTANT:'"):
-            list(engine.answer([Prompt((IMAGE, prompts[0].text))], images, Ask()))
-    between = Prompt(("Look at ", IMAGE, " and say."))  # servers of string templates put images first
-    for tokenizer in (Tokenizer(starting), Tokenizer(foreign, trusts=True)):
-        with showing(tokenizer) as server, pytest.raises(ServerError, match="can't be made to write"):
-            engine = ServerEngine("judge-1", base_url=server.url, conversation=VICUNA_V1)
-            list(engine.answer([between], images, Ask()))
 
 
 @pytest.mark.parametrize("mode", ["feedback", "score"])
@@ -388,35 +333,15 @@ def test_texts_alone_and_prompts_of_several_shapes(rows: Any, mode: str) -> None
     assert {tokenizer.text(request.body) for request in server.asked} == texts and frame["failure"].isna().all()
 
 
-def test_a_conversation_that_a_server_does_not_show(rows: Any, capsys: Any) -> None:
-    vision = {"template": "prometheus-vision"}
-    with ChatServer(judge) as server:
-        frame = ask(server, **vision).grade(rows[:2], progress=False)
-        assert frame["failure"].isna().all() and "token for token, is not checked" in capsys.readouterr().err
-        ask(server).grade(rows[:2], progress=False)
-        assert "not checked" not in capsys.readouterr().err  # a chat model's own template is right
-        with pytest.raises(ServerError, match='whether it continues.*/tokenize: HTTP 404.*use mode="feedback"'):
-            ask(server).grade(rows[:2], mode="score", progress=False)
-    with ChatServer(judge, tokenizer=Tokenizer(None)) as server:
-        frame = ask(server, **vision).grade(rows[:2], progress=False)
-        assert frame["failure"].isna().all() and "does not show the tokens of messages" in capsys.readouterr().err
-        with pytest.raises(ServerError, match="no chat template"):
-            ask(server, **vision).grade(rows[:2], mode="score", progress=False)
-    with showing(Tokenizer(vicuna)) as server:
-        with pytest.raises(ServerError, match=r"has no control token '<\|im_start\|>'"):
-            ask(server, template="llava-critic").grade(rows[:2], progress=False)
-        assert not server.requests
-
-
-@pytest.mark.parametrize(
-    "reply", [{}, {"tokens": []}, {"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}, [1], {"tokens": 10**30}]
-)
+@pytest.mark.parametrize("reply", [{}, {"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}, [1]])
 def test_a_tokenizer_that_talks_nonsense_is_none(rows: Any, capsys: Any, reply: Any) -> None:
     tokenizer = Tokenizer(vicuna)
     tokenizer.reply = lambda path, body: Reply(reply)  # type: ignore[method-assign]
     with ChatServer(judge, tokenizer=tokenizer) as server:
         frame = ask(server, template="prometheus-vision").grade(rows[:2], progress=False)
-    assert frame["failure"].isna().all() and "not checked" in capsys.readouterr().err
+        assert frame["failure"].isna().all() and "not checked" in capsys.readouterr().err
+        with pytest.raises(ServerError, match='whether it continues.*/tokenize.*use mode="feedback"'):
+            ask(server).grade(rows[:2], mode="score", progress=False)
 
 
 def test_score_mode_reads_the_scores_tokens(rows: Any) -> None:
@@ -435,7 +360,7 @@ def test_score_mode_reads_the_scores_tokens(rows: Any) -> None:
 def test_score_mode_is_refused_where_an_answer_is_not_continued(rows: Any) -> None:
     """The reply was another turn's, and expected scores were off by up to 2.9 in silence."""
     with showing(Tokenizer(vicuna, continues=False)) as server:
-        with pytest.raises(ServerError, match="the beginning of an answer after it: .*writes '</s>"):
+        with pytest.raises(ServerError, match="the beginning of an answer after it: .*from token"):
             ask(server, template="prometheus-vision").grade(rows[:2], mode="score", progress=False)
         assert not server.requests
 
@@ -459,21 +384,6 @@ def test_scores_of_several_tokens(rows: Any) -> None:
     assert frame["score"].notna().all() and frame["expected_score"].isna().all()
 
 
-@pytest.mark.parametrize("shows", [True, False])
-def test_each_prompt_has_a_scale_and_a_seed_of_its_own(rows: Any, shows: bool) -> None:
-    low, high = {n: f" {n}" for n in range(3)}, {n: f" {n}" for n in range(1, 6)}
-    scales = [high, low, {n: f" {n}" for n in range(1, 11)}, {}]
-    prompts, images = prompts_of(rows[:4])
-    with ChatServer(judge, tokenizer=Tokenizer(vicuna) if shows else None) as server:
-        engine = ServerEngine("judge-1", base_url=server.url, concurrency=1)
-        call = Ask("feedback", "[RESULT]", scales, [7, 8, 2**31 + 9, 10], temperature=0.5)
-        answers = [answer for batch in engine.answer(prompts, images, call) for answer in batch]
-    assert [answer.index for answer in answers] == [0, 1, 2, 3] and not any(answer.failure for answer in answers)
-    assert [set(answer.score_logprobs or ()) for answer in answers] == [set(high), set(low), set(), set()]
-    assert [request.body["seed"] for request in server.asked] == [7, 8, 9, 10]
-    assert ["logprobs" in request.body for request in server.asked] == [True, True, False, False]
-
-
 def test_a_checkpoints_own_sampling_does_not_hold(rows: Any) -> None:
     """vLLM takes top_p, top_k and a penalty from generation_config.json where a request is silent."""
     with ChatServer(judge, tokenizer=Tokenizer(vicuna)) as server:
@@ -493,13 +403,11 @@ THREE = completion("[RESULT] 3")
     [
         (Reply({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0"}), "HTTP 429"),
         (Reply(b"oops", status=500), "HTTP 500"),
-        (Reply(b"", status=503, headers={"Retry-After": "soon"}), "HTTP 503"),
         (Reply(THREE, cut=40), "ReadError"),
-        (Reply(THREE, cut=0), "ReadError"),
         (Reply(THREE, delay=5), "time-out"),
         (Reply(THREE, drip=0.02), "time-out"),
     ],
-    ids=["429", "500", "503", "half an answer", "no body", "late", "byte by byte"],
+    ids=["429", "500", "half an answer", "late", "byte by byte"],
 )
 def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply, reason: str) -> None:
     with ChatServer(Once(reply, reply)) as server:
@@ -510,7 +418,7 @@ def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply, reaso
     usage: Any = judged.engine.usage
     ((counted, times),) = usage.retries.items()
     assert times == 2 and (counted == reason or "Error" in reason and counted.endswith("Error"))
-    assert usage.answers == 4 and "2 of them repetitions" in str(usage)
+    assert usage.answers == 4 and "2 repetitions for" in str(usage)
 
 
 @pytest.mark.parametrize(
@@ -518,9 +426,7 @@ def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply, reaso
     [
         (Reply(b"{'choices'"), "not JSON (application/json): \"{'choices'\""),
         (Reply(b"<html>Sign in</html>", headers={"Content-Type": "text/html; charset=x"}), "not JSON (text/html)"),
-        (Reply(b"\xff\xfe\x00"), "not JSON"),
         (Reply(b"[" * 100_000), "not JSON"),
-        (Reply(b'{"choices": ' + b"9" * 5000 + b"}"), "not JSON"),
         (Reply(completion("half a \ud83d, [RESULT] 3")), "lone surrogate"),
         (Reply([1]), "no JSON object"),
         (Reply({}), "no chat completion (KeyError: 'choices')"),
@@ -551,7 +457,7 @@ def test_what_a_server_counts_does_not_spoil_a_run(rows: Any, tmp_path: Path) ->
         judged = ask(server, concurrency=1, price=(1.0, 1.0))
         first = judged.grade(rows[:4], progress=False, out=tmp_path)
         usage: Any = judged.engine.usage
-        assert usage.unreported == 3 and usage.spend < 1 and len(judged.grade(rows[:6], progress=False)) == 6
+        assert usage.oddities[UNCOUNTED] == 3 and usage.spend < 1 and len(judged.grade(rows[:6], progress=False)) == 6
         same(judged.grade(rows[:4], progress=False, out=tmp_path), first)
     assert first["failure"].isna().all() and list(first["n_prompt_tokens"]) == [0, 0, 0, 100]
 
@@ -629,10 +535,7 @@ def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(rows: Any, tmp_
             {"error": {"message": f"Incorrect API key provided: {KEY}"}},
             "HTTP 401: Incorrect API key provided: [key]",
         ),
-        (403, "no entry", "HTTP 403: no entry"),
         (404, {"message": "no such model"}, "HTTP 404: no such model"),
-        (402, {"error": "pay first"}, "HTTP 402: pay first"),
-        (301, "", "redirects to localhost (HTTP 301); correct base_url"),
         (307, "", "redirects to localhost (HTTP 307); correct base_url"),
     ],
 )
@@ -656,73 +559,16 @@ def test_nothing_listens(rows: Any) -> None:
             ask(server, retries=6).grade(rows[:2], mode=mode, progress=False)  # a minute of repetitions helps nobody
 
 
-@pytest.mark.parametrize(
-    ("body", "headers", "reason"),
-    [
-        (
-            {"error": {"message": "No quota left", "code": "insufficient_quota"}},
-            {},
-            "quota is used up: No quota left",
-        ),
-        (b"", {"Retry-After": "86400"}, "the server asks to wait 86400 s, longer than 600 s"),
-    ],
-)
-def test_what_no_prompt_would_survive_stops_in_the_middle(
-    rows: Any, tmp_path: Path, body: Any, headers: Any, reason: str
-) -> None:
-    with ChatServer(Once(judge, judge, Reply(body, status=429, headers=headers))) as server:
-        judged = ask(server, concurrency=1)
-        with pytest.warns(RuntimeWarning, match=f"{reason}; 6 prompts were not asked"):
-            frame = judged.grade(rows[:9], progress=False, out=tmp_path)
-        assert len(server.asked) == 3 and not judged.engine.usage.retries
-        assert list(frame["score"].notna()) == [True] * 2 + [False] * 7
-        frame = judged.grade(rows[:9], progress=False, out=tmp_path)
-    assert frame["score"].notna().all() and len(server.asked) == 10
-
-
 # --- waiting, and money -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["seconds", "date"])
-def test_retry_after_is_obeyed_by_every_request(rows: Any, form: str) -> None:
-    def busy(request: Request) -> Reply:
-        after = "1" if form == "seconds" else formatdate(time.time() + 2, usegmt=True)
-        return Reply(b"", status=429, headers={"Retry-After": after})
-
-    with ChatServer(Once(busy)) as server:
+def test_retry_after_is_obeyed_by_every_request(rows: Any) -> None:
+    with ChatServer(Once(Reply(b"", status=429, headers={"Retry-After": "1"}))) as server:
         frame = ask(server, concurrency=3).grade(rows[:8], progress=False)
     assert frame["failure"].isna().all() and len(server.asked) == 9
     start = server.asked[0].time
     later = [request.time - start for request in server.asked[3:]]  # three were under way
-    # A date has whole seconds: two from now are at least one.
     assert min(later) >= 0.99 and max(later) < 5
-
-
-def test_pauses_grow(monkeypatch: Any, rows: Any) -> None:
-    monkeypatch.setattr(transport, "FIRST_BACKOFF", 0.1)
-    with ChatServer(Once(*[Reply(b"", status=500)] * 3)) as server:
-        ask(server, concurrency=1).grade(rows[:1], progress=False)
-    for number, pause in enumerate(np.diff([request.time for request in server.asked])):
-        assert 0.05 * 2**number <= pause < 0.1 * 2**number + 1
-
-
-@pytest.mark.parametrize(("options", "batch_size", "width"), [({"concurrency": 3}, "auto", 3), ({}, 5, 5)])
-def test_concurrency_is_bounded_and_used_inside_a_running_loop(
-    rows: Any, options: Any, batch_size: Any, width: int
-) -> None:
-    """As in a notebook."""
-
-    def slow(request: Request) -> Reply:
-        reply = judge(request)
-        reply.delay = 0.15
-        return reply
-
-    async def cell() -> pd.DataFrame:
-        return ask(server, **options).grade(rows[:24], batch_size=batch_size, progress=False)
-
-    with ChatServer(slow) as server:
-        frame = asyncio.run(cell())
-    assert server.peak == width and frame["failure"].isna().all()
 
 
 def test_the_spend_limit(rows: Any, tmp_path: Path) -> None:
@@ -734,6 +580,27 @@ def test_the_spend_limit(rows: Any, tmp_path: Path) -> None:
         assert len(server.requests) == 5 and judged.engine.usage.spend == pytest.approx(0.001)
         assert frame["score"].notna().sum() == 4
         assert ask(server).grade(rows[:10], progress=False, out=tmp_path)["score"].notna().all()
+
+
+def test_unsound_options() -> None:
+    options: dict[str, Any] = {"concurrency": 0, "timeout": 0, "retries": -1, "price": (1,), "image_size": 0}
+    with pytest.raises(ValueError, match="concurrency=0.*timeout=0.*retries=-1.*image_size=0.*price="):
+        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", **options)
+    with pytest.raises(ValueError, match="the server engine's own choice"):
+        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", device="cpu")
+
+
+def test_a_used_up_quota_ends_the_call_and_a_notebooks_loop_may_run(rows: Any, tmp_path: Path) -> None:
+    spent = Reply({"error": {"message": "No quota left", "code": "insufficient_quota"}}, status=429)
+
+    async def cell() -> pd.DataFrame:
+        return ask(server, concurrency=1).grade(rows[:9], progress=False, out=tmp_path)
+
+    with ChatServer(Once(judge, judge, spent)) as server:
+        with pytest.warns(RuntimeWarning, match="quota is used up: No quota left; 6 prompts were not asked"):
+            frame = asyncio.run(cell())
+        assert len(server.asked) == 3 and list(frame["score"].notna()) == [True] * 2 + [False] * 7
+        assert asyncio.run(cell())["score"].notna().all() and len(server.asked) == 10
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------
@@ -767,42 +634,6 @@ def test_an_interrupted_run_continues(rows: Any, tmp_path: Path, monkeypatch: An
             ask(server, image_size=64).grade(rows[:30], progress=False, out=tmp_path)
 
 
-KILLED = """
-import sys
-sys.path.insert(0, sys.argv[3])
-from conftest import make_rows
-from vjudge.judge import load_judge
-load_judge("openai:judge-1", base_url=sys.argv[1], concurrency=3).grade(make_rows(40), out=sys.argv[2], progress=False)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")
-def test_a_killed_run_continues(rows: Any, tmp_path: Path) -> None:
-    twelve = threading.Event()
-
-    def answer(request: Request) -> Reply:
-        if len(server.asked) >= 12:
-            twelve.set()
-        reply = judge(request)
-        reply.delay = 0.02
-        return reply
-
-    with ChatServer(answer) as server:
-        unbroken = ask(server).grade(rows[:40], progress=False)
-        twelve.clear()
-        server.requests.clear()
-        arguments = [server.url, str(tmp_path), str(Path(__file__).parents[1])]
-        process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], stderr=subprocess.DEVNULL)
-        assert twelve.wait(60)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        time.sleep(0.1)
-        lines, sent = len(Run(tmp_path).verdicts()), len(server.asked)
-        assert 8 <= lines < 40 and lines <= sent <= lines + 3
-        same(ask(server).grade(rows[:40], progress=False, out=tmp_path), unbroken)
-        assert len(server.asked) == sent + 40 - lines
-
-
 def test_a_finished_run_asks_nothing_and_a_server_may_move(rows: Any, tmp_path: Path) -> None:
     options: dict[str, Any] = {"progress": False, "out": tmp_path}
     with ChatServer(judge) as server:
@@ -828,7 +659,7 @@ def pem(tmp_path: Path) -> Path:
     return both
 
 
-@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"])
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "all_proxy"])
 def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any, variable: str) -> None:
     """The proxy got the key."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -846,8 +677,8 @@ def test_a_proxy_hears_of_a_key_inside_tls_alone(rows: Any, monkeypatch: Any, pe
     with Proxy() as proxy, ChatServer(judge, certificate=pem) as server:
         monkeypatch.setenv("ALL_PROXY", proxy.url)
         port = server.url.rpartition(":")[2].partition("/")[0]
-        options: dict[str, Any] = {"ca_file": str(pem.parent / "cert"), "retries": 0}
-        judged = load_judge("openai:judge-1", base_url=f"https://judge.test:{port}/v1", **options)
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem.parent / "cert"))
+        judged = load_judge("openai:judge-1", base_url=f"https://judge.test:{port}/v1", retries=0)
         frame = judged.grade(rows[:2], progress=False)
         assert frame["failure"].isna().all() and proxy.heard.startswith(b"CONNECT judge.test:")
         assert KEY.encode() not in proxy.heard and b"uthorization" not in proxy.heard
@@ -881,7 +712,7 @@ def test_a_key_is_nowhere_but_in_the_header(
         judged = ask(server, concurrency=1, key_variable="MY_KEY")
         frame = judged.grade(rows[:7], progress=False, out=tmp_path)
     assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {KEY}"}
-    assert judged.engine.usage.key_echoes == 2
+    assert judged.engine.usage.oddities[ECHO] == 2
     assert list(frame["score"].notna()) == [True, False, False, True, False, False, True]
     shown = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()]
     shown += [repr(judged), repr(vars(judged.engine)), caplog.text, *capsys.readouterr(), frame.to_csv()]
@@ -907,25 +738,6 @@ def test_keys_and_addresses(monkeypatch: Any) -> None:
     with pytest.raises(ValueError, match="holds spaces") as refusal:
         load_judge("openai:gpt-4o")
     assert "two words" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"concurrency": 0, "timeout": 0, "retries": -1}, "concurrency=0.*timeout=0.*retries=-1"),
-        ({"price": (1, -1)}, "price="),
-        ({"price": (1,)}, "price="),
-        ({"spend_limit": 3}, "spend_limit=3.*with a price"),
-        ({"image_size": 0, "top_logprobs": True}, "image_size=0.*top_logprobs=True"),
-        ({"device": "cpu"}, "the server engine's own choice"),
-        ({"quantization": "4bit"}, "the server engine's own choice"),
-    ],
-)
-def test_unsound_options(options: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", **options)
-    with pytest.raises(ValueError, match="model=''"):
-        ServerEngine("", base_url="http://127.0.0.1:1/v1")
 
 
 # --- transformers' own server -----------------------------------------------------------------------------------------
@@ -995,14 +807,6 @@ def test_transformers_own_server_judges_as_the_engine_here(
     assert there["raw"].to_list() == here["raw"].to_list()
     assert there["n_prompt_tokens"].to_list() == here["n_prompt_tokens"].to_list()
     assert judged.engine.usage.requests == 11
-
-
-def test_transformers_own_server_shows_no_tokens_and_lacks_other_models(served: tuple[str, str], rows: Any) -> None:
-    address, name = served
-    with pytest.raises(ServerError, match="does not show whether it continues"):
-        load_judge(f"openai:{name}", base_url=address).grade(rows[:2], mode="score", progress=False)
-    with pytest.raises(ServerError, match="no-such-model at 127.0.0.1:[0-9]+ did not answer a short test request"):
-        load_judge("openai:no-such-model", base_url=address, retries=1).grade(rows[:2], progress=False)
 
 
 # --- a real vLLM ------------------------------------------------------------------------------------------------------

@@ -577,14 +577,14 @@ def test_a_plan_counts_what_a_call_computes(random_engine: TorchEngine, mixed: A
     prompts, images = mixed
     images = [[b"no image"], *images[1:]]
     for seconds in (0.0, 5.0):
-        planned = {q.name: q for q in random_engine.plan(prompts, images, ask(max_new_tokens=4), seconds=seconds)}
+        planned = {q.quantity: q for q in random_engine.plan(prompts, images, ask(max_new_tokens=4), seconds=seconds)}
         list(random_engine.answer(prompts, images, ask(max_new_tokens=4)))
         work = random_engine.work
-        assert planned["prompt tokens"].value == work.prompt_tokens and planned["unanswerable"].value == 1
-        assert planned["computed"].value == work.computed_tokens
-        assert planned["images encoded"].value == work.images and planned["answers at once"].value == work.at_once
-        assert all(quantity.note for quantity in planned.values() if math.isnan(quantity.value))
-        assert (planned["prompts"].value > 0) == (seconds > 0)
+        assert planned["prompt tokens"].planned == work.prompt_tokens and planned["unanswerable"].planned == 1
+        assert planned["computed"].planned == work.computed_tokens
+        assert planned["images encoded"].planned == work.images and planned["answers at once"].planned == work.at_once
+        assert all(quantity.note for quantity in planned.values() if math.isnan(quantity.planned))
+        assert (planned["prompts"].planned > 0) == (seconds > 0)
 
 
 def test_a_block_of_which_nothing_is_wanted_is_not_tokenised(random_engine: TorchEngine, monkeypatch: Any) -> None:

@@ -7,7 +7,6 @@ import math
 import pytest
 
 import vjudge as vj
-from vjudge.engines.engine import Engine, Quantity
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +46,7 @@ def test_score_mode_writes_nothing(judge, items):
     assert plan.loc["at most", "planned"] == plan.loc["total", "planned"] > 0
 
 
-class Priced(Engine):
-    """An engine elsewhere that says what a call would cost."""
-
-    name = "priced"
-
-    def identity(self):
-        return {"engine": self.name, "versions": {}}
-
-    def answer(self, prompts, images, ask, wanted=None):
-        pytest.fail("a plan asks nothing")
-
-    def plan(self, prompts, images, ask, *, seconds=10.0):
-        return [
-            Quantity("verdicts", len(prompts)),
-            Quantity("new tokens", len(prompts) * ask.max_new_tokens, note="at most"),
-            Quantity("cost", math.nan, note="no price= was given"),
-        ]
-
-
-def test_a_judge_elsewhere_has_a_plan(judge, items):
-    """What is not known says why."""
-    elsewhere = vj.Judge("priced", template=judge.template, engine=Priced())
-    plan = vj.plan(elsewhere, items, max_new_tokens=5)
-    assert plan.loc["new tokens", "planned"] == 200
-    assert plan.loc["cost", "note"] == "no price= was given"
+def test_nothing_in_a_plan_is_unknown_without_a_reason(judge, items):
     for name, line in vj.plan(judge, items, max_new_tokens=4, seconds=0).iterrows():
         assert not math.isnan(line["planned"]) or line["note"], name
 

@@ -3,7 +3,7 @@
     engine.py  Ask, Answer, Work and Engine, the interface of all of them
     tokens.py  text -> token ids: data text is never markup; which tokens carry a score
     vision.py  images -> pixels -> features, each image once; a chat model's own processor
-    torch.py   a model on this machine: shared prefixes, batches, decoding, score distributions
+    torch.py, decoding.py  a model on this machine: shared prefixes, batches, decoding, score distributions
     transport.py  requests to a server: bounded, repeated where the transport failed, the key kept
     chat.py    the wire format of an OpenAI-compatible server: prompt -> requests, replies -> answer
     server.py  the engine of a judge behind such a server, and what it finds out about one
@@ -27,33 +27,8 @@ if TYPE_CHECKING:
     from vjudge.engines.torch import Forward, TorchEngine
     from vjudge.engines.vllm import VllmEngine
 
-_HOMES = {
-    "Answer": "engine",
-    "Ask": "engine",
-    "Encoder": "tokens",
-    "Engine": "engine",
-    "Forward": "torch",
-    "Quantity": "engine",
-    "RayEngine": "ray",
-    "Scale": "tokens",
-    "ServerEngine": "server",
-    "TorchEngine": "torch",
-    "VllmEngine": "vllm",
-    "Work": "engine",
-}
-__all__ = [
-    "Answer",
-    "Ask",
-    "Encoder",
-    "Engine",
-    "Forward",
-    "Quantity",
-    "RayEngine",
-    "Scale",
-    "ServerEngine",
-    "TorchEngine",
-    "VllmEngine",
-    "Work",
-]
-
+__all__ = ["Answer", "Ask", "Encoder", "Engine", "Forward", "Quantity", "RayEngine", "Scale", "ServerEngine"]
+__all__ += ["TorchEngine", "VllmEngine", "Work"]
+_HOMES = dict.fromkeys(__all__, "engine") | {"Encoder": "tokens", "Scale": "tokens", "Forward": "torch"}
+_HOMES |= {"TorchEngine": "torch", "ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
 __getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)

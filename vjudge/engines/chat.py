@@ -10,19 +10,27 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from vjudge.engines.engine import Answer, Ask, whole
+from vjudge.engines.engine import Answer, Ask, check_images, whole
 from vjudge.engines.tokens import Scale
 from vjudge.engines.transport import Key, Unanswered, Usage
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 
 CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}
-VERBATIM = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 PROBE = (
     "Answer with the word yes.\n\n###Ünit:  1 + 1\n\n###Feedback:"  # line feeds and blanks: what templates change shows
 )
 MOST_TOKENS = 2**31 - 1  # a larger count is no count
+LISTED = 20  # tokens at each place whose log-probabilities are requested; many servers allow no more
+UNCOUNTED = "without a token count, which are missing from the counts and the price"
+SILENT = "without the log-probabilities that were asked for"
+OFF_LIST = "with a score outside the most probable tokens, counted as 0"
+ECHO = "that repeated the key, which was cut out"
+
+Token = tuple[str, dict[str, float]]
+"""One new token: its text, or its id as "token_id:5" where it was requested so; and text -> log-probability, of it and
+of the most probable others in its place."""
 
 
 # --- what a request holds ---------------------------------------------------------------------------------------------
@@ -53,8 +61,7 @@ class Way:
         Raises:
             ValueError: images and places for them differ in number; the prompt is a whole conversation already.
         """
-        if prompt.n_images != len(pictures):
-            raise ValueError(f"the prompt has {prompt.n_images} image place(s) and the item {len(pictures)} image(s)")
+        check_images(prompt, pictures)
         if any(isinstance(part, Control) for part in prompt.parts):
             raise ValueError("the prompt holds control tokens, and a server writes those itself: use as_messages()")
         if self.conversation is None:
@@ -89,18 +96,17 @@ def spelled(parts: Iterable[Any]) -> str:
     return "".join(texts)
 
 
-def picture_part(uri: str, detail: str | None = None) -> dict[str, Any]:
+def picture_part(uri: str) -> dict[str, Any]:
     """A picture inside a message."""
-    return {"type": "image_url", "image_url": {"url": uri, **({"detail": detail} if detail else {})}}
+    return {"type": "image_url", "image_url": {"url": uri}}
 
 
 def _message(parts: Sequence[Any], pictures: Sequence[Any]) -> dict[str, Any]:
     """A user's turn; of text alone it is a plain string, which every server takes."""
     remaining = iter(pictures)
     content = [next(remaining) if part is IMAGE else {"type": "text", "text": part} for part in parts if part != ""]
-    if len(content) == 1 and content[0]["type"] == "text":
-        return {"role": "user", "content": content[0]["text"]}
-    return {"role": "user", "content": content}
+    alone = len(content) == 1 and content[0]["type"] == "text"
+    return {"role": "user", "content": content[0]["text"] if alone else content}
 
 
 def probe(prompt: Prompt) -> Prompt:
@@ -125,19 +131,7 @@ def cut(prompt: Prompt, marker: str) -> Prompt:
     return replace(prompt, parts=(*prompt.parts[:-1], end.removesuffix(marker)))
 
 
-# --- what an answer says ----------------------------------------------------------------------------------------------
-
-
-class Token(NamedTuple):
-    """One new token.
-
-    Args:
-        text: its text, or its id as "token_id:5" where it was requested so.
-        alternatives: text -> log-probability, of this token and of the most probable others in its place.
-    """
-
-    text: str
-    alternatives: dict[str, float]
+# --- what a reply says ------------------------------------------------------------------------------------------------
 
 
 def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer, list[Token] | None]:
@@ -158,31 +152,28 @@ def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer
             raise TypeError("choices[0].message.content is no text")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unanswered(f"the server's answer is no chat completion ({type(error).__name__}: {error})") from None
-    n_prompt, n_new = _count(reply, usage)
+    report = reply.get("usage")
+    counts: list[Any] = [0, None]
+    if isinstance(report, dict):
+        counts = [report.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    if not all(whole(count, 0) and count <= MOST_TOKENS for count in counts):
+        counts = [0, 0]
+        usage.oddities[UNCOUNTED] += 1
+    usage.answers += 1
+    usage.prompt_tokens += counts[0]
+    usage.new_tokens += counts[1]
     content, failure = content or "", None
     if isinstance(refusal, str) and refusal:
         failure, content = "the judge refused", content or refusal
     elif finish == "content_filter":
         failure = "the server's content filter cut the answer"
     text = key.cut(content)
-    usage.key_echoes += text != content
+    if text != content:
+        usage.oddities[ECHO] += 1
     if (sound := text.encode("utf-8", "backslashreplace").decode()) != text:
         failure, text = "the answer is no text: it holds half of a character (a lone surrogate)", sound
-    answer = Answer(0, text, n_prompt, n_new, stopped=finish != "length", failure=failure)
-    return answer, read_tokens(choice)
-
-
-def _count(reply: Mapping[str, Any], usage: Usage) -> tuple[int, int]:
-    """The prompt's and the answer's tokens as the server counts them, added to `usage`; 0 where it does not."""
-    report = reply.get("usage")
-    counts = [report.get(name) if isinstance(report, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    sound = all(count is not None and whole(count, 0) and count <= MOST_TOKENS for count in counts)
-    n_prompt, n_new = (int(count or 0) if sound else 0 for count in counts)
-    usage.answers += 1
-    usage.unreported += not sound
-    usage.prompt_tokens += n_prompt
-    usage.new_tokens += n_new
-    return n_prompt, n_new
+    n_prompt, n_new = counts
+    return Answer(0, text, n_prompt, n_new, stopped=finish != "length", failure=failure), read_tokens(choice)
 
 
 def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
@@ -206,20 +197,10 @@ def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
             alternatives = {other: float(value) for other, value in others}
             if sum(map(math.exp, alternatives.values())) > 1.01:
                 return None
-            tokens.append(Token(text, alternatives))
+            tokens.append((text, alternatives))
         return tokens or None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-
-
-def by_id(token: Token) -> dict[int, float]:
-    """Token id -> log-probability, in the place of a token that was requested by id.
-
-    >>> by_id(Token("token_id:7", {"token_id:7": -0.5, "token_id:9": -1.0}))
-    {7: -0.5, 9: -1.0}
-    """
-    matches = ((re.fullmatch("token_id:([0-9]{1,9})", text), value) for text, value in token.alternatives.items())
-    return {int(match[1]): value for match, value in matches if match}
 
 
 def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mapping[int, str]) -> dict[int, float] | None:
@@ -236,29 +217,19 @@ def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mappin
     """
     marker, scores = marker.casefold(), {text.strip(): score for score, text in texts.items()}
     markers, before = text.casefold().count(marker), ""
-    if "".join(token.text for token in tokens).casefold().count(marker) != markers:
+    if "".join(token for token, _ in tokens).casefold().count(marker) != markers:
         return None
-    for token in tokens:
+    for token, alternatives in tokens:
         head, mark, tail = before.casefold().rpartition(marker)
-        if token.text.strip() in scores and mark and head.count(marker) == markers - 1:
-            if not any(map(str.isalnum, tail)):
-                chances = dict.fromkeys(scores.values(), 0.0)
-                for other, logprob in token.alternatives.items():
-                    if (score := scores.get(other.strip())) is not None:
-                        chances[score] += math.exp(logprob)
-                return {score: math.log(chance) if chance else -math.inf for score, chance in chances.items()}
-        before += token.text
+        verdict = token.strip() in scores and mark and head.count(marker) == markers - 1
+        if verdict and not any(map(str.isalnum, tail)):
+            chances = dict.fromkeys(scores.values(), 0.0)
+            for other, logprob in alternatives.items():
+                if (score := scores.get(other.strip())) is not None:
+                    chances[score] += math.exp(logprob)
+            return {score: math.log(chance) if chance else -math.inf for score, chance in chances.items()}
+        before += token
     return None
-
-
-def clash(texts: Mapping[int, str]) -> bool:
-    """Whether the first token may not tell some scores apart, "1" and "10" for example.
-
-    >>> clash({n: f" {n}" for n in range(1, 6)}), clash({n: f" {n}" for n in range(1, 11)})
-    (False, True)
-    """
-    own = [text.strip() for text in texts.values()]
-    return any(other.startswith(text) for text in own for other in own if other != text)
 
 
 # --- one call ---------------------------------------------------------------------------------------------------------
@@ -288,7 +259,6 @@ class Call:
         ask: as in `Engine.answer`.
         sent: fields of each request.
         fields: those that a user adds to, or takes out of, each of them.
-        top_logprobs: how many tokens to list at each place.
         way: how a prompt is put.
         scales: scale -> how its verdicts are read; without those that can't be read.
     """
@@ -296,7 +266,6 @@ class Call:
     ask: Ask
     sent: Mapping[str, Any]
     fields: Mapping[str, Any] = field(default_factory=dict)
-    top_logprobs: int = 20
     way: Way = field(default_factory=Way)
     scales: Mapping[tuple[Any, ...], Reading] = field(default_factory=dict)
 
@@ -321,11 +290,10 @@ class Call:
             body = {**self.way.request(prompt, pictures, begun), **self.sent}
             body |= {"seed": seed % 2**31} if self.ask.temperature > 0 else {}
             if reading is not None:
-                chat = {"logprobs": True, "top_logprobs": self.top_logprobs}
-                body |= {"logprobs": self.top_logprobs} if "prompt" in body else chat
+                body |= {"logprobs": LISTED} if "prompt" in body else {"logprobs": True, "top_logprobs": LISTED}
             if reading is not None and reading.scale is not None:
                 ids = reading.scale.reads(stem)
-                body |= {"logprob_token_ids": ids} if len(ids) <= self.top_logprobs else {}
+                body |= {"logprob_token_ids": ids} if len(ids) <= LISTED else {}
                 body |= {"return_tokens_as_token_ids": True} if self.ask.scores else {}
             bodies.append({name: value for name, value in {**body, **self.fields}.items() if value is not None})
         return bodies
@@ -337,25 +305,22 @@ class Call:
         reading, scores = self.on(row), None
         if reading is not None and failure is None:
             if len(tokens) < len(replies):
-                usage.without_logprobs += 1
+                usage.oddities[SILENT] += 1
                 failure = "the server gave no log-probabilities with this answer" if self.ask.scores else None
             elif not self.ask.scores:
                 scores = at_verdict(answers[0].text, tokens[0], marker=self.ask.marker, texts=reading.texts)
-            elif (scores := self._at_end(tokens, reading)) is None:
-                failure = f"no score of the scale among the most probable tokens; it wrote {answers[0].text[:40]!r}"
-            usage.off_list += scores is not None and -math.inf in scores.values()
+            elif reading.scale is not None:
+                after = {}
+                for stem, ((_, odds), *_) in zip(reading.stems, tokens, strict=True):
+                    after[stem] = {id: odds.get(f"token_id:{id}", -math.inf) for id in reading.scale.reads(stem)}
+                scores = reading.scale.logprobs(after)
+                if all(value == -math.inf for value in scores.values()):
+                    scores = None
+                    failure = f"no score of the scale among the most probable tokens; it wrote {answers[0].text[:40]!r}"
+            if scores is not None and -math.inf in scores.values():
+                usage.oddities[OFF_LIST] += 1
         n_new = sum(answer.n_new_tokens for answer in answers)
         return replace(answers[0], index=row, n_new_tokens=n_new, score_logprobs=scores, failure=failure)
-
-    def _at_end(self, tokens: Sequence[list[Token]], reading: Reading) -> dict[int, float] | None:
-        """The scores' log-probabilities right after the prompt; None where none of them is listed."""
-        after, scale = {}, reading.scale
-        assert scale is not None  # a score pass is refused where the server does not show its tokens
-        for stem, places in zip(reading.stems, tokens, strict=True):
-            listed = by_id(places[0])
-            after[stem] = {id: listed.get(id, -math.inf) for id in scale.reads(stem)}
-        logprobs = scale.logprobs(after)
-        return logprobs if any(value > -math.inf for value in logprobs.values()) else None
 
 
 def scale_key(texts: Mapping[int, str]) -> tuple[Any, ...]:

@@ -10,11 +10,13 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tqdm.auto import tqdm
 
 from vjudge.prompts import Prompt
+
+CHARACTERS = 4  # a token, about, in English
 
 
 @dataclass(frozen=True)
@@ -137,25 +139,13 @@ class Work:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """One line of a plan: what a call is going to take.
+class Quantity(NamedTuple):
+    """One line of a plan: `planned` is a number, or NaN where it is not known, and then `note` says why."""
 
-    Args:
-        name: such as "prompt tokens".
-        value: a number; NaN where it is not known, and then `note` says why.
-        unit: such as "GiB" or "seconds"; "" for a count.
-        note: how it is known, or why it is not.
-    """
-
-    name: str
-    value: float
+    quantity: str
+    planned: float
     unit: str = ""
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if math.isnan(self.value) and not self.note:
-            raise ValueError(f"{self.name}: a quantity that is not known says why")
 
 
 class Engine(ABC):
@@ -198,14 +188,25 @@ class Engine(ABC):
     def plan(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
     ) -> list[Quantity]:
-        """What `answer` would take, without running it.
+        """What `answer` would take, without running it: here only what the prompts themselves show.
 
         Args:
-            seconds: how long to measure on a part of the work where that costs nothing but time; 0 for not at all.
+            seconds: how long an engine that runs the model itself may measure on a part of the work; 0 for not at all.
 
-        Other arguments as in `answer`. An engine that says nothing of its own counts the verdicts.
+        Other arguments as in `answer`.
         """
-        return [Quantity("verdicts", len(prompts))]
+        shown = sum(prompt.n_images for prompt in prompts)
+        characters = sum(len(part) for prompt in prompts for part in prompt.parts if isinstance(part, str))
+        extra = "; pictures come on top, as many tokens as the model makes of them" if shown else ""
+        limit = 1 if ask.scores else ask.max_new_tokens
+        most = "one a prompt" if ask.scores else f"at most: every answer at its limit of {limit}"
+        return [
+            Quantity("verdicts", len(prompts)),
+            Quantity("prompt tokens", characters / CHARACTERS, "", f"estimated, {CHARACTERS} characters each{extra}"),
+            Quantity("images shown", shown),
+            Quantity("new tokens", limit * len(prompts), "", most),
+            Quantity("total", math.nan, "seconds", "not measured: time a part of the items"),
+        ]
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -214,6 +215,12 @@ class Engine(ABC):
         Two calls with equal identities and equal prompts may continue one run. It holds "engine" and "versions" (the
         libraries that compute), and no secrets.
         """
+
+
+def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
+    """Refuse a prompt that has not a place for each of its images."""
+    if prompt.n_images != len(images):
+        raise ValueError(f"the prompt has {prompt.n_images} image place(s) and the item {len(images)} image(s)")
 
 
 def say(line: str) -> None:

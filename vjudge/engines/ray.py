@@ -15,7 +15,6 @@ vjudge/README.md, "On a cluster", has a script for Slurm.
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 from collections import deque
@@ -25,14 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vjudge.engines.engine import Answer, Ask, Engine, Quantity, say, whole
+from vjudge.engines.engine import Answer, Ask, Engine, say, whole
 from vjudge.images import Picture, Pictures
 from vjudge.prompts import Prompt, Template, families
 
 AHEAD = 2  # blocks a worker has at once, so that it never waits for the caller
 ATTEMPTS = 3  # times a block is computed at most, if its worker dies each time
-COUNTS = ("verdicts", "unanswerable", "prompt tokens", "computed", "images shown", "images encoded")
-"""Lines of a worker's plan that add up over blocks."""
 
 
 class RayEngine(Engine):
@@ -131,42 +128,7 @@ class RayEngine(Engine):
         wanted: Container[int] | None = None,
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
-        before = len(self.processes)
-        try:
-            for block, result in self._results("answer", prompts, images, ask, wanted):
-                rows = [row for row in block if wanted is None or row in wanted]
-                if answers := self._read(rows, block, result):
-                    yield answers
-        finally:
-            if (restarts := len(self.processes) - max(before, len(self.workers))) > 0:
-                say(f"{self.judge}: Ray restarted {restarts} worker(s) and repeated their blocks")
-
-    def plan(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
-    ) -> list[Quantity]:
-        """What `answer` would take, counted by the workers block by block; see `Engine.plan`. Nothing is measured."""
-        total: dict[str, Quantity] = {}
-        for _, result in self._results("plan", prompts, images, ask, None):
-            for line in self.ray.get(result):
-                if line.name in COUNTS:
-                    before = total[line.name].value if line.name in total else 0
-                    total[line.name] = replace(line, value=before + line.value)
-        return [*total.values(), Quantity("total", math.nan, "seconds", "not measured: time a part of the items")]
-
-    def identity(self) -> dict[str, Any]:
-        """The workers' own, which all of them share; how many they are decides nothing."""
-        return {**self._identity, "engine": f"ray, {self._identity['engine']}"}
-
-    def _results(
-        self,
-        method: str,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        wanted: Container[int] | None,
-    ) -> Iterator[tuple[list[int], Any]]:
-        """Hand out blocks, and give each with Ray's result as soon as it is done, in whatever order."""
-        pictures = Pictures()
+        pictures, before = Pictures(), len(self.processes)
         blocks = _blocks(images, len(prompts), self.rows_per_block, pictures)
         waiting = (block for block in blocks if wanted is None or any(row in wanted for row in block))
         idle = deque([*self.workers] * AHEAD)  # whose turn it is for a block
@@ -176,16 +138,24 @@ class RayEngine(Engine):
                 while idle and (block := next(waiting, None)) is not None:
                     worker = idle.popleft()
                     parcel = _parcel(block, prompts, images, ask, wanted, pictures)
-                    running[getattr(worker, method).remote(parcel)] = worker, block
+                    running[worker.answer.remote(parcel)] = worker, block
                 if not running:
                     return
-                (result,), _ = self.ray.wait(list(running))
+                (result,), _ = self.ray.wait(list(running))  # in whatever order they are done
                 worker, block = running.pop(result)
                 idle.append(worker)
-                yield block, result
+                rows = [row for row in block if wanted is None or row in wanted]
+                if answers := self._read(rows, block, result):
+                    yield answers
         finally:
             for result in running:
                 self.ray.cancel(result)  # a call that was given up: what has not started never does
+            if (restarts := len(self.processes) - max(before, len(self.workers))) > 0:
+                say(f"{self.judge}: Ray restarted {restarts} worker(s) and repeated their blocks")
+
+    def identity(self) -> dict[str, Any]:
+        """The workers' own, which all of them share; how many they are decides nothing."""
+        return {**self._identity, "engine": f"ray, {self._identity['engine']}"}
 
     def _read(self, rows: Sequence[int], block: Sequence[int], result: Any) -> list[Answer]:
         """A block's answers by the call's own numbers; `rows` are those of it that are wanted."""
@@ -230,12 +200,6 @@ class _Worker:
         answers = [answer for batch in self.judge.engine.answer(**parcel) for answer in batch]
         process = (platform.node(), os.getpid())
         return {"answers": answers, "identity": self.judge.engine.identity(), "process": process}
-
-    def plan(self, parcel: Mapping[str, Any]) -> list[Quantity]:
-        """Plan one block."""
-        engine = self.judge.engine
-        lines: list[Quantity] = engine.plan(parcel["prompts"], parcel["images"], parcel["ask"], seconds=0)
-        return lines
 
 
 def _blocks(images: Sequence[Sequence[Any]], n_rows: int, size: int, pictures: Pictures) -> Iterator[list[int]]:

@@ -11,7 +11,7 @@ What differs from an engine on this machine, and can't be otherwise:
 
 - The server's tokenizer reads "</s>" inside a response as a control token, if it is one of its vocabulary.
 - Where a server can't be asked for the scores' tokens, log-probabilities cover the most probable tokens only. A score
-  that is not among them counts as probability 0, and `usage.off_list` counts such verdicts.
+  that is not among them counts as probability 0, and `usage.oddities` counts such verdicts.
 - A network lies between. A prompt without an answer is a failure of its row that no run records, so that the same call
   asks again; the judge's own answers are recorded and never asked for twice.
 """
@@ -34,19 +34,7 @@ from vjudge.engines import chat
 from vjudge.engines.chat import PROBE, Call, Reading, Way, scale_key
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, say, whole
 from vjudge.engines.tokens import Scale
-from vjudge.engines.transport import (
-    Bounds,
-    Client,
-    Key,
-    Rejected,
-    ServerError,
-    Unanswered,
-    Usage,
-    check_url,
-    read_key,
-    run,
-    stream,
-)
+from vjudge.engines.transport import Client, Key, Rejected, ServerError, Unanswered, Usage, check_url, read_key, stream
 from vjudge.images import data_uri, picture
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 
@@ -55,7 +43,8 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 GIVE_UP = 8  # prompts in a row without an answer
 KEPT_PICTURES = 16  # encoded, of the latest prompts: neighbours share them
 UNCHECKED = "whether its prompt is the judge's own wording, token for token, is not checked"
-CHARACTERS = 4  # a token, about, in English
+SPECIAL = {"add_special_tokens": True}
+VERBATIM = {"chat_template": "{% for message in messages %}{{ message['content'] }}{% endfor %}"}
 
 
 class ServerEngine(Engine):
@@ -68,7 +57,7 @@ class ServerEngine(Engine):
     Args:
         model: as the server names it.
         base_url: up to and including "/v1". Plain http carries a key to this machine only, and never takes a proxy
-            there. Redirects are refused.
+            there. Redirects are refused. SSL_CERT_FILE names certificates to trust elsewhere.
         conversation: the words around a turn that the judge was trained with: the prompt is checked against them,
             token for token, where the server shows its tokens. None takes the server's own chat template as right.
         served_as: what a run's manifest says in place of base_url, for a server of your own whose address changes from
@@ -80,11 +69,7 @@ class ServerEngine(Engine):
         retries: repetitions at most of a request that met a connection error, a time-out, or HTTP 408, 429 or 5xx; one
             where nothing has answered yet. The pause doubles from a second to a minute, and is never shorter than
             Retry-After; one of more than ten minutes ends the call.
-        ca_file: certificates (PEM) to trust instead of the system's.
         image_size: the longer side of a picture in pixels at most; None sends it as it is, as PNG.
-        image_detail: OpenAI's "low" or "high".
-        logprobs: whether to ask for log-probabilities, which score mode needs; a line says where none come.
-        top_logprobs: how many tokens at each place the server is asked for; many allow 20 at most.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
             out, such as `{"seed": None}`. A run's manifest keeps them: no secrets.
         price: for a million prompt tokens and a million new tokens, in any currency.
@@ -113,11 +98,7 @@ class ServerEngine(Engine):
         concurrency: int = 8,
         timeout: float = 300.0,
         retries: int = 6,
-        ca_file: str | None = None,
         image_size: int | None = None,
-        image_detail: str | None = None,
-        logprobs: bool = True,
-        top_logprobs: int = 20,
         fields: Mapping[str, Any] | None = None,
         price: tuple[float, float] | None = None,
         spend_limit: float | None = None,
@@ -129,7 +110,6 @@ class ServerEngine(Engine):
             "timeout": (0 < timeout < math.inf, "use seconds above 0"),
             "retries": (whole(retries, 0), "use a whole number from 0"),
             "image_size": (image_size is None or whole(image_size, 1), "use pixels from 1, or None"),
-            "top_logprobs": (whole(top_logprobs, 1), "use a whole number from 1"),
             "price": (priced, "use two numbers from 0"),
             "spend_limit": (spend_limit is None or (price and spend_limit >= 0), "use a number from 0, with a price"),
         }
@@ -139,9 +119,8 @@ class ServerEngine(Engine):
         self.model, self.base_url, self.served_as = model, check_url(base_url), served_as
         self.address = f"{model} at {urlsplit(base_url).netloc}"
         self.conversation = conversation if self.base_url != OPENAI else None
-        self.key_variable, self.concurrency, self.bounds = key_variable, concurrency, Bounds(timeout, retries, ca_file)
-        self.image_size, self.image_detail = image_size, image_detail
-        self.logprobs, self.top_logprobs, self.fields = logprobs, top_logprobs, dict(fields or {})
+        self.key_variable, self.concurrency, self.timeout, self.retries = key_variable, concurrency, timeout, retries
+        self.image_size, self.fields = image_size, dict(fields or {})
         self.spend_limit, self.usage = spend_limit, Usage(price=price)
         self._uris: dict[str, str] = {}
         self._calls: dict[Any, Call] = {}  # what the server was seen to do, by a call's options
@@ -166,15 +145,13 @@ class ServerEngine(Engine):
         Raises:
             ServerError: the server turned the test request down, lacks what the options need, or writes another
                 prompt than the judge's own.
-            ValueError: unsound options; a repetition penalty for OpenAI, whose API has none; a score pass with
-                logprobs=False, without a place for the verdict, or on a scale that this server writes alike.
+            ValueError: unsound options; a repetition penalty for OpenAI, whose API has none; a score pass without a
+                place for the verdict, or on a scale that this server writes alike.
         """
         faults = ask.check()
         if ask.repetition_penalty != 1 and self.base_url == OPENAI:
             faults.append(f"repetition_penalty={ask.repetition_penalty!r}: OpenAI's API has none; vLLM's server has")
         rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
-        if ask.scores and not self.logprobs:
-            faults.append('mode="score" reads log-probabilities, and this judge has logprobs=False')
         if ask.scores and not (ask.marker and all(ask.scale(row) for row in rows)):
             faults.append('this template writes its verdict in no fixed place, which mode="score" needs')
         if faults:
@@ -186,40 +163,34 @@ class ServerEngine(Engine):
         scales = {scale_key(ask.scale(row)): ask.scale(row) for row in rows if ask.scale(row)}
         key = (replace(ask, scales=(), seeds=(), batch_size="auto"), frozenset(probes), frozenset(scales))
         if key not in self._calls:
-            self._calls[key] = run(_Look(self, self._client(1)).call(ask, probes, scales))
+            (self._calls[key],) = stream(_Look(self, self._client(1)).call(ask, probes, scales))
         return self._answers(rows, prompts, images, replace(self._calls[key], ask=ask))
 
     def plan(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
     ) -> list[Quantity]:
         """What `answer` would send and cost; nothing is sent. Arguments as in `Engine.plan`; `seconds` is ignored."""
-        count, pictures = len(prompts), sum(prompt.n_images for prompt in prompts)
-        tokens = sum(len(chat.spelled(prompt.parts)) for prompt in prompts) / CHARACTERS
-        limit = count * (1 if ask.scores else ask.max_new_tokens)
-        extra = "; pictures come on top, as many tokens as the server makes of them" if pictures else ""
-        most = "one a prompt" if ask.scores else f"at most: every answer at its limit of {ask.max_new_tokens}"
+        lines = super().plan(prompts, images, ask, seconds=seconds)
+        planned = {line.quantity: line.planned for line in lines}
         cost, why = math.nan, "no price= was given"
         if self.usage.price is not None:
-            cost = (tokens * self.usage.price[0] + limit * self.usage.price[1]) / 1e6
-            why = f"every answer at its limit; test requests and repetitions come on top{extra}"
+            cost = planned["prompt tokens"] * self.usage.price[0] + planned["new tokens"] * self.usage.price[1]
+            why = "every answer at its limit; test requests, repetitions and pictures come on top"
+        sent = "and a short test request; in score mode more on scales such as 1 to 10"
         return [
-            Quantity("verdicts", count),
-            Quantity("requests", count, note="and a short test request; in score mode more on scales such as 1 to 10"),
-            Quantity("prompt tokens", tokens, note=f"estimated, {CHARACTERS} characters of text a token{extra}"),
-            Quantity("images shown", pictures),
-            Quantity("new tokens", limit, note=most),
-            Quantity("cost", cost, "currency of price=", note=why),
+            Quantity("requests", len(prompts), "", sent),
+            *lines,
+            Quantity("cost", cost / 1e6, "currency of price=", why),
         ]
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`."""
-        decisive = ("image_size", "image_detail", "logprobs", "top_logprobs", "fields")
         conversation = self.conversation and self.conversation.name
         return {
             "engine": self.name,
             "base_url": self.served_as or self.base_url,
             "model": self.model,
-            "request": {"conversation": conversation, **{name: getattr(self, name) for name in decisive}},
+            "request": {"conversation": conversation, "image_size": self.image_size, "fields": self.fields},
             "versions": {},
         }
 
@@ -240,7 +211,7 @@ class ServerEngine(Engine):
                 if client.stopped is not None:
                     refused += 1
                     return Answer(row, failure=f"not asked: {client.stopped}", transient=True)
-                pictures = [chat.picture_part(self._uri(source), self.image_detail) for source in images[row]]
+                pictures = [chat.picture_part(self._uri(source)) for source in images[row]]
                 bodies = call.requests(prompts[row], pictures, call.on(row), call.ask.seed(row))
                 replies = [await client.post(call.way.endpoint, body) for body in bodies]
                 answer = call.answer(row, [chat.read_reply(reply, usage, client.key) for reply in replies], usage)
@@ -297,7 +268,8 @@ class ServerEngine(Engine):
         return read_key(self.base_url, self.key_variable, needed=needed)
 
     def _client(self, connections: int) -> Client:
-        return Client(self.base_url, self._key(), self.usage, self.bounds, connections=connections)
+        bounds: dict[str, Any] = {"timeout": self.timeout, "retries": self.retries, "connections": connections}
+        return Client(self.base_url, self._key(), self.usage, **bounds)
 
 
 # --- looking at a server ----------------------------------------------------------------------------------------------
@@ -315,9 +287,10 @@ class _Look:
         self.context = 0  # the server's, in tokens; 0 where it does not show its tokens
         self._ids: dict[str, list[int]] = {}
 
-    async def call(self, ask: Ask, probes: Sequence[Prompt], scales: Mapping[Any, Mapping[int, str]]) -> Call:
+    async def call(
+        self, ask: Ask, probes: Sequence[Prompt], scales: Mapping[Any, Mapping[int, str]]
+    ) -> AsyncIterator[Call]:
         """The call as the server can serve it; errors as in `ServerEngine.answer`."""
-        engine = self.engine
         async with self.client.http:
             reason = await self.look()
             if reason and ask.scores:
@@ -326,15 +299,15 @@ class _Look:
                     ' mode="score" reads right after the marker; use mode="feedback", whose expected scores are read'
                     " where the verdict is written, or a server that has /tokenize, such as vLLM's"
                 )
-            if reason and engine.conversation is not None:
+            if reason and self.engine.conversation is not None:
                 say(f"{self.name} does not show its tokens ({reason}): {UNCHECKED}")
             try:
-                readings = [(name, await self.reading(ask, texts)) for name, texts in scales.items()]
-                sound = {name: reading for name, reading in readings if reading and engine.logprobs}
-                call = Call(ask, self.sent(ask), engine.fields, engine.top_logprobs, Way(), sound)
-                if self.context and (ask.scores or engine.conversation is not None):
+                readings = {name: await self.reading(ask, texts) for name, texts in scales.items()}
+                sound = {name: reading for name, reading in readings.items() if reading}
+                call = Call(ask, self.sent(ask), self.engine.fields, scales=sound)
+                if self.context and (ask.scores or self.engine.conversation is not None):
                     call = replace(call, way=await self.way(call, probes))
-                return await self.tested(call, probes[-1])
+                yield await self.tested(call, probes[-1])
             except (Rejected, Unanswered) as error:
                 raise ServerError(f"{self.name} did not answer a short test request: {error}") from None
 
@@ -343,8 +316,7 @@ class _Look:
         if self.engine.base_url == OPENAI:
             return "OpenAI has no /tokenize"
         try:
-            reply = await self.client.post("/tokenize", {"model": self.engine.model, "prompt": PROBE}, answers=False)
-            _ids(reply)
+            reply = await self.tokenized({"prompt": PROBE})
         except (Rejected, Unanswered) as error:
             return f"/tokenize: {error}"
         self.context = reply["max_model_len"] if whole(reply.get("max_model_len"), 1) else 0
@@ -365,8 +337,10 @@ class _Look:
 
     async def reading(self, ask: Ask, texts: Mapping[int, str]) -> Reading | None:
         """How the verdicts on a scale are read; None where no distribution can be, and none has to be."""
-        if not self.context:
-            return None if chat.clash(texts) else Reading(texts)
+        if not self.context:  # the first token may not tell "1" from "10"
+            own = [text.strip() for text in texts.values()]
+            clash = any(other.startswith(text) for text in own for other in own if other != text)
+            return None if clash else Reading(texts)
         start = f".\n{ask.marker}"
         ids = {score: await self.ids(start + text) for score, text in texts.items()}
         shared = min(len(os.path.commonprefix(list(ids.values()))), *(len(each) - 1 for each in ids.values()))
@@ -378,9 +352,8 @@ class _Look:
         stems = {}
         for stem in scale.stems:
             score = next(score for score, path in scale.paths.items() if path[: len(stem)] == stem)
-            before = [*ids[score][:shared], *stem]
             begun = [texts[score][:end] for end in range(len(texts[score]) + 1)]
-            fits = [text for text in begun if await self.ids(start + text) == before]
+            fits = [text for text in begun if await self.ids(start + text) == [*ids[score][:shared], *stem]]
             if not fits:
                 raise ValueError(f"no text ends where the server's tokens of {ask.marker + texts[score]!r} part")
             stems[stem] = fits[0]
@@ -392,11 +365,10 @@ class _Look:
         Raises:
             ServerError: there is none.
         """
-        ways, conversation, special = [Way()], self.engine.conversation, {"add_special_tokens": True}
+        ways, conversation = [Way()], self.engine.conversation
         if conversation is not None:
-            verbatim = {"chat_template": chat.VERBATIM}
-            ways += [Way(fields=special), Way(fields=verbatim, conversation=conversation)]
-            ways += [Way(fields=verbatim | special, conversation=conversation)]
+            ways.append(Way(fields=SPECIAL))
+            ways += [Way(fields=fields, conversation=conversation) for fields in (VERBATIM, VERBATIM | SPECIAL)]
             if not any(probe.n_images for probe in probes):
                 ways.insert(0, Way("completions", conversation=conversation))
         begun = {call.ask.marker + text for each in call.scales.values() for text in each.stems.values()}
@@ -455,26 +427,26 @@ class _Look:
         Raises:
             _Different: they are not the same, and where they part.
         """
-        tokens, at = await self.tokens(way.request(probe, _blanks(probe), begun)), 0
+        tokens, at = (await self.tokenized(way.request(probe, _blanks(probe), begun)))["tokens"], 0
         if self.engine.conversation is not None:
             own = await self.own(chat.conversation_of(probe, self.engine.conversation, begun))
         else:  # what the server writes itself is right
-            own = [await self.tokens(way.request(probe, _blanks(probe))) + await self.ids(begun or "")]
+            plain = (await self.tokenized(way.request(probe, _blanks(probe))))["tokens"]
+            own = [plain + await self.ids(begun or "")]
         for number, chunk in enumerate(own):
             if number:  # past the image before it
                 at = next((end for end in range(at, len(tokens)) if tokens[end] != tokens[at]), len(tokens))
             same = len(os.path.commonprefix([tokens[at:], chunk]))
             at += same
             if same < len(chunk):
-                theirs, ours = await self.text(tokens[at:]), await self.text(chunk[same:])
-                raise _Different(f"it writes {theirs!r} where the judge's has {ours!r}")
+                raise _Different(f"its tokens are not the judge's own from token {at + 1} of {len(tokens)} on")
         if at < len(tokens):
-            raise _Different(f"it writes {await self.text(tokens[at:])!r} after the end of the judge's own")
+            raise _Different(f"it writes {len(tokens) - at} more tokens after the end of the judge's own")
 
     async def own(self, prompt: Prompt) -> list[list[int]]:
         """The tokens of a whole conversation, split at its images, as `Encoder.ids` has them."""
-        chunks, text = [await self.tokens({"prompt": "", "add_special_tokens": True}, least=0)], ""
-        for part in (*prompt.parts, None):
+        chunks, text = [(await self.tokenized({"prompt": "", **SPECIAL}, least=0))["tokens"]], ""
+        for part in (*prompt.parts, IMAGE):
             if isinstance(part, str):
                 text += part
                 continue
@@ -485,41 +457,27 @@ class _Look:
                 if len(ids) != part.times:
                     raise _Different(f"the served vocabulary has no control token {part.text!r}, which the judge's has")
                 chunks[-1] += ids
-            elif part is IMAGE:
+            else:
                 chunks.append([])
-        return chunks
+        return chunks[:-1]
 
     async def ids(self, text: str) -> list[int]:
         """The tokens of a text, without those that the tokenizer adds by itself."""
         if text and text not in self._ids:
-            self._ids[text] = await self.tokens({"prompt": text, "add_special_tokens": False})
+            self._ids[text] = (await self.tokenized({"prompt": text, "add_special_tokens": False}))["tokens"]
         return list(self._ids.get(text, []))
 
-    async def tokens(self, request: Mapping[str, Any], *, least: int = 1) -> list[int]:
-        """The tokens of a request's prompt."""
+    async def tokenized(self, request: Mapping[str, Any], *, least: int = 1) -> dict[str, Any]:
+        """What the server says of a request's prompt, its "tokens" among it.
+
+        Raises:
+            Rejected: there are none.
+        """
         reply = await self.client.post("/tokenize", {"model": self.engine.model, **request}, answers=False)
-        return _ids(reply, least=least)
-
-    async def text(self, ids: Sequence[int]) -> str:
-        """The beginning of some tokens for a reader, its blanks as they are."""
-        try:
-            body = {"model": self.engine.model, "tokens": list(ids[:12])}
-            text: str = (await self.client.post("/detokenize", body, answers=False))["prompt"]
-            return self.client.key.cut(text[:100])
-        except (Rejected, Unanswered, KeyError, TypeError, AttributeError):
-            return f"tokens {list(ids[:12])}"
-
-
-def _ids(reply: Mapping[str, Any], *, least: int = 1) -> list[int]:
-    """The tokens of a reply.
-
-    Raises:
-        Rejected: it holds none.
-    """
-    ids = reply.get("tokens")
-    if not isinstance(ids, list) or len(ids) < least or not all(whole(id, 0) for id in ids):
-        raise Rejected("the server's /tokenize gives no tokens")
-    return ids
+        ids = reply.get("tokens")
+        if not isinstance(ids, list) or len(ids) < least or not all(whole(id, 0) for id in ids):
+            raise Rejected("the server's /tokenize gives no tokens")
+        return reply
 
 
 def _blanks(probe: Prompt) -> list[dict[str, Any]]:

@@ -235,3 +235,10 @@ class Encoder:
 
     def _spell(self, ids: set[int]) -> str:
         return "".join(self.tokenizer.convert_ids_to_tokens(sorted(ids)))
+
+
+def ends_of(model: Any) -> frozenset[int]:
+    """The tokens that end an answer of a loaded model."""
+    ends = model.model.generation_config.eos_token_id
+    ends = model.tokenizer.eos_token_id if ends is None else ends
+    return frozenset(ends if isinstance(ends, list) else [ends])

