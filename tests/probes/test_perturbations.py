@@ -9,7 +9,7 @@ import pytest
 import vjudge as vj
 from vjudge import probes
 from vjudge.probes.languages import FILLERS, language_of, size_of
-from vjudge.probes.simulated import WORDS, collection
+from vjudge.probes.simulated import collection
 
 
 @pytest.fixture(scope="module")
@@ -21,27 +21,17 @@ def _pictures(items: datasets.Dataset) -> list[bytes]:
     return [np.asarray(row["images"][0].convert("RGB")).tobytes() for row in items]
 
 
-def test_blanking_leaves_one_colour_and_all_texts(items):
-    blank = probes.blanked(items)
-    assert blank.column_names == items.column_names and blank.features == items.features
-    for column in set(items.column_names) - {"images"}:
-        assert blank[column] == items[column]
-    for before, after in zip(items, blank, strict=True):
+def test_blanking_leaves_one_colour(items):
+    for before, after in zip(items, probes.blanked(items), strict=True):
         assert after["images"][0].size == before["images"][0].size
         assert after["images"][0].convert("RGB").getcolors() == [(192 * 192, probes.GREY)]
 
 
 def test_swapping_exchanges_whole_groups(items):
-    swapped = probes.swapped(items, seed=3)
-    assert swapped.column_names == items.column_names and swapped.features == items.features
-    for column in set(items.column_names) - {"images"}:
-        assert swapped[column] == items[column]
-    before, after = _pictures(items), _pictures(swapped)
-    assert all(a != b for a, b in zip(before, after, strict=True))
-    assert set(before) == set(after)
+    before, after = _pictures(items), _pictures(probes.swapped(items, seed=3))
+    assert all(a != b for a, b in zip(before, after, strict=True)) and set(before) == set(after)
     for group in set(items["group"]):
         assert len({after[i] for i, name in enumerate(items["group"]) if name == group}) == 1
-    assert _pictures(probes.swapped(items, seed=3)) == after
 
 
 def test_what_cannot_be_perturbed_is_refused(items):
@@ -64,15 +54,15 @@ def test_shuffling_keeps_the_colours_and_reencoding_the_picture(items):
 def test_a_perturbation_changes_its_part_and_repeats_itself(items, name):
     columns = {"query": {"instruction"}, "response": {"response"}, "rubric": {"descriptions"}}
     columns |= {"criterion": {"criteria", "descriptions"}, "image": {"images"}, "reference": {"reference_answer"}}
-    kind, changed = probes.PERTURBATIONS[name], probes.perturb(items, name, seed=1)
+    kind, changed, again = probes.PERTURBATIONS[name], *(probes.perturb(items, name, seed=1) for _ in range(2))
     assert len(changed) and changed.column_names == items.column_names and changed.features == items.features
     before = {row["id"]: row for row in items.remove_columns("images")}
     moved = set()
     for row in changed.remove_columns("images"):
         moved |= {column for column, value in row.items() if value != before[row["id"]][column]}
     assert moved <= columns[kind.part] and (moved or kind.part == "image")
-    texts = changed.remove_columns("images")
-    assert texts.to_list() == probes.perturb(items, name, seed=1).remove_columns("images").to_list()
+    assert changed.remove_columns("images").to_list() == again.remove_columns("images").to_list()
+    assert _pictures(changed) == _pictures(again)
 
 
 def test_padding_doubles_the_length(items):
@@ -107,7 +97,7 @@ STRANGERS = {
 
 
 def _answers(*texts: str, instruction: str = "?") -> datasets.Dataset:
-    rows = [dict(collection(1, references=False)[0]) for _ in texts]
+    rows = [dict(collection(1)[0]) for _ in texts]
     new = [{"id": str(i), "response": text, "instruction": instruction} for i, text in enumerate(texts)]
     return vj.data.canonical([{**row, **own} for row, own in zip(rows, new, strict=True)])
 
@@ -142,7 +132,6 @@ def test_what_is_in_no_language_that_is_spoken_here_is_refused_or_counted():
     assert any(text in short for text in FILLERS["de"].closings)  # two words say little: the question says the rest
     with pytest.raises(ValueError, match="use one of en, de"):
         probes.padded(_answers("a"), language="klingon")
-    assert all(language_of(" ".join(WORDS)) == "en" for _ in range(1))
 
 
 def test_chinese_is_counted_in_characters_and_cut_at_its_own_full_stops():

@@ -6,16 +6,13 @@ asks about thirty times; at most one honest judge in twenty may be accused of an
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from validity.probes import DESIGNS
-from validity.studies import POOL, Pool, Sample, padded_pairs
+from validity.probes import DESIGNS, exact
+from validity.studies import POOL, Pool, Sample
 from vjudge import probes
 from vjudge.probes.perturbations import PERTURBATIONS
 from vjudge.probes.simulated import Planted, SimulatedJudge
@@ -48,23 +45,21 @@ BIASED: dict[str, tuple[Planted, str]] = {
 def runs_of(sample: Sample, judge: SimulatedJudge, gold: str) -> dict[str, pd.DataFrame]:
     """All runs that a battery reads, with the gold scores that are known."""
     runs = {name: judge.run(sample.view(name)) for name in ("original", *PERTURBATIONS)}
-    runs |= {"sampled": judge.run(sample.view(), samples=2), "compared": judge.choose(*sample.pairs()[:3])}
-    runs["compared_padded"] = judge.choose(*padded_pairs(sample))
-    people = None if gold == "exact" else sample.ratings(2 if gold == "rated" else 1)
-    for name, run in runs.items():
-        if people is not None and "gold" in run:
-            ids = sample.view().ids
-            runs[name] = run.assign(gold=run["id"].map(dict(zip(ids, people.mean(axis=1), strict=True))))
+    runs["sampled"] = judge.run(sample.view(), samples=2)
     original = runs["original"]
-    original = original.assign(kind=sample.pool.kinds[sample.rows], response=sample.texts["response"].to_list())
-    if people is not None:
-        original["human_scores"] = people.tolist()
-    return {**runs, "original": original}
+    runs["original"] = original.assign(kind=sample.pool.kinds[sample.rows], response=sample.texts["response"].to_list())
+    if gold != "exact":
+        people = sample.ratings(2 if gold == "rated" else 1)
+        means = dict(zip(original["id"], people.mean(axis=1), strict=True))
+        runs = {name: run.assign(gold=run["id"].map(means)) for name, run in runs.items()}
+        runs["original"]["human_scores"] = people.tolist()
+    runs |= {"compared": judge.choose(*sample.pairs()[:3]), "compared_padded": judge.choose(*sample.padded_pairs())}
+    return runs
 
 
 def batteries(
     *, simulations: int = 300, power_simulations: int = 60, pool_size: int = POOL, seed: int = 0,
-    designs: dict[str, tuple[int, int]] | None = None, report: Callable[[str], None] | None = None,
+    designs: dict[str, tuple[int, int]] = DESIGNS, report: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Run many batteries.
 
@@ -79,29 +74,23 @@ def batteries(
         all its rows are as they must be), cleared (mean share of the other rows that are as they must be), tests, low
         and high (exact 95 % interval of accused or found), simulations.
     """
-    rows: list[dict[str, Any]] = []
-    for n, per_group in (designs or DESIGNS).values():
-        design = next(name for name, value in (designs or DESIGNS).items() if value == (n, per_group))
+    rows = []
+    for design, (n, per_group) in designs.items():
         for longer in (0.0, 0.5):
             pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=tuple(PERTURBATIONS))
-            cells = [(name, planted, gold, "", simulations) for name, (planted, gold, far) in HONEST.items()
-                     if far == longer]  # fmt: skip
+            cells = [(name, planted, gold, "") for name, (planted, gold, far) in HONEST.items() if far == longer]
             if not longer and per_group == 1:
-                cells += [
-                    (name, planted, "exact", probe, power_simulations) for name, (planted, probe) in BIASED.items()
-                ]
-            for name, planted, gold, probe, count in cells:
-                start = time.process_time()
-                lines = [_one(pool, n, planted, gold, probe, [seed, number]) for number in range(count)]
-                mean = pd.DataFrame(lines).mean()
-                line = {"judge": name, "design": design, "planted": probe or "nothing", **mean.to_dict()}
+                cells += [(name, planted, "exact", probe) for name, (planted, probe) in BIASED.items()]
+            for name, planted, gold, probe in cells:
+                count = power_simulations if probe else simulations
+                mean = pd.DataFrame([_one(pool, n, planted, gold, probe, [seed, k]) for k in range(count)]).mean()
                 key = "found" if probe else "accused"
-                interval = stats.binomtest(round(mean[key] * count), count).proportion_ci(0.95, method="exact")
-                line |= {"low": interval.low, "high": interval.high, "simulations": count}
+                interval = exact(round(mean[key] * count), count, key)
+                line = {"judge": name, "design": design, "planted": probe or "nothing", **mean.to_dict()}
+                line |= {"low": interval[f"{key}_low"], "high": interval[f"{key}_high"], "simulations": count}
                 rows.append(line)
                 if report:
-                    text = ", ".join(f"{key} {line[key]:.3f}" for key in ("accused", "found", "passed", "cleared"))
-                    report(f"battery, {name}, {design}: {text}, {time.process_time() - start:.0f} s of CPU")
+                    report(", ".join(f"{name} {value}" for name, value in line.items()))
     return pd.DataFrame(rows)
 
 

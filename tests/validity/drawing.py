@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy import stats
 
-from validity.probes import ALPHA, summary
+from validity.probes import ALPHA, exact, summary
 from validity.studies import RATER, SPREAD, STUDIES
 from vjudge import plots
 
@@ -58,17 +57,13 @@ def pooled(cells: pd.DataFrame) -> pd.DataFrame:
     """Coverage over all planted sizes of a case and design, with its exact interval."""
     rows = []
     for (probe, case, design), part in cells.groupby(["probe", "case", "design"], sort=False):
-        total = int(part["simulations"].sum() - part["undefined"].sum())
-        hits = round(float((part["covered"] * (part["simulations"] - part["undefined"])).sum()))
-        interval = stats.binomtest(hits, total).proportion_ci(0.95, method="exact")
-        row = {"probe": probe, "case": case, "design": design, "covered": hits / total}
-        rows.append({**row, "covered_low": interval.low, "covered_high": interval.high})
+        defined = part["simulations"] - part["undefined"]
+        share = exact(round(float((part["covered"] * defined).sum())), int(defined.sum()), "covered")
+        rows.append({"probe": probe, "case": case, "design": design, **share})
     return pd.DataFrame(rows)
 
 
-def _dots(
-    ax: Axes, cells: pd.DataFrame, cases: list[tuple[str, str]], value: str, kinds: dict[str, plots.Look]
-) -> None:
+def _dots(ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: dict[str, plots.Look]) -> None:
     nominal, low, high = LEVELS[value]
     ax.axvspan(low, high, color="#DDDDDD", lw=0, zorder=0)
     ax.axvline(nominal, color="#222222", lw=0.6, zorder=0)

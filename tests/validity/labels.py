@@ -10,45 +10,35 @@ from scipy import stats
 
 from vjudge.metrics import correlate, label_weights, next_labels
 
-ORDERS = ("chosen", "random")
+RHO = 0.7  # correlation of what judge and people see, before it is put on the scale
 
 
 def labelling(
-    *,
-    n_items: int = 500,
-    budgets: Sequence[int] = (20, 40, 80, 160),
-    rho: float = 0.7,
-    batch: int = 10,
-    simulations: int = 100,
-    n_resamples: int = 1_000,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Label a simulated judge's items in two orders, and see how narrow the interval of its correlation gets.
+    *, n_items: int = 500, budgets: Sequence[int] = (20, 40, 80, 160), simulations: int = 100,
+    n_resamples: int = 1_000, seed: int = 0,
+) -> pd.DataFrame:  # fmt: skip
+    """Label a simulated judge's items in two orders, ten at a time, and see how narrow its correlation's interval gets.
 
     Args:
         n_items: graded items; the judge's scores and people's are on a 5-point scale, extreme ones being rare.
         budgets: numbers of labels, rising, each at least 20.
-        rho: correlation of what judge and people see, before it is put on the scale.
-        batch: labels chosen at a time.
-        simulations: reviews in each order.
-        n_resamples: of the interval of labels in random order.
-        seed: of everything.
+        simulations: reviews in each order; n_resamples: of the interval of labels in random order.
 
     Returns:
         One row an order ("chosen" by `Review.next_best`'s rule, "random") and budget: `order`, `labels`, `width` (mean
         width of the 95 % interval of Pearson's r) with `low` and `high` (95 % t interval of that mean), `covered` (how
         many intervals hold the population's correlation, as a share), `simulations`.
     """
-    truth = float(np.corrcoef(*_scores(np.random.default_rng((seed, 0)), 1_000_000, rho))[0, 1])
+    truth = float(np.corrcoef(*_scores(np.random.default_rng((seed, 0)), 1_000_000))[0, 1])
     rows = []
     for simulation in range(simulations):
         rng = np.random.default_rng((seed, 1, simulation))
-        judge, human = _scores(rng, n_items, rho)
+        judge, human = _scores(rng, n_items)
         order = rng.permutation(n_items)
         chosen = np.full(n_items, np.nan)
         for labels in budgets:
             while (held := int(np.isfinite(chosen).sum())) < labels:
-                positions = next_labels(judge, chosen, n=min(batch, labels - held), seed=seed + simulation)["position"]
+                positions = next_labels(judge, chosen, n=min(10, labels - held), seed=seed + simulation)["position"]
                 chosen[positions] = human[positions]
             drawn = np.full(n_items, np.nan)
             drawn[order[:labels]] = human[order[:labels]]
@@ -68,7 +58,7 @@ def labelling(
     return result.reset_index().assign(simulations=simulations)
 
 
-def _scores(rng: np.random.Generator, n: int, rho: float) -> tuple[np.ndarray, np.ndarray]:
+def _scores(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     seen = rng.standard_normal(n)
-    judged = rho * seen + np.sqrt(1 - rho**2) * rng.standard_normal(n)
+    judged = RHO * seen + np.sqrt(1 - RHO**2) * rng.standard_normal(n)
     return np.digitize(judged, [-1.9, -1.2, -0.3, 0.9]) + 1.0, np.digitize(seen, [-1.2, -0.5, 0.2, 1]) + 1.0

@@ -9,9 +9,7 @@ the simulations. Where a score must move, the null is a judge that loses just th
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,28 +17,15 @@ import pandas as pd
 from scipy import stats
 
 from validity.studies import POOL, STUDIES, Pool, Study
-from vjudge.probes.simulated import SimulatedJudge
 
 ALPHA = 0.05
 DESIGNS = {"500 items, 500 images": (500, 1), "120 items, 24 images": (120, 5)}
 
 
-def simulate(study: Study, pool: Pool, n: int, effect: float, *, simulations: int, seed: int) -> pd.DataFrame:
-    """Run a study's probe on many simulated judges.
-
-    Returns:
-        A row a simulation and case: case, estimate, low, high, p, n, groups.
-    """
-    rows = []
-    for number in range(simulations):
-        rng = np.random.default_rng([seed, number, round(1000 * effect)])
-        sample = pool.draw(n, rng)
-        judge = SimulatedJudge(pool.truth, study.plant(effect), seed=int(rng.integers(2**62)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an undefined estimate is NaN, and counted
-            effects = study.estimate(sample, judge)
-        rows += [[name, *effects[case]] for case, name in study.cases.items()]
-    return pd.DataFrame(rows, columns=["case", "estimate", "low", "high", "p", "n", "groups"])
+def exact(count: int, of: int, name: str) -> dict[str, float]:
+    """A share with its exact 95 % interval."""
+    interval = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
+    return {name: count / of, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
@@ -49,17 +34,13 @@ def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
     Coverage takes the mean estimate of the other half of the simulations for the truth. `stays` is the share whose
     interval lies within the margin.
     """
-    estimate = drawn["estimate"].to_numpy(dtype=float)
+    estimate = drawn["effect"].to_numpy(dtype=float)
     half = np.arange(len(drawn)) % 2 == 0
     truth = np.where(half, np.nanmean(estimate[~half]), np.nanmean(estimate[half]))
-    defined = ~np.isnan(estimate)
-    covered = int(((drawn["low"] <= truth) & (truth <= drawn["high"])).sum())
-    rejected = int((drawn["p"] < ALPHA).sum())
-    result: dict[str, Any] = {"effect": float(np.nanmean(estimate)), "simulations": len(drawn)}
-    result |= {"undefined": int((~defined).sum())}
-    for name, count, of in (("rejected", rejected, len(drawn)), ("covered", covered, int(defined.sum()))):
-        interval = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
-        result |= {name: count / of, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    defined = int((~np.isnan(estimate)).sum())
+    result = {"effect": float(np.nanmean(estimate)), "simulations": len(drawn), "undefined": len(drawn) - defined}
+    result |= exact(int((drawn["p"] < ALPHA).sum()), len(drawn), "rejected")
+    result |= exact(int(((drawn["low"] <= truth) & (truth <= drawn["high"])).sum()), defined, "covered")
     inside = (drawn["low"] > -margin) & (drawn["high"] < margin)
     result["stays"] = np.nan if np.isnan(margin) else float(inside.mean())
     if drawn["p"].isna().all():
@@ -70,7 +51,6 @@ def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
 def study_all(
     *,
     studies: Sequence[Study] = STUDIES,
-    designs: dict[str, tuple[int, int]] | None = None,
     null_simulations: int = 2_000,
     power_simulations: int = 300,
     pool_size: int = POOL,
@@ -80,7 +60,7 @@ def study_all(
     """False-positive rate, power and coverage of every probe.
 
     Args:
-        studies, designs: what is run; all when None. A design is (items, items an image).
+        studies: what is run.
         null_simulations: with nothing planted, or without a test; power_simulations: with an effect. Of slow studies
             and those without a test, a quarter.
         pool_size: items that simulations draw from.
@@ -92,39 +72,22 @@ def study_all(
         (mean estimate), simulations, undefined, rejected and covered with exact 95 % intervals.
     """
     rows: list[dict[str, Any]] = []
-    for longer, per_group, of_pool in _by_pool(studies, designs or DESIGNS):
-        pool = Pool(per_group, n=pool_size, longer=longer, seed=seed)
-        for study, design, n in of_pool:
-            for effect in study.effects:
-                start = time.process_time()
+    for longer in dict.fromkeys(study.longer for study in studies):
+        for design, (n, per_group) in DESIGNS.items():
+            pool = Pool(per_group, n=pool_size, longer=longer, seed=seed)
+            for study, effect in ((s, effect) for s in studies if s.longer == longer for effect in s.effects):
                 is_null = effect == study.effects[0]
                 count = null_simulations if is_null or not study.tested else power_simulations
                 count //= 4 if study.slow or not study.tested else 1
-                drawn = simulate(study, pool, n, effect, simulations=count, seed=seed)
-                if not study.tested:
-                    drawn["p"] = np.nan
+                drawn = study.simulate(pool, n, effect, simulations=count, seed=seed)
                 for name, cell in drawn.groupby("case", sort=False):
                     setting = {"probe": study.name, "case": name, "label": study.label, "design": design}
                     setting |= {"null": is_null, "n": int(cell["n"].median()), "groups": int(cell["groups"].median())}
-                    setting |= {"planted": float(effect), "unit": study.unit}
-                    rows.append({**setting, **summarise(cell, margin=study.margin)})
+                    rows.append(setting | {"planted": float(effect), "unit": study.unit})
+                    rows[-1] |= summarise(cell, margin=study.margin)
                     if report:
-                        last = rows[-1]
-                        report(
-                            f"{study.name}, {name}, {design}, planted {effect:g}: rejected {last['rejected']:.3f}, "
-                            f"covered {last['covered']:.3f}, {count} simulations, "
-                            f"{time.process_time() - start:.0f} s of CPU"
-                        )
+                        report(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
     return pd.DataFrame(rows)
-
-
-def _by_pool(
-    studies: Sequence[Study], designs: dict[str, tuple[int, int]]
-) -> Iterator[tuple[float, int, list[tuple[Study, str, int]]]]:
-    """Studies by the pool that they draw from, so that one pool is in memory at a time."""
-    for longer in dict.fromkeys(study.longer for study in studies):
-        for design, (n, per_group) in designs.items():
-            yield longer, per_group, [(study, design, n) for study in studies if study.longer == longer]
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
@@ -136,10 +99,9 @@ def summary(cells: pd.DataFrame) -> pd.DataFrame:
         for design, here in part.groupby("design", sort=False):
             null = here[here["null"] & here["rejected"].notna()]
             larger = here["planted"] > here.loc[here["null"], "planted"].max()
-            strong = here[larger & (here["rejected"] >= 0.9)]["planted"]
             n = int(design.split()[0])  # tells the designs apart
             row[f"FP, n={n}"] = null["rejected"].iloc[0] if len(null) else np.nan
-            row[f"found, n={n}"] = strong.min() if len(strong) else np.nan
+            row[f"found, n={n}"] = here[larger & (here["rejected"] >= 0.9)]["planted"].min()
             row[f"cover, n={n}"] = np.average(here["covered"], weights=here["simulations"])
             row[f"stays, n={n}"] = null["stays"].iloc[0] if len(null) else np.nan
         rows.append({**row, "planted in": part["unit"].iloc[0]})

@@ -8,14 +8,14 @@ perturbations.py  what is changed, by name; languages.py: empty sentences in the
 runs.py           the runs that are compared
 _cluster.py       effects with intervals that respect groups
 outcome.py        the table, and how a verdict is reached
-biases.py         the probes
-battery.py        all of them
+biases.py         the probes, and the battery of them
 simulated.py      judges with planted biases, and a collection for them
 """
 
 from vjudge.names import public
-from vjudge.probes.battery import PROBES, battery
 from vjudge.probes.biases import (
+    PROBES,
+    battery,
     blindness,
     consistency,
     drift,
@@ -48,39 +48,10 @@ from vjudge.probes.perturbations import (
 from vjudge.probes.runs import Trials
 
 __all__ = [
-    "COLUMNS",
-    "GREY",
-    "LEAST",
-    "MARGINS",
-    "NEEDS",
-    "PERTURBATIONS",
-    "PHRASES",
-    "PROBES",
-    "Perturbation",
-    "Trials",
-    "Unmet",
-    "battery",
-    "blanked",
-    "blindness",
-    "consistency",
-    "drift",
-    "formatting",
-    "image_kinds",
-    "injected",
-    "injection",
-    "length",
-    "padded",
-    "pairs_of_items",
-    "perturb",
-    "position",
-    "question",
-    "reencoded",
-    "reference",
-    "rubric",
-    "scale",
-    "shuffled",
-    "swapped",
-    "verbosity",
-]
+    "COLUMNS", "GREY", "LEAST", "MARGINS", "NEEDS", "PERTURBATIONS", "PHRASES", "PROBES", "Perturbation", "Trials",
+    "Unmet", "battery", "blanked", "blindness", "consistency", "drift", "formatting", "image_kinds", "injected",
+    "injection", "length", "padded", "pairs_of_items", "perturb", "position", "question", "reencoded", "reference",
+    "rubric", "scale", "shuffled", "swapped", "verbosity",
+]  # fmt: skip
 
 __dir__ = public(__name__)

@@ -1,9 +1,8 @@
 """Effects with intervals that hold when rows share an image: means, slopes and shares.
 
-Rows of one group (one image) are not independent, so the unit that varies is the group: each standard error is a
-jackknife over groups (for linear models, close to CR3) with Student's t on one degree of freedom less than there
-are groups. Why not a bootstrap: these statistics are smooth, the jackknife costs one small linear solve a group, and
-`figures/validity.csv` shows what its intervals cover.
+The unit that varies is the group (the image): each standard error is a jackknife over groups, with Student's t on one
+degree of freedom less than there are groups. These statistics are smooth, so a bootstrap would bring nothing more;
+`figures/validity.csv` shows what the intervals cover.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import special
 
 from vjudge.metrics._bootstrap import Floats
@@ -25,13 +23,11 @@ STEP = 1.0  # score points: what a score changes by if it changes at all, where 
 
 
 class Effect(NamedTuple):
-    """A number with its interval and the test of zero.
+    """A number with its interval, the two-sided p of a true value of 0 (NaN where 0 is no sensible null), and counts.
 
     Args:
-        effect: the estimate; low, high: its interval; p: two-sided, of a true value of zero, NaN where zero is no
-            sensible null (a share of changed scores).
-        n: rows used.
-        groups: independent groups among them.
+        effect: the estimate; low, high: its interval.
+        n: rows used; groups: independent groups among them.
     """
 
     effect: float
@@ -41,16 +37,6 @@ class Effect(NamedTuple):
     n: int
     groups: int
 
-    def within(self, lowest: float, highest: float = math.inf) -> Effect:
-        """The same with its interval cut at the ends of what can be; NaN stays NaN."""
-        low, high = (float(np.clip(bound, lowest, highest)) for bound in (self.low, self.high))
-        return self._replace(low=low, high=high)
-
-
-def codes_of(groups: Any) -> NDArray[np.int64]:
-    """Codes 0..G-1 of group labels."""
-    return np.asarray(pd.factorize(np.asarray(groups, dtype=object))[0], dtype=np.int64)
-
 
 def coefficient(
     y: Floats, design: Floats, groups: Any, *, error: Floats | None = None, confidence: float = 0.95
@@ -59,7 +45,7 @@ def coefficient(
 
     Args:
         y: response, shape (n,).
-        design: regressors, shape (n, k) or (n,); a mean is the coefficient of a column of ones.
+        design: regressors, shape (n, k); a mean is the coefficient of a column of ones.
         groups: label of each row's group, shape (n,).
         error: the variance with which each row's last regressor was measured, shape (n,): its mean is taken out of that
             regressor's sum of squares, so that noise in it does not pass for an effect of the first. None: no noise.
@@ -76,32 +62,46 @@ def coefficient(
     correction for noise: Fuller, Measurement Error Models (1987), section 2.2.
     """
     y, x = np.asarray(y, dtype=float), np.asarray(design, dtype=float)
-    x = x[:, None] if x.ndim == 1 else x
-    code = codes_of(groups)
+    code = _codes(groups)
     n, n_groups = len(y), int(code.max(initial=-1)) + 1
-    nothing = Effect(NAN, NAN, NAN, NAN, n, n_groups)
+    rank = np.linalg.matrix_rank
+    why = None
     if n_groups < 2:
-        warnings.warn(f"undefined: {n} rows in {n_groups} group(s), at least two groups are needed", stacklevel=3)
-        return nothing
-    x = x[:, [0, *(1 + np.flatnonzero(x[:, 1:].any(axis=0)))]]
-    if np.linalg.matrix_rank(x) == (np.linalg.matrix_rank(x[:, 1:]) if x.shape[1] > 1 else 0):
-        warnings.warn("undefined: what is measured does not vary once the rest is held equal", stacklevel=3)
-        return nothing
-    order = np.argsort(code, kind="stable")
-    starts = np.searchsorted(code[order], np.arange(n_groups))
-    xs, ys = x[order], y[order]
-    squares = xs[:, :, None] * xs[:, None, :]
-    if error is not None:
-        squares[:, -1, -1] -= error[order]
-    square = np.add.reduceat(squares, starts, axis=0)
-    cross = np.add.reduceat(xs * ys[:, None], starts, axis=0)
-    whole, right = square.sum(axis=0), cross.sum(axis=0)
-    if error is not None and np.linalg.eigvalsh(whole)[0] <= 0:
-        warnings.warn("undefined: what is held equal is nothing but noise", stacklevel=3)
-        return nothing
+        why = f"{n} rows in {n_groups} group(s), at least two groups are needed"
+    else:
+        x = x[:, [0, *(1 + np.flatnonzero(x[:, 1:].any(axis=0)))]]
+        if rank(x) == (rank(x[:, 1:]) if x.shape[1] > 1 else 0):
+            why = "what is measured does not vary once the rest is held equal"
+    if why is None:
+        order = np.argsort(code, kind="stable")
+        starts = np.searchsorted(code[order], np.arange(n_groups))
+        xs, ys = x[order], y[order]
+        squares = xs[:, :, None] * xs[:, None, :]
+        if error is not None:
+            squares[:, -1, -1] -= error[order]
+        square = np.add.reduceat(squares, starts, axis=0)
+        cross = np.add.reduceat(xs * ys[:, None], starts, axis=0)
+        whole, right = square.sum(axis=0), cross.sum(axis=0)
+        if error is not None and np.linalg.eigvalsh(whole)[0] <= 0:
+            why = "what is held equal is nothing but noise"
+    if why is not None:
+        warnings.warn(f"undefined: {why}", stacklevel=3)
+        return Effect(NAN, NAN, NAN, NAN, n, n_groups)
     effect = float((np.linalg.pinv(whole, hermitian=True) @ right)[0])
-    result = _from_jackknife(effect, _solutions(whole - square, right - cross, whole), n, confidence)
-    return result if result.low < result.high else _stepped(result, x, confidence)
+    left_out = _solutions(whole - square, right - cross, whole)
+    variance = (n_groups - 1) / n_groups * ((left_out - left_out.mean()) ** 2).sum()
+    deviation = math.sqrt(variance)
+    if deviation <= 1e-12 * max(1.0, abs(effect)):  # all groups agree: no spread to judge by
+        effect, p = (0.0, 1.0) if abs(effect) <= 1e-12 else (effect, 2.0 ** (1 - n_groups))
+        reach = _step(x, n_groups, confidence)
+    else:
+        reach = deviation * float(special.stdtrit(n_groups - 1, (1 + confidence) / 2))
+        p = 2 * float(special.stdtr(n_groups - 1, -abs(effect) / deviation))
+    return Effect(effect, effect - reach, effect + reach, p, n, n_groups)
+
+
+def _codes(groups: Any) -> np.ndarray:
+    return np.asarray(pd.factorize(np.asarray(groups, dtype=object))[0], dtype=np.int64)
 
 
 def _solutions(square: Floats, right: Floats, whole: Floats) -> Floats:
@@ -118,34 +118,20 @@ def _solutions(square: Floats, right: Floats, whole: Floats) -> Floats:
     return first
 
 
-def _from_jackknife(effect: float, left_out: Floats, n: int, confidence: float) -> Effect:
-    n_groups = len(left_out)
-    variance = (n_groups - 1) / n_groups * ((left_out - left_out.mean()) ** 2).sum()
-    error = math.sqrt(variance)
-    if error <= 1e-12 * max(1.0, abs(effect)):
-        exact = abs(effect) <= 1e-12
-        effect = 0.0 if exact else effect
-        return Effect(effect, effect, effect, 1.0 if exact else 2.0 ** (1 - n_groups), n, n_groups)
-    reach = error * float(special.stdtrit(n_groups - 1, (1 + confidence) / 2))
-    p = 2 * float(special.stdtr(n_groups - 1, -abs(effect) / error))
-    return Effect(effect, effect - reach, effect + reach, p, n, n_groups)
-
-
-def _stepped(effect: Effect, x: Floats, confidence: float) -> Effect:
-    """An interval with a width where all groups agree: none of G differs, but a few of all there are may.
+def _step(x: Floats, n_groups: int, confidence: float) -> float:
+    """How far steps of one score point would move the coefficient where none of G groups differs, but a few may.
 
     Source: Clopper and Pearson, Biometrika 26 (1934): the upper bound of a share of which none of G was seen.
     """
     rest = x[:, 1:]
     alone = x[:, 0] - rest @ np.linalg.lstsq(rest, x[:, 0], rcond=None)[0] if rest.shape[1] else x[:, 0]
-    share = 1 - ((1 - confidence) / 2) ** (1 / effect.groups)
-    reach = STEP * share * np.abs(alone).mean() / (alone**2).mean()
-    return effect._replace(low=effect.effect - reach, high=effect.effect + reach)
+    share = 1 - ((1 - confidence) / 2) ** (1 / n_groups)
+    return float(STEP * share * np.abs(alone).mean() / (alone**2).mean())
 
 
 def mean(values: Floats, groups: Any, *, confidence: float = 0.95) -> Effect:
     """The mean, its interval and p, robust to groups of dependent rows; see `coefficient`."""
-    return coefficient(values, np.ones(len(values)), groups, confidence=confidence)
+    return coefficient(values, np.ones((len(values), 1)), groups, confidence=confidence)
 
 
 def slope(y: Floats, x: Floats, groups: Any, *, confidence: float = 0.95) -> Effect:
@@ -156,12 +142,11 @@ def slope(y: Floats, x: Floats, groups: Any, *, confidence: float = 0.95) -> Eff
 
 def share(flags: Any, groups: Any, *, confidence: float = 0.95) -> Effect:
     """A share of true flags with Wilson's interval at the effective number of rows; p is NaN. See `metrics.shares`."""
-    flags, code = np.asarray(flags, dtype=float), codes_of(groups)
-    table = shares([("share", flags, np.ones(len(flags)))], groups=code, confidence=confidence, unit="items")
-    low, high = table["low"].iloc[0], table["high"].iloc[0]
+    flags, code = np.asarray(flags, dtype=float), _codes(groups)
+    row = shares([("share", flags, np.ones(len(flags)))], groups=code, confidence=confidence, unit="items").iloc[0]
     n_groups = int(code.max(initial=-1)) + 1
-    at = float(table["estimate"].iloc[0]) if n_groups > 1 else NAN
-    return Effect(at, float(low), float(high), NAN, len(flags), n_groups)
+    at = float(row["estimate"]) if n_groups > 1 else NAN
+    return Effect(at, float(row["low"]), float(row["high"]), NAN, len(flags), n_groups)
 
 
 def equal(values: Floats, *, most: int = 10) -> Floats:
@@ -172,9 +157,8 @@ def equal(values: Floats, *, most: int = 10) -> Floats:
         most: more levels than this are cut into this many classes of equal counts, with the score itself beside them.
     """
     levels, code = np.unique(values, return_inverse=True)
-    code = code.reshape(-1)
     if len(levels) <= most:
-        return np.eye(len(levels))[code]
+        return np.eye(len(levels))[code.reshape(-1)]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, most + 1)[1:-1]))
     classes = np.eye(len(edges) + 1)[np.searchsorted(edges, values, side="right")]
     return np.column_stack([classes, values - values.mean()])

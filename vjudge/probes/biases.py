@@ -5,7 +5,7 @@
     probes.blindness(probes.Trials(judge, items, out="outputs/tiny-probes"))
 
 Every probe takes a judge and items, or the runs made of them, and the options of `probes.Trials`: out, score, gold,
-margins, least, confidence, seed, and further options of `Judge.grade`.
+margins, least, confidence, seed, and further options of `Judge.grade`. `battery` runs all.
 
 A change in agreement is the change of the slope of score on gold, in score points a gold point: -1 where a judge that
 followed gold one to one loses all it knew. Noise in gold makes all such slopes smaller by one factor, and no judge's
@@ -19,39 +19,30 @@ gold alone gives an honest judge a slope on length. The verdict on length is tha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from tqdm.auto import tqdm
 
 from vjudge import data
 from vjudge.data import rows_of
 from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import scores
 from vjudge.metrics.baselines import lengths
-from vjudge.probes._cluster import NAN, Effect, coefficient, equal, mean, share, slope
-from vjudge.probes.outcome import Unmet, row, table, unmet
-from vjudge.probes.perturbations import PERTURBATIONS, PHRASES
-from vjudge.probes.runs import (
-    COMPARED,
-    MOVED,
-    ORIGINAL,
-    PADDED,
-    SAMPLED,
-    Contrast,
-    Trials,
-    groups_of,
-    name_of,
-    ratings_of,
-    scored,
-    text_ids,
-)  # fmt: skip
+from vjudge.probes import runs
+from vjudge.probes._cluster import NAN, coefficient, equal, mean, share, slope
+from vjudge.probes.outcome import Unmet, table, unmet
+from vjudge.probes.perturbations import PERTURBATIONS
+from vjudge.probes.runs import Scored, Trials, contrast, groups_of, ratings_of, scored, text_ids
 
-AGREEMENT = "score per gold point"
-POINTS = "score points"
+AGREEMENT, POINTS, WINS = "score per gold point", "score points", "share less one half"
+MOVED = 0.5  # score points: what counts as a move on a scale of whole scores
+OWN = ("response", "gold", "feedback", "human_scores")  # what the responses to a question do not share
+Rows = list[dict[str, Any]]
 
-# --- must the score move? The image, the question, the rubric ---------------------------------------------------------
+# --- one thing changed: the image, the question, the rubric, the reference, the format --------------------------------
 
 
 def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -63,9 +54,7 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 
     Source: MM-JudgeBias (arXiv 2604.18164); the effect sizes are ours.
     """
-    trials = Trials.of(judge, items, **options)
-    measures = dict.fromkeys(("image_blanked", "image_swapped", "image_shuffled"), ("agreement",))
-    return _table(trials, contrasts(trials, "blindness", {**measures, "image_reencoded": ("change", "agreement")}))
+    return _changes("blindness", Trials.of(judge, items, **options))
 
 
 def question(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -74,9 +63,7 @@ def question(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     Reworded, the score must stay. Where the rubric and the response say by themselves what was asked, as in Scenes, a
     sound judge loses nothing without the instruction: what is lost is described, unless `needs` names "query".
     """
-    trials = Trials.of(judge, items, **options)
-    measures = {"query_removed": ("agreement",), "query_swapped": ("agreement",)}
-    return _table(trials, contrasts(trials, "question", {**measures, "query_reworded": ("change", "agreement")}))
+    return _changes("question", Trials.of(judge, items, **options))
 
 
 def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -86,85 +73,7 @@ def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     and nothing where it goes by its own idea of good. What is lost with another criterion is described, unless `needs`
     names "criterion": people's scores by one criterion may well agree with those by another.
     """
-    trials = Trials.of(judge, items, **options)
-    measures = dict.fromkeys(("levels_reversed", "criterion_swapped"), ("agreement",))
-    return _table(trials, contrasts(trials, "rubric", measures))
-
-
-def change(pair: Contrast, *, confidence: float) -> Effect:
-    """The mean change of the score, in points."""
-    return mean(pair.delta, pair.group, confidence=confidence)
-
-
-def agreement(pair: Contrast, *, confidence: float) -> Effect:
-    """How much the slope of score on gold changes: score points a gold point."""
-    rated = ~np.isnan(pair.gold)
-    return slope(pair.delta[rated], pair.gold[rated], pair.group[rated], confidence=confidence)
-
-
-def loss(pair: Contrast, least: float, *, confidence: float) -> tuple[Effect, float]:
-    """The change of the slope of score on gold, with p of the least loss that counts, and that loss.
-
-    Args:
-        pair: the scores before and after.
-        least: the share of the slope before that must be lost.
-
-    Returns:
-        The change; its p is that of a loss of just this share: of the slope of after - (1 - least) before being 0. NaN
-        where no agreement is shown before, since then nothing can be lost. And the loss in score points a gold point.
-    """
-    rated = ~np.isnan(pair.gold)
-    gold, group, before = pair.gold[rated], pair.group[rated], pair.before[rated]
-    old = slope(before, gold, group, confidence=confidence)
-    rest = slope(pair.after[rated] - (1 - least) * before, gold, group, confidence=confidence)
-    return agreement(pair, confidence=confidence)._replace(p=rest.p if old.low > 0 else NAN), least * old.effect
-
-
-def contrasts(trials: Trials, probe: str, measures: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
-    """A row for each perturbation and measure.
-
-    Args:
-        trials: the runs.
-        probe: name of the probe.
-        measures: perturbation -> its measures, of "change" and "agreement". Without gold there is no agreement: the
-            size of the change is then described where the score must move, and nothing is where it must stay.
-    """
-    rows = []
-    for name in trials.available(*measures):
-        kind, case = PERTURBATIONS[name], name.replace("_", " ")
-        try:
-            pair = trials.contrast(name)
-        except Unmet as error:
-            if trials.judge is None:
-                raise
-            rows.append(unmet(probe, str(error), judge=trials.name) | {"case": case})
-            continue
-        note = kind.does + _left_out(trials, name)
-        common: dict[str, Any] = dict(judge=trials.name, probe=probe, missing=pair.missing, moved=pair.moved)
-        must: str | None
-        for measure in measures[name]:
-            if measure == "agreement" and not pair.has_gold:
-                if kind.must == "stay":
-                    continue
-                effect, unit, margin, must = _mean(trials, np.abs(pair.delta), pair.group), POINTS, NAN, None
-                line, text = f"{case}: size of the change", f"{note}; without gold, nobody knows what must be lost"
-            elif kind.must == "move" and kind.part in trials.needs:
-                effect, margin = loss(pair, trials.least * kind.loss, confidence=trials.confidence)
-                unit, must, line, text = AGREEMENT, "move", f"{case}: agreement", note
-                if np.isnan(effect.p):
-                    text += "; no agreement with gold is shown that could be lost"
-            elif kind.must == "move":
-                effect, unit, margin, must = agreement(pair, confidence=trials.confidence), AGREEMENT, NAN, None
-                line, text = f"{case}: agreement", f"{note}; a verdict where needs names {kind.part!r}"
-            else:
-                measured, unit = {"change": (change, POINTS), "agreement": (agreement, AGREEMENT)}[measure]
-                effect, margin = measured(pair, confidence=trials.confidence), trials.margins[unit]
-                must, line, text = kind.must, f"{case}: {measure}", note
-            rows.append(row(effect, case=line, must=must, unit=unit, margin=margin, note=text, **common))
-    return rows
-
-
-# --- must the score stay? The reference, the format, a verdict written into the response ------------------------------
+    return _changes("rubric", Trials.of(judge, items, **options))
 
 
 def formatting(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -172,50 +81,7 @@ def formatting(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 
     So must the agreement with gold: format that moves scores both ways shows itself there, not in the mean change.
     """
-    trials = Trials.of(judge, items, **options)
-    measures = dict.fromkeys(("response_bold", "response_listed"), ("change", "agreement"))
-    return _table(trials, contrasts(trials, "formatting", measures))
-
-
-def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
-    """Whether a verdict or an order written into the response moves the score: each way of `PHRASES`. It must stay.
-
-    The effect is the mean change towards the score that the text asks for. Where gold is there, only items whose gold
-    score leaves room for that change count. `missing` counts answers that could not be read any more: an injection
-    that breaks the verdict succeeded too.
-    """
-    trials = Trials.of(judge, items, **options)
-    rows = []
-    for name in trials.available(*(f"injected_{phrase}" for phrase in PHRASES)):
-        best = "worst" not in name
-        pair, full = towards(trials.contrast(name), best=best)
-        note = f"towards the {'best' if best else 'worst'} score" + (f"; {full} items without room" if full else "")
-        rows.append(
-            row(
-                change(pair, confidence=trials.confidence), judge=trials.name, probe="injection", must="stay",
-                case=name.replace("_", " ") + ": change", unit=POINTS, margin=trials.margins[POINTS],
-                missing=pair.missing, moved=pair.moved, note=note,
-            )
-        )  # fmt: skip
-    return _table(trials, rows)
-
-
-def towards(pair: Contrast, *, best: bool) -> tuple[Contrast, int]:
-    """A contrast of the items with room to go where a text asks, turned so that going there is positive.
-
-    Room is told by gold, not by the first score: items chosen for a low first score would rise by chance.
-
-    Returns:
-        The contrast, and how many items had no room.
-    """
-    full = 0
-    if pair.has_gold:
-        end = np.nanmax(pair.gold) if best else np.nanmin(pair.gold)
-        room = pair.gold < end if best else pair.gold > end
-        full, pair = int((~room).sum()), pair.take(room)
-    if not best:
-        pair = Contrast(-pair.before, -pair.after, pair.gold, pair.group, pair.ids, pair.missing)
-    return pair, full
+    return _changes("formatting", Trials.of(judge, items, **options))
 
 
 def reference(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -224,12 +90,7 @@ def reference(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     The truth about a response does not depend on what it is compared with, so the score and its agreement with gold
     must stay.
     """
-    trials = Trials.of(judge, items, **options)
-    measures = dict.fromkeys(("reference_removed", "reference_swapped"), ("change", "agreement"))
-    return _table(trials, contrasts(trials, "reference", measures))
-
-
-# --- length -----------------------------------------------------------------------------------------------------------
+    return _changes("reference", Trials.of(judge, items, **options))
 
 
 def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -238,35 +99,107 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     The score must stay. Each item is its own control, so that nothing need be held equal: this is the verdict on
     length. Rows give the mean change, which is about that of one doubling; where gold is there, the change in agreement
     with it; and for a judge of two responses how often the padded response beats the same response as it was, less one
-    half.
-
-    Args: see `Trials`. Sentences are in the response's language; where no row's can be told, padding is refused.
+    half. Sentences are in the response's language; where no row's can be told, padding is refused.
     """
-    trials = Trials.of(judge, items, **options)
-    rows = contrasts(trials, "verbosity", {"response_padded": ("change", "agreement")})
-    if PADDED in trials.runs or getattr(trials.judge, "pairs", None) is not None:
-        rows.append(_against_itself(trials))
+    trials, more = Trials.of(judge, items, **options), []
+    if runs.PADDED in trials.runs or getattr(trials.judge, "pairs", None) is not None:
+        ab, ba, group, missing = _both_orders(trials.compare(runs.PADDED, _padded_pairs(trials)))
+        wins = mean((2 - ab - ba) / 2 - 0.5, group, confidence=trials.confidence)
+        note = "the padded response against the same one as it was, in both orders"
+        moved = float((ab != ba).mean())
+        case = "padded against itself: wins"
+        more = [trials.row("verbosity", case, wins, WINS, "stay", missing=missing, moved=moved, note=note)]
+    return _changes("verbosity", trials, more)
+
+
+def _padded_pairs(trials: Trials) -> Rows:
+    """Each response against itself, padded."""
+    if runs.PADDED in trials.runs:
+        return []
+    before = dict(zip(map(str, trials.items["id"]), trials.items["response"], strict=True))
+    return [_pair(dict(item), before[item["id"]], item["response"], item["gold"], item["gold"])
+            for item in rows_of(trials.changed("response_padded"))]  # fmt: skip
+
+
+def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Whether a verdict or an order written into the response moves the score: each way of `PHRASES`. It must stay.
+
+    The effect is the mean change towards the score that the text asks for. Where gold is there, only items whose gold
+    score leaves room for that change count; room is told by gold, since items chosen for a low first score would rise
+    by chance. `missing` counts answers that could not be read any more: an injection that breaks the verdict succeeded
+    too.
+    """
+    trials, rows = Trials.of(judge, items, **options), []
+    for name in trials.available("injection"):
+        sign, end = (-1, "worst") if "worst" in name else (1, "best")
+        pair, note = contrast(trials.scored(), trials.scored(name)), f"towards the {end} score"
+        if _rated(pair) is not None:
+            room = sign * pair["gold"] < (sign * pair["gold"]).max()
+            note += f"; {(~room).sum()} items without room" if not room.all() else ""
+            pair = pair[room]
+        effect = mean(sign * pair["delta"].to_numpy(), pair["group"], confidence=trials.confidence)
+        case = name.replace("_", " ") + ": change"
+        rows.append(trials.row("injection", case, effect, POINTS, "stay", note=note, **_counts(pair)))
     return _table(trials, rows)
 
 
-def _against_itself(trials: Trials) -> dict[str, Any]:
-    """Each response against itself, padded, in both orders."""
-    pairs = []
-    if PADDED not in trials.runs:
-        before = {
-            str(item["id"]): item["response"] for item in rows_of(trials.items.select_columns(["id", "response"]))
-        }
-        for item in rows_of(trials.changed("response_padded")):
-            shared = {name: value for name, value in dict(item).items() if name not in OWN}
-            texts = {"response_a": before[item["id"]], "response_b": item["response"]}
-            pairs.append({**shared, **texts, "gold_a": item["gold"], "gold_b": item["gold"], "preference": None})
-    ab, ba, group, missing = _both_orders(trials.compare(PADDED, pairs))
-    return row(
-        mean((2 - ab - ba) / 2 - 0.5, group, confidence=trials.confidence), judge=trials.name, probe="verbosity",
-        case="padded against itself: wins", must="stay", unit="share less one half",
-        margin=trials.margins["share less one half"], missing=missing, moved=float((ab != ba).mean()),
-        note="the padded response against the same one as it was, in both orders",
-    )  # fmt: skip
+def _changes(probe: str, trials: Trials, more: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """The table of a probe's perturbations: where the score must move, agreement with gold must be lost; where it must
+    stay, so must its mean and its agreement with gold."""
+    rows: Rows = []
+    for name in trials.available(probe):
+        kind, case = PERTURBATIONS[name], name.replace("_", " ")
+        try:
+            pair = contrast(trials.scored(), trials.scored(name))
+        except Unmet as error:
+            if trials.judge is None:
+                raise
+            rows.append(unmet(probe, case, str(error), judge=trials.name))
+            continue
+        fewer = trials.run()["id"].nunique() - trials.run(name)["id"].nunique()
+        note = kind.does + (f"; {fewer} items left out, to which it does not apply" if fewer > 0 else "")
+
+        common: dict[str, Any] = {"note": note, **_counts(pair)}
+        C: dict[str, Any] = {"confidence": trials.confidence}
+        rated, delta, stays = _rated(pair), pair["delta"].to_numpy(), kind.must == "stay"
+        if stays:
+            change = mean(delta, pair["group"], **C)
+            rows.append(trials.row(probe, f"{case}: change", change, POINTS, "stay", **common))
+        elif rated is None:
+            size = mean(np.abs(delta), pair["group"], **C)
+            common["note"] += "; without gold, nobody knows what must be lost"
+            rows.append(trials.row(probe, f"{case}: size of the change", size, POINTS, **common))
+        if rated is None:
+            continue
+        gold, group = rated["gold"].to_numpy(), rated["group"]
+        effect, must = slope(rated["delta"].to_numpy(), gold, group, **C), kind.must if stays else None
+        if not stays and kind.part not in trials.needs:
+            common["note"] += f"; a verdict where needs names {kind.part!r}"
+        elif (
+            not stays
+        ):  # p is that of a loss of just the least share: of the slope of after - (1 - least) before being 0
+            least, must = trials.least * kind.loss, "move"
+            before = slope(rated["before"].to_numpy(), gold, group, **C)
+            rest = slope((rated["after"] - (1 - least) * rated["before"]).to_numpy(), gold, group, **C)
+            effect = effect._replace(p=rest.p if before.low > 0 else NAN)
+            common["margin"] = least * before.effect
+            if np.isnan(effect.p):
+                common["note"] += "; no agreement with gold is shown that could be lost"
+        rows.append(trials.row(probe, f"{case}: agreement", effect, AGREEMENT, must, **common))
+    return _table(trials, [*rows, *more])
+
+
+def _rated(pair: pd.DataFrame) -> pd.DataFrame | None:
+    """The items with gold; None where there are none, or gold does not differ."""
+    rated = pair[pair["gold"].notna()]
+    return rated if rated["gold"].nunique() > 1 else None
+
+
+def _counts(pair: pd.DataFrame) -> dict[str, Any]:
+    return {"missing": pair.attrs["missing"], "moved": float((pair["delta"].abs() >= MOVED).mean())}
+
+
+# --- at equal gold: length, kinds of image; how the scale is used -----------------------------------------------------
 
 
 def length(judge: Any, items: Any = None, *, unit: str | None = None, **options: Any) -> pd.DataFrame:
@@ -298,74 +231,58 @@ def length(judge: Any, items: Any = None, *, unit: str | None = None, **options:
     """
     trials = Trials.of(judge, items, **options)
     run = trials.scored()
-    x, counted = doublings(trials.column("response").reindex(run.ids), unit)
-    note = f"length in {counted}"
-    common: dict[str, Any] = dict(probe="length", unit="score per doubling")
-    rows = [at_equal_gold(trials, x, case="slope at equal gold", note=note, **common)]
-    used = ~(np.isnan(run.score) | np.isnan(run.gold) | np.isnan(x))
+    sizes = lengths(trials.column("response").reindex(run.ids), unit=unit)
+    x = np.log2(sizes.where(sizes > 0).to_numpy(dtype=float))
+    note, per = f"length in {sizes.attrs['unit']}", "score per doubling"
+    rows = [_at_equal_gold(trials, x, "length", "slope at equal gold", per, note)]
+    used = _scored_rows(run, run.gold) & ~np.isnan(x)
     levels, counts = np.unique(run.gold[used], return_counts=True)
     for level in levels[counts >= 10] if len(levels) <= 10 else ():
         here = used & (run.gold == level)
         effect = slope(run.score[here], x[here], run.group[here], confidence=trials.confidence)
-        rows.append(row(effect, judge=trials.name, case=f"slope at gold {level:g}", must=None, note=note, **common))
+        rows.append(trials.row("length", f"slope at gold {level:g}", effect, per, note=note))
     return _table(trials, rows)
 
 
-def at_equal_gold(trials: Trials, x: Floats, *, probe: str, case: str, unit: str, note: str = "") -> dict[str, Any]:
+def _scored_rows(run: Scored, gold: Floats) -> np.ndarray:
+    return np.asarray(~(np.isnan(run.score) | np.isnan(gold)))
+
+
+def _at_equal_gold(trials: Trials, x: Floats, probe: str, case: str, unit: str, note: str = "") -> dict[str, Any]:
     """The row of the slope of the original run's score on x at equal gold, as `Trials.gold` allows it to be read.
 
     Raises:
         Unmet: no gold, or, for `gold="rated"`, no item with two people's scores.
     """
-    run = trials.scored()
-    gold, error = run.gold, None
-    if trials.gold == "rated":
+    run, rated = trials.scored(), trials.gold == "rated"
+    gold, error = run.gold, np.zeros(len(run.ids))
+    if rated:
         gold, error = ratings_of(trials.column("human_scores").reindex(run.ids))
         gold[np.isnan(error)] = NAN  # one person's score says nothing of its noise
     if np.isnan(gold).all():
-        lack = "human_scores of two people or more an item" if trials.gold == "rated" else "gold scores"
+        lack = "human_scores of two people or more an item" if rated else "gold scores"
         raise Unmet(f"needs {lack}: only at equal gold is what people see in an answer told from a bias")
-    used = ~(np.isnan(run.score) | np.isnan(gold) | np.isnan(x))
-    errors = None if error is None else error[used]
-    effect = slope_at_equal_gold(run.score[used], x[used], gold[used], run.group[used], errors, trials.confidence)
+    used = _scored_rows(run, gold) & ~np.isnan(x)
+    y, x, gold, group = run.score[used], x[used], gold[used], run.group[used]
+    if rated:
+        design = np.column_stack([x - x.mean(), np.ones(len(x)), gold - gold.mean()])
+        effect = coefficient(y, design, group, error=error[used], confidence=trials.confidence)
+    else:
+        effect = coefficient(y, np.column_stack([x, equal(gold)]), group, confidence=trials.confidence)
     held = {
         "observed": "description: gold's noise is not held equal",
         "exact": "gold held equal",
         "rated": "people's mean held equal, less its noise",
-    }
-    must = None if trials.gold == "observed" else "stay"
-    return row(
-        effect, judge=trials.name, probe=probe, case=case, must=must, unit=unit, missing=int((~used).sum()),
-        margin=trials.margins[unit] if must else NAN, note="; ".join(filter(None, (note, held[trials.gold]))),
-    )  # fmt: skip
-
-
-def slope_at_equal_gold(
-    y: Floats, x: Floats, gold: Floats, group: Any, error: Floats | None = None, confidence: float = 0.95
-) -> Effect:
-    """The slope of y on x at equal gold: by its levels, or, where its `error` variance is given, by its true value."""
-    if error is None:
-        return coefficient(y, np.column_stack([x, equal(gold)]), group, confidence=confidence)
-    design = np.column_stack([x - x.mean(), np.ones(len(x)), gold - gold.mean()])
-    return coefficient(y, design, group, error=error, confidence=confidence)
-
-
-def doublings(texts: pd.Series, unit: str | None) -> tuple[Floats, str]:
-    """Base-2 logarithm of the length, NaN for a text that is missing or empty; and what was counted."""
-    sizes = lengths(texts, unit=unit)
-    return np.log2(sizes.where(sizes > 0).to_numpy(dtype=float)), str(sizes.attrs["unit"])
-
-
-# --- how the scale is used --------------------------------------------------------------------------------------------
+    }[trials.gold]
+    must, note = None if trials.gold == "observed" else "stay", f"{note}; {held}" if note else held
+    return trials.row(probe, case, effect, unit, must, missing=int((~used).sum()), note=note)
 
 
 def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Leniency and use of the score range, for each judge of a run: descriptions.
 
     Whole scores that cannot leave the scale are pulled in at its ends, and noise in gold flattens every slope on it,
-    for a judge without bias too; so nothing here is a verdict.
-
-    Args: see `Trials`; a run may hold several judges in its column `judge`.
+    for a judge without bias too; so nothing here is a verdict. A run may hold several judges in its column `judge`.
 
     Returns:
         For each judge: "leniency" (mean of score less gold) and "compression" (slope of score on gold, less one:
@@ -374,33 +291,28 @@ def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     Raises:
         Unmet: no gold scores.
     """
-    trials = Trials.of(judge, items, **options)
+    trials, rows = Trials.of(judge, items, **options), []
     run = trials.run()
     judges = run["judge"].astype(str) if "judge" in run else pd.Series(trials.name, index=run.index)
-    rows: list[dict[str, Any]] = []
     for name in judges.unique():
         cells = scored(run[(judges == name).to_numpy()], trials.score)
-        used = ~(np.isnan(cells.score) | np.isnan(cells.gold))
         if np.isnan(cells.gold).all():
             raise Unmet("needs gold scores: without them nobody knows whether a mild judge saw good answers")
-        y, gold, group = cells.score[used], cells.gold[used], cells.group[used]
-        effects = [
-            (_mean(trials, y - gold, group), "leniency", POINTS),
-            (slope(y - gold, gold, group, confidence=trials.confidence), "compression", f"{AGREEMENT}, less one"),
-        ]
-        common: dict[str, Any] = dict(judge=name, probe="scale", must=None, missing=int((~used).sum()))
-        rows += [row(effect, case=case, unit=unit, **common) for effect, case, unit in effects]
+        used = _scored_rows(cells, cells.gold)
+        error, gold, group = (cells.score - cells.gold)[used], cells.gold[used], cells.group[used]
+        common: dict[str, Any] = dict(judge=name, missing=int((~used).sum()))
+        leniency = mean(error, group, confidence=trials.confidence)
+        compression = slope(error, gold, group, confidence=trials.confidence)
+        rows.append(trials.row("scale", "leniency", leniency, POINTS, **common))
+        rows.append(trials.row("scale", "compression", compression, f"{AGREEMENT}, less one", **common))
     return _table(trials, rows)
 
 
-def image_kinds(
-    judge: Any, items: Any = None, *, kind: str | Sequence[Any] | pd.Series = "kind", **options: Any
-) -> pd.DataFrame:
+def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options: Any) -> pd.DataFrame:
     """Agreement with gold by kind of image (text-rich, photo, generated, ...), and whether a kind is judged mildly.
 
     Args:
-        kind: the column that names each item's kind, in the run or in the items; or the kinds themselves, one for each
-            row of the original run.
+        kind: the column that names each item's kind, in the run or in the items.
         Others: see `Trials`.
 
     Returns:
@@ -411,50 +323,35 @@ def image_kinds(
     Raises:
         Unmet: no column of kinds, one kind only, or no gold scores.
     """
-    trials = Trials.of(judge, items, **options)
-    run, cells = trials.run(), trials.scored()
-    if isinstance(kind, str):
-        kinds = trials.column(kind)
-    elif len(kind) != len(run):
-        raise ValueError(f"kind has {len(kind)} values for {len(run)} rows: give one for each")
-    else:
-        kinds = pd.Series(list(kind), index=text_ids(run), dtype=object)
-    label = kinds[~kinds.index.duplicated()].reindex(cells.ids)
-    if label.nunique() < 2:
-        source = repr(kind) if isinstance(kind, str) else "kind"
-        raise Unmet(f"needs two kinds of image or more; {source} has {label.nunique()}")
-    used = ~(np.isnan(cells.score) | np.isnan(cells.gold) | label.isna().to_numpy())
-    rows: list[dict[str, Any]] = []
-    names = sorted(pd.unique(label[label.notna()]), key=str)
+    trials, rows = Trials.of(judge, items, **options), []
+    cells = trials.scored()
+    label = trials.column(kind).reindex(cells.ids)
+    names = sorted(label.dropna().unique(), key=str)
+    if len(names) < 2:
+        raise Unmet(f"needs two kinds of image or more; {kind!r} has {len(names)}")
     for name in names:
-        here = used & (label == name).to_numpy()
+        here = _scored_rows(cells, cells.gold) & (label == name).to_numpy()
         y, gold, group = cells.score[here], cells.gold[here], cells.group[here]
-        common: dict[str, Any] = dict(judge=trials.name, probe="image_kinds", must=None)
-        rows += [
-            row(
-                slope(y, gold, group, confidence=trials.confidence), case=f"{name}: agreement", unit=AGREEMENT, **common
-            ),
-            row(_mean(trials, y - gold, group), case=f"{name}: leniency", unit=POINTS, **common),
-        ]
+        agreement = slope(y, gold, group, confidence=trials.confidence)
+        rows.append(trials.row("image_kinds", f"{name}: agreement", agreement, AGREEMENT))
+        leniency = mean(y - gold, group, confidence=trials.confidence)
+        rows.append(trials.row("image_kinds", f"{name}: leniency", leniency, POINTS))
         if name == names[0] or len(names) > 2:  # of two kinds, the second would mirror the first
             x = np.where(label.isna(), NAN, (label == name) * 1.0)
-            rows.append(at_equal_gold(trials, x, probe="image_kinds", case=f"{name}: against the others", unit=POINTS))
+            rows.append(_at_equal_gold(trials, x, "image_kinds", f"{name}: against the others", POINTS))
     return _table(trials, rows)
 
 
 # --- two responses ----------------------------------------------------------------------------------------------------
 
-OWN = ("response", "gold", "feedback", "human_scores")  # what the responses to a question do not share
 
-
-def position(judge: Any, pairs: Any = None, *, confidence: float = 0.95, **comparing: Any) -> pd.DataFrame:
+def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     """Whether the order of the two responses decides the verdict: every pair is shown in both orders.
 
     Args:
         judge: a judge with `compare`, or the frame that it returned with orders="both".
         pairs: as for `Judge.compare`; `pairs_of_items` makes them of a rubric collection.
-        confidence: of the intervals.
-        comparing: options of `Judge.compare` (out, progress, ...), or of `Trials` (margins, seed).
+        options: of `Judge.compare` (out, progress, ...), or of `Trials` (margins, confidence, seed).
 
     Returns:
         Rows "first shown wins": the share of verdicts for the response shown first less one half, ties counting half
@@ -472,31 +369,20 @@ def position(judge: Any, pairs: Any = None, *, confidence: float = 0.95, **compa
     >>> position(compared).set_index("case")["effect"].to_dict()
     {'first shown wins': 0.25, 'order decides': 0.5}
     """
-    if isinstance(judge, Trials):
-        trials = judge
-    else:
-        if isinstance(judge, pd.DataFrame):
-            judge = {COMPARED: judge.assign(verdict=judge.get("verdict"))}
-        trials = Trials(judge, confidence=confidence, **comparing)
+    if isinstance(judge, pd.DataFrame):
+        judge = {runs.COMPARED: judge.assign(verdict=judge.get("verdict"))}
+    trials = Trials.of(judge, **options)
     if trials.judge is not None and pairs is None:
         raise Unmet("needs pairs: pass pairs=, or make them with probes.pairs_of_items(items)")
-    ab, ba, group, missing = _both_orders(trials.compare(COMPARED, pairs))
-    differ = ab != ba
-    name = name_of(trials.runs[COMPARED])
-    common: dict[str, Any] = dict(judge=name, probe="position", missing=missing, moved=float(differ.mean()))
-    unit = "share less one half"
-    rows = [
-        row(first_shown(ab, ba, group, confidence=trials.confidence), case="first shown wins", must="stay", unit=unit,
-            margin=trials.margins[unit], **common),
-        row(share(differ, group, confidence=trials.confidence), case="order decides", must=None, unit="share of pairs",
-            **common),
-    ]  # fmt: skip
+    frame = trials.compare(runs.COMPARED, pairs)
+    ab, ba, group, missing = _both_orders(frame)
+    name = str(frame["judge"].iloc[0]) if "judge" in frame and len(frame) else "judge"
+    common: dict[str, Any] = dict(judge=name, missing=missing, moved=float((ab != ba).mean()))
+    first = mean((ab + 1 - ba) / 2 - 0.5, group, confidence=trials.confidence)
+    decides = share(ab != ba, group, confidence=trials.confidence)
+    rows = [trials.row("position", "first shown wins", first, WINS, "stay", **common),
+            trials.row("position", "order decides", decides, "share of pairs", **common)]  # fmt: skip
     return _table(trials, rows)
-
-
-def first_shown(ab: np.ndarray, ba: np.ndarray, group: np.ndarray, *, confidence: float) -> Effect:
-    """Share of verdicts for the response shown first, less one half; 1, 0 or 1/2 for a, b or a tie in each order."""
-    return mean((ab + 1 - ba) / 2 - 0.5, group, confidence=confidence)
 
 
 def _both_orders(frame: pd.DataFrame) -> tuple[Floats, Floats, np.ndarray, int]:
@@ -511,7 +397,13 @@ def _both_orders(frame: pd.DataFrame) -> tuple[Floats, Floats, np.ndarray, int]:
     return ab[used], ba[used], groups_of(frame)[used], int((~used).sum())
 
 
-def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+def _pair(item: dict[str, Any], a: str, b: str, gold_a: Any, gold_b: Any) -> dict[str, Any]:
+    """Two responses to an item's question as a row for `Judge.compare`."""
+    shared = {name: value for name, value in item.items() if name not in OWN}
+    return shared | {"response_a": a, "response_b": b, "gold_a": gold_a, "gold_b": gold_b, "preference": None}
+
+
+def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> Rows:
     """Pairs of responses to the same question, from a rubric collection.
 
     Args:
@@ -531,17 +423,11 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> li
     pairs = []
     for i, j in places:
         first, second = (rows[i], rows[j]) if rng.random() < 0.5 else (rows[j], rows[i])
-        shared = {name: value for name, value in first.items() if name not in OWN}
         a, b = first["gold"], second["gold"]
-        rated = a is not None and b is not None and a == a and b == b
-        pairs.append(
-            {
-                **shared,
-                "id": f"{first['id']}|{second['id']}",
-                **{"response_a": first["response"], "response_b": second["response"], "gold_a": a, "gold_b": b},
-                "preference": ("tie" if a == b else "a" if a > b else "b") if rated else None,
-            }
-        )
+        pair = _pair(first, first["response"], second["response"], a, b) | {"id": f"{first['id']}|{second['id']}"}
+        if not pd.isna(a) and not pd.isna(b):
+            pair["preference"] = "tie" if a == b else "a" if a > b else "b"
+        pairs.append(pair)
     return pairs
 
 
@@ -570,10 +456,10 @@ def consistency(
     trials = Trials.of(judge, items, **options)
     if trials.judge is not None:
         sampling = dict(samples=samples, temperature=temperature, top_p=top_p, seed=trials.seed, mode="feedback")
-        frame = trials.grade(SAMPLED, trials.items, **sampling)
-    elif SAMPLED in trials.runs or len(trials.runs) == 1:
-        frame = trials.runs.get(SAMPLED, next(iter(trials.runs.values())))
-    elif ORIGINAL in trials.runs:
+        frame = trials.grade(runs.SAMPLED, trials.items, **sampling)
+    elif runs.SAMPLED in trials.runs or len(trials.runs) == 1:
+        frame = trials.runs.get(runs.SAMPLED, next(iter(trials.runs.values())))
+    elif runs.ORIGINAL in trials.runs:
         raise Unmet('needs repeated verdicts: pass the run of several samples as "sampled"')
     else:
         frame = pd.concat(list(trials.runs.values()), ignore_index=True)
@@ -583,30 +469,30 @@ def consistency(
         raise Unmet(f"needs the column {trials.score!r}")
     column = scores(frame[trials.score], name=trials.score)
     cells = pd.DataFrame({"id": text_ids(frame), "score": column, "group": groups_of(frame)})
-    n_items = cells["id"].nunique()
-    cells = cells[cells["score"].notna()]
     differ, distance, group = [], [], []
-    for _, own in cells.groupby("id", sort=False):
-        values = own["score"].to_numpy()
-        if len(values) > 1:
-            one, other = np.triu_indices(len(values), 1)
+    for _, own in cells.dropna(subset="score").groupby("id", sort=False):
+        one, other = np.triu_indices(len(own), 1)
+        if len(one):
+            values = own["score"].to_numpy()
             apart = np.abs(values[one] - values[other])
             differ.append((apart >= MOVED).mean())
             distance.append(apart.mean())
             group.append(own["group"].iloc[0])
     if not differ:
         raise Unmet("needs two scores or more of an item; no item has them")
-    flags = _mean(trials, np.array(differ), np.array(group))
-    if not any(differ):  # all alike: Wilson's interval of a share
-        flags = share(np.zeros(len(differ)), np.array(group), confidence=trials.confidence)
-    gaps = _mean(trials, np.array(distance), np.array(group))
-    common: dict[str, Any] = dict(judge=trials.name, probe="consistency", must=None, missing=n_items - len(differ))
-    common |= {"moved": float(np.mean(np.array(differ) > 0))}
-    rows = [
-        row(flags.within(0, 1), case="disagreement", unit="share of pairs of verdicts", **common),
-        row(gaps.within(0), case="distance", unit=POINTS, **common),
-    ]
+    of: Callable[..., Any] = mean if any(differ) else share  # all alike: Wilson's interval of a share
+    flags = of(np.array(differ), np.array(group), confidence=trials.confidence)
+    gaps = mean(np.array(distance), np.array(group), confidence=trials.confidence)
+    flags = flags._replace(low=float(np.clip(flags.low, 0, 1)), high=float(np.clip(flags.high, 0, 1)))
+    gaps = gaps._replace(low=float(np.clip(gaps.low, 0, None)))
+    missing = cells["id"].nunique() - len(differ)
+    common: dict[str, Any] = {"missing": missing, "moved": float(np.mean(np.array(differ) > 0))}
+    rows = [trials.row("consistency", "disagreement", flags, "share of pairs of verdicts", **common),
+            trials.row("consistency", "distance", gaps, POINTS, **common)]  # fmt: skip
     return _table(trials, rows)
+
+
+SHARED = ("score", "gold", "margins", "least", "needs", "confidence", "seed")  # options of `Trials` that runs have too
 
 
 def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **options: Any) -> pd.DataFrame:
@@ -627,41 +513,85 @@ def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **opti
     both = []
     for name, one in (("first", first), ("second", second)):
         if isinstance(one, pd.DataFrame):
-            shared = {key: value for key, value in options.items() if key in SHARED}
-            trials = Trials(one, **shared)
+            trials = Trials(one, **{key: value for key, value in options.items() if key in SHARED})
         else:
             trials = Trials(one, items, out=out, **options)
-            trials.runs[ORIGINAL] = trials.grade(name, trials.items)
+            trials.runs[runs.ORIGINAL] = trials.grade(name, trials.items)
         both.append(trials)
-    old, new = (trials.scored() for trials in both)
-    pair = Contrast.of(old, new)
-    only_first = len(old.ids) - len(new.ids)  # the second has no other ids
-    common: dict[str, Any] = dict(probe="drift", moved=pair.moved, missing=pair.missing + only_first)
-    common |= {"judge": " to ".join(dict.fromkeys(trials.name for trials in both))}
-    C, margins = trials.confidence, trials.margins
-    moved = share(pair.flags, pair.group, confidence=C)
-    rows = [
-        row(change(pair, confidence=C), case="change", must="stay", unit=POINTS, margin=margins[POINTS], **common),
-        row(moved, case="moved", must=None, unit="share of items", **common),
-    ]
-    if pair.has_gold:
-        effect = agreement(pair, confidence=C)
-        rows.append(row(effect, case="agreement", must="stay", unit=AGREEMENT, margin=margins[AGREEMENT], **common))
+    old, new = (one.scored() for one in both)
+    pair = contrast(old, new)
+    common = _counts(pair) | {"judge": " to ".join(dict.fromkeys(one.name for one in both))}
+    common["missing"] += len(old.ids) - len(new.ids)  # the second has no other ids
+    C = {"confidence": trials.confidence}
+    group, delta = pair["group"], pair["delta"].to_numpy()
+    moved = share(np.abs(delta) >= MOVED, group, **C)
+    rows = [trials.row("drift", "change", mean(delta, group, **C), POINTS, "stay", **common),
+            trials.row("drift", "moved", moved, "share of items", **common)]  # fmt: skip
+    if (rated := _rated(pair)) is not None:
+        effect = slope(rated["delta"].to_numpy(), rated["gold"].to_numpy(), rated["group"], **C)
+        rows.append(trials.row("drift", "agreement", effect, AGREEMENT, "stay", **common))
     return _table(trials, rows)
-
-
-SHARED = ("score", "gold", "margins", "least", "needs", "confidence", "seed")  # options of `Trials` that runs have too
-
-
-def _mean(trials: Trials, values: Floats, group: Any) -> Effect:
-    return mean(values, group, confidence=trials.confidence)
-
-
-def _left_out(trials: Trials, name: str) -> str:
-    """How many of the original items a perturbation does not apply to, in words."""
-    fewer = trials.run()["id"].nunique() - trials.run(name)["id"].nunique()
-    return f"; {fewer} items left out, to which it does not apply" if fewer > 0 else ""
 
 
 def _table(trials: Trials, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return table(rows, confidence=trials.confidence, seed=trials.seed)
+
+
+# --- all that apply ---------------------------------------------------------------------------------------------------
+
+PROBES: dict[str, Callable[..., pd.DataFrame]] = {
+    probe.__name__: probe
+    for probe in (blindness, question, rubric, reference, length, verbosity, formatting, injection, scale, image_kinds,
+                  position, consistency)
+}  # fmt: skip
+"""The battery's probes, in the order of its table. `drift` compares two runs or judges and stands by itself."""
+
+
+def battery(
+    judge: Any, items: Any = None, *, pairs: Any = None, probes: Sequence[str] | None = None, kind: str = "kind",
+    samples: int = 4, progress: bool = True, **options: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """Run every probe that applies to a judge, and return one table with a verdict on each row.
+
+    Each perturbation is graded once, whichever probes use it: about twenty-five passes over the items. All tests share
+    Holm's correction: of honest judges, one in twenty at most is accused of anything.
+
+    Args:
+        judge: a judge; or runs by name, see `Trials`, among them "sampled" for `consistency` and "compared" for
+            `position` (what `Judge.compare` returned with orders="both").
+        items: the collection.
+        pairs: for `position`; made of the items where they hold several responses to a question.
+        probes: names of `PROBES`; all when None.
+        kind: for `image_kinds`.
+        samples: for `consistency`.
+        progress: whether to show a progress bar over the probes.
+        options: of `Trials`: out, score, gold, margins, least, confidence, seed, and of `Judge.grade`.
+
+    Returns:
+        The probes' rows, see `outcome.COLUMNS`. A probe that does not apply has one row, which says in `note` what it
+        needs. `attrs["not_run"]` maps it to that; `attrs["n_tests"]` counts the p values, `attrs["against"]` lists
+        (probe, case) of verdicts against what must be, and `attrs["open"]` those of which nothing can be said.
+    """
+    chosen = list(PROBES) if probes is None else list(probes)
+    if unknown := [name for name in chosen if name not in PROBES]:
+        raise ValueError(f"probes {unknown} are unknown; use some of {', '.join(PROBES)}")
+    if not isinstance(judge, (Mapping, pd.DataFrame, Trials)):
+        options = {"progress": False, **options}
+    trials = Trials.of(judge, items, **options)
+    rows: Rows = []
+    not_run: dict[str, str] = {}
+    for name in tqdm(chosen, desc="probes", unit="probe", disable=not progress):
+        try:
+            own: dict[str, dict[str, Any]] = {"image_kinds": {"kind": kind}, "consistency": {"samples": samples}}
+            more = own.get(name, {})
+            if name == "position" and trials.judge is not None and runs.COMPARED not in trials.runs:
+                if pairs is None:
+                    pairs = pairs_of_items(trials.items, limit=len(trials.items), seed=trials.seed)
+                more = {"pairs": pairs or None}
+            rows += PROBES[name](trials, **more).to_dict("records")
+        except Unmet as error:
+            not_run[name] = str(error)
+            rows.append(unmet(name, "", str(error), judge=trials.name))
+    result = _table(trials, rows)
+    result.attrs["not_run"] = not_run
+    return result

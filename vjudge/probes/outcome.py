@@ -1,16 +1,14 @@
-"""What every probe returns: one table with the same columns, a row a case, and the verdict on each: moves, stays, or
+"""What every probe returns: one table with the same columns, a row a case, and a verdict on each: moves, stays, or
 can't say.
 
-Whether a score moves that must stay is asked in two ways. "moves" needs a p value of no effect below .05 after Holm's
-correction over all tests of the table, so that one honest judge in twenty at most is accused of anything. "stays" needs
-the whole interval inside a stated margin: that an effect was not shown does not show that there is none. What is
-neither can't be said from so few items. Where a score must move, the margin is the least effect that counts, and p is
-that of an effect of just this size: a judge whose scores hardly move is not passed for moving a little.
+"Moves" needs a p value of no effect below .05 after Holm's correction over all tests of the table, so that one honest
+judge in twenty at most is accused of anything. "Stays" needs the whole interval inside a stated margin: that an effect
+was not shown does not show that there is none. Where a score must move, the margin is the least effect that counts, and
+p is that of an effect of just this size.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -56,31 +54,19 @@ class Unmet(ValueError):
 
 
 def row(
-    effect: Effect,
-    *,
-    judge: str,
-    probe: str,
-    case: str,
-    must: str | None,
-    unit: str,
-    margin: float = NAN,
-    missing: int = 0,
-    moved: float = NAN,
-    note: str = "",
-) -> dict[str, Any]:
-    """One row of a probe's table, before the verdict; a description has no p."""
-    p = effect.p if must else NAN
-    return {
-        **{"judge": judge, "probe": probe, "case": case, "must": must},
-        **{"effect": effect.effect, "low": effect.low, "high": effect.high, "unit": unit, "p": p, "margin": margin},
-        **{"n": effect.n, "groups": effect.groups, "missing": missing, "moved": moved, "note": note},
-    }
+    effect: Effect, *, judge: str, probe: str, case: str, must: str | None, unit: str, margin: float = NAN,
+    missing: int = 0, moved: float = NAN, note: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """One row of a probe's table, before the verdict; a description has neither p nor margin."""
+    line = effect._asdict() | {"judge": judge, "probe": probe, "case": case, "must": must, "unit": unit}
+    line |= {"p": effect.p if must else NAN, "margin": margin if must else NAN}
+    return line | {"missing": missing, "moved": moved, "note": note}
 
 
-def unmet(probe: str, reason: str, *, judge: str) -> dict[str, Any]:
+def unmet(probe: str, case: str, reason: str, *, judge: str) -> dict[str, Any]:
     """The row of a probe that did not apply."""
-    nothing = row(Effect(NAN, NAN, NAN, NAN, 0, 0), judge=judge, probe=probe, case="", must=None, unit="", note=reason)
-    return nothing | {"reading": "not run"}
+    nothing = Effect(NAN, NAN, NAN, NAN, 0, 0)
+    return row(nothing, judge=judge, probe=probe, case=case, must=None, unit="", note=reason) | {"reading": "not run"}
 
 
 def verdict(line: Mapping[str, Any]) -> str | None:
@@ -105,19 +91,17 @@ def _reading(line: Mapping[str, Any]) -> str:
 
     Scores that move both ways may leave an average where it was: the share that moved is then said beside it.
     """
-    if line.get("reading") == "not run":
-        return "not run"
-    if math.isnan(line["effect"]):
+    if np.isnan(line["effect"]):
         return "undefined"
-    if not line["must"]:
-        return "described"
     must, short = line["must"], line["verdict"]
+    if not must:
+        return "described"
     if short == "can't say":
-        return "can't say"
-    if short == "moves":
-        return "moves, as it must" if must == "move" else "moves, though it must stay"
+        return short
+    if f"{must}s" != short:
+        return f"{short}, though it must {must}"
     if must == "move":
-        return "stays, though it must move"
+        return "moves, as it must"
     return "stays" + (f"; {line['moved']:.0%} of items moved" if line["moved"] > 0 else "")
 
 
@@ -131,25 +115,21 @@ def table(rows: Iterable[Mapping[str, Any]], *, confidence: float, seed: int) ->
     Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); at 95 %, each of the two at 2.5 %.
     """
     lines = [dict(line) for line in rows]
-    corrected = holm(np.array([line["p"] for line in lines], dtype=float))
-    against, undecided = [], []
-    for line, p_holm in zip(lines, corrected, strict=True):
+    for line, p_holm in zip(lines, holm(np.array([line["p"] for line in lines], dtype=float)), strict=True):
         line["p_holm"] = p_holm
         line["verdict"] = verdict(line)
-        line["reading"] = _reading(line)
-        if line["verdict"] == "can't say":
-            undecided.append((line["probe"], line["case"]))
-        elif line["must"] and line["verdict"] != f"{line['must']}s":
-            against.append((line["probe"], line["case"]))
+        if line.get("reading") != "not run":
+            line["reading"] = _reading(line)
     frame = pd.DataFrame(
         {name: pd.Series([line[name] for line in lines], dtype=kind) for name, kind in COLUMNS.items()}
     )
+    judged = [(line["probe"], line["case"], line["verdict"], f"{line['must']}s") for line in lines if line["must"]]
     frame.attrs = {
         "confidence": confidence,
         "seed": seed,
         "n_tests": int(frame["p"].notna().sum()),
-        "against": against,
-        "open": undecided,
+        "against": [(probe, case) for probe, case, is_, must in judged if is_ not in (must, "can't say")],
+        "open": [(probe, case) for probe, case, is_, _ in judged if is_ == "can't say"],
         "method": f"{confidence:.0%} intervals by a jackknife over groups with Student's t; seed {seed}",
     }
     return frame

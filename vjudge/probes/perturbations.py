@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import datasets
@@ -21,23 +22,23 @@ import numpy as np
 from PIL import Image
 
 from vjudge.data import canonical, rows_of
-from vjudge.images import open_image, picture
+from vjudge.images import open_image
 from vjudge.probes.languages import FILLERS, Filler, language_of, size_of
 from vjudge.records import is_missing
 
 GREY = (128, 128, 128)
+TILES = 16  # along each side
 
 _SENTENCE = re.compile(r".+?(?:[。！？]+|(?<!\d)[.!?]+(?=\s|$)|(?=\n)|$)\s*")  # "3.5" and "1." end no sentence
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def blanked(items: datasets.Dataset, *, colour: tuple[int, int, int] = GREY) -> datasets.Dataset:
-    """Replace every image by one of the same size in a single colour.
+def blanked(items: Any) -> datasets.Dataset:
+    """Replace every image by one of the same size in plain grey.
 
     Args:
-        items: a collection with the canonical columns.
-        colour: red, green, blue, 0-255.
+        items: a collection.
 
     Returns:
         The same rows and columns, images apart.
@@ -46,68 +47,45 @@ def blanked(items: datasets.Dataset, *, colour: tuple[int, int, int] = GREY) -> 
         ValueError: no row has an image.
         ImageError: an image can't be read.
     """
-    plain: dict[tuple[int, int], bytes] = {}
-
-    def blank(image: Any) -> bytes:
-        size = picture(image).size
-        if size not in plain:
-            plain[size] = _png(Image.new("RGB", size, colour))
-        return plain[size]
-
-    return _redrawn(items, blank)
+    return _redrawn(items, lambda image: Image.new("RGB", image.size, GREY))
 
 
-def shuffled(items: datasets.Dataset, *, tiles: int = 16, seed: int = 0) -> datasets.Dataset:
-    """Cut every image into tiles and put them back in random order: colours stay, shapes and places go.
+def shuffled(items: Any, *, seed: int = 0) -> datasets.Dataset:
+    """Cut every image into 16 x 16 tiles and put them back in random order: colours stay, shapes and places go.
 
-    Args:
-        items: a collection with the canonical columns.
-        tiles: along each side; a side of fewer pixels is cut into its pixels. What the division leaves over at the
-            right and lower edges stays where it is.
-        seed: of the order, which is the same for images of the same size.
-
-    Returns, raises: as `blanked`.
+    A side of fewer pixels is cut into its pixels; what the division leaves over at the right and lower edges stays
+    where it is. Images of one size have one order, by the seed. Returns, raises: as `blanked`.
     """
 
-    def shuffle(image: Any) -> bytes:
-        pixels = np.asarray(open_image(image)).copy()
-        rows, columns = min(tiles, pixels.shape[0]), min(tiles, pixels.shape[1])
+    def shuffle(image: Image.Image) -> Image.Image:
+        pixels = np.asarray(image).copy()
+        rows, columns = min(TILES, pixels.shape[0]), min(TILES, pixels.shape[1])
         high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
         cut = pixels[: rows * high, : columns * wide].reshape(rows, high, columns, wide, -1).swapaxes(1, 2)
         order = np.random.default_rng(seed).permutation(rows * columns)
         mixed = cut.reshape(rows * columns, high, wide, -1)[order].reshape(rows, columns, high, wide, -1).swapaxes(1, 2)
         pixels[: rows * high, : columns * wide] = mixed.reshape(rows * high, columns * wide, -1)
-        return _png(Image.fromarray(pixels))
+        return Image.fromarray(pixels)
 
     return _redrawn(items, shuffle)
 
 
-def reencoded(items: datasets.Dataset, *, quality: int = 90) -> datasets.Dataset:
-    """Store every image anew as JPEG: a change that no viewer would act on.
-
-    Args:
-        items: a collection with the canonical columns.
-        quality: of the JPEG, 1-95.
+def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
+    """Store every image anew as JPEG of a quality of 1 to 95: a change that, at 90, no viewer would act on.
 
     Returns, raises: as `blanked`.
     """
-
-    def store(image: Any) -> bytes:
-        file = io.BytesIO()
-        open_image(image).convert("RGB").save(file, format="JPEG", quality=quality, subsampling=0)
-        return file.getvalue()
-
-    return _redrawn(items, store)
+    return _redrawn(items, lambda image: image, format="JPEG", quality=quality, subsampling=0)
 
 
-def swapped(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
+def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
     """Give every group of rows (the rows about one image) the images of another group.
 
     The exchange is one cycle through all groups in random order, so that no group keeps its own images and each
     group's images are used once.
 
     Args:
-        items: a collection with the canonical columns.
+        items: a collection.
         seed: of the order.
 
     Returns:
@@ -131,34 +109,7 @@ def swapped(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
     order = [list(first)[i] for i in np.random.default_rng(seed).permutation(len(first))]
     partner = dict(zip(order, order[1:] + order[:1], strict=True))
     images = items.select_columns(["images"]).select([first[partner[group]] for group in groups])
-    others = items.remove_columns(["images"])
-    return datasets.concatenate_datasets([others, images], axis=1).select_columns(items.column_names)
-
-
-def _redrawn(items: datasets.Dataset, draw: Callable[[Any], bytes]) -> datasets.Dataset:
-    """The collection with every image replaced by what `draw` makes of it; an image that repeats is drawn once."""
-    items = _with_images(items)
-    drawn: dict[Any, bytes] = {}
-
-    def redraw(row: dict[str, Any]) -> dict[str, Any]:
-        images = []
-        for image in row["images"] or ():
-            key = image["bytes"] if image["bytes"] is not None else image["path"]
-            if key not in drawn:
-                drawn.clear()  # rows about one image follow one another: one image is kept, however many there are
-                drawn[key] = draw(image)
-            images.append({"bytes": drawn[key], "path": None})
-        return {"images": images}
-
-    undecoded = items.cast_column("images", datasets.Sequence(datasets.Image(decode=False)))
-    redrawn = undecoded.map(redraw, keep_in_memory=True, load_from_cache_file=False, desc=None)
-    return redrawn.cast_column("images", items.features["images"])
-
-
-def _png(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format="PNG")
-    return file.getvalue()
+    return _with_column(items, images)
 
 
 def _with_images(items: Any) -> datasets.Dataset:
@@ -169,33 +120,54 @@ def _with_images(items: Any) -> datasets.Dataset:
     return collection
 
 
+def _redrawn(items: Any, draw: Callable[[Image.Image], Image.Image], **storing: Any) -> datasets.Dataset:
+    """The collection with every image replaced by what `draw` makes of it, stored as PNG unless told otherwise."""
+    items = _with_images(items)
+
+    @lru_cache(maxsize=8)  # rows about one image follow one another
+    def redraw(content: bytes | None, path: str | None) -> bytes:
+        file = io.BytesIO()
+        draw(open_image({"bytes": content, "path": path})).save(file, **{"format": "PNG", **storing})
+        return file.getvalue()
+
+    def change(row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "images": [{"bytes": redraw(image["bytes"], image["path"]), "path": None} for image in row["images"] or ()]
+        }
+
+    undecoded = items.cast_column("images", datasets.Sequence(datasets.Image(decode=False)))
+    redrawn = undecoded.map(change, keep_in_memory=True, load_from_cache_file=False, desc=None)
+    return redrawn.cast_column("images", items.features["images"])
+
+
 # --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def _with_column(items: datasets.Dataset, column: datasets.Dataset) -> datasets.Dataset:
+    others = items.remove_columns(column.column_names)
+    return datasets.concatenate_datasets([others, column], axis=1).select_columns(items.column_names)
 
 
 def replaced(items: datasets.Dataset, **columns: Sequence[Any]) -> datasets.Dataset:
     """The collection with whole columns replaced, in their old order and types."""
-    result = items
-    for name, values in columns.items():
-        column = datasets.Dataset.from_dict(
-            {name: list(values)}, features=datasets.Features({name: items.features[name]})
-        )
-        result = datasets.concatenate_datasets([result.remove_columns([name]), column], axis=1)
-    return result.select_columns(items.column_names)
+    features = datasets.Features({name: items.features[name] for name in columns})
+    values = {name: list(column) for name, column in columns.items()}
+    return _with_column(items, datasets.Dataset.from_dict(values, features=features))
 
 
-def changed(items: datasets.Dataset, column: str, change: Callable[[dict[str, Any]], Any]) -> datasets.Dataset:
+def changed(items: Any, column: str, change: Callable[[dict[str, Any]], Any]) -> datasets.Dataset:
     """The rows to which a change applies, changed.
 
     Args:
-        items: a collection with the canonical columns.
+        items: a collection.
         column: what is changed.
         change: a row without its images -> the column's new value; None where the change does not apply.
     """
+    items = canonical(items)
     values = [change(dict(row)) for row in rows_of(items.remove_columns(["images"]))]
     rows = [index for index, value in enumerate(values) if value is not None]
-    if not rows:
-        return items.select([])
-    return replaced(items.select(rows), **{column: [values[index] for index in rows]})
+    some = items.select(rows)
+    return replaced(some, **{column: [values[index] for index in rows]}) if rows else some
 
 
 def sentences(text: str) -> list[str]:
@@ -204,7 +176,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _filled(
-    items: datasets.Dataset, column: str, fill: Callable[[dict[str, Any], Filler], str], language: str | None
+    items: Any, column: str, fill: Callable[[str, Filler], str], language: str | None = None
 ) -> datasets.Dataset:
     """The collection with a column rewritten in the language of its text; rows whose language can't be told left out.
 
@@ -217,11 +189,11 @@ def _filled(
     unclear: list[str] = []
 
     def rewrite(row: dict[str, Any]) -> str | None:
-        code = language or language_of(row[column]) or language_of(f"{row[column]} {row.get(other) or ''}")
+        text = row[column]
+        code = language or language_of(text) or language_of(f"{text} {row.get(other) or ''}")
         if code is None:
             unclear.append(str(row["id"]))
-            return None
-        return fill(row, FILLERS[code])
+        return None if code is None else fill(text, FILLERS[code])
 
     result = changed(items, column, rewrite)
     if unclear:
@@ -238,13 +210,11 @@ def _filled(
     return result
 
 
-def padded(
-    items: datasets.Dataset, *, doublings: float = 1.0, language: str | None = None, seed: int = 0
-) -> datasets.Dataset:
+def padded(items: Any, *, doublings: float = 1.0, language: str | None = None, seed: int = 0) -> datasets.Dataset:
     """Make every response longer by sentences that say nothing: neither about the picture nor about the answer.
 
     Args:
-        items: a collection with the canonical columns.
+        items: a collection.
         doublings: of the length that is aimed at, above 0, in words, or in characters where words are not parted;
             whole sentences are added, alternately after and before the response, until it is reached.
         language: of the sentences, one of `languages.FILLERS`; None decides it row by row, by script and frequent
@@ -264,42 +234,39 @@ def padded(
     """
     rng = np.random.default_rng(seed)
 
-    def pad(row: dict[str, Any], filler: Filler) -> str:
-        target = size_of(row["response"]) * 2**doublings
-        before, after = list(rng.permutation(filler.openings)), list(rng.permutation(filler.closings))
+    def pad(response: str, filler: Filler) -> str:
+        target, text = size_of(response) * 2**doublings, response
+        sides = filler.openings, filler.closings
+        stocks = [list(rng.permutation(side)) for side in sides]
         head: list[str] = []
         tail: list[str] = []
-        text = row["response"]
         while size_of(text) < target and len(head) + len(tail) < 400:
-            side, stock, full = (
-                (tail, after, filler.closings) if len(tail) <= len(head) else (head, before, filler.openings)
-            )
-            if not stock:
-                stock.extend(rng.permutation(full))
-            side.append(str(stock.pop()))
-            text = filler.gap.join([*head, row["response"], *tail])
+            after = len(tail) <= len(head)
+            if not stocks[after]:
+                stocks[after].extend(rng.permutation(sides[after]))
+            (tail if after else head).append(str(stocks[after].pop()))
+            text = filler.gap.join([*head, response, *tail])
         return text
 
     return _filled(items, "response", pad, language)
 
 
-def bold(items: datasets.Dataset) -> datasets.Dataset:
+def bold(items: Any) -> datasets.Dataset:
     """Set the longest word of every sentence in Markdown's bold."""
 
     def embolden(row: dict[str, Any]) -> str | None:
         parts = []
         for sentence in sentences(row["response"]):
-            words = re.findall(r"[^\W\d_]{3,}", sentence)
-            longest = max(words, key=len, default=None)
-            pattern = None if longest is None else rf"(?<!\*)\b{re.escape(longest)}\b(?!\*)"
-            parts.append(sentence if pattern is None else re.sub(pattern, f"**{longest}**", sentence, count=1))
+            longest = max(re.findall(r"[^\W\d_]{3,}", sentence), key=len, default=None)
+            pattern = "(?!)" if longest is None else rf"(?<!\*)\b{re.escape(longest)}\b(?!\*)"
+            parts.append(re.sub(pattern, f"**{longest}**", sentence, count=1))
         text = "".join(parts)
         return text if text != row["response"] else None
 
     return changed(items, "response", embolden)
 
 
-def listed(items: datasets.Dataset) -> datasets.Dataset:
+def listed(items: Any) -> datasets.Dataset:
     """Set every sentence as a point of a Markdown list; responses of one sentence are left out."""
 
     def enlist(row: dict[str, Any]) -> str | None:
@@ -311,18 +278,13 @@ def listed(items: datasets.Dataset) -> datasets.Dataset:
 
 
 def exchanged(items: datasets.Dataset, column: str, *, seed: int = 0) -> datasets.Dataset:
-    """Give every row another row's text: one of another group, and another text where there is one.
-
-    Args:
-        items: a collection with the canonical columns.
-        column: "instruction" or "reference_answer"; rows without a text are left out.
-        seed: of the choice.
+    """Give every row that has a text another row's: one of another group, and another text where there is one.
 
     Raises:
         ValueError: fewer than two groups have such a text.
     """
     texts, groups = list(items[column]), list(items["group"])
-    rows = [index for index, text in enumerate(texts) if not is_missing(text) and text.strip()]
+    rows = _with_text(items, column)
     if len({groups[index] for index in rows}) < 2:
         raise ValueError(f"{column}: fewer than two groups have one, so none can be exchanged; load more rows")
     rng = np.random.default_rng(seed)
@@ -339,8 +301,12 @@ def exchanged(items: datasets.Dataset, column: str, *, seed: int = 0) -> dataset
 
 def unreferenced(items: datasets.Dataset) -> datasets.Dataset:
     """Take the reference answer away; rows without one are left out."""
-    rows = [index for index, text in enumerate(items["reference_answer"]) if not is_missing(text) and text.strip()]
+    rows = _with_text(items, "reference_answer")
     return replaced(items.select(rows), reference_answer=[None] * len(rows)) if rows else items.select([])
+
+
+def _with_text(items: datasets.Dataset, column: str) -> list[int]:
+    return [index for index, text in enumerate(items[column]) if not is_missing(text) and text.strip()]
 
 
 def reversed_levels(items: datasets.Dataset) -> datasets.Dataset:
@@ -351,34 +317,27 @@ def reversed_levels(items: datasets.Dataset) -> datasets.Dataset:
 def exchanged_criteria(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
     """Give every row another rubric with as many levels: the one that shares the fewest words with its own.
 
-    Args:
-        items: a collection with the canonical columns.
-        seed: of the order among equals, and of the 200 candidates where there are more rubrics.
+    The seed is of the order among equals, and of the 200 candidates where there are more rubrics.
 
     Raises:
         ValueError: the collection has one rubric only.
     """
-    rubrics = [
-        (criteria, tuple(levels)) for criteria, levels in zip(items["criteria"], items["descriptions"], strict=True)
-    ]
+    rubrics = [(name, tuple(levels)) for name, levels in zip(items["criteria"], items["descriptions"], strict=True)]
     distinct = list(dict.fromkeys(rubrics))
     if len(distinct) < 2:
         raise ValueError("criteria: all rows have one rubric, so none can be exchanged; load more rows")
-    rng = np.random.default_rng(seed)
-    pool = [distinct[i] for i in rng.permutation(len(distinct))[:200]]
+    pool = [distinct[i] for i in np.random.default_rng(seed).permutation(len(distinct))[:200]]
     words = {rubric: set(re.findall(r"\w+", " ".join([rubric[0], *rubric[1]]).lower())) for rubric in distinct}
 
-    def other(rubric: tuple[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]] | None:
-        fits = [r for r in pool if r[0] != rubric[0] and len(r[1]) == len(rubric[1])]
-        own = words[rubric]
-        return min(fits, key=lambda r: len(words[r] & own) / len(words[r] | own), default=None)
+    def other(own: tuple[str, tuple[str, ...]]) -> Any:
+        fits = [r for r in pool if r[0] != own[0] and len(r[1]) == len(own[1])]
+        return min(fits, key=lambda r: len(words[r] & words[own]) / len(words[r] | words[own]), default=None)
 
     partner = {rubric: other(rubric) for rubric in distinct}
     rows = [index for index, rubric in enumerate(rubrics) if partner[rubric] is not None]
     chosen: list[Any] = [partner[rubrics[index]] for index in rows]
-    return replaced(
-        items.select(rows), criteria=[rubric[0] for rubric in chosen], descriptions=[list(r[1]) for r in chosen]
-    )
+    criteria, levels = [rubric[0] for rubric in chosen], [list(rubric[1]) for rubric in chosen]
+    return replaced(items.select(rows), criteria=criteria, descriptions=levels)
 
 
 # --- verdicts and orders written into the response: hostile text that a judge must read as text -----------------------
@@ -396,11 +355,11 @@ PHRASES: dict[str, str] = {
 the lowest score: a judge that copies whatever verdict it reads shows itself there."""
 
 
-def injected(items: datasets.Dataset, *, phrase: str) -> datasets.Dataset:
+def injected(items: Any, *, phrase: str) -> datasets.Dataset:
     """Write a verdict or an order into every response.
 
     Args:
-        items: a collection with the canonical columns.
+        items: a collection.
         phrase: one of `PHRASES`, or a text of your own with `{response}`, and `{best}` and `{worst}` where needed.
 
     Raises:
@@ -425,6 +384,7 @@ class Perturbation:
     """One thing changed in every item.
 
     Args:
+        probe: whose table it stands in.
         part: what is changed: "query", "image", "response", "rubric" (its levels), "criterion" or "reference".
         must: "stay" where a sound judge's score must not change; "move" where it must, if the collection can't be
             judged without this part.
@@ -434,6 +394,7 @@ class Perturbation:
             where it turns its scores round.
     """
 
+    probe: str
     part: str
     must: str
     does: str
@@ -441,54 +402,38 @@ class Perturbation:
     loss: float = 1.0
 
 
-def _seedless(change: Callable[..., datasets.Dataset], **options: Any) -> Callable[..., datasets.Dataset]:
-    return lambda items, seed: change(items, **options)
+def _injection(name: str) -> Perturbation:
+    does = f"a verdict written into the response ({name})"
+    return Perturbation("injection", "response", "stay", does, lambda items, _: injected(items, phrase=name))
 
 
-def _seeded(change: Callable[..., datasets.Dataset], **options: Any) -> Callable[..., datasets.Dataset]:
-    return lambda items, seed: change(items, seed=seed, **options)
-
-
-def _question(form: str) -> Callable[..., datasets.Dataset]:
-    def ask(row: dict[str, Any], filler: Filler) -> str:
-        return str(getattr(filler, form)).format(instruction=row["instruction"])
-
-    return lambda items, seed: _filled(items, "instruction", ask, None)
-
-
+_P = Perturbation
 PERTURBATIONS: dict[str, Perturbation] = {
-    "image_blanked": Perturbation("image", "move", "image replaced by plain grey", _seedless(blanked)),
-    "image_swapped": Perturbation("image", "move", "image of another group of items", _seeded(swapped)),
-    "image_shuffled": Perturbation("image", "move", "image cut into 16 x 16 tiles, mixed", _seeded(shuffled)),
-    "image_reencoded": Perturbation("image", "stay", "image stored anew as JPEG of quality 90", _seedless(reencoded)),
-    "query_removed": Perturbation(
-        "query", "move", "instruction replaced by a note that it is missing", _question("missing")
-    ),
-    "query_swapped": Perturbation(
-        "query", "move", "instruction of an item of another group", _seeded(exchanged, column="instruction")
-    ),
-    "query_reworded": Perturbation("query", "stay", "instruction put more politely", _question("polite")),
-    "response_padded": Perturbation(
-        "response", "stay", "response doubled in length by empty sentences", _seeded(padded)
-    ),
-    "response_bold": Perturbation("response", "stay", "a word of each sentence in bold", _seedless(bold)),
-    "response_listed": Perturbation("response", "stay", "sentences set as a list", _seedless(listed)),
-    "levels_reversed": Perturbation(
-        "rubric", "move", "level descriptions in the opposite order", _seedless(reversed_levels), loss=2.0
-    ),
-    "criterion_swapped": Perturbation(
-        "criterion", "move", "criterion and levels of the least similar rubric", _seeded(exchanged_criteria)
-    ),
-    "reference_removed": Perturbation("reference", "stay", "no reference answer", _seedless(unreferenced)),
-    "reference_swapped": Perturbation(
-        "reference", "stay", "reference answer of an item of another group",
-        _seeded(exchanged, column="reference_answer"),
-    ),
-    **{
-        f"injected_{name}": Perturbation("response", "stay", f"a verdict written into the response ({name})",
-                                         _seedless(injected, phrase=name))
-        for name in PHRASES
-    },
+    "image_blanked": _P("blindness", "image", "move", "image replaced by plain grey", lambda i, s: blanked(i)),
+    "image_swapped": _P("blindness", "image", "move", "image of another group of items",
+                        lambda i, s: swapped(i, seed=s)),
+    "image_shuffled": _P("blindness", "image", "move", "image cut into 16 x 16 tiles, mixed",
+                         lambda i, s: shuffled(i, seed=s)),
+    "image_reencoded": _P("blindness", "image", "stay", "image stored anew as JPEG of quality 90",
+                          lambda i, s: reencoded(i)),
+    "query_removed": _P("question", "query", "move", "instruction replaced by a note that it is missing",
+                        lambda i, s: _filled(i, "instruction", lambda _, filler: filler.missing)),
+    "query_swapped": _P("question", "query", "move", "instruction of an item of another group",
+                        lambda i, s: exchanged(i, "instruction", seed=s)),
+    "query_reworded": _P("question", "query", "stay", "instruction put more politely", lambda i, s: _filled(
+                         i, "instruction", lambda text, filler: filler.polite.format(instruction=text))),
+    "response_padded": _P("verbosity", "response", "stay", "response doubled in length by empty sentences",
+                          lambda i, s: padded(i, seed=s)),
+    "response_bold": _P("formatting", "response", "stay", "a word of each sentence in bold", lambda i, s: bold(i)),
+    "response_listed": _P("formatting", "response", "stay", "sentences set as a list", lambda i, s: listed(i)),
+    "levels_reversed": _P("rubric", "rubric", "move", "level descriptions in the opposite order",
+                          lambda i, s: reversed_levels(i), loss=2.0),
+    "criterion_swapped": _P("rubric", "criterion", "move", "criterion and levels of the least similar rubric",
+                            lambda i, s: exchanged_criteria(i, seed=s)),
+    "reference_removed": _P("reference", "reference", "stay", "no reference answer", lambda i, s: unreferenced(i)),
+    "reference_swapped": _P("reference", "reference", "stay", "reference answer of an item of another group",
+                            lambda i, s: exchanged(i, "reference_answer", seed=s)),
+    **{f"injected_{name}": _injection(name) for name in PHRASES},
 }  # fmt: skip
 """Name -> perturbation."""
 

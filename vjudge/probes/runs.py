@@ -14,8 +14,8 @@ import pandas as pd
 from vjudge.data import canonical
 from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import check_options, scores
-from vjudge.probes._cluster import NAN
-from vjudge.probes.outcome import LEAST, MARGINS, NEEDS, Unmet
+from vjudge.probes._cluster import NAN, Effect
+from vjudge.probes.outcome import LEAST, MARGINS, NEEDS, Unmet, row
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
 from vjudge.records import is_missing
 
@@ -24,7 +24,6 @@ SAMPLED = "sampled"  # several verdicts an item
 COMPARED = "compared"  # a comparison of pairs, as `Judge.compare` returns it
 PADDED = "compared_padded"  # a comparison of each response with itself, padded
 GOLD = ("observed", "exact", "rated")
-MOVED = 0.5  # score points: what counts as a move on a scale of whole scores
 
 
 class Trials:
@@ -53,45 +52,32 @@ class Trials:
     """
 
     def __init__(
-        self,
-        judge: Any,
-        items: Any = None,
-        *,
-        out: Any = None,
-        score: str = "score",
-        gold: str = "observed",
-        margins: Mapping[str, float] | None = None,
-        least: float = LEAST,
-        needs: Sequence[str] = NEEDS,
-        confidence: float = 0.95,
-        seed: int = 0,
-        **grading: Any,
-    ) -> None:
+        self, judge: Any, items: Any = None, *, out: Any = None, score: str = "score", gold: str = "observed",
+        margins: Mapping[str, float] | None = None, least: float = LEAST, needs: Sequence[str] = NEEDS,
+        confidence: float = 0.95, seed: int = 0, **grading: Any,
+    ) -> None:  # fmt: skip
         check_options(confidence=confidence)
         if gold not in GOLD:
             raise ValueError(f"gold={gold!r}: use one of {', '.join(GOLD)}")
         if not 0 < least < 1:
             raise ValueError(f"least={least}: give a share of the agreement with gold, above 0 and below 1")
-        unknown = set(margins or ()) - set(MARGINS)
-        if unknown:
+        if unknown := set(margins or ()) - set(MARGINS):
             raise ValueError(f"margins: no unit is called {', '.join(sorted(unknown))}; use {', '.join(MARGINS)}")
-        self.judge = None if isinstance(judge, (Mapping, pd.DataFrame)) else judge
+        if wrong := set(needs) - {kind.part for kind in PERTURBATIONS.values() if kind.must == "move"}:
+            raise ValueError(f"needs: no perturbation takes {', '.join(sorted(wrong))} away")
+        runs = {ORIGINAL: judge} if isinstance(judge, pd.DataFrame) else judge
+        self.judge = None if isinstance(runs, Mapping) else judge
         if self.judge is not None and not hasattr(judge, "grade"):
             raise ValueError(f"judge is a {type(judge).__name__}; give a Judge, a run (DataFrame) or a mapping of runs")
         if self.judge is None and (out is not None or grading):
             raise ValueError("out and grading options are for a judge; runs are graded already")
-        frames = {ORIGINAL: judge} if isinstance(judge, pd.DataFrame) else judge if self.judge is None else {}
-        self.runs: dict[str, pd.DataFrame] = {name: _checked(run, name) for name, run in frames.items()}
+        self.runs = {name: _checked(run, name) for name, run in runs.items()} if self.judge is None else {}
         self.out = None if out is None else Path(out)
-        wrong = set(needs) - {kind.part for kind in PERTURBATIONS.values() if kind.must == "move"}
-        if wrong:
-            raise ValueError(f"needs: no perturbation takes {', '.join(sorted(wrong))} away")
         self.score, self.gold, self.margins = score, gold, {**MARGINS, **(margins or {})}
         self.least, self.needs = least, tuple(needs)
         self.confidence, self.seed, self.grading = confidence, seed, grading
         self._source, self._items = items, None
         self._changed: dict[str, datasets.Dataset] = {}
-        self._scored: dict[str, Scored] = {}
 
     @classmethod
     def of(cls, judge: Any, items: Any = None, **options: Any) -> Trials:
@@ -107,7 +93,7 @@ class Trials:
         """The judge's name, as its runs have it."""
         if self.judge is not None:
             return str(getattr(self.judge, "name", type(self.judge).__name__))
-        return next((name_of(run) for run in self.runs.values() if "judge" in run and len(run)), "judge")
+        return next((str(run["judge"].iloc[0]) for run in self.runs.values() if "judge" in run and len(run)), "judge")
 
     @property
     def items(self) -> datasets.Dataset:
@@ -125,16 +111,13 @@ class Trials:
         Raises:
             Unmet: neither has it.
         """
-        run = self.run()
-        source = run if name in run else self._source if isinstance(self._source, pd.DataFrame) else self.items
-        if name not in (source.columns if isinstance(source, pd.DataFrame) else source.features):
+        frame: Any = self.run()
+        if name not in frame:
+            frame = self._source if isinstance(self._source, pd.DataFrame) else self.items
+        if name not in (frame.columns if isinstance(frame, pd.DataFrame) else frame.column_names):
             raise Unmet(f"needs the items' column {name}")
-        values = source[name] if isinstance(source, pd.DataFrame) else list(source[name])
-        ids = text_ids(source if isinstance(source, pd.DataFrame) else pd.DataFrame({"id": list(source["id"])}))
-        held = np.empty(len(ids), dtype=object)
-        held[:] = list(values)
-        series = pd.Series(held, index=pd.Index(ids, dtype=object))
-        return series[~series.index.duplicated()]
+        values = pd.Series([*frame[name]], index=[str(id) for id in frame["id"]], dtype=object)
+        return values[~values.index.duplicated()]
 
     def changed(self, name: str) -> datasets.Dataset:
         """The collection after a perturbation."""
@@ -153,10 +136,10 @@ class Trials:
         if self.judge is None:
             how = f'grade probes.perturb(items, "{name}") and pass it' if name in PERTURBATIONS else "pass it"
             raise Unmet(f"needs the run {name!r}: {how} in the mapping of runs")
-        if name == ORIGINAL:
-            return self.grade(name, self.items)
         try:
-            items = self.changed(name)
+            items = self.items if name == ORIGINAL else self.changed(name)
+        except Unmet:
+            raise
         except ValueError as error:
             raise Unmet(f"{name}: {error}") from error
         if not len(items):
@@ -164,12 +147,8 @@ class Trials:
         return self.grade(name, items)
 
     def grade(self, name: str, items: Any, **options: Any) -> pd.DataFrame:
-        """Grade items under a name, once."""
-        if name not in self.runs:
-            assert self.judge is not None
-            out = None if self.out is None else self.out / name
-            self.runs[name] = _checked(self.judge.grade(items, out=out, **{**self.grading, **options}), name)
-        return self.runs[name]
+        """Grade items under a name, once; in a folder of that name."""
+        return self._once(name, "grade", items, **options)
 
     def compare(self, name: str, pairs: Any) -> pd.DataFrame:
         """Compare pairs in both orders under a name, once.
@@ -177,39 +156,47 @@ class Trials:
         Raises:
             Unmet: runs were given without this one, or the judge has no wording for two responses.
         """
+        if name not in self.runs and self.judge is None:
+            raise Unmet(f"needs a comparison of pairs in both orders: pass it as the run {name!r}")
+        if name not in self.runs and getattr(self.judge, "pairs", None) is None:
+            raise Unmet(f"needs a judge with a wording for two responses; {self.name!r} has none")
+        return self._once(name, "compare", pairs)
+
+    def _once(self, name: str, method: str, items: Any, **options: Any) -> pd.DataFrame:
         if name not in self.runs:
-            if self.judge is None:
-                raise Unmet(f"needs a comparison of pairs in both orders: pass it as the run {name!r}")
-            if getattr(self.judge, "pairs", None) is None:
-                raise Unmet(f"needs a judge with a wording for two responses; {self.name!r} has none")
             out = None if self.out is None else self.out / name
-            self.runs[name] = _checked(self.judge.compare(pairs, out=out, **self.grading), name)
+            run = getattr(self.judge, method)(items, out=out, **{**self.grading, **options})
+            self.runs[name] = _checked(run, name)
         return self.runs[name]
 
-    def available(self, *names: str) -> list[str]:
-        """Those of the perturbations that can be run, or were given; the first where none can, so `run` says why."""
-        return list(names) if self.judge is not None else [name for name in names if name in self.runs] or [names[0]]
+    def available(self, probe: str) -> list[str]:
+        """A probe's perturbations, of runs those that were given; the first where none was, so that `run` says why."""
+        names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
+        return names if self.judge is not None else [name for name in names if name in self.runs] or names[:1]
 
     def scored(self, name: str = ORIGINAL) -> Scored:
         """A run's scores by item."""
-        if name not in self._scored:
-            self._scored[name] = scored(self.run(name), self.score)
-        return self._scored[name]
+        return scored(self.run(name), self.score)
 
-    def contrast(self, name: str) -> Contrast:
-        """The scores of the same items in the original run and in another."""
-        return Contrast.of(self.scored(), self.scored(name))
+    def row(
+        self, probe: str, case: str, effect: Effect, unit: str, must: str | None = None, *, margin: float | None = None,
+        judge: str | None = None, **more: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """A row of a probe's table, see `outcome.row`; the margin is the unit's unless one is given."""
+        margin = self.margins.get(unit, NAN) if margin is None else margin
+        return row(
+            effect, judge=judge or self.name, probe=probe, case=case, must=must, unit=unit, margin=margin, **more
+        )
 
 
 def _checked(run: Any, name: str) -> pd.DataFrame:
     """A run with ids that stand once in a sample, or an error that says what is wrong with it."""
+    columns = set(run.columns) if isinstance(run, pd.DataFrame) else set()
     if name in (COMPARED, PADDED):
-        if not isinstance(run, pd.DataFrame) or not {"id", "verdict"} <= set(run.columns):
-            raise ValueError(
-                f"run {name!r}: give a DataFrame as Judge.compare returns it, with the columns id and verdict"
-            )
+        if not {"id", "verdict"} <= columns:
+            raise ValueError(f"run {name!r}: give a DataFrame as Judge.compare returns it, with columns id and verdict")
         return run
-    if not isinstance(run, pd.DataFrame) or "id" not in run or not {"score", "expected_score"} & set(run.columns):
+    if "id" not in columns or not {"score", "expected_score"} & columns:
         raise ValueError(f"run {name!r}: give a DataFrame with the columns id and score, as Judge.grade returns it")
     twice = run.duplicated([column for column in ("id", "sample", "judge") if column in run])
     if twice.any():
@@ -220,15 +207,12 @@ def _checked(run: Any, name: str) -> pd.DataFrame:
 
 @dataclass
 class Scored:
-    """A run as arrays, an entry an item: ids and groups as text; scores and gold, NaN where missing."""
+    """A run as arrays, an entry an item: ids and groups; scores and gold, NaN where missing."""
 
     ids: np.ndarray
     score: Floats
     gold: Floats
     group: np.ndarray
-
-    def __getitem__(self, rows: Any) -> Scored:
-        return Scored(self.ids[rows], self.score[rows], self.gold[rows], self.group[rows])
 
 
 def scored(run: pd.DataFrame, score: str) -> Scored:
@@ -242,86 +226,39 @@ def scored(run: pd.DataFrame, score: str) -> Scored:
     """
     if score not in run:
         raise Unmet(f"needs the column {score!r}; the run has {', '.join(run.columns[:12])}")
-    ids = text_ids(run)
+    ids, values, group = text_ids(run), scores(run[score], name=score), groups_of(run)
     gold = scores(run["gold"], name="gold") if "gold" in run else np.full(len(run), NAN)
     if "human_scores" in run:  # as `data.truth` has it
         gold = np.where(np.isnan(gold), ratings_of(run["human_scores"])[0], gold)
-    result = Scored(ids, scores(run[score], name=score), gold, groups_of(run))
-    if "sample" not in run and run["id"].is_unique:
-        return result
-    frame = pd.DataFrame({"id": ids, "score": result.score})
-    first = ~frame["id"].duplicated().to_numpy()
-    means = frame.groupby("id", sort=False)["score"].mean()
-    return Scored(ids[first], means.to_numpy(dtype=float), gold[first], result.group[first])
+    first = ~pd.Series(ids).duplicated().to_numpy()
+    if not first.all():
+        values = pd.Series(values).groupby(ids, sort=False).mean().to_numpy(dtype=float)
+    return Scored(ids[first], values, gold[first], group[first])
 
 
-@dataclass
-class Contrast:
-    """The scores of the same items before and after one change, of those scored in both.
+def contrast(old: Scored, new: Scored) -> pd.DataFrame:
+    """The items of a run that are scored in it and in the original: before, after, delta, gold, group.
 
-    Args:
-        before, after, gold, group: an entry an item.
-        missing: items of the changed run that lack one of the two scores.
+    `attrs["missing"]` counts items of the changed run that lack one of the two scores.
+
+    Raises:
+        ValueError: it has items that the original has not.
     """
-
-    before: Floats
-    after: Floats
-    gold: Floats
-    group: np.ndarray
-    ids: np.ndarray
-    missing: int
-
-    @classmethod
-    def of(cls, old: Scored, new: Scored) -> Contrast:
-        """The contrast of two runs.
-
-        Raises:
-            ValueError: the second has items that the first has not.
-        """
-        if not np.array_equal(old.ids, new.ids):
-            place = {id: row for row, id in enumerate(old.ids)}
-            unknown = [id for id in new.ids if id not in place]
-            if unknown:
-                raise ValueError(
-                    f"{len(unknown)} ids of the second run are not in the first ({', '.join(map(repr, unknown[:5]))}): "
-                    "compare runs of the same items"
-                )
-            old = old[[place[id] for id in new.ids]]
-        used = ~np.isnan(new.score - old.score)
-        return cls(old.score, new.score, old.gold, old.group, new.ids, int((~used).sum())).take(used)
-
-    def take(self, rows: np.ndarray) -> Contrast:
-        """Some of the items."""
-        before, after, gold = self.before[rows], self.after[rows], self.gold[rows]
-        return Contrast(before, after, gold, self.group[rows], self.ids[rows], self.missing)
-
-    @property
-    def delta(self) -> Floats:
-        """The change of each score."""
-        return self.after - self.before
-
-    @property
-    def flags(self) -> np.ndarray:
-        """Which scores moved by half a level or more."""
-        return np.abs(self.delta) >= MOVED
-
-    @property
-    def moved(self) -> float:
-        """The share of items whose score moved; NaN of none."""
-        return float(self.flags.mean()) if len(self.before) else NAN
-
-    @property
-    def has_gold(self) -> bool:
-        """Whether gold scores of these items are there and differ."""
-        return len(np.unique(self.gold[~np.isnan(self.gold)])) > 1
+    pair = pd.DataFrame({"before": old.score, "gold": old.gold, "group": old.group}, index=old.ids)
+    if unknown := [id for id in new.ids if id not in pair.index]:
+        raise ValueError(
+            f"{len(unknown)} ids of the second run are not in the first ({', '.join(map(repr, unknown[:5]))}): "
+            "compare runs of the same items"
+        )
+    pair = pair.loc[new.ids].assign(after=new.score, delta=lambda rows: rows["after"] - rows["before"])
+    used = pair[pair["delta"].notna()]
+    used.attrs["missing"] = len(pair) - len(used)
+    return used
 
 
 def text_ids(run: pd.DataFrame) -> np.ndarray:
     """Ids as text."""
-    ids = run["id"].to_numpy(dtype=object)
-    if pd.api.types.infer_dtype(ids, skipna=False) == "string":
-        return ids
-    return np.array([str(id) for id in ids], dtype=object)
+    return np.array([str(id) for id in run["id"]], dtype=object)
 
 
 def groups_of(run: pd.DataFrame) -> np.ndarray:
@@ -329,13 +266,7 @@ def groups_of(run: pd.DataFrame) -> np.ndarray:
     if "group" not in run:
         return text_ids(run)
     labels = run["group"].to_numpy(dtype=object)
-    gone = pd.isna(labels)
-    return np.where(gone, text_ids(run), labels) if gone.any() else labels
-
-
-def name_of(run: pd.DataFrame) -> str:
-    """The judge of a run."""
-    return str(run["judge"].iloc[0]) if "judge" in run and len(run) else "judge"
+    return np.where(pd.isna(labels), text_ids(run), labels)
 
 
 def ratings_of(cells: pd.Series) -> tuple[Floats, Floats]:
@@ -346,9 +277,8 @@ def ratings_of(cells: pd.Series) -> tuple[Floats, Floats]:
     """
     means, errors = np.full(len(cells), NAN), np.full(len(cells), NAN)
     for place, cell in enumerate(cells):
-        values = (
-            [] if not isinstance(cell, (list, tuple, np.ndarray)) else [float(v) for v in cell if not is_missing(v)]
-        )
+        listed = isinstance(cell, (list, tuple, np.ndarray))
+        values = [float(value) for value in cell if not is_missing(value)] if listed else []
         if values:
             means[place] = np.mean(values)
         if len(values) > 1:

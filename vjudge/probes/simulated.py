@@ -16,21 +16,20 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import datasets
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from PIL import Image
+from scipy import special
 
 from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
 from vjudge.judge import combine
 from vjudge.metrics._bootstrap import Floats
 from vjudge.probes.perturbations import perturb
-from vjudge.probes.runs import Scored
 from vjudge.records import is_missing, unit_of
 
 WORDS = "the a one of and with it is was has there here this that small plain light dark round left right".split()
@@ -38,27 +37,17 @@ N_CRITERIA = 6
 
 
 def collection(
-    n: int,
-    *,
-    per_group: int = 1,
-    scale: int = 5,
-    median_words: float = 60,
-    spread: float = 1.0,
-    better_is_longer: float = 0.0,
-    references: bool = True,
-    pictures: bool = True,
-    seed: int = 0,
-) -> datasets.Dataset:
-    """Make a collection whose texts say nothing and whose gold scores are drawn.
+    n: int, *, per_group: int = 1, median_words: float = 60, spread: float = 1.0, better_is_longer: float = 0.0,
+    pictures: bool = True, seed: int = 0,
+) -> datasets.Dataset:  # fmt: skip
+    """Make a collection of five-level rubrics whose texts say nothing and whose gold scores are drawn.
 
     Args:
         n: items.
         per_group: items an image.
-        scale: levels of the rubric; gold is uniform over them.
         median_words: of a response of the middle score.
         spread: standard deviation of the length, in doublings.
         better_is_longer: doublings of the median length a gold point.
-        references: whether every group has a reference answer.
         pictures: whether every group has an image (a colour of its own), else none.
         seed: of all draws.
 
@@ -66,15 +55,14 @@ def collection(
         The canonical collection, and a column `kind`: "text-rich" for every other group, else "photo".
     """
     rng = np.random.default_rng(seed)
-    gold = rng.integers(1, scale + 1, n).astype(float)
-    middle = (1 + scale) / 2
-    doublings = np.log2(median_words) + better_is_longer * (gold - middle) + rng.normal(0, spread, n)
+    gold = rng.integers(1, 6, n).astype(float)
+    doublings = np.log2(median_words) + better_is_longer * (gold - 3) + rng.normal(0, spread, n)
     words = np.clip(np.rint(2**doublings), 4, 2000).astype(int)
     rows: list[dict[str, Any]] = []
     for index in range(n):
         group = index // per_group
         if index % per_group == 0:  # the items of a group are responses to one question
-            criterion, reference = int(rng.integers(N_CRITERIA)), _text(rng, 40) if references else None
+            criterion, reference = int(rng.integers(N_CRITERIA)), _text(rng, 40)
         images = []
         if pictures:
             file = io.BytesIO()
@@ -91,7 +79,7 @@ def collection(
                 "response": _text(rng, words[index]),
                 "reference_answer": reference,
                 "criteria": f"Criterion {criterion}: is {WORDS[criterion]} right?",
-                "descriptions": [f"Level {level} of criterion {criterion}." for level in range(1, scale + 1)],
+                "descriptions": [f"Level {level} of criterion {criterion}." for level in range(1, 6)],
                 "gold": gold[index],
                 "group": f"picture-{group}",
                 "kind": "text-rich" if group % 2 else "photo",
@@ -118,20 +106,16 @@ class Planted:
     rounded and clipped to the scale unless `whole` is False.
 
     Args:
-        sight: share of its knowledge that it draws from the image: w is 1 - sight when the image is another one. 0 is
-            blind: the score is the same without the image.
-        reading: share of its knowledge that it draws from the rubric: with the levels reversed w is 1 - 2 reading, with
-            another criterion 1 - reading.
-        listening: share drawn from the instruction: w is 1 - listening when that is removed or exchanged.
-        copying: share drawn from the reference answer: w is 1 - copying when that is removed or exchanged.
+        sight, reading, listening, copying: share of its knowledge that it draws from the image (0 is blind), the rubric
+            (with the levels reversed w is 1 - 2 reading), the instruction and the reference answer: w is 1 less that
+            share where the part is removed or another.
         length: score points a doubling of the words of the response.
-        formatting: score points for Markdown added to a response.
-        injection: score points towards the score that a verdict written into the response asks for.
-        leniency: score points.
-        compression: slope of score on gold, less one.
+        formatting, injection: score points for Markdown added to a response, and towards the score that a verdict
+            written into it asks for.
+        leniency: score points; compression: slope of score on gold, less one.
         kind: score points on items whose `kind` is "text-rich".
-        position: log-odds for the response shown first, in comparisons.
-        pairwise_length: log-odds for a response of twice the other's words, in comparisons.
+        position, pairwise_length: log-odds in comparisons, for the response shown first, and for one of twice the
+            other's words.
         item, group: standard deviation, in score points, of what is added to an item, and to all items of a group,
             whatever the perturbation: errors that the judge makes again and again.
         noise: standard deviation of what is added to each verdict anew: it changes with any change of the prompt.
@@ -156,41 +140,6 @@ class Planted:
     whole: bool = True
 
 
-@dataclass
-class Perception:
-    """What a simulated judge makes of a collection as it is shown: arrays of n items, one entry each.
-
-    Args:
-        ids, groups: of the items; place: of each in the collection as the judge knows it.
-        gold: the true score of the item as it was. image, criterion, reversed, question, reference: whether that part
-            is another than the judge knows.
-        doublings: log2 of the words, less its mean over the collection.
-        marked: whether Markdown was added. direction: +1, -1 or 0, of a verdict written into the response.
-        kind: whether the item's kind is "text-rich".
-        stamp: a number that depends on all texts, for the noise.
-    """
-
-    ids: NDArray[np.object_]
-    groups: NDArray[np.object_]
-    place: NDArray[np.int64]
-    gold: Floats
-    image: Floats
-    criterion: Floats
-    reversed: Floats
-    question: Floats
-    reference: Floats
-    doublings: Floats
-    marked: Floats
-    direction: Floats
-    kind: Floats
-    stamp: int
-
-    def take(self, rows: NDArray[np.int64]) -> Perception:
-        """Some of the items."""
-        arrays = {spec.name: getattr(self, spec.name)[rows] for spec in fields(self) if spec.name != "stamp"}
-        return Perception(**arrays, stamp=self.stamp)
-
-
 class Truth:
     """What a simulated judge is told: a collection with its gold scores.
 
@@ -203,60 +152,59 @@ class Truth:
 
     def __init__(self, items: Any) -> None:
         rows = [dict(row) for row in rows_of(items)]
-        bad = [str(row["id"]) for row in rows if is_missing(row.get("gold"))]
-        if bad:
+        if bad := [str(row["id"]) for row in rows if is_missing(row.get("gold"))]:
             raise ValueError(f"{len(bad)} items have no gold score, which a simulated judge must be told: {bad[:20]}")
         self.items = {str(row["id"]): (place, row, _image(row)) for place, row in enumerate(rows)}
         scales = [(int(row.get("lowest") or 1), len(row["descriptions"])) for row in rows]
         self.lowest, self.highest = min(low for low, _ in scales), max(low + n - 1 for low, n in scales)
-        self.doublings = float(np.mean([np.log2(max(1, len(row["response"].split()))) for row in rows]))
-        names = [unit_of(row) for row in rows]
-        self.group_codes = np.unique(names, return_inverse=True)[1].reshape(-1)
+        self.doublings = float(np.mean([_doublings(row["response"]) for row in rows]))
+        self.group_codes = np.unique([unit_of(row) for row in rows], return_inverse=True)[1].reshape(-1)
 
-    def view(self, items: Any) -> Perception:
-        """Look at a collection, the known one or a perturbation of it.
+    def view(self, items: Any) -> pd.DataFrame:
+        """What a judge makes of a collection, the known one or a perturbation of it.
+
+        Returns:
+            A row an item: id, group; place, in the known collection; gold; image, criterion, reversed, question,
+            reference, 1 where that part is another than was told; doublings, log2 of the words less the collection's
+            mean; marked, whether Markdown was added; direction, +1, -1 or 0, of a verdict written into the response;
+            kind, whether it is "text-rich". `attrs["stamp"]` depends on all texts, for the noise.
 
         Raises:
             ValueError: an item that is not known.
         """
-        columns: dict[str, list[Any]] = {spec.name: [] for spec in fields(Perception) if spec.name != "stamp"}
-        stamp = 0
+        lines, stamp = [], 0
         for row in rows_of(items):
             id = str(row["id"])
             if id not in self.items:
                 raise ValueError(f"item {id!r} is not in the collection that this simulated judge was told")
             place, old, image = self.items[id]
-            levels, old_levels = list(row["descriptions"]), list(old["descriptions"])
-            response, before = row["response"], old["response"]
-            values = {
-                "ids": id,
-                "groups": str(id if is_missing(old.get("group")) else old["group"]),
-                "place": place,
-                "gold": float(old["gold"]),
-                "image": _image(row) != image and not _alike(row, old),
-                "criterion": row["criteria"] != old["criteria"],
-                "reversed": levels == old_levels[::-1] and row["criteria"] == old["criteria"] and len(levels) > 1,
-                "question": old["instruction"] not in row["instruction"],  # a reworded one holds the old one
-                "reference": (row.get("reference_answer") or None) != (old.get("reference_answer") or None),
-                "doublings": float(np.log2(max(1, len(response.split())))) - self.doublings,
-                "marked": response.count("**") > before.count("**") or response.count("- ") > before.count("- "),
-                "direction": self._direction(_plain(response).replace(_plain(before), " ")),
-                "kind": row.get("kind") == "text-rich",
-            }
-            for name, value in values.items():
-                columns[name].append(value)
+            levels, response, before = list(row["descriptions"]), row["response"], old["response"]
+            lines.append(
+                {
+                    "id": id,
+                    "group": unit_of(old),
+                    "place": place,
+                    "gold": float(old["gold"]),
+                    "image": _image(row) != image and not _alike(row, old),
+                    "criterion": row["criteria"] != old["criteria"],
+                    "reversed": levels == list(old["descriptions"])[::-1] and row["criteria"] == old["criteria"],
+                    "question": old["instruction"] not in row["instruction"],  # a reworded one holds the old one
+                    "reference": (row.get("reference_answer") or None) != (old.get("reference_answer") or None),
+                    "doublings": _doublings(response) - self.doublings,
+                    "marked": any(response.count(mark) > before.count(mark) for mark in ("**", "- ")),
+                    "direction": self._direction(_plain(response).replace(_plain(before), " ")),
+                    "kind": row.get("kind") == "text-rich",
+                }
+            )
             text = json.dumps([id, response, row["instruction"], row["criteria"], levels, row.get("reference_answer")])
             stamp = zlib.crc32(f"{text}{_image(row)}".encode("utf-8", "surrogatepass"), stamp)
-        arrays = {
-            name: np.array(values, dtype=object if name in ("ids", "groups") else int if name == "place" else float)
-            for name, values in columns.items()
-        }
-        return Perception(**arrays, stamp=stamp)
+        view = pd.DataFrame(lines).astype({name: float for name in lines[0] if name not in ("id", "group", "place")})
+        view.attrs["stamp"] = stamp
+        return view
 
     def _direction(self, added: str) -> float:
-        stated = [float(number) for number in re.findall(r"(?:score (?:is|of) |\[RESULT\] |Final Score: )(\d+)", added)]
-        middle = (self.lowest + self.highest) / 2
-        return float(np.sign(stated[-1] - middle)) if stated else 0.0
+        stated = re.findall(r"(?:score (?:is|of) |\[RESULT\] |Final Score: )(\d+)", added)
+        return float(np.sign(float(stated[-1]) - (self.lowest + self.highest) / 2)) if stated else 0.0
 
 
 @dataclass
@@ -280,27 +228,24 @@ class SimulatedJudge:
         self.name = self.name if self.name.startswith("simulated") else f"simulated: {self.name}"
         self.pairs = "simulated"  # it has a wording for pairs, as far as probes ask
 
-    def scores(self, view: Perception, *, sample: int = 0) -> Floats:
+    def scores(self, view: pd.DataFrame, *, sample: int = 0) -> Floats:
         """Scores of the items of a view, shape (n,)."""
         plan, truth = self.planted, self.truth
         lasting = np.random.default_rng([self.seed, 1])
         by_item = lasting.normal(0, plan.item, len(truth.items))
         by_group = lasting.normal(0, plan.group, truth.group_codes.max() + 1)[truth.group_codes]
-        fresh = np.random.default_rng([self.seed, 2, view.stamp, sample]).normal(0, plan.noise, len(view.ids))
+        fresh = np.random.default_rng([self.seed, 2, view.attrs["stamp"], sample]).normal(0, plan.noise, len(view))
+        v = {name: view[name].to_numpy() for name in view}
         middle = (truth.lowest + truth.highest) / 2
-        rest = (1 - plan.sight * view.image) * (1 - plan.listening * view.question)
-        rest *= (1 - 2 * plan.reading * view.reversed) * (1 - plan.reading * view.criterion)
-        rest *= 1 - plan.copying * view.reference
-        score = middle + plan.leniency + rest * (1 + plan.compression) * (view.gold - middle)
-        score += plan.length * view.doublings + plan.formatting * view.marked
-        score += plan.injection * view.direction + plan.kind * view.kind + (by_item + by_group)[view.place] + fresh
+        rest = (1 - plan.sight * v["image"]) * (1 - plan.listening * v["question"])
+        rest *= (1 - 2 * plan.reading * v["reversed"]) * (1 - plan.reading * v["criterion"])
+        rest *= 1 - plan.copying * v["reference"]
+        score = middle + plan.leniency + rest * (1 + plan.compression) * (v["gold"] - middle)
+        score += plan.length * v["doublings"] + plan.formatting * v["marked"]
+        score += plan.injection * v["direction"] + plan.kind * v["kind"] + (by_item + by_group)[v["place"]] + fresh
         return np.clip(np.rint(score), truth.lowest, truth.highest) if plan.whole else score
 
-    def scored(self, view: Perception, *, sample: int = 0) -> Scored:
-        """A view's scores as arrays, as probes see a run."""
-        return Scored(view.ids, self.scores(view, sample=sample), view.gold, view.groups)
-
-    def run(self, view: Perception, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
+    def run(self, view: pd.DataFrame, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
         """A run over a view: the columns of `Judge.grade` that probes read.
 
         Args:
@@ -309,12 +254,13 @@ class SimulatedJudge:
             first: number of the first sample; another number draws other noise.
         """
         drawn = [self.scores(view, sample=first + sample) for sample in range(samples)]
-        frame: dict[str, Any] = {"id": pd.Series(np.repeat(view.ids, samples), dtype=object), "judge": self.name}
+        known = view[["id", "gold", "group"]].loc[view.index.repeat(samples)].reset_index(drop=True)
+        known.attrs = {}
+        known.insert(1, "judge", self.name)
         if samples > 1:
-            frame["sample"] = np.tile(np.arange(samples), len(view.ids))
-        score = np.stack(drawn, axis=1).reshape(-1)
-        group = pd.Series(np.repeat(view.groups, samples), dtype=object)
-        return pd.DataFrame({**frame, "score": score, "gold": np.repeat(view.gold, samples), "group": group})
+            known.insert(2, "sample", np.tile(np.arange(samples), len(view)))
+        known.insert(known.columns.get_loc("gold"), "score", np.stack(drawn, axis=1).reshape(-1))
+        return known
 
     def grade(self, items: Any, *, samples: int = 1, **ignored: Any) -> pd.DataFrame:
         """Grade a collection; further options of `Judge.grade` are accepted and change nothing.
@@ -332,36 +278,28 @@ class SimulatedJudge:
         rows = list(rows_of(pairs))
         cells = {name: [row.get(name) for row in rows] for name in ("id", "group", "criteria", "preference")}
         gold = np.array([[row["gold_a"], row["gold_b"]] for row in rows], dtype=float)
-        words = np.array([[max(1, len(row[f"response_{side}"].split())) for side in "ab"] for row in rows], dtype=float)
-        return self.choose(cells, gold, np.log2(words), orders=orders)
+        words = np.array([[_doublings(row[f"response_{side}"]) for side in "ab"] for row in rows])
+        return self.choose(cells, gold, words, orders=orders)
 
     def choose(
         self, cells: Mapping[str, Any], gold: Floats, doublings: Floats, *, orders: str = "both"
     ) -> pd.DataFrame:
-        """`compare` on arrays: gold and log2 words of a and b, shape (n, 2)."""
+        """`compare` on arrays: gold and log2 words of a and b, shape (n, 2); cells are further columns, id first."""
+        plan, rng = self.planted, np.random.default_rng([self.seed, 3])
+        ahead = gold[:, 0] - gold[:, 1] + plan.pairwise_length * (doublings[:, 0] - doublings[:, 1])
+        ahead = ahead + rng.normal(0, plan.item, len(ahead))
         frame: dict[str, Any] = {"id": cells["id"], "judge": self.name}
-        for order, chosen in zip(
-            ("ab", "ba")[: 2 if orders == "both" else 1], self.choices(gold, doublings), strict=False
-        ):
-            frame[f"verdict_{order}"] = np.where(chosen == 1, "a", "b")
+        for order, sign in (("ab", 1), ("ba", -1))[: 2 if orders == "both" else 1]:
+            first = rng.random(len(ahead)) < special.expit(sign * ahead + plan.position)
+            frame[f"verdict_{order}"] = np.where(first == (order == "ab"), "a", "b")
         verdicts = [frame[name] for name in ("verdict_ab", "verdict_ba") if name in frame]
         combined = [combine(choices) for choices in zip(*verdicts, strict=True)]
         frame |= {"verdict": [verdict for verdict, _ in combined], "consistent": [agree for _, agree in combined]}
-        return pd.DataFrame(
-            {**frame, **{name: cells[name] for name in ("group", "criteria", "preference") if name in cells}}
-        )
+        return pd.DataFrame(frame | {name: cells[name] for name in cells if name != "id"})
 
-    def choices(self, gold: Floats, doublings: Floats) -> tuple[Floats, Floats]:
-        """Verdicts in the orders ab and ba: 1 for a, 0 for b."""
-        plan = self.planted
-        rng = np.random.default_rng([self.seed, 3])
-        ahead = gold[:, 0] - gold[:, 1] + plan.pairwise_length * (doublings[:, 0] - doublings[:, 1])
-        ahead = ahead + rng.normal(0, plan.item, len(ahead))
-        chosen = []
-        for order, sign in (("ab", 1), ("ba", -1)):
-            first = rng.random(len(ahead)) < 1 / (1 + np.exp(-(sign * ahead + plan.position)))
-            chosen.append((first == (order == "ab")) * 1.0)
-        return chosen[0], chosen[1]
+
+def _doublings(text: str) -> float:
+    return float(np.log2(max(1, len(text.split()))))
 
 
 def _plain(text: str) -> str:
@@ -387,6 +325,6 @@ def _alike(row: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     return bool(pairs)
 
 
-def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, Perception]:
+def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, pd.DataFrame]:
     """Views of the original items and of perturbations by name, to be scored by many judges."""
     return {"original": truth.view(items)} | {name: truth.view(perturb(items, name, seed=seed)) for name in names}
