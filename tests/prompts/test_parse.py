@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vjudge.prompts import TEMPLATES, target
-from vjudge.prompts.parse import FORMATS, parse, suggest_format, vote
-from vjudge.prompts.reading import Statement
-from vjudge.records import CHOICES, Verdict
+from vjudge.prompts.parse import FORMATS, parse, suggest_format
+from vjudge.records import CHOICES
 
 SCALE = (1, 2, 3, 4, 5)
 FORMAT_LINE = "Feedback: (write a feedback for criteria) [RESULT] (an integer number between 1 and 5)"
@@ -23,27 +22,17 @@ FORMAT_LINE = "Feedback: (write a feedback for criteria) [RESULT] (an integer nu
     ("text", "score", "feedback"),
     [
         ("Good work. So the overall score is 4.\n[RESULT] 4", 4, "Good work. So the overall score is 4."),
-        ("Feedback: Good.\n[RESULT] 4", 4, "Good."),
         ("###Feedback: Good. [RESULT] 4", 4, "Good."),
         ("**Feedback:** Good. **[RESULT]** **4**", 4, "Good."),
-        ("Good. **[RESULT] 4**.", 4, "Good."),
         ("Good. [RESULT] (4)", 4, "Good."),
-        ("Good. [RESULT] [4]", 4, "Good."),
         ("Good. [RESULT]: 4", 4, "Good."),
-        ("Good. [RESULT] = '4'", 4, "Good."),
         ("Good. [Result] 4", 4, "Good."),
-        ("Good. [RESULT]4", 4, "Good."),
         ("Good. [RESULT]\n\n4\n", 4, "Good."),
         ("Good. [RESULT] 4/5", 4, "Good."),
-        ("Good. [RESULT] 4 out of 5.", 4, "Good."),
         ("Good. [RESULT] 4.0", 4, "Good."),
         ("Good. [RESULT] 4. It names 3 things.", 4, "Good."),
-        ("Good. [RESULT] 4\n\n2. Another point", 4, "Good."),
-        ("A score between 1 and 5 [RESULT] 3", 3, "A score between 1 and 5"),
         (f"{FORMAT_LINE}\nGood. [RESULT] 3", 3, "(write a feedback for criteria) [RESULT] (an integer number between"),
         ("Good. [RESULT] 4\nGood. [RESULT] 4", 4, "Good. [RESULT] 4\nGood."),
-        ("[RESULT] 4", 4, ""),
-        ("The feedback: none. [RESULT] 1", 1, "The feedback: none."),
     ],
 )
 def test_a_stated_score_is_read(text: str, score: int, feedback: str) -> None:
@@ -56,40 +45,24 @@ def test_a_stated_score_is_read(text: str, score: int, feedback: str) -> None:
     ("text", "failure"),
     [
         ("", "empty answer"),
-        (" \n", "empty answer"),
         ("Good. So the overall score is 4.", "no verdict marker"),
-        ("Score: 4", "no verdict marker"),
-        ("[RESULT 4]", "no verdict marker"),
         ("Good. [RESULT]", "no number after the last verdict marker"),
-        ("Good. [RESULT] four", "no number after the last verdict marker"),
         ("Good. [RESULT] IV", "no number after the last verdict marker"),
         ("Good. [RESULT] \uff14", "no number after the last verdict marker"),
-        ("Good. [RESULT] \u0664", "no number after the last verdict marker"),
-        ("Good. [RESULT] \u2463", "no number after the last verdict marker"),
         (FORMAT_LINE, "no number after the last verdict marker"),
         ("Good. [RESULT] 4 and again [RESULT]", "no number after the last verdict marker"),
         ("Good. [RESULT] 4th", "'4th' after the last verdict marker is not a plain number"),
-        ("Good. [RESULT] 80%", "'80%' after the last verdict marker is not a plain number"),
         ("Good. [RESULT] 4\u00b2", "'4\u00b2' after the last verdict marker is not a plain number"),
-        ("Good. [RESULT] 4.5.1", "'4.5.1' after the last verdict marker is not a plain number"),
         ("Good. [RESULT] 4/10", "a score out of 10 on a rubric up to 5"),
         ("Good. [RESULT] 4-5", "more than one number after the last verdict marker"),
         ("Good. [RESULT] 4 or 5", "more than one number after the last verdict marker"),
-        ("Good. [RESULT] 4 to 5", "more than one number after the last verdict marker"),
-        ("Good. [RESULT] 4, 5", "more than one number after the last verdict marker"),
         ("Good. [RESULT] 4 5", "more than one number after the last verdict marker"),
-        ("Good. [RESULT] 4/5/6", "more than one number after the last verdict marker"),
         ("Good. [RESULT] 7", "score 7 is off the rubric (1-5)"),
-        ("Good. [RESULT] 0", "score 0 is off the rubric (1-5)"),
         ("Good. [RESULT] -4", "score -4 is off the rubric (1-5)"),
-        ("Good. [RESULT] 45", "score 45 is off the rubric (1-5)"),
         ("Good. [RESULT] 4.5", "score 4.5 is off the rubric (1-5)"),
         ("Good. [RESULT] 4 [RESULT] 2", "two different verdicts: 4 and 2"),
-        ("Good. [RESULT] 4 [RESULT] 2 [RESULT] 4", "two different verdicts: 4 and 2"),
         ("Good. [RESULT] 4 [RESULT] 2 [RESULT] 3", "3 different verdicts: 4, 2 and 3"),
-        ("Good. [RESULT] 7 [RESULT] 3", "two different verdicts: 7 and 3"),
         ("So the overall score is 4.\n[RESULT] 2", "two different verdicts: 4 and 2"),
-        ("So the overall score is **4**. [RESULT] 2", "two different verdicts: 4 and 2"),
         ("[RESULT] 2. So the overall score is 4.", "two different verdicts: 2 and 4"),
     ],
 )
@@ -98,28 +71,11 @@ def test_anything_else_is_a_failure_with_its_reason(text: str, failure: str) -> 
     assert math.isnan(verdict.score) and verdict.failure == failure and verdict.raw == text
 
 
-def test_a_failure_keeps_what_the_judge_wrote() -> None:
-    assert parse("Feedback: Fine. [RESULT] 9", scores=SCALE).feedback == "Fine."
-    assert parse("Feedback: cut off in the mid", scores=SCALE).feedback == "cut off in the mid"
-
-
-def test_the_scale_is_the_rubrics() -> None:
-    assert parse("[RESULT] 0", scores=(0, 1, 2)).score == 0
-    assert parse("[RESULT] 10", scores=tuple(range(11))).score == 10
-    assert parse("[RESULT] 7/10", scores=tuple(range(11))).score == 7
-    assert parse("[RESULT] 3", scores=(0, 1, 2)).failure == "score 3 is off the rubric (0-2)"
-
-
 def test_wrong_use_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown verdict format 'xml'; one of: arena, .*prometheus"):
         parse("x", scores=SCALE, format="xml")
     with pytest.raises(ValueError, match="scores is empty"):
         parse("x", scores=())
-
-
-@pytest.mark.parametrize("unit", ["9", "*", "(", " ", "\n", "4 ", "[RESULT] ", "the overall score is "])
-def test_a_flood_fails_in_linear_time(unit: str) -> None:
-    assert parse("[RESULT] 4" + unit * 10**5 + "[RESULT]", scores=SCALE).failure  # a quadratic pattern would hang here
 
 
 prose = st.text(max_size=200).filter(
@@ -154,37 +110,6 @@ def test_two_verdicts_count_only_when_they_agree(feedback: str, first: int, seco
     assert (verdict.failure is None) == (first == second)
 
 
-@settings(deadline=None)  # a busy machine is no failure
-@given(prose, st.integers())
-def test_scores_off_the_rubric_never_pass(feedback: str, number: int) -> None:
-    verdict = parse(f"{feedback} [RESULT] {number}", scores=SCALE)
-    assert (verdict.failure is None) == (number in SCALE)
-
-
-# --- the other formats ------------------------------------------------------------------------------------------------
-
-EXPECTED = {  # what the table's own examples say
-    "prometheus": 4,
-    "prometheus-relative": "b",
-    "llava-critic": 85,
-    "llava-critic-pair": "b",
-    "better-response": "a",
-    "arena": "a",
-    "two-scores": "a",
-    "reference-scores": 7,
-    "final-score": 4,
-    "score": 2,
-    "unified-reward": "a",
-    "vl-rewardbench": "b",
-    "think-answer": "b",
-    "boxed": "b",
-    "boxed-score": 4,
-    "mt-bench": "a",
-    "mt-bench-score": 5,
-    "flow-judge": 4,
-}
-
-
 def said(text: str, format: str) -> float | str | None:
     """A verdict in one word: its score, its choice, or its failure."""
     verdict = parse(text, scores=SCALE, format=format)
@@ -192,13 +117,11 @@ def said(text: str, format: str) -> float | str | None:
     return verdict.failure or verdict.choice or verdict.score
 
 
-def test_the_table_names_everything_and_its_examples_hold() -> None:
-    assert set(EXPECTED) == set(FORMATS)
-    for name, rule in FORMATS.items():
-        assert rule.name == name and rule.pattern and rule.source and rule.gives in ("score", "choice")
-        verdict = parse(rule.example, scores=SCALE, format=name)
-        assert (verdict.choice or verdict.score) == EXPECTED[name], name
-        assert (verdict.choice is None) == (rule.gives == "score")
+def test_the_tables_own_examples_hold() -> None:
+    expected = [4, "b", 4, 2, 85, "b", "a", "a", "a", 5, "a", 7, "a", "b", "b", "b", 4, 4]
+    for (name, rule), verdict in zip(FORMATS.items(), expected, strict=True):
+        assert said(rule.example, name) == verdict and rule.source
+        assert isinstance(verdict, str) == (rule.gives == "choice")
     for template in TEMPLATES.values():
         assert (FORMATS[template.format].gives == "choice") == template.compares
         assert template.scale is None or FORMATS[template.format].scale == template.scale
@@ -208,38 +131,22 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
     ("format", "text", "expected"),
     [
         ("prometheus", "It can't be seen. [RESULT] N/A", "abstain"),
-        ("prometheus", "[RESULT] cannot be determined", "abstain"),
         ("prometheus", "[RESULT] 4 ... [RESULT] N/A", "two different verdicts: 4 and abstention"),
         ("prometheus-relative", "B names it. [RESULT] B", "b"),
         ("prometheus-relative", "Feedback: B names it.\n**[RESULT]** **Response A**.", "a"),
         ("prometheus-relative", "[RESULT] (a)", "a"),
-        ("prometheus-relative", "[RESULT] A because it names the cat", "a"),
         ("prometheus-relative", "[RESULT] B. A misses it.", "b"),
         ("prometheus-relative", "[RESULT] tie", "tie"),
-        ("prometheus-relative", "[RESULT] Both are equally good", "tie"),
         ("prometheus-relative", "[RESULT] abstain", "abstain"),
         ("prometheus-relative", "[RESULT] A good answer would name it", "'A good answer' after the last verdict marker is not a plain choice"),
         ("prometheus-relative", "(write a feedback) [RESULT] (A or B)", "more than one choice after the last verdict marker"),
-        ("prometheus-relative", "[RESULT] A/B", "more than one choice after the last verdict marker"),
-        ("prometheus-relative", "[RESULT] A B", "more than one choice after the last verdict marker"),
-        ("prometheus-relative", "[RESULT] A and B", "more than one choice after the last verdict marker"),
         ("prometheus-relative", "[RESULT] Bob", "no choice after the last verdict marker"),
-        ("prometheus-relative", "[RESULT] 5", "no choice after the last verdict marker"),
-        ("prometheus-relative", "[RESULT] 1", "no choice after the last verdict marker"),
-        ("prometheus-relative", "[RESULT] C", "no choice after the last verdict marker"),
         ("prometheus-relative", "B is better", "no verdict marker"),
         ("prometheus-relative", "", "empty answer"),
         ("prometheus-relative", "[RESULT] A [RESULT] B", "two different verdicts: A and B"),
-        ("prometheus-relative", "(A or B) [RESULT] (A or B)\nFine. [RESULT] A", "a"),
         ("llava-critic", "Score: 85\nReason: it is right.", 85),
         ("llava-critic", "**Score:** 85/100", 85),
-        ("llava-critic", "I give it 85 out of 100.", 85),
-        ("llava-critic", "Score (out of 100): 85", 85),
-        ("llava-critic", "72.5\nThe answer is short.", 72.5),
-        ("llava-critic", "Accuracy Score: 20\nClarity Score: 30\nFinal Score: 50", 50),
-        ("llava-critic", "Overall Score: [0]", 0),
         ("llava-critic", "Accuracy Score: 20\nClarity Score: 30", "two different verdicts: 20 and 30"),
-        ("llava-critic", "Score: 85. So 80 out of 100.", "two different verdicts: 85 and 80"),
         ("llava-critic", "Score: 8/10", "a score out of 10 on a scale up to 100"),
         ("llava-critic", "Score: 85%", "'85%' after the score is not a plain number"),
         ("llava-critic", "Score: 80-90", "more than one number after the score"),
@@ -247,28 +154,19 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("llava-critic", "Score: -5", "score -5 is off the scale (0-100)"),
         ("llava-critic", "Score: N/A, the image is blank", "abstain"),
         ("llava-critic", "The response scores well: 3 of its claims hold.", "no score"),
-        ("llava-critic", "8 9\nTwo responses were given.", "no score"),
         ("llava-critic", "Final Score: high", "no number after the score"),
-        ("llava-critic", "2 boxes are in the image, so it is wrong.", "no score"),
         ("llava-critic-pair", "The better response: [1]", "a"),
         ("llava-critic-pair", "**The better response: [second].** Reason", "b"),
         ("llava-critic-pair", "The better response: [Response B]", "b"),
         ("llava-critic-pair", "Two responses are equally good.\nBoth name it.", "tie"),
-        ("llava-critic-pair", "A is right, so: [[B>>A]]", "b"),
-        ("llava-critic-pair", "[[A=B]]", "tie"),
-        ("llava-critic-pair", "7 9\nThe second is better.", "b"),
-        ("llava-critic-pair", "8 8\nThe same.", "tie"),
         ("llava-critic-pair", "My verdict is [[A]]", "a"),
-        ("llava-critic-pair", "8 6\n...\n[[A>B]]", "a"),
         ("llava-critic-pair", "8 6\n...\n[[B>A]]", "two different verdicts: B and A"),
         ("llava-critic-pair", "The better response: [first]\nThe better response: [2]", "two different verdicts: A and B"),
         ("llava-critic-pair", "The better response: [first|second|1|2|A|B]", 'more than one choice after the "The better response"'),
         ("llava-critic-pair", "The better response: [both]", 'no choice after the "The better response"'),
         ("llava-critic-pair", "Which is the better response? The second.", "no verdict in any of LLaVA-Critic's forms"),
-        ("llava-critic-pair", "Both describe it; the two responses are equally good in grammar. The better response: [2]", "b"),
         ("llava-critic-pair", "Two responses are equally good. The better response: [2]", "two different verdicts: B and tie"),
         ("llava-critic-pair", "11 3\nGood.", "score 11 is off the scale (1-10)"),
-        ("llava-critic-pair", "85", "no verdict in any of LLaVA-Critic's forms"),
         ("llava-critic-pair", "[[N/A]]", "abstain"),
         ("llava-critic-pair", "[[yes]]", "'[[yes]]' is no [[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]"),
         ("better-response", "The better answer is [A].", "a"),
@@ -285,8 +183,6 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("reference-scores", "11 6", "score 11 is off the scale (1-10)"),
         ("reference-scores", "Scores: 9 6", "no first line of two scores"),
         ("two-scores", "Scores: 7 8", "no first line of two scores"),
-        ("two-scores", "7 8 9", "no first line of two scores"),
-        ("two-scores", "In 1990 8 boxes", "no first line of two scores"),
         ("final-score", "Final Score: **4** of quality", 4),
         ("final-score", "Alignment: 3\nfinal score = 2/5", 2),
         ("final-score", "Score: 4", 'no "Final Score"'),
@@ -301,28 +197,17 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("vl-rewardbench", "Overall Judgment: Both answers are equally good", "tie"),
         ("vl-rewardbench", "Overall Judgment: Answer 1 or Answer 2 is better", 'more than one choice after the "Overall Judgment"'),
         ("vl-rewardbench", "Overall Judgment: Answer 1 is not better.", "'1 is not bett' after the \"Overall Judgment\" is not a plain choice"),
-        ("vl-rewardbench", "Overall Judgment: Answer 2 is worse than Answer 1.", "'2 is worse th' after the \"Overall Judgment\" is not a plain choice"),
         ("vl-rewardbench", "Answer 1 is better.", 'no "Overall Judgment"'),
-        ("prometheus-relative", "[RESULT] A < B", "more than one choice after the last verdict marker"),
-        ("prometheus-relative", "[RESULT] B isn't the better one", "\"B isn't the b\" after the last verdict marker is not a plain choice"),
-        ("prometheus-relative", "[RESULT] A is not only right but clear", "a"),
-        ("final-score", "Final Score (1-5): 4", 4),
-        ("final-score", "Final Score (4)", 4),
-        ("llava-critic", "Final Score (85)", 85),
         ("think-answer", "<think>I first say <answer>1</answer></think> <answer>2</answer>", "b"),
         ("think-answer", "<think>x</think><answer>Answer 1 is better</answer>", "a"),
         ("think-answer", "<answer>Overall Judgment: Answer 2 is better.</answer>", "b"),
         ("think-answer", "<think>so <answer>1</answer>", "the thinking never ends"),
-        ("think-answer", "<THINK>so <answer>1</answer>", "the thinking never ends"),
-        ("think-answer", "<think>a</think><think>b <answer>1</answer>", "the thinking never ends"),
-        ("think-answer", "<thinking>not <answer>1</answer></thinking><answer>2</answer>", "b"),
         ("think-answer", "<answer>1</answer> no, <answer><b>2</b></answer>", "'<answer>' has no end"),
         ("think-answer", "<think>x</think> 2", "no <answer>"),
         ("think-answer", "<answer>1|2</answer>", "more than one choice after the <answer>"),
         ("think-answer", "<answer>1 and some prose</answer>", "'1 and some pr' after the <answer> is not a plain choice"),
         ("think-answer", "<answer>1</answer><answer>2</answer>", "two different verdicts: A and B"),
         ("think-answer", "<answer></answer>", "no choice after the <answer>"),
-        ("think-answer", "<answer>10</answer>", "no choice after the <answer>"),
         ("boxed", "\\boxed{\\text{2}}", "b"),
         ("boxed", "\\boxed{1} or \\boxed{2}", "two different verdicts: A and B"),
         ("boxed", "<think>\\boxed{1}", "the thinking never ends"),
@@ -330,7 +215,6 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("boxed", "\\boxed {\\mathbf{1}}", "a"),
         ("boxed", "\\boxed{\\boxed{2}}", "b"),
         ("boxed", "\\boxed{1} or \\boxed{2", "'\\\\boxed{2' has no end"),
-        ("boxed", "\\boxed{1} or \\boxed{\\frac{1}{2}}", "'\\\\boxed{\\\\frac' has no end"),
         ("boxed-score", "\\boxed{4/5}", 4),
         ("boxed-score", "\\boxed{7}", "score 7 is off the rubric (1-5)"),
         ("mt-bench", "[[C]]", "tie"),
@@ -341,30 +225,22 @@ def test_the_table_names_everything_and_its_examples_hold() -> None:
         ("flow-judge", "<feedback>a <score> tag</feedback><score>3</score>", 3),
         ("flow-judge", "<feedback>x</feedback><score>9</score>", "score 9 is off the rubric (1-5)"),
         ("flow-judge", "<score>4", "'<score>4' has no end"),
-        ("flow-judge", "<score>4</score> <score>2", "'<score>2' has no end"),
         ("flow-judge", "<feedback>It says <score>5</score>.</feedback><score>2</score>", 2),
-        ("flow-judge", "<feedback>It says </feedback><score>5</score>.</feedback><score>2</score>", 2),
         ("flow-judge", "<feedback>It says <score>5</score>.</feedback>", "no <score>"),
         ("flow-judge", "<score>four</score>", "no number after the <score>"),
         ("score", "**Rating**: 4/5\nShort.", 4),
         ("score", "Accuracy score: 3\nClarity score: 4", "two different verdicts: 3 and 4"),
         ("score", "4\nThe sign is right.", 4),
-        ("score", "The sign is right.\n**4**", 4),
         ("score", "4 signs are right.", 'no "Score:"'),
         ("score", "3/4", "a score out of 4 on a scale up to 5"),
-        ("score", "\u8bc4\u5206\uff1a4", 4),
         ("score", "\u8bc4\u5206\uff1a\uff14", 'no number after the "Score:"'),
         ("prometheus", "[RESULT] [3]/10", "a score out of 10 on a rubric up to 5"),
         ("prometheus", "[RESULT] 3 or maybe 4", "more than one number after the last verdict marker"),
         ("prometheus", "[RESULT] 3 (1-10)", "a score on another scale (1-10) than 1-5"),
         ("prometheus", "[RESULT] 3 %", "'3 %' after the last verdict marker is not a plain number"),
-        ("prometheus", "[RESULT] 3\u00a0\uff05", "'3 %' after the last verdict marker is not a plain number"),
         ("prometheus", "[RESULT] 3 (of 7) [RESULT] 4", 4),  # what is no verdict of the scale is prose before the last
         ("prometheus", "[RESULT] 3, or so [RESULT] 4", "two different verdicts: 3 and 4"),
         ("llava-critic", "Final Score (1-5): 4", "a score on another scale (1-5) than 0-100"),
-        ("prometheus-relative", "[RESULT] A is outperformed by B", "'A is outperfo' after the last verdict marker is not a plain choice"),
-        ("prometheus-relative", "[RESULT] A (or B)", "more than one choice after the last verdict marker"),
-        ("mt-bench", "It is not [[A]]", "'[[A]]' is denied"),
     ],
 )  # fmt: skip
 def test_real_looking_and_hostile_answers(format: str, text: str, expected: float | str) -> None:
@@ -389,27 +265,6 @@ def test_feedback_is_the_text_beside_the_verdict() -> None:
     flow = "<feedback>\nTwo claims.\n</feedback>\n<score>4</score>"
     assert parse(flow, scores=SCALE, format="flow-judge").feedback == "Two claims."
     assert parse("<think>Hm.</think>\n<answer>1</answer>", format="think-answer").feedback == "Hm."
-
-
-def test_a_verdict_is_one_thing() -> None:
-    with pytest.raises(ValueError, match="either a score, a choice or a failure"):
-        Verdict(4.0, "", "", None, "a")
-    with pytest.raises(ValueError, match="choice 'c' is not one of a, b, tie, abstain"):
-        Verdict(math.nan, "", "", None, "c")
-
-
-def test_k_answers_vote() -> None:
-    def answers(*texts: str) -> list[Verdict]:
-        return [parse(text, format="mt-bench") for text in texts]
-
-    won = vote(answers("[[A]]", "[[B]]", "[[A]]", "none", "[[N/A]]"))
-    assert (won.choice, won.feedback, won.failure) == ("a", "A 2, B 1, no vote 2", None)
-    assert vote(answers("[[C]]", "[[C]]", "[[A]]")).choice == "tie"
-    assert vote(answers("[[A]]", "[[B]]")).failure == "no majority: A 1, B 1"
-    assert vote(answers("none")).failure == "no majority: no vote 1"
-    assert vote([parse(f"[RESULT] {n}", scores=SCALE) for n in (4, 4, 5)]).score == 4
-    with pytest.raises(ValueError, match="no verdicts"):
-        vote([])
 
 
 FLOODS = ["9", "*", "(", " ", "\n", "[RESULT] A ", "The better response: [", "[[A", "[[", "<score>", "<answer>", "<feedback>",
@@ -461,37 +316,16 @@ def test_prose_alone_is_never_a_number(format: str, text: str) -> None:
     assert math.isnan(parse(text, scores=SCALE, format=format).score)
 
 
-def test_a_choice_stated_twice_is_one_verdict_on_every_python() -> None:
-    """Python 3.13 compares dataclasses by their fields, where NaN is not NaN: "two different verdicts: A and A"."""
-    one, other = Statement(score=float("nan"), choice="a"), Statement(score=float("nan"), choice="a")
-    assert one.key == other.key and hash(one.key) == hash(other.key)
-    assert one.key != Statement(choice="b").key
-    assert parse("Good. [RESULT] A\nGood. [RESULT] A", format="prometheus-relative").choice == "a"
-
-
-@settings(deadline=None, max_examples=60)
-@given(prose, st.sampled_from("AB"), st.sampled_from("AB"))
-def test_two_choices_count_only_when_they_agree(feedback: str, first: str, second: str) -> None:
-    verdict = parse(f"{feedback} [RESULT] {first}\n{feedback} [RESULT] {second}", format="prometheus-relative")
-    assert (verdict.failure is None) == (first == second)
-
-
 @pytest.mark.parametrize(
     ("texts", "format", "expected"),
     [
         (["**Score:** 3", "**Score:** 4"], "prometheus", "score"),
-        (["3/5"], "prometheus", "score"),
         (["3/4"], "prometheus", None),  # a score of another scale is no better for another format
         (["\u5206\u6570\uff1a3"], "prometheus", "score"),
-        (["It is fine.\nFinal Score: 3"], "prometheus", "final-score"),
         (["<score>3</score>", "<score>4</score>", "no"], "prometheus", "flow-judge"),
-        (["Score: 85"], "prometheus", None),
         (["[RESULT] 3"], "final-score", "prometheus"),
-        (["[[A]]"], "prometheus-relative", "mt-bench"),
         (["Answer 1 is better"], "prometheus-relative", "unified-reward"),
-        (["N/A"], "prometheus", None),
         (["Good.", "[RESULT] high", "Score: 3"], "prometheus", None),
-        ([], "prometheus", None),
         (["", " "], "prometheus", None),
     ],
 )

@@ -21,36 +21,24 @@ TOLD = """
 It names all but one, so 4/5.|It names all but one, so [hidden].
 Rating: [[4]]|Rating: [[[hidden]]]
 I would say 4 out of 5.|I would say [hidden].
-4 out of 5 stars for accuracy|[hidden] stars for accuracy
 Clear: 4 (out of five) overall.|Clear: [hidden]) overall.
 The score is **4**.|The score is **[hidden]**.
 分数：4|分数：[hidden]
-评分为３分|评分为[hidden]分
 这个回答可以给四分。|这个回答可以给[hidden]分。
-fine [RESULT] 3|fine [RESULT] [hidden]
 fine [RESULT] four|fine [RESULT] [hidden]
-So the overall score is 2.|So the overall score is [hidden].
 So the overall score would be a four.|So the overall score would be a [hidden].
 Score: 4/5, since 4 of 4 hold|Score: [hidden], since 4 of 4 hold
 Score (1-5): 4|Score (1-5): [hidden]
-A score of 2.5 fits.|A score of [hidden] fits.
 It scores between 3 and 4.|It scores between [hidden].
-A score 3-4 is right.|A score [hidden] is right.
 I rate this response 4.|I rate this response [hidden].
 I'd give it a 2 because the dog is invented.|I'd give it a [hidden] because the dog is invented.
-It deserves a 5.|It deserves a [hidden].
-It gets 4 points.|It gets [hidden] points.
 It meets the level 3 description.|It meets the level [hidden] description.
-I grade it as a solid 4|I grade it as a solid [hidden]
 This is a 4-star answer.|This is a [hidden]-star answer.
-Grade = "4"|Grade = "[hidden]"
 4\\n\\nThe sign is misread.|[hidden]\\n\\nThe sign is misread.
 The sign is misread.\\n**4**|The sign is misread.\\n**[hidden]**
 <score>4</score>|<score>[hidden]</score>
 No execution of the edit (score1: 0).|No execution of the edit (score1: [hidden]).
 It gets a lower score for artifacts (8).|It gets a lower score for artifacts ([hidden]).
-leading to an 8 score for resemblance|leading to an [hidden] score for resemblance
-rated at a perfect 10.|rated at a perfect [hidden].
 Bewertung: 4 von 5|Bewertung: [hidden]
 スコア：4|スコア：[hidden]
 """

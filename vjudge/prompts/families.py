@@ -50,6 +50,9 @@ class Family:
     stems: tuple[str, ...] = ()
     note: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
+
     @property
     def max_new_tokens(self) -> int:
         """The published limit of an answer."""
@@ -88,9 +91,8 @@ def register(
             template or answer format.
     """
     single, double = _template(template), _template(pairs) if pairs is not None else None
-    lists = {key: tuple(fields[key]) for key in ("ids", "variants", "stems") if key in fields}
-    published = MappingProxyType({**fields.get("published", {})})
-    family = Family(name, single, double, **{**fields, **lists, "published": published})
+    fields |= {key: tuple(fields[key]) for key in ("ids", "variants", "stems") if key in fields}
+    family = Family(name, single, double, **fields)
     owners = {id.lower(): other.name for other in FAMILIES.values() for id in other.ids if other.name != name}
     faults = []
     if name in FAMILIES and not replace:

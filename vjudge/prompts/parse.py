@@ -5,14 +5,12 @@ default: an answer that does not state exactly one verdict is a failure that say
 abstention ("N/A", "abstain", "cannot judge", "unable to decide" in the verdict's place): neither is a number.
 
 `FORMATS` lists what can be read. Every pattern is linear in the length of the answer: repeats are bounded, or end
-before the next place can start. A judge that answers with a bare number from a reward head (Skywork-VL-Reward) writes
-no text, so there is nothing to parse.
+before the next place can start.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,17 +22,16 @@ from vjudge.prompts.reading import (
     NUMBER,
     OUT_OF,
     PLAIN,
-    SPELLED,
+    Expected,
     Readout,
     Scale,
     Statement,
-    choice_at,
     first_line,
-    number_at,
-    read_choices,
-    read_numbers,
+    maximum_of,
+    read_after,
     strip_prefix,
     value_of,
+    verdict_at,
     why_no_score,
 )
 from vjudge.records import NAN, Verdict
@@ -67,25 +64,18 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
     the score: strictly, so that a number among the reasons is a failure too, unless a new sentence gives them.
 
         answer                                       verdict (rubric 1-5)
-        ... [RESULT] 4                               4
         Feedback: ... **[RESULT]** (4).              4: emphasis, brackets, quotes, ":" and "=" are passed over
-        [RESULT] 4/5, [4]/5, 4 (out of five)         4: the rubric's own maximum
+        [RESULT] 4/5, [4]/5, 4 (out of five), 4.0    4: the rubric's own maximum, the same number
         [RESULT] 4/10, [4]/10, 4 (1-10)              failure: another scale
-        [RESULT] 4.0                                 4: the same number
         [RESULT] 4.5, 7, 0, -4                       failure: off the rubric
         [RESULT] 4-5, 4 or five, (4) (5), 4->5, 4:5  failure: more than one number; spaces and dashes of any kind
         [RESULT] 4 because 3 of the 5 claims hold    failure: more than one number
         [RESULT] 4. It names 3 things.               4: the sentence is over; "4. No, 3." is a failure
-        [RESULT] 4, then more prose                  4: the prose stays in `raw`
         [RESULT] 4 %, 4 of the claims, 4 is too high failure: a unit, a count, a denial
-        [RESULT] four, IV, full-width or other       failure: no number after the marker (only plain digits are read)
-          digits, 4th, 80%, nothing at all
+        [RESULT] four, IV, 4th, nothing at all       failure: only plain digits are read
         [RESULT] N/A                                 abstention
-        (an integer ... between 1 and 5) [RESULT] 3  3: numbers before the marker are prose
-        the prompt's format line, then [RESULT] 3    3: the line's marker has no number and is no verdict
         [RESULT] 4 ... [RESULT]                      failure: the last marker binds and has no number
-        [RESULT] 4 ... [RESULT] 4                    4: the same verdict twice
-        [RESULT] 4 ... [RESULT] 2                    failure: two different verdicts
+        [RESULT] 4 ... [RESULT] 2                    failure: two different verdicts; twice the same is one
         So the overall score is 4. [RESULT] 2        failure: two different verdicts
         So the overall score is 4.                   failure: no verdict marker
 
@@ -108,19 +98,19 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
     failed = Verdict(NAN, feedback, text, readout.failure or "unread")
     if readout.failure:
         return failed
-    statements = list({statement.key: statement for statement in readout.statements}.values())
+    statements = list(dict.fromkeys(readout.statements))
     if len(statements) > 1:
         count = "two" if len(statements) == 2 else str(len(statements))
         listed = f"{', '.join(map(str, statements[:-1]))} and {statements[-1]}"
         return replace(failed, failure=f"{count} different verdicts: {listed}")
-    stated = statements[0]
-    for value in stated.scores or ((stated.score,) if stated.choice is None else ()):
-        off = not low <= value <= high if rule.scale else value not in scores
-        if off:
+    (stated,) = statements
+    values = stated.scores or (() if stated.score is None else (stated.score,))
+    for value in values:
+        if not low <= value <= high if rule.scale else value not in scores:
             on = "scale" if rule.scale else "rubric"
             return replace(failed, failure=f"score {value:g} is off the {on} ({low:g}-{high:g})")
-    scale = (float(low), float(high)) if stated.scores or stated.choice is None else None
-    return Verdict(stated.score, feedback, text, None, stated.choice, scale, stated.scores, stated.strong)
+    score, scale = NAN if stated.score is None else stated.score, (float(low), float(high)) if values else None
+    return Verdict(score, feedback, text, None, stated.choice, scale, stated.scores, stated.strong)
 
 
 def suggest_format(texts: Sequence[str], *, scores: Sequence[int] = (), format: str) -> str | None:
@@ -141,21 +131,16 @@ def suggest_format(texts: Sequence[str], *, scores: Sequence[int] = (), format: 
     """
     own = FORMATS[format]
     scores = range(own.scale[0], own.scale[1] + 1) if own.scale else scores
-    scale = (scores[0], scores[-1]) if scores else None
+    scales = (None, (scores[0], scores[-1]) if scores else None)
     sample = [text for text in texts[:200] if text.strip()]
-    counts = {
-        name: sum(_is_read(text, scores, name) for text in sample)
-        for name, rule in FORMATS.items()
-        if name != format and rule.gives == own.gives and (rule.gives == "choice" or rule.scale in (None, scale))
-    }
+    counts = dict.fromkeys(FORMATS, 0)
+    for name, rule in FORMATS.items():
+        if name != format and rule.gives == own.gives and (rule.gives == "choice" or rule.scale in scales):
+            verdicts = [parse(text, scores=scores, format=name) for text in sample]
+            counts[name] = sum(verdict.failure is None and not verdict.abstained for verdict in verdicts)
     wide = ("llava-critic-pair", "score")  # of two that read as much, the narrower one is meant
     best = max(counts, key=lambda name: (counts[name], name not in wide))
     return best if 2 * counts[best] > len(sample) else None
-
-
-def _is_read(text: str, scores: Sequence[int], format: str) -> bool:
-    verdict = parse(text, scores=scores, format=format)
-    return verdict.failure is None and not verdict.abstained
 
 
 def verdict_spans(text: str, scale: Scale = (1, 5)) -> list[tuple[int, int]]:
@@ -179,8 +164,7 @@ def verdict_spans(text: str, scale: Scale = (1, 5)) -> list[tuple[int, int]]:
     spans |= {match.span("value") for match in _GIVEN.finditer(plain) if not _is_count(plain, match.end())}
     for number in _NUMBERS.finditer(plain):
         out_of = OUT_OF.match(plain, number.end())
-        highest = value_of(out_of[1] or out_of[2]) if out_of else NAN
-        if out_of and highest in (scale[1], 5, 10, 100) and value_of(number[0]) <= highest:
+        if out_of and (highest := maximum_of(out_of)) in (scale[1], 5, 10, 100) and value_of(number[0]) <= highest:
             if not _is_count(plain, out_of.end()) and not plain.startswith("/", out_of.end()):
                 spans.add((number.start(), out_of.end()))
     lines = [(line.start(), line.end()) for line in re.finditer(r"[^\n]*(?:\n|$)", plain)]
@@ -222,74 +206,7 @@ def _lines_that_read(text: str, spans: Sequence[tuple[int, int]], scale: Scale) 
     return lines
 
 
-def vote(verdicts: Sequence[Verdict]) -> Verdict:
-    """Let K answers of a judge to one prompt vote: the verdict that most of them give (K-vote).
-
-    Args:
-        verdicts: of one item or pair, in one format. Failures and abstentions do not vote; they are counted.
-
-    Returns:
-        The most frequent verdict, its feedback the count of votes. Where two have as many, or none can vote, a failure:
-        a draw of votes is not a judge's tie.
-
-    Raises:
-        ValueError: there are no verdicts.
-    """
-    if not verdicts:
-        raise ValueError("no verdicts to vote with")
-    votes = Counter(v.choice or v.score for v in verdicts if v.failure is None and not v.abstained)
-    silent = len(verdicts) - sum(votes.values())
-    counts = [f"{SPELLED.get(str(what), what)} {n}" for what, n in votes.most_common()]
-    counted = ", ".join([*counts, *([f"no vote {silent}"] if silent else [])])
-    best = votes.most_common(2)
-    if not best or (len(best) == 2 and best[0][1] == best[1][1]):
-        return Verdict(NAN, counted, "", f"no majority: {counted}")
-    winner = next(v for v in verdicts if v.failure is None and (v.choice or v.score) == best[0][0])
-    return replace(winner, feedback=counted, raw="", scores=(), strong=None)
-
-
 Reader = Callable[[str, Scale], Readout]
-
-
-@dataclass(frozen=True)
-class Format:
-    """One way in which judges write a verdict.
-
-    Args:
-        name: its key in `FORMATS`.
-        gives: "score", or "choice" between two responses.
-        pattern: what is read, for a person.
-        scale: lowest and highest score of the format's own; None where the rubric's holds, or where a choice is made
-            without numbers.
-        example: an answer's verdict in it.
-        source: who writes it.
-        read: the answer -> what it says (internal).
-    """
-
-    name: str
-    gives: str
-    pattern: str
-    scale: tuple[int, int] | None
-    example: str
-    source: str
-    read: Reader
-
-
-FORMATS: dict[str, Format] = {}
-"""What can be read, by name."""
-
-
-def _format(
-    name: str, gives: str, pattern: str, *, example: str, source: str, scale: tuple[int, int] | None = None
-) -> Callable[[Reader], Reader]:
-    """Put the reader below it into `FORMATS`."""
-
-    def add(read: Reader) -> Reader:
-        FORMATS[name] = Format(name, gives, pattern, scale, example, source, read)
-        return read
-
-    return add
-
 
 _MARKER = re.compile(r"\[RESULT\]", re.IGNORECASE)
 _AS_LABEL = r"(?=[*_]{0,3} {0,3}[:=])"
@@ -320,10 +237,7 @@ _TAGGED = re.compile(r"<(answer|score)>([^<]{0,400})(?:</\1>)?", re.IGNORECASE)
 _BOXED = re.compile(r"\\boxed {0,3}\{(?:\s{0,3}\\(?:boxed|text|textbf|mathbf|mathrm)\{){0,2}([^{}]{0,200})\}?")
 _TWO = re.compile(rf"({NUMBER})(?:/10)? {{0,4}}[ ,;|] {{0,4}}({NUMBER})(?:/10)?[ .]{{0,4}}")
 _OVERALL = re.compile(rf"\bthe overall score is[\s:*_(\[]*({NUMBER})(?![\w%])(?!\.[0-9])", re.IGNORECASE)
-_ARENA_CHOICES = {
-    **{"A>>B": ("a", True), "A>B": ("a", False), "B>A": ("b", False), "B>>A": ("b", True), "A=B": ("tie", False)},
-    **{"B<<A": ("a", True), "B<A": ("a", False), "A<B": ("b", False), "A<<B": ("b", True), "B=A": ("tie", False)},
-}
+_NUMBER_LINE = re.compile(rf"^[ *_]{{0,8}}(?={NUMBER}(?: {{0,3}}/ {{0,3}}[0-9]{{1,4}})?[ *_.]{{0,4}}$)", re.MULTILINE)
 # What a person would read as a verdict and no format has: a word of scoring, a few words that link, and a number.
 _SPELLED_NUMBER = r"(?:two|three|four|five|six|seven|eight|nine|ten)\b"
 _ANY_NUMBER = rf"(?:[+-]?\d{{1,9}}(?:[.,]\d{{1,9}})?%?|{_SPELLED_NUMBER}|zero\b|one\b(?! of))(?![a-z0-9])"
@@ -363,75 +277,32 @@ _NUMBERS = re.compile(rf"(?<![\w./])(?:\d{{1,9}}(?:\.\d{{1,9}})?|{_SPELLED_NUMBE
 _OF_SCORES = re.compile(r"(?:stars?|ratings?|scores?|grades?|and|or|here|to|from|at|from|this)\b", re.IGNORECASE)
 
 
-@_format(
-    "prometheus",
-    "score",
-    "the number after the last [RESULT]",
-    example="The answer is mostly right. So the overall score is 4.\n[RESULT] 4",
-    source="prometheus-eval/prometheus-vision README.md; prometheus-eval/prometheus-eval parser.py",
-)
+def _after(pattern: re.Pattern[str], place: str, absent: str, allowed: str = "") -> Reader:
+    """A reader of what stands after a pattern: a number, or a choice by the signs that are allowed."""
+    return lambda text, scale: read_after([*pattern.finditer(text)], allowed or scale, place, absent)
+
+
 def _prometheus(text: str, scale: Scale) -> Readout:
-    readout = read_numbers([*_MARKER.finditer(text)], scale, "last verdict marker", "no verdict marker")
+    readout = _MARKED(text, scale)
     if readout.failure or not any(statement.choice is None for statement in readout.statements):
         return readout
     closing = [Statement(score=float(match[1]), start=match.start()) for match in _OVERALL.finditer(text)]
     return replace(readout, statements=tuple(sorted([*readout.statements, *closing], key=lambda stated: stated.start)))
 
 
-@_format(
-    "prometheus-relative",
-    "choice",
-    "A, B or tie after the last [RESULT]",
-    example="Response A misses the cat, Response B names it. [RESULT] B",
-    source="Prometheus 2: prometheus-eval/prometheus-eval parser.py; ties are ours",
-)
-def _relative(text: str, scale: Scale) -> Readout:
-    return read_choices([*_MARKER.finditer(text)], "ab", "last verdict marker", "no verdict marker")
-
-
-@_format(
-    "final-score",
-    "score",
-    'the number after the last "Final Score"',
-    example="The caption fits the image.\nFinal Score: 4",
-    source="UnifiedReward (arXiv 2503.05236), pointwise",
-)
-def _final_score(text: str, scale: Scale) -> Readout:
-    return read_numbers([*_FINAL.finditer(text)], scale, '"Final Score"', 'no "Final Score"')
-
-
-@_format(
-    "score",
-    "score",
-    'the number after "Score:", "Rating:" or "Grade:", in English or Chinese; else a line that is "4" or "4/5"',
-    example="The sign is misread.\n**Score:** 2",
-    source="ours, for chat models that keep to no other format",
-)
 def _score(text: str, scale: Scale) -> Readout:
     """Every label must agree; else the first or last line is a number, or one out of the highest."""
-    if places := [*_ANY_LABEL.finditer(text)]:
-        return read_numbers(places, scale, '"Score:"', "")
-    lines = [
-        *re.finditer(rf"^[ *_]{{0,8}}(?={NUMBER}(?: {{0,3}}/ {{0,3}}[0-9]{{1,4}})?[ *_.]{{0,4}}$)", text, re.MULTILINE)
-    ]
-    ends = {len(text) - len(text.lstrip()), text.rstrip().rfind("\n") + 1}
-    return read_numbers([line for line in lines if line.start() in ends], scale, '"Score:"', 'no "Score:"')
+    if not (places := [*_ANY_LABEL.finditer(text)]):
+        ends = {len(text) - len(text.lstrip()), text.rstrip().rfind("\n") + 1}
+        places = [line for line in _NUMBER_LINE.finditer(text) if line.start() in ends]
+    return read_after(places, scale, '"Score:"', 'no "Score:"')
 
 
-@_format(
-    "llava-critic",
-    "score",
-    'the number after "Final Score" (or Overall, Total); else after "Score:" or before "out of 100"; else a first line'
-    " that is a number",
-    scale=(0, 100),
-    example="The response is accurate but brief.\nFinal Score: 85",
-    source="LLaVA-Critic-113k pointwise rows (LLaVA-VL/LLaVA-NeXT#461)",
-)
 def _critic_score(text: str, scale: Scale) -> Readout:
     """A total binds; else every labelled or out-of-100 number must agree; else a first line that is a number."""
     if places := [*_TOTAL.finditer(text)]:
-        return read_numbers(places, scale, "score", "")
-    readout = read_numbers([*_LABELLED.finditer(text)], scale, "score", "no score")
+        return read_after(places, scale, "score", "")
+    readout = read_after([*_LABELLED.finditer(text)], scale, "score", "no score")
     whole = [*_OF_100.finditer(text)]
     if whole and (readout.start is None or not readout.failure):
         more = any(_FROM.search(text, max(0, match.start() - 12), match.start()) for match in whole)
@@ -448,14 +319,6 @@ def _critic_score(text: str, scale: Scale) -> Readout:
     return readout
 
 
-@_format(
-    "llava-critic-pair",
-    "choice",
-    "any of better-response, arena, mt-bench and two-scores; two of them must agree",
-    scale=(1, 10),
-    example="The better response: [second].\nReason: it names the number.",
-    source="LLaVA-Critic-113k pairwise rows",
-)
 def _critic_pair(text: str, scale: Scale) -> Readout:
     """LLaVA-Critic's answers to a pair have several forms; where an answer has two of them, they must agree."""
     readers = (_better_response, _arena, _mt_bench, _two_scores)
@@ -473,20 +336,11 @@ def _critic_pair(text: str, scale: Scale) -> Readout:
     return replace(last, statements=statements, failure=failure)
 
 
-@_format(
-    "better-response",
-    "choice",
-    '"The better response: [first|second|1|2|A|B]", or a line that begins "Response B is better than response A" or'
-    ' "Two responses are equally good"',
-    example="The better response: [1].",
-    source="LLaVA-Critic-113k",
-)
 def _better_response(text: str, scale: Scale) -> Readout:
     # "Which is the better response?" and other prose has no colon or bracket; the format has.
     what = '"The better response"'
     places = sorted([*_BETTER.finditer(text), *_BETTER_THAN.finditer(text)], key=lambda match: match.start())
-    readout = read_choices(places, "ab12", what, f"no {what}")
-    equal = [*_EQUAL.finditer(text)]
+    readout, equal = read_after(places, "ab12", what, f"no {what}"), [*_EQUAL.finditer(text)]
     if not equal:
         return readout
     return Readout(
@@ -512,28 +366,17 @@ def _brackets(text: str, read: Callable[[str], Statement | None], what: str, sca
     return Readout(tuple(statement for statement in statements if statement), last.start(), last.end(), failure)
 
 
-@_format(
-    "arena",
-    "choice",
-    "[[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]",
-    example="My final verdict is: [[A>>B]]",
-    source="LLaVA-Critic-113k; WildVision; lmarena/arena-hard-auto",
-)
 def _arena(text: str, scale: Scale) -> Readout:
     def read(inner: str) -> Statement | None:
-        choice = _ARENA_CHOICES.get(re.sub(r"\s", "", inner.upper()))
-        return Statement(choice=choice[0], strong=choice[1]) if choice else None
+        sides = re.fullmatch(r"([AB])(>>?|<<?|=)([AB])", re.sub(r"\s", "", inner.upper()))
+        if sides is None or sides[1] == sides[3]:
+            return None
+        choice = "tie" if sides[2] == "=" else (sides[1] if ">" in sides[2] else sides[3]).lower()
+        return Statement(choice=choice, strong=len(sides[2]) == 2)
 
     return _brackets(text, read, "[[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]")
 
 
-@_format(
-    "mt-bench",
-    "choice",
-    "[[A]], [[B]], or [[C]] for a tie",
-    example="Assistant A reads the sign right. [[A]]",
-    source="MT-Bench (arXiv 2306.05685); Multimodal RewardBench",
-)
 def _mt_bench(text: str, scale: Scale) -> Readout:
     def read(inner: str) -> Statement | None:
         choice = {"a": "a", "b": "b", "c": "tie", "tie": "tie"}.get(inner.lower())
@@ -542,14 +385,6 @@ def _mt_bench(text: str, scale: Scale) -> Readout:
     return _brackets(text, read, "[[A]], [[B]] or [[C]]")
 
 
-@_format(
-    "mt-bench-score",
-    "score",
-    "the number in [[ ]]",
-    scale=(1, 10),
-    example="It misreads the sign. Rating: [[5]]",
-    source="MT-Bench (arXiv 2306.05685), single-answer grading",
-)
 def _mt_bench_score(text: str, scale: Scale) -> Readout:
     def read(inner: str) -> Statement | None:
         return Statement(score=float(inner)) if re.fullmatch(NUMBER, inner) else None
@@ -557,14 +392,6 @@ def _mt_bench_score(text: str, scale: Scale) -> Readout:
     return _brackets(text, read, "[[number]]", scale)
 
 
-@_format(
-    "two-scores",
-    "choice",
-    "a first line of two scores, the higher one wins",
-    scale=(1, 10),
-    example="8 6\nAssistant 1 describes the scene in more detail.",
-    source="LLaVA-Critic-113k; haotian-liu/LLaVA llava/eval (LLaVA-Bench)",
-)
 def _two_scores(text: str, scale: Scale) -> Readout:
     start, line = first_line(text)
     match = _TWO.fullmatch(line)
@@ -575,81 +402,46 @@ def _two_scores(text: str, scale: Scale) -> Readout:
     return Readout((Statement(choice=choice, scores=(first, second)),), start, start + len(line))
 
 
-@_format(
-    "reference-scores",
-    "score",
-    "a first line of two scores, the reference's and then the response's",
-    scale=(1, 10),
-    example="9 7\nAssistant 2 leaves the date out.",
-    source="haotian-liu/LLaVA llava/eval/eval_gpt_review_bench.py (LLaVA-Bench), which reads neither '8, 6' nor '8/10'",
-)
 def _reference_scores(text: str, scale: Scale) -> Readout:
     readout = _two_scores(text, scale)
     both = (statement.scores for statement in readout.statements)
     return replace(readout, statements=tuple(Statement(score=scores[1], scores=scores) for scores in both))
 
 
-@_format(
-    "unified-reward",
-    "choice",
-    'a line that begins "Answer 1 is better" or "Answer 2 is better"; "Overall Judgment" binds over it',
-    example="Both name the dog, one its colour.\nAnswer 1 is better",
-    source="UnifiedReward (arXiv 2503.05236), pairwise",
-)
 def _unified_reward(text: str, scale: Scale) -> Readout:
-    if _JUDGMENT.search(text):
-        return _vl_rewardbench(text, scale)
-    absent = 'no line "Answer 1 is better" or "Answer 2 is better"'
-    return read_choices([*_ANSWER_LINE.finditer(text)], "12", "last line", absent)
+    return (_JUDGED if _JUDGMENT.search(text) else _ANSWERED)(text, scale)
 
 
-@_format(
-    "vl-rewardbench",
-    "choice",
-    '"Overall Judgment: Answer 1|2 is better"',
-    example="1. Accuracy: Answer 1 is better.\nOverall Judgment: Answer 2 is better.",
-    source="vl-rewardbench/VL_RewardBench",
-)
-def _vl_rewardbench(text: str, scale: Scale) -> Readout:
-    return read_choices([*_JUDGMENT.finditer(text)], "ab12", '"Overall Judgment"', 'no "Overall Judgment"')
-
-
-def _inside(text: str, places: Sequence[re.Match[str]], group: int, scale: Scale | None, what: str) -> Readout:
-    """Read what stands inside tags or braces, a choice where there is no scale; it must be the whole of it."""
+def _inside(text: str, places: Sequence[re.Match[str]], group: int, expected: Expected, what: str) -> Readout:
+    """Read what stands inside tags or braces; it must be the whole of it."""
     if not places:
         return Readout(failure=f"no {what}")
     results: list[tuple[Statement | None, str | None]] = []
     for place in places:
         inner = place[group].strip()
-        if scale is None:
-            statement, end, failure = choice_at(inner, 0, len(inner), "ab12", what)
-        else:
-            statement, end, failure = number_at(inner, 0, len(inner), scale, what)
+        statement, end, failure = verdict_at(inner, 0, len(inner), expected, what)
         rest = inner[end:].strip(" \n.*_`)]}\"'").lower()
         if not failure and rest and not re.match(r"(?:response|answer|is (?:the )?(?:better|preferred|best))\b", rest):
             statement, failure = None, f"{inner[:40]!r} in {what} is more than a verdict"
         if not place[0].endswith(("}", f"</{place[1]}>")):
             statement, failure = None, f"{place[0][:40]!r} has no end"
-        if not failure and scale and (added := why_no_score(text, place.end(), scale)):
+        if not failure and not isinstance(expected, str) and (added := why_no_score(text, place.end(), expected)):
             statement, failure = None, added
         results.append((statement, failure))
     statements = tuple(statement for statement, _ in results if statement)
     return Readout(statements, places[-1].start(), places[-1].end(), results[-1][1])
 
 
-def _after_thinking(
-    text: str, pattern: re.Pattern[str], group: int, scale: Scale | None, what: str, tag: str = ""
-) -> Readout:
+def _after_thinking(text: str, pattern: re.Pattern[str], expected: Expected, what: str, tag: str = "") -> Readout:
     """Read inside tags or braces once the judge has thought; the thinking is the feedback where nothing else is."""
     marks = [*_THINK.finditer(text)]
     if marks and not marks[-1][1]:
         return Readout(failure="the thinking never ends")
     places = [m for m in pattern.finditer(text, marks[-1].end() if marks else 0) if not tag or m[1].lower() == tag]
     # What VL-RewardBench's judges write inside: "Overall Judgment: Answer 1 is better".
-    if tag and places and _JUDGMENT.match(places[-1][group].strip()):
-        inner = _vl_rewardbench(places[-1][group], (NAN, NAN))
-        return replace(inner, start=places[-1].start(), end=places[-1].end())
-    readout = _inside(text, places, group, scale, what)
+    if tag and places and _JUDGMENT.match(places[-1][2].strip()):
+        return replace(_JUDGED(places[-1][2], (NAN, NAN)), start=places[-1].start(), end=places[-1].end())
+    readout = _inside(text, places, 2 if tag else 1, expected, what)
     if readout.start is None:
         return readout
     before = text[: readout.start].strip()
@@ -659,46 +451,6 @@ def _after_thinking(
     return replace(readout, feedback=before)
 
 
-@_format(
-    "think-answer",
-    "choice",
-    "1 or 2 in <answer>, after </think>",
-    example="<think>The first invents a dog.</think><answer>2</answer>",
-    source="R1-Reward (yfzhang114/r1_reward)",
-)
-def _think_answer(text: str, scale: Scale) -> Readout:
-    return _after_thinking(text, _TAGGED, 2, None, "<answer>", tag="answer")
-
-
-@_format(
-    "boxed",
-    "choice",
-    "1 or 2 in \\boxed{}, after </think> where the judge thinks",
-    example="<think>The first invents a dog.</think>\\boxed{2}",
-    source="LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475)",
-)
-def _boxed(text: str, scale: Scale) -> Readout:
-    return _after_thinking(text, _BOXED, 1, None, "\\boxed{}")
-
-
-@_format(
-    "boxed-score",
-    "score",
-    "the number in \\boxed{}, after </think> where the judge thinks",
-    example="<think>One claim is wrong.</think>\\boxed{4}",
-    source="ours, after LLaVA-Critic-R1's form for pairs",
-)
-def _boxed_score(text: str, scale: Scale) -> Readout:
-    return _after_thinking(text, _BOXED, 1, scale, "\\boxed{}")
-
-
-@_format(
-    "flow-judge",
-    "score",
-    "the number in <score>; the feedback in <feedback>",
-    example="<feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score>",
-    source="flowaicom/Flow-Judge-v0.1",
-)
 def _flow_judge(text: str, scale: Scale) -> Readout:
     start, end = text.lower().find("<feedback>"), text.lower().rfind("</feedback>")
     marked = 0 <= start < end
@@ -709,3 +461,136 @@ def _flow_judge(text: str, scale: Scale) -> Readout:
     if readout.start is None or not marked:
         return readout
     return replace(readout, feedback=text[start + len("<feedback>") : end].strip())
+
+
+_MARKED = _after(_MARKER, "last verdict marker", "no verdict marker")
+_JUDGED = _after(_JUDGMENT, '"Overall Judgment"', 'no "Overall Judgment"', "ab12")
+_ANSWERED = _after(_ANSWER_LINE, "last line", 'no line "Answer 1 is better" or "Answer 2 is better"', "12")
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way in which judges write a verdict.
+
+    Args:
+        gives: "score", or "choice" between two responses.
+        read: the answer and a scale -> what it says (internal).
+        example: an answer with its verdict.
+        source: who writes it.
+        scale: lowest and highest score of the format's own; None where the rubric's holds, or where a choice is made
+            without numbers.
+    """
+
+    gives: str
+    read: Reader
+    example: str
+    source: str
+    scale: tuple[int, int] | None = None
+
+
+_CRITIC = "LLaVA-Critic-113k"
+FORMATS: dict[str, Format] = {
+    "prometheus": Format(
+        "score",
+        _prometheus,
+        "The answer is mostly right. So the overall score is 4.\n[RESULT] 4",
+        "prometheus-eval/prometheus-vision README.md; prometheus-eval/prometheus-eval parser.py",
+    ),
+    "prometheus-relative": Format(
+        "choice",
+        _after(_MARKER, "last verdict marker", "no verdict marker", "ab"),
+        "Response A misses the cat, Response B names it. [RESULT] B",
+        "Prometheus 2: prometheus-eval/prometheus-eval parser.py; ties are ours",
+    ),
+    "final-score": Format(
+        "score",
+        _after(_FINAL, '"Final Score"', 'no "Final Score"'),
+        "The caption fits the image.\nFinal Score: 4",
+        "UnifiedReward (arXiv 2503.05236), pointwise",
+    ),
+    "score": Format(
+        "score", _score, "The sign is misread.\n**Score:** 2", "ours, for chat models that keep to no other format"
+    ),
+    "llava-critic": Format(
+        "score",
+        _critic_score,
+        "The response is accurate but brief.\nFinal Score: 85",
+        f"{_CRITIC} pointwise rows (LLaVA-VL/LLaVA-NeXT#461)",
+        (0, 100),
+    ),
+    "llava-critic-pair": Format(
+        "choice",
+        _critic_pair,
+        "The better response: [second].\nReason: it names the number.",
+        f"{_CRITIC} pairwise rows: better-response, arena, mt-bench or two-scores",
+        (1, 10),
+    ),
+    "better-response": Format("choice", _better_response, "The better response: [1].", _CRITIC),
+    "arena": Format(
+        "choice", _arena, "My final verdict is: [[A>>B]]", f"{_CRITIC}; WildVision; lmarena/arena-hard-auto"
+    ),
+    "mt-bench": Format(
+        "choice",
+        _mt_bench,
+        "Assistant A reads the sign right. [[A]]",
+        "MT-Bench (arXiv 2306.05685), [[C]] is a tie; Multimodal RewardBench",
+    ),
+    "mt-bench-score": Format(
+        "score",
+        _mt_bench_score,
+        "It misreads the sign. Rating: [[5]]",
+        "MT-Bench (arXiv 2306.05685), single-answer grading",
+        (1, 10),
+    ),
+    "two-scores": Format(
+        "choice",
+        _two_scores,
+        "8 6\nAssistant 1 describes the scene in more detail.",
+        f"{_CRITIC}; haotian-liu/LLaVA llava/eval (LLaVA-Bench)",
+        (1, 10),
+    ),
+    "reference-scores": Format(
+        "score",
+        _reference_scores,
+        "9 7\nAssistant 2 leaves the date out.",
+        "haotian-liu/LLaVA llava/eval/eval_gpt_review_bench.py (LLaVA-Bench): of the reference, then of the response",
+        (1, 10),
+    ),
+    "unified-reward": Format(
+        "choice",
+        _unified_reward,
+        "Both name the dog, one its colour.\nAnswer 1 is better",
+        'UnifiedReward (arXiv 2503.05236), pairwise; "Overall Judgment" binds over it',
+    ),
+    "vl-rewardbench": Format(
+        "choice",
+        _JUDGED,
+        "1. Accuracy: Answer 1 is better.\nOverall Judgment: Answer 2 is better.",
+        "vl-rewardbench/VL_RewardBench",
+    ),
+    "think-answer": Format(
+        "choice",
+        lambda text, scale: _after_thinking(text, _TAGGED, "ab12", "<answer>", tag="answer"),
+        "<think>The first invents a dog.</think><answer>2</answer>",
+        "R1-Reward (yfzhang114/r1_reward)",
+    ),
+    "boxed": Format(
+        "choice",
+        lambda text, scale: _after_thinking(text, _BOXED, "ab12", "\\boxed{}"),
+        "<think>The first invents a dog.</think>\\boxed{2}",
+        "LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475)",
+    ),
+    "boxed-score": Format(
+        "score",
+        lambda text, scale: _after_thinking(text, _BOXED, scale, "\\boxed{}"),
+        "<think>One claim is wrong.</think>\\boxed{4}",
+        "ours, after LLaVA-Critic-R1's form for pairs",
+    ),
+    "flow-judge": Format(
+        "score",
+        _flow_judge,
+        "<feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score>",
+        "flowaicom/Flow-Judge-v0.1",
+    ),
+}
+"""What can be read, by name."""

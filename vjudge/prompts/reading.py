@@ -7,36 +7,31 @@ next place can start.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from vjudge.records import NAN
+from vjudge.records import CHOICES
 
 Scale = tuple[float, float]
+Expected = str | Scale
+"""The scale of a number, or the signs of "ab12c" that may stand for a choice."""
 
 
-def _table() -> dict[int, str]:
-    """One plain character for each kind of space, dash, slash, quote and percent sign, so that indices stay."""
-    kinds = {
-        "\n": "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029",
-        " ": "\t\x1f\xa0\u1680\u2000-\u200f\u202a-\u202f\u205f-\u2069\u3000\ufeff\xad",
-        "-": "\u2010-\u2013\u2043\u2212\ufe58\ufe63\uff0d",
-        ",": "\u2014\u2015",  # a dash that parts sentences
-        "~": "\u301c\uff5e",
-        "/": "\u2044\u2215\u29f8\uff0f",
-        "'": "\u2018-\u201b",
-        '"': "\u201c-\u201f\xab\xbb\u300c-\u300f",
-        "%": "\u066a\u2030\u2031\ufe6a\uff05",
-    }
-    ranges = (
-        (plain, match) for plain, signs in kinds.items() for match in re.finditer("(.)(?:-(.))?", signs, re.DOTALL)
-    )
-    return {code: plain for plain, ends in ranges for code in range(ord(ends[1]), ord(ends[2] or ends[1]) + 1)}
-
-
-PLAIN = _table()
+_PLAIN_SIGNS = {
+    "\n": "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029",
+    " ": "\t\x1f\xa0\u1680\u2000-\u200f\u202a-\u202f\u205f-\u2069\u3000\ufeff\xad",
+    "-": "\u2010-\u2013\u2043\u2212\ufe58\ufe63\uff0d",
+    ",": "\u2014\u2015",  # a dash that parts sentences
+    "~": "\u301c\uff5e",
+    "/": "\u2044\u2215\u29f8\uff0f",
+    "'": "\u2018-\u201b",
+    '"': "\u201c-\u201f\xab\xbb\u300c-\u300f",
+    "%": "\u066a\u2030\u2031\ufe6a\uff05",
+}
+_CHARACTERS = "".join(map(chr, range(0x10000)))
+PLAIN = {ord(sign): plain for plain, signs in _PLAIN_SIGNS.items() for sign in re.findall(f"[{signs}]", _CHARACTERS)}
+"""One plain character for each kind of space, dash, slash, quote and percent sign, so that indices stay."""
 _WORDS = {word: n for n, word in enumerate("two three four five six seven eight nine ten".split(), 2)} | {
     "hundred": 100
 }
@@ -136,28 +131,24 @@ _PREFERRED = {  # "A, although B is better", by the choice that is made
 }
 _HEDGED = re.compile(r"\bor +(?:equal|tied|a tie|(?:the )?same|as good|worse)\b|\?$", re.IGNORECASE)
 _PREFIX = re.compile(r"\s*(?:#+[ \t]*)?(?:\*\*)?feedback(?:\*\*)?:(?:\*\*)?\s*", re.IGNORECASE)
-SPELLED = {"a": "A", "b": "B", "tie": "tie", "abstain": "abstention"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Statement:
-    """One verdict stated somewhere in an answer."""
+    """One verdict stated somewhere in an answer; two are equal that say the same."""
 
-    score: float = NAN
+    score: float | None = None
     choice: str | None = None
     scores: tuple[float, ...] = ()
     strong: bool | None = None
-    start: int = 0
-
-    @property
-    def key(self) -> tuple[float | None, str | None, tuple[float, ...], bool | None]:
-        """What is stated, to compare by: from Python 3.13 on, two dataclasses that hold the one NaN are not equal."""
-        return (None if math.isnan(self.score) else self.score), self.choice, self.scores, self.strong
+    start: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         if self.strong:
             return {"a": "A>>B", "b": "B>>A"}.get(self.choice or "", "tie")
-        return SPELLED[self.choice] if self.choice else f"{self.score:g}"
+        return {"a": "A", "b": "B", "abstain": "abstention", "tie": "tie"}.get(
+            self.choice or "", f"{self.score or 0:g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -179,24 +170,35 @@ class Readout:
 
 
 After = tuple[Statement | None, int, str | None]
-"""What follows a place: the verdict, where it ends, and why it is none or in doubt."""
+"""What follows a place: the verdict, where it ends, and why it is none or, beside a verdict, leaves it in doubt."""
 
 
-def _clause(text: str, start: int, stop: int) -> tuple[str, str]:
-    """The words from `start` to the end of their clause or line, and those of the line that come after; 200 at most."""
-    window = text[start : min(stop, start + 200)].partition("\n")[0].lstrip(" *_`\"')]}")
-    for end in _CLAUSE_END.finditer(window):
-        if not (end[1] or "").islower():
-            return window[: end.end() if end[0][0] == "?" else end.start()].rstrip(), window[end.end() :]
-    return window.rstrip(), ""
+def read_after(places: Sequence[re.Match[str]], expected: Expected, place: str, absent: str) -> Readout:
+    """Read after every place, up to the next one; the last one binds, an earlier one without a verdict is prose."""
+    if not places:
+        return Readout(failure=absent)
+    stops = [*(match.start() for match in places[1:]), len(places[0].string)]
+    results = [
+        verdict_at(match.string, match.end(), stop, expected, place, match.groupdict().get("remark") or "")
+        for match, stop in zip(places, stops, strict=True)
+    ]
+    statements = tuple(statement for statement, _, _ in results if statement)
+    return Readout(statements, places[-1].start(), results[-1][1], results[-1][2])
 
 
-def number_at(text: str, start: int, stop: int, scale: Scale, place: str) -> After:
-    """The number from `start` on; what follows it in its clause decides whether it is the one score.
+def verdict_at(text: str, start: int, stop: int, expected: Expected, place: str, remark: str = "") -> After:
+    """The choice or the number from `start` on; what follows it in its clause decides whether it is the verdict.
 
-    A failure beside a statement says that a number stands there, with words that leave it in doubt.
+    Args:
+        remark: of the label before it, "Score (1-5):", which may name the scale.
     """
-    low, high = scale
+    if isinstance(expected, str):
+        return _choice_at(text, start, stop, expected, place)
+    low, high = expected
+    alone = _HIGHEST.findall(_SCALES.sub("", remark))
+    mention = _other_scale(remark, expected) or next((number for number in alone if float(number) != high), None)
+    if mention:
+        return None, start, f"a score on another scale ({mention}) than {low:g}-{high:g}"
     if abstained := ABSTAINED.match(text, start, stop):
         return Statement(choice="abstain", start=start), abstained.end(), None
     match = _SCORE.match(text, start, stop)
@@ -207,17 +209,15 @@ def number_at(text: str, start: int, stop: int, scale: Scale, place: str) -> Aft
         return None, end, f"{text[match.start(1) : end + 8].split()[0]!r} after the {place} is not a plain number"
     out_of = OUT_OF.match(text, end, stop)
     if out_of:
-        maximum = value_of(out_of[1] or out_of[2])
-        if maximum != high:
+        if (maximum := maximum_of(out_of)) != high:
             on = "rubric" if "marker" in place else "scale"
             return None, end, f"a score out of {maximum:g} on a {on} up to {high:g}"
         end = out_of.end()
     words, after = _clause(text, end, stop)
-    remark = _SCALES.sub("", words)
     failure = None
-    if mention := _other_scale(words, scale):
+    if mention := _other_scale(words, expected):
         failure = f"a score on another scale ({mention}) than {low:g}-{high:g}"
-    elif _DIGIT.search(remark) or _SECOND.match(remark) or _CORRECTION.match(after):
+    elif _DIGIT.search(_SCALES.sub("", words)) or _SECOND.match(_SCALES.sub("", words)) or _CORRECTION.match(after):
         failure = f"more than one number after the {place}"
     elif (
         (words and not words[0].isalpha() and (words[0] not in _PUNCTUATION or re.match("-[^ ]", words)))
@@ -229,28 +229,12 @@ def number_at(text: str, start: int, stop: int, scale: Scale, place: str) -> Aft
     return Statement(score=float(match[1]), start=start), end, failure
 
 
-def value_of(number: str) -> float:
-    """A number in digits or, from two on, in English words."""
-    return _WORDS[number.lower()] if number.lower() in _WORDS else float(number)
-
-
-def _other_scale(words: str, scale: Scale) -> str | None:
-    """The first scale that some words speak of and that is not this one; a hundredth of it is no difference."""
-    for match in _SCALES.finditer(words):
-        low, high = (match[1], match[2]) if match[1] else (None, match[3] or match[4])
-        same_low = low is None or abs(float(low) - scale[0]) <= (scale[1] - scale[0]) / 100
-        if not same_low or value_of(high) != scale[1]:
-            return match[0].strip()
-    return None
-
-
-def choice_at(text: str, start: int, stop: int, allowed: str, place: str) -> After:
-    """The choice from `start` on; `allowed` names the signs that may stand for one."""
+def _choice_at(text: str, start: int, stop: int, allowed: str, place: str) -> After:
     match = _CHOICE.match(text, start, stop)
     word = match[match.lastindex or 0] if match else ""
     if match is None or (len(word) == 1 and word.lower() not in allowed):
         return None, start, f"no choice after the {place}"
-    end, choice = match.end(), ("a", "b", "tie", "abstain")[(match.lastindex or 1) - 1]
+    end, choice = match.end(), CHOICES[(match.lastindex or 1) - 1]
     if choice == "abstain":
         return Statement(choice=choice, start=start), end, None
     if _OTHER.match(text, end, stop):
@@ -266,39 +250,40 @@ def choice_at(text: str, start: int, stop: int, allowed: str, place: str) -> Aft
     return None if denied else Statement(choice=choice, start=start), end, failure
 
 
-def _read_all(places: Sequence[re.Match[str]], read: Callable[[re.Match[str], int], After], absent: str) -> Readout:
-    """Read after every place, up to the next one; the last one binds, an earlier one without a verdict is prose."""
-    if not places:
-        return Readout(failure=absent)
-    stops = [*(place.start() for place in places[1:]), len(places[0].string)]
-    results = [read(place, stop) for place, stop in zip(places, stops, strict=True)]
-    statements = tuple(statement for statement, _, _ in results if statement)
-    return Readout(statements, places[-1].start(), results[-1][1], results[-1][2])
+def _clause(text: str, start: int, stop: int) -> tuple[str, str]:
+    """The words from `start` to the end of their clause or line, and those of the line that come after; 200 at most."""
+    window = text[start : min(stop, start + 200)].partition("\n")[0].lstrip(" *_`\"')]}")
+    for end in _CLAUSE_END.finditer(window):
+        if not (end[1] or "").islower():
+            return window[: end.end() if end[0][0] == "?" else end.start()].rstrip(), window[end.end() :]
+    return window.rstrip(), ""
 
 
-def read_numbers(places: Sequence[re.Match[str]], scale: Scale, place: str, absent: str) -> Readout:
-    """Read the number after every place; a remark in its label, "Score (1-5):", names the scale."""
-
-    def read(match: re.Match[str], stop: int) -> After:
-        remark = match.groupdict().get("remark") or ""
-        alone = _HIGHEST.findall(_SCALES.sub("", remark))
-        mention = _other_scale(remark, scale) or next((n for n in alone if float(n) != scale[1]), None)
-        if mention:
-            return None, match.end(), f"a score on another scale ({mention}) than {scale[0]:g}-{scale[1]:g}"
-        return number_at(match.string, match.end(), stop, scale, place)
-
-    return _read_all(places, read, absent)
+def value_of(number: str) -> float:
+    """A number in digits or, from two on, in English words."""
+    return _WORDS[number.lower()] if number.lower() in _WORDS else float(number)
 
 
-def read_choices(places: Sequence[re.Match[str]], allowed: str, place: str, absent: str) -> Readout:
-    return _read_all(places, lambda match, stop: choice_at(match.string, match.end(), stop, allowed, place), absent)
+def maximum_of(out_of: re.Match[str]) -> float:
+    """The number after "out of"."""
+    return value_of(out_of[1] or out_of[2])
+
+
+def _other_scale(words: str, scale: Scale) -> str | None:
+    """The first scale that some words speak of and that is not this one; a hundredth of it is no difference."""
+    for match in _SCALES.finditer(words):
+        low, high = (match[1], match[2]) if match[1] else (None, match[3] or match[4])
+        same_low = low is None or abs(float(low) - scale[0]) <= (scale[1] - scale[0]) / 100
+        if not same_low or value_of(high) != scale[1]:
+            return match[0].strip()
+    return None
 
 
 def why_no_score(text: str, end: int, scale: Scale) -> str | None:
     """Why the number that ends here, in brackets, tags or a box of its own, is not the score."""
     out_of = OUT_OF.match(text, end)
-    if out_of and value_of(out_of[1] or out_of[2]) != scale[1]:
-        return f"a score out of {value_of(out_of[1] or out_of[2]):g} on a scale up to {scale[1]:g}"
+    if out_of and maximum_of(out_of) != scale[1]:
+        return f"a score out of {maximum_of(out_of):g} on a scale up to {scale[1]:g}"
     return "more than a number" if not out_of and _ADDED.match(text, end) else None
 
 
@@ -309,4 +294,5 @@ def first_line(text: str) -> tuple[int, str]:
 
 
 def strip_prefix(text: str) -> str:
+    """An answer without "Feedback:" before it."""
     return _PREFIX.sub("", text, count=1).strip() if _PREFIX.match(text) else text.strip()
