@@ -20,9 +20,8 @@ from transformers import TrainerCallback
 import vjudge as vj
 from vjudge.data import rows_of
 from vjudge.judge import load_judge
-from vjudge.training import collate, fine_tune, finetune
-from vjudge.training.collate import Coder, Examples, Order
-from vjudge.training.finetune import Network
+from vjudge.training import fine_tune, finetune
+from vjudge.training.collate import Examples, Order
 from vjudge.training.recipes import recipe_of
 
 BATCH, TURNS, SEED = 16, 2, 0
@@ -50,8 +49,10 @@ def judge():
 
 
 @pytest.fixture(scope="module")
-def coder(judge):
-    return Coder(judge.engine.model, judge.template, shape=SHAPE)
+def examples(judge, rows):
+    surveyed = Examples(rows_of(rows), judge.engine.model, judge.template, shape=SHAPE)
+    assert not list(surveyed.survey(surveyed.rows))
+    return surveyed
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def ours(rows, tmp_path_factory) -> Callable[..., tuple[float, list[float]]]:
 
 
 @pytest.fixture(scope="module")
-def theirs(rows, judge, coder, tmp_path_factory) -> Callable[..., tuple[float, list[float]]]:
+def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float, list[float]]]:
     """Train with TRL: the same."""
     trl = pytest.importorskip("trl", reason="TRL is needed to compare with: pip install 'vjudge[train]'")
     import datasets
@@ -134,7 +135,7 @@ def theirs(rows, judge, coder, tmp_path_factory) -> Callable[..., tuple[float, l
         trainer = Trainer(base, settings, train_dataset=dataset, processing_class=processor, callbacks=[clock])
         prepared = process_time() - began
         for index in range(0, len(rows), 7):  # the tokens are the same, and so is what carries loss
-            batch, example = trainer.data_collator([dataset[index]]), coder(rows_of(rows)[index])
+            batch, example = trainer.data_collator([dataset[index]]), examples[index]
             assert batch["input_ids"][0].tolist() == example.ids and batch["labels"][0].tolist() == example.labels
         began = process_time() - prepared
         trainer.train()
@@ -145,8 +146,8 @@ def theirs(rows, judge, coder, tmp_path_factory) -> Callable[..., tuple[float, l
     return run
 
 
-def test_against_trl(ours, theirs, rows, coder, report):
-    order = Order(surveyed(rows, coder).lengths, batch_size=BATCH, steps=len(rows) // BATCH, seed=SEED, grouped=True)
+def test_against_trl(ours, theirs, rows, examples, report):
+    order = Order(examples.lengths, batch_size=BATCH, steps=len(rows) // BATCH, seed=SEED, grouped=True)
     mine, default = [], []
     for _ in range(TURNS):
         mine.append(ours())
@@ -162,46 +163,3 @@ def test_against_trl(ours, theirs, rows, coder, report):
     whole, _ = theirs(gradient_checkpointing=False)
     report.add("ours / TRL without gradient checkpointing", f"{rate / whole:.2f}")
     report.add("ours / TRL in our order (grouped by length)", f"{rate / in_order:.2f}")
-
-
-def test_where_the_gain_comes_from(ours, theirs, report, monkeypatch):
-    """Each part turned off by itself: how many times as fast it makes the whole."""
-
-    class Whole(Network):
-        """Output weights at every position, as a model's own forward has them."""
-
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            self.chooses = False
-
-    def without(name: str) -> float:
-        with monkeypatch.context() as patch:
-            if name == "output weights at the answer alone":
-                patch.setattr(finetune, "Network", Whole)
-            if name == "rows encoded once":
-                patch.setattr(collate, "KEPT_TOKENS", 0)
-            changes = {
-                "no gradient checkpointing": {"gradient_checkpointing": True},
-                "rows of like length in a batch": {"group_by_length": False},
-            }
-            return ours(**changes.get(name, {}))[0]
-
-    names = [
-        "no gradient checkpointing",
-        "rows of like length in a batch",
-        "output weights at the answer alone",
-        "rows encoded once",
-    ]
-    gains = {}
-    for name in names:
-        turned_off = without(name)  # its neighbour is the whole, as a busy machine changes its pace
-        gains[name] = ours()[0] / turned_off
-    for name, gain in gains.items():
-        report.add(f"  {name}", f"{gain:.2f} times")
-
-
-def surveyed(rows: Any, coder: Coder) -> Examples:
-    """Examples with their lengths."""
-    made = Examples(rows_of(rows), coder)
-    assert not list(made.survey(made.rows))
-    return made

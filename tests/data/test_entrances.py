@@ -78,7 +78,7 @@ def test_a_picture_under_another_name_gives_what_images_gives(
 
 
 def test_training_sees_a_picture_under_another_name(files: Path, random_judge: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"device": "cpu", "allow": ["length", "scores"], "progress": False, "keep": "last"}
+    options: dict[str, Any] = {"device": "cpu", "allow": ["length", "scores"], "progress": False}
     options |= {"recipe": "scenes", "steps": 3, "warmup": 1, "lr": 3e-3}
     made = []
     for column in ("images", "image"):

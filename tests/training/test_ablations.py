@@ -22,7 +22,7 @@ def test_an_ablation_changes_what_it_says():
     items = vj.load_collection("scenes", split="train", limit=600)
     trial = Trial(items, items, TEMPLATES["prometheus-vision"], n_rows=60)
     changed = {name: ablation(trial) for name, ablation in ABLATIONS.items()}
-    assert changed["full recipe"] is trial
+    assert changed["full recipe"] == trial
     assert changed["no feedback"].options["shape"] == "score"
     assert changed["score before feedback"].options["shape"] == "score-first"
     assert not any(changed["no reference answer"].rows["reference_answer"])

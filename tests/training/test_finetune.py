@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from training_cases import SMALL, at_step, die, entries_of, losses_of, result_of, rows_with_feedback, spoil, weights_of
 
 import vjudge as vj
-from vjudge.data import CollectionError
 from vjudge.judge import load_judge
 from vjudge.models.memory import GIB
-from vjudge.training import Lora, fine_tune, finetune, lora, read_log, training_cost
+from vjudge.training import Lora, fine_tune, finetune, lora, training_cost
 from vjudge.training.lora import part_of
 
 pytestmark = [
@@ -100,28 +100,9 @@ def test_accumulated_passes_are_one_batch(random_judge, tmp_path):
     assert losses_of(tmp_path / "4") == pytest.approx(losses_of(tmp_path / "1"), rel=1e-4)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_image_that_fails_is_left_out_counted_and_named(random_judge, tmp_path, workers):
-    rows = rows_with_feedback(8)
-    for number, row in enumerate(rows):
-        row["images"] = [str(tmp_path / f"{number}.jpg")]
-        Image.effect_noise((200, 200), 90).convert("RGB").save(row["images"][0])
-    whole = (tmp_path / "2.jpg").read_bytes()
-    (tmp_path / "2.jpg").write_bytes(whole[: len(whole) // 2])  # its header is sound, its pixels are not
-    options = SMALL | dict(steps=4, workers=workers)
-    fine_tune(random_judge, rows, out=tmp_path / "out", **options)
-    assert [entry["left_out"]["id"] for entry in entries_of(tmp_path / "out") if "left_out" in entry] == ["item-2"]
-    assert entries_of(tmp_path / "out")[-1]["skipped"] == 1
-    assert "image failed: 1" in (tmp_path / "out/judge/README.md").read_text().replace("\n", " ")
-    if not workers:
-        with pytest.raises(CollectionError, match="2.jpg") as caught:
-            fine_tune(random_judge, rows, out=tmp_path / "strict", max_bad_images=0, **options)
-        assert [problem.id for problem in caught.value.problems] == ["item-2"]
-
-
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(random_judge, tmp_path):
     rows, options = rows_with_feedback(12), SMALL | dict(steps=6, checkpoint_every=2)
-    message = r"step 6: the loss is nan; the last good checkpoint is checkpoint-4"
+    message = r"step 6: the gradient's norm is nan; the last good checkpoint is checkpoint-4"
     with pytest.raises(FloatingPointError, match=message), at_step(5, spoil):
         fine_tune(random_judge, rows, out=tmp_path / "out", **options)
     whole = fine_tune(random_judge, rows, out=tmp_path / "whole", **options)
@@ -130,39 +111,15 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(rando
 
 
 def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
-    rows, held_out = rows_with_feedback(8), rows_with_feedback(2)
-    options = SMALL | dict(steps=6, evaluate_every=2, validation=held_out, allow=["leakage"], checkpoint_every=2)
-    folders = {}
-    for keep in ("best", "last"):
-        worth = iter([0.1, 0.9, 0.3, 0.2])
-        figures = dict(low=0.0, high=1.0, parsed=1.0, n=2)
-        monkeypatch.setattr(finetune, "graded", lambda run, worth=worth, f=figures: {"pearson": next(worth), **f})
-        folders[keep] = fine_tune(random_judge, rows, out=tmp_path / keep, keep=keep, **options)
-    assert [e["pearson"] for e in entries_of(tmp_path / "best") if "pearson" in e] == [0.1, 0.9, 0.3, 0.2]
-    from safetensors import safe_open
-
-    with safe_open(tmp_path / "best/best.safetensors", "pt") as file:
-        assert file.metadata()["step"] == "2"
-        best = {name.removeprefix("model."): file.get_tensor(name) for name in file.keys()}
-    for keep, equal in (("best", True), ("last", False)):
-        stored = {
-            name.replace("model.language_model", "language_model"): w for name, w in weights_of(folders[keep]).items()
-        }
-        name = "lm_head.weight"
-        assert torch.equal(best[name], stored.get(name, stored.get(f"language_model.{name}"))) is equal
-
-
-def test_a_new_projector_learns_from_descriptions_and_nothing_else_changes(random_judge, tmp_path):
-    rows = [
-        {"id": str(n), "images": row["images"], "response": f"a picture, number {n}"}
-        for n, row in enumerate(rows_with_feedback(4))
-    ]
-    options = SMALL | dict(recipe="prometheus-vision-projector", shape="description", lr=3e-2, steps=25)
-    folder = fine_tune(random_judge, rows, out=tmp_path / "out", **options)
-    before, after = weights_of(random_judge), weights_of(folder)
-    assert {part_of(name) for name in before if not torch.equal(before[name], after[name])} == {"projector"}
-    losses = read_log(tmp_path / "out")["loss"].dropna()
-    assert losses.iloc[-1] < losses.iloc[0] - 0.5  # the decoder is random, and stays
+    rows, worth = rows_with_feedback(8), iter([0.1, 0.9, 0.3, 0.2])
+    figures = dict(low=0.0, high=1.0, parsed=1.0, n=2)
+    monkeypatch.setattr(finetune, "graded", lambda run: {"pearson": next(worth), **figures})
+    options = SMALL | dict(steps=6, evaluate_every=2, checkpoint_every=2)
+    folder = fine_tune(random_judge, rows, out=tmp_path, validation=rows[:2], allow=["leakage"], **options)
+    stored = weights_of(folder)
+    for step, best in (("best", True), ("checkpoints/checkpoint-6/model", False)):
+        weight = load_file(tmp_path / f"{step}.safetensors")["model.lm_head.weight"]
+        assert torch.equal(weight, stored.get("lm_head.weight", stored.get("language_model.lm_head.weight"))) is best
 
 
 # What a training takes

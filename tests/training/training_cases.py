@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from vjudge.judge import load_judge
 from vjudge.training import finetune
-from vjudge.training.collate import Coder
+from vjudge.training.collate import Examples
 
 SMALL: dict[str, Any] = dict(
     recipe="scenes", lr=3e-3, batch_size=4, warmup=2, log_every=1, progress=False, device="cpu"
@@ -31,9 +31,9 @@ def rows_with_feedback(n: int = 20, *, n_images: int = 1) -> list[dict[str, Any]
     return rows
 
 
-def coder_of(folder: Path, template: Any, **options: Any) -> tuple[Any, Coder]:
-    judge = load_judge(folder, template=template, device="cpu")
-    return judge, Coder(judge.engine.model, judge.template, **options)  # type: ignore[attr-defined]
+def examples_of(folder: Path, template: Any, rows: Any = ()) -> tuple[Any, Examples]:
+    judge: Any = load_judge(folder, template=template, device="cpu")
+    return judge, Examples(rows, judge.engine.model, judge.template)
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -43,7 +43,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 def entries_of(folder: Path) -> list[dict[str, Any]]:
     """The log without seconds."""
     lines = (folder / "training_log.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+    return [{key: value for key, value in sorted(json.loads(line).items()) if key != "seconds"} for line in lines]
 
 
 def losses_of(folder: Path) -> list[float]:
@@ -56,7 +56,7 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def at_step(step: int, act: Callable[[finetune.JudgeTrainer], None]) -> Iterator[None]:
+def at_step(step: int, act: Callable[[Any], None]) -> Iterator[None]:
     """Do something to the trainer when so many steps are done."""
     whole = finetune.JudgeTrainer.training_step
 

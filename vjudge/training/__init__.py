@@ -16,51 +16,17 @@
 A name brings its module when it is first used. Needs `pip install 'vjudge[train]'`.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from vjudge.names import lazy, public
 
-if TYPE_CHECKING:
-    from vjudge.training.ablations import ABLATIONS, ablate, over_seeds
-    from vjudge.training.checks import check_balance, check_leakage
-    from vjudge.training.finetune import fine_tune
-    from vjudge.training.lora import Lora
-    from vjudge.training.recipes import RECIPES, Recipe, training_cost
-    from vjudge.training.targets import prompt_and_target
-    from vjudge.training.watch import live_curve, read_log
-
-__all__ = [
-    "ABLATIONS",
-    "RECIPES",
-    "Lora",
-    "Recipe",
-    "ablate",
-    "check_balance",
-    "check_leakage",
-    "fine_tune",
-    "live_curve",
-    "over_seeds",
-    "prompt_and_target",
-    "read_log",
-    "training_cost",
-]
-
-_HOMES = {
-    "ABLATIONS": "ablations",
-    "RECIPES": "recipes",
-    "Lora": "lora",
-    "Recipe": "recipes",
-    "ablate": "ablations",
-    "check_balance": "checks",
-    "check_leakage": "checks",
-    "fine_tune": "finetune",
-    "live_curve": "watch",
-    "over_seeds": "ablations",
-    "prompt_and_target": "targets",
-    "read_log": "watch",
-    "training_cost": "recipes",
+_NAMES = {
+    "ablations": "ABLATIONS ablate over_seeds",
+    "checks": "check_balance check_leakage",
+    "finetune": "fine_tune",
+    "lora": "Lora",
+    "recipes": "RECIPES Recipe training_cost",
+    "targets": "prompt_and_target",
+    "watch": "live_curve read_log",
 }
-
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = list(_HOMES)
 __getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)

@@ -28,8 +28,6 @@ from vjudge.data import load_collection
 from vjudge.training.finetune import fine_tune
 from vjudge.training.recipes import Recipe
 
-COLLECTIONS = ("items", "validation")
-
 
 def read_config(file: Path) -> dict[str, Any]:
     """The arguments of `fine_tune` that a file gives, collections still by name.
@@ -48,20 +46,17 @@ def read_config(file: Path) -> dict[str, Any]:
     return dict(settings)
 
 
-def collection(named: str | Mapping[str, Any]) -> Any:
-    """Load a collection that a configuration names."""
-    if isinstance(named, str):
-        return load_collection(named)
-    options = dict(named)
-    return load_collection(options.pop("name"), **options)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fine-tune a judge by a configuration file."""
     parser = argparse.ArgumentParser(prog="python -m vjudge.training", description=main.__doc__)
     parser.add_argument("config", type=Path, help="YAML or JSON with the arguments of vjudge.training.fine_tune")
     settings = read_config(parser.parse_args(arguments).config)
-    settings |= {name: collection(settings[name]) for name in COLLECTIONS if settings.get(name) is not None}
+    for name in ("items", "validation"):
+        if isinstance(settings.get(name), str):
+            settings[name] = load_collection(settings[name])
+        elif isinstance(settings.get(name), Mapping):
+            options = dict(settings[name])
+            settings[name] = load_collection(options.pop("name"), **options)
     folder = fine_tune(**settings)
     if os.environ.get("RANK", "0") == "0":
         print(folder)

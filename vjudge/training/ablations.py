@@ -1,4 +1,4 @@
-"""Ablations: what each part of the recipe is worth, one function each, in one table with intervals over seeds.
+"""Ablations: what each part of the recipe is worth, in one table with intervals over seeds.
 
     python -m vjudge.training.ablations --out outputs/ablations --save figures     # `make ablations`
 
@@ -47,8 +47,7 @@ class Trial:
         template: the wording, in training and in the test.
         n_rows: how many rows of the pool are trained on: the first ones.
         options: further arguments of `fine_tune`.
-        grading: further arguments of `Judge.grade`.
-        allow: what `fine_tune` shall not refuse the rows for.
+        max_new_tokens: of an answer in the test.
     """
 
     pool: datasets.Dataset
@@ -56,8 +55,7 @@ class Trial:
     template: Template
     n_rows: int
     options: Mapping[str, Any] = field(default_factory=dict)
-    grading: Mapping[str, Any] = field(default_factory=dict)
-    allow: tuple[str, ...] = ()
+    max_new_tokens: int = 1_024
 
     @property
     def rows(self) -> datasets.Dataset:
@@ -65,19 +63,14 @@ class Trial:
         return self.pool.select(range(self.n_rows))
 
 
-def full(trial: Trial) -> Trial:
-    """Nothing taken away: feedback, then score, as published."""
-    return trial
+def trained(trial: Trial, **options: Any) -> Trial:
+    """Other arguments of `fine_tune`."""
+    return replace(trial, options={**trial.options, **options})
 
 
-def without_feedback(trial: Trial) -> Trial:
-    """The score alone: what writing feedback is worth."""
-    return replace(trial, options={**trial.options, "shape": "score"}, grading={"max_new_tokens": VERDICT_TOKENS})
-
-
-def score_before_feedback(trial: Trial) -> Trial:
-    """The score first: what feedback teaches if it cannot be thought through before the score."""
-    return replace(trial, options={**trial.options, "shape": "score-first"}, grading={"max_new_tokens": VERDICT_TOKENS})
+def verdict_first(trial: Trial, *, shape: str) -> Trial:
+    """The score alone, or before the feedback, which then can't be thought through for it."""
+    return replace(trained(trial, shape=shape), max_new_tokens=VERDICT_TOKENS)
 
 
 def without_image(trial: Trial) -> Trial:
@@ -92,62 +85,45 @@ def without_reference(trial: Trial) -> Trial:
 
 
 def without_rubric(trial: Trial) -> Trial:
-    """The wording without its section of criterion and levels.
-
-    Raises:
-        ValueError: the wording has no such section.
-    """
-    body, n = _SECTION.subn("", trial.template.body)
+    """The wording without its section of criterion and levels; ValueError where it has none."""
+    name, (body, n) = trial.template.name, _SECTION.subn("", trial.template.body)
     if n != 1:
-        raise ValueError(
-            f"template {trial.template.name!r} has no section of criterion and levels: leave without_rubric out"
-        )
-    return replace(trial, template=replace(trial.template, name=f"{trial.template.name}-without-rubric", body=body))
+        raise ValueError(f"template {name!r} has no section of criterion and levels: leave 'no rubric' out")
+    return replace(trial, template=replace(trial.template, name=f"{name}-without-rubric", body=body))
 
 
 def length_tells(trial: Trial) -> Trial:
-    """As many rows, drawn so that long responses are mostly good ones; the test stays balanced.
-
-    Raises:
-        ValueError: the pool has too few such rows.
-    """
-    gold = np.array([as_score(value) for value in trial.pool["gold"]])
-    words = np.array([len(str(text).split()) for text in trial.pool["response"]])
-    scored = np.flatnonzero(~np.isnan(gold))
-    ranks = pd.Series(words[scored]).rank(method="first", pct=True).to_numpy()
-    levels = pd.Series(gold[scored]).rank(method="dense").to_numpy()
-    fits = np.abs(ranks * levels.max() + 0.5 - levels) < 1
-    chosen = scored[fits][: trial.n_rows]
+    """As many rows, drawn so that long responses are mostly good ones; ValueError where the pool has too few."""
+    gold = pd.Series([as_score(value) for value in trial.pool["gold"]])
+    words = pd.Series([len(str(text).split()) for text in trial.pool["response"]])[gold.notna()]
+    levels = gold.dropna().rank(method="dense")
+    fits = (words.rank(method="first", pct=True) * levels.max() + 0.5 - levels).abs() < 1
+    chosen = fits.index[fits][: trial.n_rows]
     if len(chosen) < trial.n_rows:
         raise ValueError(
             f"length_tells needs {trial.n_rows} rows whose length fits their score and {len(trial.pool)} rows hold"
             f" {len(chosen)}: give more items, or a smaller n_rows"
         )
-    return replace(trial, pool=trial.pool.select(chosen), allow=("length", "scores"))
+    return replace(trained(trial, allow=("length", "scores")), pool=trial.pool.select(chosen))
 
 
-def less_data(trial: Trial, *, share: float) -> Trial:
+def fewer_rows(trial: Trial, *, share: float) -> Trial:
     """A share of the rows for as many steps: a point of the learning curve."""
     return replace(trial, n_rows=max(1, round(trial.n_rows * share)))
 
 
-def freezing(trial: Trial, *, parts: Sequence[str]) -> Trial:
-    """Other parts kept as they are than the recipe's."""
-    return replace(trial, options={**trial.options, "freeze": tuple(parts)})
-
-
 ABLATIONS: dict[str, Callable[[Trial], Trial]] = {
-    FULL: full,
-    "no feedback": without_feedback,
-    "score before feedback": score_before_feedback,
+    FULL: trained,
+    "no feedback": partial(verdict_first, shape="score"),
+    "score before feedback": partial(verdict_first, shape="score-first"),
     "no image": without_image,
     "no reference answer": without_reference,
     "no rubric": without_rubric,
     "length tells the score": length_tells,
-    "a quarter of the rows": partial(less_data, share=1 / 4),
-    "a sixteenth of the rows": partial(less_data, share=1 / 16),
-    "nothing frozen": partial(freezing, parts=()),
-    "decoder frozen too": partial(freezing, parts=("tower", "decoder")),
+    "a quarter of the rows": partial(fewer_rows, share=1 / 4),
+    "a sixteenth of the rows": partial(fewer_rows, share=1 / 16),
+    "nothing frozen": partial(trained, freeze=()),
+    "decoder frozen too": partial(trained, freeze=("tower", "decoder")),
 }
 """Name -> what is changed. The first one is what the others are compared with."""
 
@@ -163,7 +139,6 @@ def ablate(
     template: str | Template | None = None,
     n_rows: int | None = None,
     max_new_tokens: int = 1_024,
-    confidence: float = 0.95,
     **options: Any,
 ) -> pd.DataFrame:
     """Train a judge for each ablation and seed, on as many rows and steps, and grade held-out items with each.
@@ -182,7 +157,6 @@ def ablate(
         template: the wording; None takes the base's own.
         n_rows: how many rows a training sees; None is a fifth of the collection.
         max_new_tokens: of an answer in the test; a judge that never learned to end writes so many.
-        confidence: of the intervals over seeds.
         options: further arguments of `fine_tune`, such as recipe, steps or lora.
 
     Returns:
@@ -199,60 +173,45 @@ def ablate(
     tables = {}
     for seed in seeds:
         pool, folder = canonical(items(seed=seed)).shuffle(seed=seed), Path(out) / f"seed-{seed}"
-        grading = {"max_new_tokens": max_new_tokens}
-        start = Trial(pool, canonical(test(seed=seed)), wording, n_rows or max(1, len(pool) // 5), options, grading)
+        n = n_rows or max(1, len(pool) // 5)
+        start = Trial(pool, canonical(test(seed=seed)), wording, n, options, max_new_tokens)
         trials = {name: ABLATIONS[name](start) for name in chosen}  # what can't be done is said before any training
-        rows, runs = [], {}
+        rows, runs = dict[str, dict[str, Any]](), dict[str, pd.DataFrame]()
         for name, trial in trials.items():
-            row, runs[name] = _try(base, trial, folder / name.replace(" ", "-"), seed)
-            rows.append({"ablation": name, **row, "difference": _difference(runs[name], runs[FULL])})
-        tables[seed] = pd.DataFrame(rows).set_index("ablation")
+            rows[name], run = _try(base, trial, folder / name.replace(" ", "-"), seed)
+            full = runs.setdefault(FULL, run)
+            both = run["score"].notna() & full["score"].notna()
+            rows[name]["difference"] = np.nan if run is full else _pearson(run[both]) - _pearson(full[both])
+        tables[seed] = pd.DataFrame.from_dict(rows, orient="index").rename_axis("ablation")
         replace_file(folder / "ablations.csv", tables[seed].to_csv(float_format="%.4f"))
-    return over_seeds(tables, confidence=confidence)
+    return over_seeds(tables)
 
 
 def _try(base: str | Path, trial: Trial, folder: Path, seed: int) -> tuple[dict[str, Any], pd.DataFrame]:
     """One training and its test: the row of its seed's table, and the run."""
-    options = {**trial.options, **({"allow": trial.allow} if trial.allow else {})}
-    trained = fine_tune(base, trial.rows, out=folder, template=trial.template, seed=seed, **options)
-    judge = load_judge(trained, template=trial.template)
-    run = judge.grade(trial.test, out=folder / "test", progress=False, **trial.grading)
-    log, readable = read_log(folder), run["score"].notna()
-    row = {
-        "pearson": _pearson(run["score"], run["gold"]),
-        "readable": float(readable.mean()),
-        "n": int(readable.sum()),
-        "rows": len(trial.rows),
-        "steps": int(log["step"].max()),
-        "seconds": float(log["seconds"].max()),
-        "length_auc": float(length_test(trial.rows, n_resamples=0).loc["words", "auc"]),
-    }
-    return row, run
+    judge = fine_tune(base, trial.rows, out=folder, template=trial.template, seed=seed, **trial.options)
+    run = load_judge(judge, template=trial.template).grade(
+        trial.test, out=folder / "test", max_new_tokens=trial.max_new_tokens, progress=False
+    )
+    log = read_log(folder)
+    row = {"pearson": _pearson(run), "readable": run["score"].notna().mean(), "n": run["score"].count()}
+    row |= {"rows": len(trial.rows), "steps": int(log["step"].max()), "seconds": log["seconds"].max()}
+    return {**row, "length_auc": length_test(trial.rows, n_resamples=0).loc["words", "auc"]}, run
 
 
-def _pearson(scores: pd.Series, gold: pd.Series) -> float:
-    """Pearson over what both have; NaN where it is undefined, because nothing can be read or all scores are one."""
-    both = scores.notna() & gold.notna()
-    if both.sum() < 3 or scores[both].nunique() < 2 or gold[both].nunique() < 2:
-        return np.nan
-    return float(np.corrcoef(scores[both], gold[both])[0, 1])
+def _pearson(run: pd.DataFrame) -> float:
+    """Pearson over what can be read; NaN where it is undefined, because that is too little or all of one score."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(run["score"].corr(run["gold"], min_periods=3))
 
 
-def _difference(run: pd.DataFrame, full: pd.DataFrame) -> float:
-    """The run's correlation less the full recipe's, over the items that both scored; NaN for the full recipe itself."""
-    if run is full:
-        return np.nan
-    both = run["score"].notna() & full["score"].notna()
-    return _pearson(run["score"][both], run["gold"][both]) - _pearson(full["score"][both], full["gold"][both])
-
-
-def over_seeds(tables: Mapping[int, pd.DataFrame], *, confidence: float = 0.95) -> pd.DataFrame:
-    """The ablations of several seeds in one table: means, with t intervals over seeds.
+def over_seeds(tables: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
+    """The ablations of several seeds in one table: means, with 95 % t intervals over seeds.
 
     Args:
         tables: seed -> its table, indexed by ablation: pearson, difference (to the full recipe of that seed), readable,
             rows, steps, length_auc.
-        confidence: of the intervals.
 
     Returns:
         A row an ablation: pearson, the mean over the seeds in which it is defined, with low and high; undefined, the
@@ -274,34 +233,27 @@ def over_seeds(tables: Mapping[int, pd.DataFrame], *, confidence: float = 0.95) 
     for seed, table in tables.items():
         if not table[["rows", "steps"]].equals(first[["rows", "steps"]]):
             raise ValueError(f"seed {seed} has other ablations, rows or steps than the first: combine equal trainings")
+    columns = ("pearson", "difference")
+    values, differences = (pd.DataFrame({seed: t[name] for seed, t in tables.items()}) for name in columns)
+    summary = _intervals(values, ["pearson", "low", "high"]).clip(-1.0, 1.0)
+    summary["undefined"] = values.isna().sum(axis=1)
+    summary = summary.join(values.add_prefix("seed_"))
+    summary = summary.join(_intervals(differences, ["difference", "difference_low", "difference_high", "p"]))
+    summary["p_holm"] = holm(summary["p"].to_numpy())
+    means = sum(table[["readable", "length_auc"]] for table in tables.values()) / len(tables)
+    return summary.assign(**means[["readable"]], rows=first["rows"], steps=first["steps"], **means[["length_auc"]])
+
+
+def _intervals(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Of each row the mean, its t interval and the p of a mean of 0, over the seeds in which it is defined."""
     rows = []
-    for name in first.index:
-        values = pd.Series({f"seed_{seed}": float(table.loc[name, "pearson"]) for seed, table in tables.items()})
-        differences = np.array([float(table.loc[name, "difference"]) for table in tables.values()])
-        mean, low, high, _ = _interval(values.to_numpy(), confidence)
-        apart, apart_low, apart_high, p = _interval(differences, confidence)
-        columns = ("readable", "rows", "steps", "length_auc")
-        means = {column: np.mean([table.loc[name, column] for table in tables.values()]) for column in columns}
-        rows.append(
-            {"ablation": name, "pearson": mean, "low": max(low, -1.0), "high": min(high, 1.0)}
-            | {"undefined": int(values.isna().sum()), **values}
-            | {"difference": apart, "difference_low": apart_low, "difference_high": apart_high, "p": p, **means}
-        )
-    summary = pd.DataFrame(rows).set_index("ablation").astype({"rows": int, "steps": int})
-    summary.insert(summary.columns.get_loc("p") + 1, "p_holm", holm(summary["p"].to_numpy()))
-    return summary
-
-
-def _interval(values: np.ndarray, confidence: float) -> tuple[float, float, float, float]:
-    """Mean, t interval and the p of a mean of 0, over the values that are defined."""
-    values = values[~np.isnan(values)]
-    if len(values) < 2:
-        return (float(values[0]) if len(values) else np.nan), np.nan, np.nan, np.nan
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # equal values: the interval is a point
-        test = stats.ttest_1samp(values, 0.0)
-    spread = test.confidence_interval(confidence)
-    return float(values.mean()), float(spread.low), float(spread.high), float(test.pvalue)
+        warnings.simplefilter("ignore")  # too few values, or equal ones
+        for _, row in values.iterrows():
+            test = stats.ttest_1samp(row.dropna().to_numpy(float), 0.0)
+            spread = test.confidence_interval(0.95)
+            rows.append([row.mean(), spread.low, spread.high, test.pvalue][: len(names)])
+    return pd.DataFrame(rows, values.index, list(names))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -309,31 +261,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m vjudge.training.ablations", description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the trainings; the same call goes on")
     parser.add_argument("--save", type=Path, required=True, help="folder for ablations.csv")
-    parser.add_argument("--base", default="tiny-base")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rows", type=int, default=3_000)
     parser.add_argument("--test", type=int, default=600, help="items of the test split")
-    parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
-    parser.add_argument("--only", nargs="+", help=f"out of: {', '.join(ABLATIONS)}")
-    parser.add_argument("--tables", type=Path, nargs="+", help="combine these tables, one a seed, and train nothing")
     options = parser.parse_args(arguments)
-    if options.tables:
-        tables = [pd.read_csv(file, index_col="ablation") for file in options.tables]
-        table = over_seeds(dict(zip(options.seeds, tables, strict=True)))
-    else:
-        table = ablate(
-            options.base,
-            lambda seed: load_collection("scenes", split="train", limit=5 * options.rows, seed=seed),
-            test=lambda seed: load_collection("scenes", split="test", limit=options.test, seed=seed),
-            out=options.out,
-            seeds=options.seeds,
-            names=options.only,
-            n_rows=options.rows,
-            max_new_tokens=80,
-            recipe="scenes",
-            steps=options.steps,
-        )
-    options.save.mkdir(parents=True, exist_ok=True)
+    table = ablate(
+        "tiny-base",
+        partial(load_collection, "scenes", split="train", limit=5 * options.rows),
+        test=partial(load_collection, "scenes", split="test", limit=options.test),
+        out=options.out,
+        n_rows=options.rows,
+        max_new_tokens=80,
+        recipe="scenes",
+        steps=options.steps,
+    )
     replace_file(options.save / "ablations.csv", table.to_csv(float_format="%.4f"))
     print(table.to_string(float_format="{:.3f}".format))
 

@@ -10,22 +10,19 @@ from typing import Any
 import numpy as np
 
 from vjudge.data import CollectionError, Problem, length_test, rows_of
-from vjudge.data.schema import plain
 from vjudge.images import fingerprint, picture
 from vjudge.records import as_score, is_missing
 
 LENGTH_LIMIT = 0.10  # how far from 0.5 the AUC of length for score may lie
 SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most frequent may be
-SAMPLE = 10_000  # rows that the length test looks at
 
 
-def check_balance(items: Any, *, allow: Collection[str] = (), seed: int = 0) -> dict[str, float]:
+def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
     """Refuse a collection in which a response's length or one frequent score tells the score.
 
     Args:
-        items: canonical rows with gold scores; rows without any (pairs) are compared by preference: the longer one.
+        items: canonical rows with gold scores; of pairs the preferred response is compared: the longer one.
         allow: "length" or "scores" to go on all the same.
-        seed: of the sample of rows, where there are more than 10,000.
 
     Returns:
         auc: the probability that the better of two responses is the longer one (0.5 tells nothing), NaN where it is
@@ -34,30 +31,21 @@ def check_balance(items: Any, *, allow: Collection[str] = (), seed: int = 0) -> 
     Raises:
         CollectionError: with the figures and their limits.
     """
-    tally: Counter[float] = Counter()
-    light: list[dict[str, Any]] = []
-    rng = np.random.default_rng(seed)
-    won = []
+    tally: Counter[Any] = Counter()
+    texts, longer = [], []
     for index, row in enumerate(rows_of(items)):
-        if "response_a" in row:
-            if row.get("preference") in ("a", "b"):
-                tally[row["preference"]] += 1
-                a, b = len(str(row["response_a"]).split()), len(str(row["response_b"]).split())
-                won.append(0.5 if a == b else float((a > b) == (row["preference"] == "a")))
-            continue
-        gold = as_score(row.get("gold"))
-        if math.isnan(gold):
+        gold = row.get("preference") if "response_a" in row else as_score(row.get("gold"))
+        if gold in ("a", "b"):
+            a, b = (len(str(row[name]).split()) for name in ("response_a", "response_b"))
+            longer.append(0.5 if a == b else float((a > b) == (gold == "a")))
+        elif isinstance(gold, float) and not math.isnan(gold):
+            texts.append({"id": str(index), "group": row.get("group"), "gold": gold, "response": row.get("response")})
+        else:
             continue
         tally[gold] += 1
-        kept = {"id": str(index), "group": row.get("group"), "gold": gold, "response": row.get("response")}
-        if len(light) < SAMPLE:
-            light.append(kept)
-        elif (place := int(rng.integers(index + 1))) < SAMPLE:
-            light[place] = kept
-    if won:
-        auc = float(np.mean(won))
-    else:
-        auc = float(length_test(light, n_resamples=0).loc["words", "auc"]) if len(tally) > 1 else math.nan
+    auc = float(np.mean(longer)) if longer else math.nan
+    if texts and len(tally) > 1:
+        auc = float(length_test(texts, n_resamples=0).loc["words", "auc"])
     ratio = max(tally.values()) / min(tally.values()) if len(tally) > 1 else math.inf if tally else math.nan
     faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
@@ -93,23 +81,21 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     >>> check_leakage(train, vj.load_collection("scenes", split="test", limit=5))
     0
     """
-    prints = _Prints()
-    pictures: dict[str, str] = {}
-    texts: dict[tuple[str, ...], str] = {}
+    digests: dict[str, str] = {}  # of each file's pixels, so that it is decoded once
+    shown: dict[str, str] = {}
+    texts: dict[Any, str] = {}
     for row in rows_of(test):
-        for image in plain(row.get("images")) or ():
-            if found := prints(image):
-                pictures.setdefault(found, str(row.get("id")))
-        if text := _words(row):
-            texts.setdefault(text, str(row.get("id")))
+        shown |= dict.fromkeys(_pixels(row, digests), row["id"])
+        texts[_words(row)] = row["id"]
+    texts.pop(None, None)
     problems = []
     for index, row in enumerate(rows_of(train)):
-        id = str(row.get("id"))
-        shared = [pictures[found] for image in plain(row.get("images")) or () if (found := prints(image)) in pictures]
-        if shared:
+        id = str(row["id"])
+        if shared := [shown[digest] for digest in _pixels(row, digests) if digest in shown]:
             problems.append(Problem(index, id, "images", f"shows the image of test row {shared[0]!r}", "leave it out"))
-        elif (same := texts.get(_words(row))) is not None:
-            problems.append(Problem(index, id, "response", f"has the texts of test row {same!r}", "leave it out"))
+        elif (words := _words(row)) in texts:
+            what = f"has the texts of test row {texts[words]!r}"
+            problems.append(Problem(index, id, "response", what, "leave it out"))
     if problems and "leakage" not in allow:
         raise CollectionError(
             f"{len(problems)} training rows share an image or texts with the test rows (allow=['leakage'] goes on):",
@@ -118,25 +104,21 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     return len(problems)
 
 
-class _Prints:
-    """Fingerprints of images, each file decoded once; "" where it can't be opened."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}  # an image's key -> its pixels' digest
-
-    def __call__(self, image: Any) -> str:
+def _pixels(row: Mapping[str, Any], digests: dict[str, str]) -> list[str]:
+    """The fingerprints of a row's images; of one that can't be opened there is none."""
+    prints = []
+    for source in row.get("images") or ():
         try:
-            shown = picture(image)
-            if shown.key not in self._known:
-                self._known[shown.key] = fingerprint(shown.open())
-            return self._known[shown.key]
+            image = picture(source)
+            if image.key not in digests:
+                digests[image.key] = fingerprint(image.open())
+            prints.append(digests[image.key])
         except (ValueError, OSError):
-            return ""
+            continue
+    return prints
 
 
-def _words(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A row's own texts, blanks made one; empty where there is no response."""
+def _words(row: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """A row's own texts, blanks made one; None where there is no response."""
     answers = [row.get(name) for name in ("response", "response_a", "response_b") if not is_missing(row.get(name))]
-    if not answers:
-        return ()
-    return tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers))
+    return tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers)) if answers else None

@@ -1,9 +1,8 @@
-"""Rows as token ids with the loss on the answer alone; batches of them, with pictures; the order of an epoch."""
+"""Rows as token ids with the loss on the answer alone; batches of them, with pictures; the order of a training."""
 
 from __future__ import annotations
 
 import itertools
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +11,49 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from vjudge.data import Problem
 from vjudge.engines.tokens import Encoder
-from vjudge.engines.vision import vision_of
+from vjudge.engines.vision import ImageFeatures, ProcessedImages, left_padded, vision_of
 from vjudge.images import open_image, picture
 from vjudge.models import VisionLanguageModel
-from vjudge.prompts import Template
+from vjudge.prompts import Conversation, Prompt, Template
 from vjudge.training.targets import prompt_and_target
 
 IGNORED = -100  # the label of a token without loss
-KEPT_TOKENS = 1 << 24  # ids kept ready between epochs: 64 MB; a larger collection is encoded again when it is read
 POOL = 50  # batches within which rows are sorted by length, so that an order is still mostly drawn
+
+
+class Coder:
+    """Turn prompts and answers into ids for one model: those that its engine asks and answers with.
+
+    Every text is encoded as plain text, and control tokens stand where the conversation says alone, so that a model
+    can't be steered by what an answer spells.
+
+    Args:
+        model: from `vjudge.models.load`.
+        conversation: the words around an instruction; says what ends an answer (`end`).
+    """
+
+    def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
+        self.model, self.conversation = model, conversation
+        image_token = model.image_token_id
+        self.encoder = Encoder(model.tokenizer, image_token_id=image_token, tokens_per_image=model.tokens_per_image)
+        self.end = self.encoder.end(conversation)
+        pad = model.tokenizer.pad_token_id
+        self.pad = self.end if pad is None else int(pad)
+
+    def images(self) -> ImageFeatures | ProcessedImages:
+        """What prepares the images of a prompt or a batch."""
+        own = self.model.sees_images and self.model.processor is None
+        return ImageFeatures(self.model) if own else ProcessedImages(self.model)
+
+    def encode(
+        self, prompt: Prompt, images: Sequence[Any], answers: Sequence[str]
+    ) -> tuple[list[int], list[list[int]]]:
+        """The ids of a prompt with a place for each image token, and of each answer after it, with its end."""
+        source, reply = self.images(), self.conversation.reply
+        prompt, places = source.place(prompt, source.keys([picture(image) for image in images]))
+        start, replies = self.encoder.answered(prompt, [f"{reply}{answer}" for answer in answers], image_tokens=places)
+        return start, [[*ids, self.end] for ids in replies]
 
 
 @dataclass(frozen=True)
@@ -33,13 +64,11 @@ class Example:
         ids: prompt, with a place for each image token, then the answer and its end.
         n_prompt: how many of the ids are the prompt's, without loss.
         images: what `open_image` opens, in order.
-        index: the row's place in the collection.
     """
 
     ids: list[int]
     n_prompt: int
     images: tuple[Any, ...]
-    index: int
 
     @property
     def labels(self) -> list[int]:
@@ -47,10 +76,11 @@ class Example:
         return [IGNORED] * self.n_prompt + self.ids[self.n_prompt :]
 
 
-class Coder:
-    """Turn rows into ids for one model and one wording.
+class Examples(torch.utils.data.Dataset[Example]):
+    """The examples of a collection, in its order.
 
     Args:
+        rows: indexable; a row's images stay undecoded until a batch needs them.
         model: whose vocabulary and image sizes count; its images have to be prepared by this package.
         template: the wording.
         shape: of the answer, see `targets.SHAPES`.
@@ -61,7 +91,13 @@ class Coder:
     """
 
     def __init__(
-        self, model: VisionLanguageModel, template: Template, *, shape: str = "feedback", max_length: int | None = None
+        self,
+        rows: Sequence[Any],
+        model: VisionLanguageModel,
+        template: Template,
+        *,
+        shape: str = "feedback",
+        max_length: int | None = None,
     ) -> None:
         if model.processor is not None:
             raise ValueError(
@@ -69,28 +105,21 @@ class Coder:
                 " fine-tuning here knows LLaVA-1.5, LLaVA-OneVision and text-only models; train it with TRL's"
                 " SFTTrainer on rows of vjudge.training.prompt_and_target, then load_judge the result"
             )
-        self.model, self.template, self.shape = model, template, shape
-        image_token = model.image_token_id
-        self.encoder = Encoder(model.tokenizer, image_token_id=image_token, tokens_per_image=model.tokens_per_image)
-        self.vision = vision_of(model.model, model.image_processor) if model.sees_images else None
+        self.rows, self.template, self.shape = rows, template, shape
+        self.coder = Coder(model, template.conversation)
+        self.sees = model.sees_images and template.sees_images
         self.longest = min(model.prompt_limit, model.context_length)
-        self.limit = self.longest if max_length is None else min(self.longest, max_length)
-        self.end = self.encoder.end(template.conversation)
+        self.limit = min(self.longest, max_length or self.longest)
+        self.lengths: list[int] = []  # tokens of each row, once they were surveyed
+        self.longest_answer = 0
 
-    @property
-    def sees(self) -> bool:
-        """Whether images are shown: the model reads them and the wording has a place for them."""
-        return self.vision is not None and self.template.sees_images
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    def images(self, row: Any) -> tuple[Any, ...]:
-        """The images of a row that are shown."""
-        return tuple(row.images if hasattr(row, "images") else row.get("images") or ()) if self.sees else ()
+    def __getitem__(self, index: int) -> Example:
+        return self.encode(self.rows[index])
 
-    def mode(self, n_images: int) -> str:
-        """How the images of a prompt with so many are prepared."""
-        return self.vision.default_mode(n_images) if self.vision else ""
-
-    def __call__(self, row: Any, index: int = 0) -> Example:
+    def encode(self, row: Any) -> Example:
         """Encode one row.
 
         Raises:
@@ -98,148 +127,64 @@ class Coder:
                 length and the limit: an example is never cut.
         """
         prompt, target = prompt_and_target(row, self.template, shape=self.shape)
-        images = self.images(row)
+        images = tuple(row.get("images") or ()) if self.sees else ()
         if prompt.n_images != len(images):
             raise ValueError(f"images: the prompt has {prompt.n_images} image place(s) and the row {len(images)}")
-        places = [self._places(source, self.mode(len(images))) for source in images]
-        plain = self.shape == "description"  # as LLaVA has it: nothing between image and text, and a line feed after
-        text = f"{target}\n" if plain else f"{self.template.conversation.reply}{target}"
-        start, (answer,) = self.encoder.answered(prompt, [text], image_tokens=places)
-        ids = [*start, *answer, *([] if plain else [self.end])]
+        start, (answer,) = self.coder.encode(prompt, images, [target])
+        ids = [*start, *answer]
         if len(ids) > self.limit:
-            of_images = f", {sum(places)} of them for images" if places else ""
+            image_token = self.coder.model.image_token_id
+            of_images = f", {ids.count(image_token)} of them for images" if image_token in ids else ""
             raise ValueError(
                 f"length: prompt and answer have {len(ids)} tokens ({len(start)} + {len(ids) - len(start)}{of_images})"
                 f" and the limit is {self.limit}; shorten the rubric or the texts, or raise max_length up to the"
                 f" model's {self.longest}"
             )
-        return Example(ids, len(start), images, index)
-
-    def _places(self, source: Any, mode: str) -> int:
-        """How many tokens an image takes; its header is looked at only where its size decides that."""
-        assert self.vision is not None
-        if not self.model.tiled:
-            return self.vision.n_tokens((1, 1), mode)
-        size = picture(source).size
-        self.vision.check(size, mode)
-        return self.vision.n_tokens(size, mode)
-
-
-class Examples(torch.utils.data.Dataset[Example]):
-    """The examples of a collection, in its order.
-
-    Args:
-        rows: indexable; a row's images stay undecoded until a batch needs them.
-        coder: encodes a row.
-    """
-
-    def __init__(self, rows: Sequence[Any], coder: Coder) -> None:
-        self.rows, self.coder = rows, coder
-        self.lengths = array("i")  # tokens of each row
-        self.n_prompt = array("i")
-        self._ids: array[int] | None = array("i")
-        self._starts = array("q")
+        return Example(ids, len(start), images)
 
     def survey(self, rows: Iterable[Any]) -> Iterator[tuple[int, Any, str]]:
-        """Encode every row once, in order, and yield those that can't be trained on, with the reason."""
+        """Encode every row and open every image once, and yield the rows that can't be trained on, with the reason."""
+        opened: set[str] = set()
         for index, row in enumerate(rows):
             try:
-                example = self.coder(row, index)
+                example = self.encode(row)
+                for source in example.images:
+                    image = picture(source)
+                    if image.key not in opened:
+                        image.open()
+                        opened.add(image.key)
             except (ValueError, OSError, KeyError) as error:
                 yield index, row, str(error)
                 continue
             self.lengths.append(len(example.ids))
-            self.n_prompt.append(example.n_prompt)
-            if self._ids is not None:
-                self._starts.append(len(self._ids))
-                self._ids.extend(example.ids)
-                if len(self._ids) > KEPT_TOKENS:
-                    self._ids, self._starts = None, array("q")
-
-    @property
-    def longest_answer(self) -> int:
-        """The most tokens that carry loss in a row."""
-        return max(whole - start for whole, start in zip(self.lengths, self.n_prompt, strict=True))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Example:
-        if self._ids is None or not self.lengths:
-            return self.coder(self.rows[index], index)
-        start = self._starts[index]
-        ids = self._ids[start : start + self.lengths[index]].tolist()
-        images = self.coder.images(self.rows[index]) if self.coder.sees else ()
-        return Example(ids, self.n_prompt[index], images, index)
+            self.longest_answer = max(self.longest_answer, len(example.ids) - example.n_prompt)
 
 
 class Collator:
-    """Make a batch: padded ids, labels, and pictures that are opened now, each once.
+    """Make a batch: ids padded on the left, labels, and pictures that are opened now, each once.
 
-    A row whose image fails is left out of its batch and named in it.
-
-    Args:
-        coder: of the examples.
-        padding: "left" or "right".
-        rows: of the collection, for their ids in messages.
+    Calling it gives input_ids, attention_mask and labels (rows, tokens); shown, the key of each image in order; and
+    pictures: key -> its tiles, size and mode.
     """
 
-    def __init__(self, coder: Coder, *, padding: str = "left", rows: Sequence[Any] = ()) -> None:
-        self.coder, self.padding, self.rows = coder, padding, rows
-        pad = coder.model.tokenizer.pad_token_id
-        self.pad = coder.end if pad is None else int(pad)
+    def __init__(self, coder: Coder) -> None:
+        model, self.pad = coder.model, coder.pad
+        self.vision = vision_of(model.model, model.image_processor) if model.sees_images else None
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """The batch of examples.
-
-        Returns:
-            input_ids, attention_mask, position_ids and labels (rows, tokens), and pictures: for each image in order its
-            size, mode and key, and at its first place in the batch its tiles. Where rows were left out also faults, for
-            the trainer to take out and count: batches may be made ahead, by workers, and in several processes.
-        """
-        rows, pictures, faults = [], [], []
-        seen: set[str] = set()
+        cpu, shown, pictures = torch.device("cpu"), [], dict[str, Any]()
         for example in examples:
-            new = set(seen)  # what a row that is left out showed first is not in the batch
-            try:
-                shown = [self._picture(source, len(example.images), new) for source in example.images]
-            except (ValueError, OSError) as error:
-                what, _, remedy = str(error).rpartition("; ")
-                id = str(id_of(self.rows[example.index])) if len(self.rows) else None
-                faults.append(
-                    Problem(example.index, id, "images", what or str(error), remedy if what else "replace the file")
-                )
-                continue
-            seen = new
-            rows.append((example.ids, example.labels))
-            pictures += shown
-        if not rows:  # every row failed: a batch without loss
-            rows.append(([self.coder.end] * 2, [IGNORED] * 2))
-        width = max(len(ids) for ids, _ in rows)
-        ids, mask, labels = (torch.full((len(rows), width), value) for value in (self.pad, 0, IGNORED))
-        for place, (tokens, truth) in enumerate(rows):
-            where = slice(width - len(tokens), width) if self.padding == "left" else slice(0, len(tokens))
-            ids[place, where], mask[place, where] = torch.tensor(tokens), 1
-            labels[place, where] = torch.tensor(truth)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        batch = dict(input_ids=ids, attention_mask=mask, position_ids=positions, labels=labels, pictures=pictures)
-        return batch | ({"faults": faults} if faults else {})
-
-    def _picture(self, source: Any, n_images: int, seen: set[str]) -> dict[str, Any]:
-        vision, mode = self.coder.vision, self.coder.mode(n_images)
-        assert vision is not None
-        key = f"{mode}:{picture(source).key}"
-        if key in seen:
-            return {"key": key}
-        image = open_image(source)
-        vision.check(image.size, mode)
-        seen.add(key)
-        return {"key": key, "mode": mode, "size": image.size, "tiles": vision.tiles([image], mode)[0]}
-
-
-def id_of(row: Any) -> Any:
-    """The id of a row or an item."""
-    return row.get("id") if hasattr(row, "get") else row.id
+            for source in example.images:
+                assert self.vision is not None
+                mode = self.vision.default_mode(len(example.images))
+                shown.append(f"{mode}:{picture(source).key}")
+                if shown[-1] not in pictures:
+                    image = open_image(source)
+                    self.vision.check(image.size, mode)
+                    pictures[shown[-1]] = (self.vision.tiles([image], mode)[0], image.size, mode)
+        ids, mask = left_padded([example.ids for example in examples], self.pad, cpu)
+        labels, _ = left_padded([example.labels for example in examples], IGNORED, cpu)
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels, "shown": shown, "pictures": pictures}
 
 
 class Order(torch.utils.data.Sampler[int]):
@@ -271,9 +216,8 @@ class Order(torch.utils.data.Sampler[int]):
         rng = np.random.default_rng([self.seed, number])
         order = rng.permutation(len(self.lengths))
         if self.grouped:
-            pools = [
-                part[np.argsort(-self.lengths[part], kind="stable")] for part in _cut(order, POOL * self.batch_size)
-            ]
+            pools = _cut(order, POOL * self.batch_size)
+            pools = [pool[np.argsort(-self.lengths[pool], kind="stable")] for pool in pools]
             steps = [step for pool in pools for step in _cut(pool, self.batch_size)]
             whole = [step for step in steps if len(step) == self.batch_size]
             rest = [step for step in steps if len(step) < self.batch_size]

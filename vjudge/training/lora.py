@@ -11,17 +11,20 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import AutoConfig
 
+from vjudge import models
 from vjudge.models import VisionLanguageModel
 from vjudge.models.places import Tensors
 from vjudge.prompts import TEMPLATES, Template, families
 
 EXTRA = "pip install 'vjudge[train]'"
-PARTS = {  # of a weight's name -> the part of the model; all else is the decoder's
+PARTS = ("tower", "projector", "decoder")
+MARKS = {  # of a weight's name -> the part of the model; all else is the decoder's
     "tower": {"vision_tower", "visual", "vision_model"},
     "projector": {"multi_modal_projector", "image_newline", "connector", "merger", "mlp1"},
 }
-SETTINGS = ("processor_config.json", "chat_template.jinja", "preprocessor_config.json")
+SETTINGS = (".json", ".jinja", ".model", ".txt")  # files of a checkpoint that training leaves as they are
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,9 @@ def as_lora(lora: bool | Mapping[str, Any] | Lora | None) -> Lora | None:
 
 
 def part_of(name: str) -> str:
-    """Which part of the model a weight belongs to by its name: "tower", "projector" or "decoder"."""
+    """Which part of the model a weight belongs to by its name: one of `PARTS`."""
     words = name.split(".")
-    return next((part for part, marks in PARTS.items() if not marks.isdisjoint(words)), "decoder")
+    return next((part for part, marks in MARKS.items() if not marks.isdisjoint(words)), "decoder")
 
 
 def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -117,15 +120,15 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
         import peft
     except ImportError as error:
         raise ValueError(f"lora= needs peft: {EXTRA}") from error
+    projector = judge.sees_images and "projector" not in freeze
     if judge.quantization:
         for module in model.modules():
             if hasattr(module, "support_avx512bf16_for_cpu"):
                 # Grading would pack 4-bit weights for the CPU, and no gradient passes through packed ones.
                 module.support_avx512bf16_for_cpu = False
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    projector = judge.sees_images and "projector" not in freeze
-    if judge.quantization and projector:
-        _restore_projector(judge)
+        if projector:
+            _restore_projector(judge)
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -148,9 +151,8 @@ def _restore_projector(judge: VisionLanguageModel) -> None:
     for name, layer in list(projector.named_children()):
         if isinstance(layer, nn.Linear):
             whole = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-            whole.load_state_dict(
-                {part: stored.read(f"multi_modal_projector.{name}.{part}") for part in whole.state_dict()}
-            )
+            names = {part: f"multi_modal_projector.{name}.{part}" for part in whole.state_dict()}
+            whole.load_state_dict({part: stored.read(key) for part, key in names.items()})
             setattr(projector, name, whole.to(layer.weight.device))
 
 
@@ -172,36 +174,26 @@ def save(
         adapters: the peft model around it; None without adapters.
         base: what was trained; stored adapters name it.
         template: the wording it was trained on; its name is stored, and `load_judge` takes it.
-        merge: whether adapters go into the weights: into the base's whole ones, where they were trained on quantised
-            ones. Otherwise they are stored by themselves.
+        merge: whether adapters go into the base's whole weights. Otherwise they are stored by themselves.
         card: README.md.
         weights: the state of the whole model where it was gathered from several devices.
     """
     partial = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    model = judge.model
-    if adapters is not None:
+    dtype = AutoConfig.from_pretrained(judge.folder).dtype
+    if adapters is None:
+        write_checkpoint(judge.model, judge.folder, partial, state=weights, dtype=dtype)
+    elif merge:
+        model = merged(adapters, base, folder.with_name("adapters"), dtype=dtype or torch.bfloat16)
+        write_checkpoint(model, judge.folder, partial, dtype=dtype)
+    else:
         local = Path(base).expanduser()
         adapters.peft_config["default"].base_model_name_or_path = str(local.resolve() if local.is_dir() else base)
-    if adapters is not None and merge and judge.quantization:
-        adapters, model = _on_whole_weights(judge, adapters, folder.with_name("adapters"), str(base))
-    if adapters is not None and not merge:
         adapters.save_pretrained(partial)
-    else:
-        model = model if adapters is None else adapters.merge_and_unload()
-        dtype = stored_dtype(judge.folder)
-        state = model.state_dict() if weights is None else dict(weights)
-        if dtype is not None:
-            state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}
-            model.config.dtype = dtype
-        model.save_pretrained(partial, state_dict=tower_names(state))
-    judge.tokenizer.save_pretrained(partial)
-    if judge.image_processor is not None:
-        judge.image_processor.save_pretrained(partial)
-    for name in SETTINGS:  # what else a checkpoint says of itself
-        if (judge.folder / name).is_file() and not (partial / name).exists():
-            shutil.copy(judge.folder / name, partial / name)
+        for part in (judge.tokenizer, judge.image_processor):
+            if part is not None:
+                part.save_pretrained(partial)
     record = {"template": template.name if template.name in TEMPLATES else None}
     (partial / families.RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
     (partial / "README.md").write_text(card, encoding="utf-8")
@@ -209,21 +201,37 @@ def save(
     partial.rename(folder)
 
 
-def _on_whole_weights(judge: VisionLanguageModel, adapters: Any, aside: Path, base: str) -> tuple[Any, Any]:
-    """Adapters that were trained on quantised weights, put on the base's whole ones."""
+def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
+    """A model whose whole weights, not those that were rounded or quantised to compute with, have taken adapters in."""
     import peft
 
-    from vjudge import models
-
     adapters.save_pretrained(aside)
-    dtype = stored_dtype(judge.folder) or torch.bfloat16
     model = models.load(base, device="cpu", dtype=dtype).model
-    return peft.PeftModel.from_pretrained(model, aside, local_files_only=True), model
+    model = peft.PeftModel.from_pretrained(model, str(aside), local_files_only=True).merge_and_unload()
+    shutil.rmtree(aside)
+    return model
 
 
-def stored_dtype(folder: Path) -> torch.dtype | None:
-    """The precision that a checkpoint is stored in, as its config.json says."""
-    file = folder / "config.json"
-    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    name = config.get("dtype") or config.get("torch_dtype")
-    return getattr(torch, name, None) if isinstance(name, str) else None
+def write_checkpoint(
+    model: Any,
+    source: Path,
+    folder: Path,
+    *,
+    state: Mapping[str, torch.Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write a model's weights, and beside them everything of the checkpoint it came from that is no weights.
+
+    Args:
+        state: the weights where `model` does not hold them all.
+        dtype: what they are stored in; None as they are.
+    """
+    state = tower_names(model.state_dict() if state is None else state)
+    if dtype is not None:
+        state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}
+        model.config.dtype = dtype
+    model.save_pretrained(folder, state_dict=state)
+    for file in source.iterdir():
+        settings = file.suffix in SETTINGS and not file.name.endswith(".index.json")
+        if file.is_file() and settings and not (folder / file.name).exists():
+            shutil.copy(file, folder / file.name)

@@ -14,17 +14,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 
 from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, configuration, need
-from vjudge.training.lora import Lora, as_lora, decoder_layers, part_of
+from vjudge.training.lora import PARTS, Lora, as_lora, decoder_layers, part_of
 from vjudge.training.targets import SHAPES
 
-PARTS = ("tower", "projector", "decoder")
 SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 ALLOWED = ("length", "scores", "leakage")
-# What may change where a training goes on: no weight depends on it, nor which of them are kept.
-FREE = (
-    *("checkpoint_every", "log_every", "workers", "max_bad_images", "allow", "report_to"),
-    *("name", "source", "unknown"),
-)
+FREE = ("checkpoint_every", "log_every", "workers", "allow", "name", "source", "unknown")
+"""What may change where a training goes on: no weight depends on it."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +37,21 @@ class Recipe:
         warmup: share of the steps over which the rate rises, below 1; a whole number from 1 counts steps.
         weight_decay: of matrices, not of biases and norms.
         betas: AdamW's.
-        clip: the largest norm of the gradient; 0 for none.
+        clip: the largest norm of the gradient.
         max_length: the most tokens of an example, image tokens included; None takes the model's own limit.
-        freeze: which of `PARTS` stay as they are.
+        freeze: which of "tower", "projector", "decoder" stay as they are.
         projector_lr, tower_lr: rates of their own for these parts; None for `lr`.
         group_by_length: whether examples of like length share a batch.
         gradient_checkpointing: whether activations are computed again in the backward pass, to save memory.
         optimizer: a name that transformers' `TrainingArguments.optim` knows.
         shape: of the answer, "feedback" as published; see `vjudge.training.targets.SHAPES`.
-        padding: "left" or "right"; the same loss.
         rows_at_once: rows a device computes together; None takes the batch, divided over the devices. The rest of a
             batch is accumulated, and every token weighs the same.
         evaluate_every: optimiser steps between evaluations on `validation`; None is ten in all.
-        keep: "best" stores the weights with the best evaluation (correlation times share of readable verdicts), "last"
-            those of the last step; without `validation` always the last.
         checkpoint_every: optimiser steps between checkpoints; None is ten in all. The last two are kept.
         log_every: optimiser steps between entries of the log.
         workers: processes that prepare batches.
-        max_bad_images: how many rows may be left out because their image fails to open during training.
         allow: what not to refuse the collection for: "length", "scores", "leakage".
-        report_to: "tensorboard" or "wandb", in addition to the log.
         source: where it is published.
         unknown: what is not published, or was chosen here.
 
@@ -89,46 +80,38 @@ class Recipe:
     gradient_checkpointing: bool = False
     optimizer: str = "adamw_torch"
     shape: str = "feedback"
-    padding: str = "left"
     rows_at_once: int | None = None
     evaluate_every: int | None = None
-    keep: str = "best"
     checkpoint_every: int | None = None
     log_every: int = 10
     workers: int = 0
-    max_bad_images: int = 10
     allow: tuple[str, ...] = ()
-    report_to: tuple[str, ...] = ()
     source: str = ""
     unknown: str = ""
 
     def __post_init__(self) -> None:
-        for field in ("freeze", "betas", "allow", "report_to"):
+        for field in ("freeze", "betas", "allow"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
-        counts = ("rows_at_once", "evaluate_every", "checkpoint_every", "log_every", "steps")
-        sound = {
-            f"lr={self.lr!r}: use a number above 0": self.lr > 0,
-            f"batch_size={self.batch_size!r}: use a whole number from 1": self.batch_size >= 1,
-            f"epochs={self.epochs!r}: use a number above 0": self.epochs > 0,
-            f"schedule={self.schedule!r}: use one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
-            f"warmup={self.warmup!r}: use a share below 1 or a number of steps": self.warmup >= 0,
-            f"freeze={self.freeze!r}: name parts out of {', '.join(PARTS)}": set(self.freeze) <= set(PARTS),
-            f"shape={self.shape!r}: use one of {', '.join(SHAPES)}": self.shape in SHAPES,
-            f'padding={self.padding!r}: use "left" or "right"': self.padding in ("left", "right"),
-            f'keep={self.keep!r}: use "best" or "last"': self.keep in ("best", "last"),
-            f"allow={self.allow!r}: use names out of {', '.join(ALLOWED)}": set(self.allow) <= set(ALLOWED),
-            f"workers={self.workers!r}: use a whole number from 0": self.workers >= 0,
-        }
-        for field in counts:
-            value = getattr(self, field)
-            sound[f"{field}={value!r}: use a whole number from 1"] = value is None or value >= 1
-        if faults := [fault for fault, fine in sound.items() if not fine]:
+        faults = [
+            f"{name}={getattr(self, name)!r}: use a number above 0"
+            for name in ("lr", "epochs", "clip")
+            if not getattr(self, name) > 0
+        ]
+        counts = ("batch_size", "rows_at_once", "evaluate_every", "checkpoint_every", "log_every", "steps")
+        for name, least in {**dict.fromkeys(counts, 1), "workers": 0, "warmup": 0}.items():
+            value = getattr(self, name)
+            faults += [] if value is None or value >= least else [f"{name}={value!r}: use a number from {least}"]
+        choices = {"schedule": SCHEDULES, "freeze": PARTS, "shape": SHAPES, "allow": ALLOWED}
+        for name, names in choices.items():
+            value = getattr(self, name)
+            fine = {value} <= set(names) if isinstance(value, str) else set(value) <= set(names)
+            faults += [] if fine else [f"{name}={value!r}: use {', '.join(names)}"]
+        if faults:
             raise ValueError(f"recipe {self.name!r}: " + "; ".join(faults))
 
     def identity(self) -> dict[str, Any]:
-        """The settings that decide which weights come out, as plain values, for a manifest."""
-        settings = {name: value for name, value in asdict(self).items() if name not in FREE}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+        """The settings that decide which weights come out, for a manifest."""
+        return {name: value for name, value in asdict(self).items() if name not in FREE}
 
     def count_steps(self, n_rows: int) -> tuple[int, int]:
         """How many optimiser steps so many rows take, and how many of them are warm-up."""
@@ -136,63 +119,49 @@ class Recipe:
         return steps, int(self.warmup) if self.warmup >= 1 else math.ceil(self.warmup * steps)
 
 
-_LLAVA = "haotian-liu/LLaVA scripts/v1_5/finetune.sh"
 _VISION = Recipe(
     name="prometheus-vision",
     lr=2e-5,
     batch_size=128,
     max_length=2048,
     gradient_checkpointing=True,
-    source=f"{_LLAVA}, the code base that kaistAI/prometheus-vision README.md names (16 a device on 8 devices there)",
+    source="haotian-liu/LLaVA scripts/v1_5/finetune.sh, the code base that kaistAI/prometheus-vision README.md names"
+    " (16 a device on 8 devices there)",
     unknown="the rate and batch of Prometheus-Vision's own judge stage: its README prints the command that trains the"
-    " projector (see prometheus-vision-projector), not the one that made the judge",
+    " projector, not the one that made the judge",
 )
-_CRITIC = Recipe(
-    name="llava-critic",
-    lr=2e-6,
-    batch_size=32,
-    freeze=(),
-    gradient_checkpointing=True,
-    source="LLaVA-Critic (arXiv 2410.02712): lr 2e-6, batch 32, one epoch, cross-entropy on score and reason",
-    unknown="schedule, warm-up and weight decay; taken from LLaVA's code base. That the tower trains too is"
-    " LLaVA-OneVision's way (belief)",
-)
-_LORA = replace(
+_RECIPES = (
     _VISION,
-    name="prometheus-vision-lora",
-    lr=2e-4,
-    projector_lr=2e-5,
-    source="haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh: rank 128, alpha 256 (dropout 0.05 is its code's default)",
-    unknown="no adapter of Prometheus-Vision is published",
-)
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
+    replace(
         _VISION,
-        replace(
-            _VISION,
-            name="prometheus-vision-projector",
-            lr=1e-3,
-            batch_size=32,
-            freeze=("tower", "decoder"),
-            source="kaistAI/prometheus-vision README.md: the training command printed there (tune_mm_mlp_adapter, plain"
-            " version, CLIP ViT-L/14-336, Vicuna 13B, 32 a device)",
-            unknown="how many devices, so that 32 is the batch of one; which descriptions were trained on",
-        ),
-        _LORA,
-        _CRITIC,
-        Recipe(
-            name="scenes",
-            lr=1.5e-3,
-            batch_size=16,
-            steps=600,
-            warmup=50,
-            weight_decay=0.05,
-            betas=(0.9, 0.98),
-            source="this project: the judge stage of tests/assets/tiny.py, for the embedded model on Scenes",
-        ),
-    )
-}
+        name="prometheus-vision-lora",
+        lr=2e-4,
+        projector_lr=2e-5,
+        source="haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh: rank 128, alpha 256",
+        unknown="no adapter of Prometheus-Vision is published",
+    ),
+    Recipe(
+        name="llava-critic",
+        lr=2e-6,
+        batch_size=32,
+        freeze=(),
+        gradient_checkpointing=True,
+        source="LLaVA-Critic (arXiv 2410.02712): lr 2e-6, batch 32, one epoch, cross-entropy on score and reason",
+        unknown="schedule, warm-up and weight decay; taken from LLaVA's code base. That the tower trains too is"
+        " LLaVA-OneVision's way (belief)",
+    ),
+    Recipe(
+        name="scenes",
+        lr=1.5e-3,
+        batch_size=16,
+        steps=600,
+        warmup=50,
+        weight_decay=0.05,
+        betas=(0.9, 0.98),
+        source="this project: the judge stage of tests/assets/tiny.py, for the embedded model on Scenes",
+    ),
+)
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _RECIPES}
 """The recipes by name."""
 
 
@@ -217,8 +186,6 @@ def recipe_of(recipe: str | Recipe, **changes: Any) -> Recipe:
     return replace(base, **{name: value for name, value in changes.items() if value is not None})
 
 
-# What a training is going to take
-
 STATE = 16  # bytes of a weight that trains: itself, its gradient and AdamW's two moments, each in float32
 PEAK = {"T4": 65e12, "A100": 312e12, "H100": 989e12}
 """Products a second in 16 bits, by GPU. Source: NVIDIA's data sheets, dense, tensor cores."""
@@ -229,33 +196,28 @@ ANSWER = 150  # tokens of a row that carry loss
 def training_cost(
     base: str | Path | PretrainedConfig,
     *,
-    recipe: str | Recipe = "prometheus-vision",
     lora: bool | Mapping[str, Any] | Lora | None = None,
     quantization: str | None = None,
     gpu: str = "A100",
     devices: int = 1,
-    rows_at_once: int = 1,
     length: int = 1_500,
     rows: int = 150_000,
-    **changes: Any,
 ) -> dict[str, float]:
-    """Compute, not measure, the memory and the hours of a training from a configuration, before any download.
+    """Compute, not measure, the memory and the hours of a training with a frozen tower from a configuration alone.
 
     Weights of a full training are held in float32 and computed with in 16 bits, as `fine_tune` does; under adapters
     they are held in 16 bits, or quantised. Over several devices weights and optimiser are taken as spread (FSDP).
-    A weight costs 2 products a token forward, 2 for the states before it and 2 for its own gradient if it trains, and
-    the forward 2 again where activations are computed anew. Attention's own products (below a tenth at these lengths),
-    a frozen tower and what the devices tell each other are left out.
+    Activations of a row are computed again in the backward pass. A weight costs 2 products a token forward, 2 again, 2
+    for the states before it and 2 for its own gradient if it trains. Attention's own products (below a tenth at these
+    lengths), the tower and what the devices tell each other are left out.
 
     Args:
         base: as for `fine_tune`, of which the config.json is read; or a transformers configuration.
-        recipe, lora, quantization: as for `fine_tune`.
+        lora, quantization: as for `fine_tune`.
         gpu: a name in `PEAK`.
         devices: how many of them.
-        rows_at_once: rows that a device computes together.
         length: tokens of a row, image and answer included; Perception-Collection's mean is near 1,500 (belief).
         rows: of the collection.
-        changes: fields of `Recipe`.
 
     Returns:
         parameters of the whole model; trained, how many of them, or of the adapters, learn; GiB on each device of
@@ -267,7 +229,7 @@ def training_cost(
     """
     if gpu not in PEAK:
         raise ValueError(f"gpu={gpu!r}: use one of {', '.join(PEAK)}")
-    config, chosen, adapters = configuration(base), recipe_of(recipe, **changes), as_lora(lora)
+    config, adapters = configuration(base), as_lora(lora)
     kind = AutoModelForImageTextToText if getattr(config, "vision_config", None) else AutoModelForCausalLM
     with torch.device("meta"):
         model = kind.from_config(config)
@@ -275,29 +237,27 @@ def training_cost(
     for name, weight in model.named_parameters():
         parts[part_of(name)] += weight.numel()
     linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    counted = need(config, dtype="float32" if adapters is None else "bfloat16", quantization=quantization)
+    memory = need(config, dtype="float32" if adapters is None else "bfloat16", quantization=quantization)
     if adapters is None:
-        trained = sum(n for part, n in parts.items() if part not in chosen.freeze)
+        trained = parts["projector"] + parts["decoder"]
         copies = 2 * trained if devices == 1 else 0  # in 16 bits, for the products; spread weights are gathered in them
-        weights = 4 * (counted.parameters - trained) + copies
+        weights = 4 * (memory.parameters - trained) + copies
     else:
         places = re.compile(adapters.targets or decoder_layers(model))
         layers = [layer for name, layer in linear.items() if places.fullmatch(name)]
-        trained = sum(adapters.rank * (layer.in_features + layer.out_features) for layer in layers)
-        trained += 0 if "projector" in chosen.freeze else parts["projector"]
-        weights = counted.weights
-    text, again, tokens = config.get_text_config(), chosen.gradient_checkpointing, rows_at_once * length
-    inside = 2 * tokens * (16 * text.hidden_size + 4 * text.intermediate_size)  # of one layer, in 16 bits
-    edges = 2 * tokens * text.hidden_size * text.num_hidden_layers
-    activations = edges + inside if again else inside * text.num_hidden_layers
-    activations += 3 * 4 * rows_at_once * ANSWER * text.vocab_size  # scores over the vocabulary, in float32
+        trained = parts["projector"] + sum(adapters.rank * (layer.in_features + layer.out_features) for layer in layers)
+        weights = memory.weights
+    text = config.get_text_config()
+    activations = 2 * length * (16 * text.hidden_size + 4 * text.intermediate_size)  # of one layer, in 16 bits
+    activations += 2 * length * text.hidden_size * text.num_hidden_layers  # between the layers
+    activations += 3 * 4 * ANSWER * text.vocab_size  # scores over the vocabulary, in float32
     activations += 2 * max(layer.weight.numel() for layer in linear.values())  # one layer, gathered in 16 bits
     states, decoder = STATE * trained, parts["decoder"]
-    products = (2 + 2 + 2 * again) * decoder + 2 * (decoder if adapters is None else trained)
+    products = 6 * decoder + 2 * (decoder if adapters is None else trained)
     total = (1 + FRAGMENTS) * (weights + states) / devices + CONTEXT + activations
     sizes = {"weights": weights / devices, "states": states / devices, "activations": activations, "total": total}
     return {
-        "parameters": counted.parameters,
+        "parameters": memory.parameters,
         "trained": trained,
         **{name: round(size / GIB, 1) for name, size in sizes.items()},
         "hours": round(rows * length * products / (PEAK[gpu] * USED * devices) / 3600, 1),
