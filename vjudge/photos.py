@@ -21,8 +21,6 @@ EXTRAS = ("aspect", "fault", "credit")
 """Columns beyond the canonical ones: what the rubric is about; what shows the response's faults ("picture": no text
 says enough, "text": the reference answer or the wording does, "none": there is none); whose photograph it is."""
 
-PIP = "pip install scikit-image scikit-learn"
-
 
 @dataclass(frozen=True)
 class Photo:
@@ -62,8 +60,8 @@ class Photo:
 
 
 def _lines(name: str) -> list[dict[str, Any]]:
-    with resources.files("vjudge").joinpath("assets", "photos", name).open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    text = resources.files("vjudge").joinpath("assets", "photos", name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 PHOTOS: dict[str, Photo] = {line.pop("name"): Photo(**line) for line in _lines("photos.jsonl")}
@@ -90,32 +88,23 @@ def rows(split: str | None = None, limit: int | None = None) -> list[dict[str, A
     """
     if split not in (None, "test"):
         raise ValueError(f"photos has no split {split!r}; its one split is test")
-    cases = _lines("texts.jsonl")
-    paths = _find(list(dict.fromkeys(case["photo"] for case in cases)))
-    lines = []
-    for number, case in enumerate(cases):
-        photo = case["photo"]
-        shared = {
-            name: case[name] for name in ("instruction", "reference_answer", "criteria", "descriptions", "aspect")
-        }
-        shared |= {"images": [{"bytes": None, "path": str(paths[photo])}], "human_scores": []}
-        shared |= {"group": f"photos-{photo}", "credit": PHOTOS[photo].credit}
-        for place, level in enumerate(np.random.default_rng(number).permutation(len(case["responses"])).tolist()):
-            own = {"response": case["responses"][level], "feedback": case["feedback"][level]}
-            own |= {"gold": float(level + 1), "fault": case["fault"][level]}
-            lines.append({"id": f"photos-{photo}-{number % 3}-{place}", **shared, **own})
-    return lines if limit is None else lines[:limit]
-
-
-def _find(names: list[str]) -> dict[str, Path]:
-    """The photographs' files; every one that cannot be used is named."""
-    files, problems = {}, []
-    for name in names:
+    paths, problems = {}, []
+    for name, photo in PHOTOS.items():
         try:
-            files[name] = PHOTOS[name].find()
+            paths[name] = photo.find()
         except ImageError as error:
             problems.append(f"  {error}")
     if problems:
-        head = f"{len(problems)} of {len(names)} photographs cannot be used; {PIP} (versions that vjudge was made with:"
-        raise ImageError("\n".join([f"{head} 0.26 and 1.9)", *problems]))
-    return files
+        head = f"{len(problems)} of {len(PHOTOS)} photographs cannot be used; pip install scikit-image scikit-learn"
+        raise ImageError("\n".join([f"{head} (versions that vjudge was made with: 0.26 and 1.9)", *problems]))
+    lines = []
+    for number, case in enumerate(_lines("texts.jsonl")):
+        name = case["photo"]
+        shared = {key: case[key] for key in ("instruction", "reference_answer", "criteria", "descriptions", "aspect")}
+        shared |= {"images": [{"bytes": None, "path": str(paths[name])}], "human_scores": []}
+        shared |= {"group": f"photos-{name}", "credit": PHOTOS[name].credit}
+        for place, level in enumerate(np.random.default_rng(number).permutation(len(case["responses"])).tolist()):
+            own = {"response": case["responses"][level], "feedback": case["feedback"][level]}
+            own |= {"gold": float(level + 1), "fault": case["fault"][level]}
+            lines.append({"id": f"photos-{name}-{number % 3}-{place}", **shared, **own})
+    return lines[:limit]

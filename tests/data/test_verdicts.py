@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +18,7 @@ import pandas as pd
 import pytest
 
 import vjudge as vj
-from vjudge.data import CollectionError, load_verdicts
+from vjudge.data import CollectionError, load_verdicts, verdicts
 from vjudge.data.verdicts import SOURCES
 from vjudge.metrics import feedback_preference, win_rate
 
@@ -31,8 +33,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A server of the public files, and its folder: owner/name/commit/path."""
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a server of the public files: owner/name/commit/path."""
     root = tmp_path_factory.mktemp("mirror")
     for source in SOURCES.values():
         for file in source.files:
@@ -43,16 +45,24 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
                 shutil.copyfile(DATA / "tifa" / Path(path).name, target)
             else:
                 target.write_bytes(lzma.decompress((DATA / FOLDERS[owner] / f"{path}.xz").read_bytes()))
-    handler = partial(Quiet, directory=str(root))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    return root
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", root
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A user's cache, filled from the server by whoever asks first."""
+    with served(root) as mirror, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdicts, "MIRROR", mirror)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield Path(os.environ["XDG_CACHE_HOME"])
 
 
 def figures(table: str) -> dict[str, float]:
@@ -64,8 +74,8 @@ def figures(table: str) -> dict[str, float]:
     ("name", "table"),
     [("mllm-judge", "mllm_judge_scores"), ("tifa160", "tifa160_images"), ("genai-bench", "genai_bench_pairs")],
 )
-def test_the_frame_is_the_public_table(name: str, table: str, mirror: tuple[str, Path], cache: Path) -> None:
-    frame = load_verdicts(name, mirror=mirror[0], cache=cache).set_index("item")
+def test_the_frame_is_the_public_table(name: str, table: str, cache: Path) -> None:
+    frame = load_verdicts(name).set_index("item")
     public = pd.read_csv(DATA / "verdicts" / f"{table}.csv.gz", dtype={"item": str}).set_index("item")
     if name == "genai-bench":
         public = public[public["criterion"] == "image_edition"]
@@ -93,16 +103,16 @@ def test_the_frame_is_the_public_table(name: str, table: str, mirror: tuple[str,
             assert frame[column].equals(public[column].astype(frame[column].dtype)), column
 
 
-def test_correlations_are_the_published_ones(mirror: tuple[str, Path], cache: Path) -> None:
+def test_correlations_are_the_published_ones(cache: Path) -> None:
     known = figures("mllm_judge_scores")
-    frame = load_verdicts("mllm-judge", mirror=mirror[0], cache=cache)
+    frame = load_verdicts("mllm-judge")
     for judge in frame.attrs["judges"]:
         table = vj.correlate(frame[judge], frame["human"], n_resamples=0)["estimate"]
         assert table["pearson"] == pytest.approx(known[f"{judge} pearson"], abs=5e-7)
         assert table["spearman"] == pytest.approx(known[f"{judge} spearman"], abs=5e-7)
         assert table["kendall"] == pytest.approx(known[f"{judge} kendall_b"], abs=5e-7)
     known = figures("tifa160_images")
-    frame = load_verdicts("tifa160", mirror=mirror[0], cache=cache)
+    frame = load_verdicts("tifa160")
     for judge in frame.attrs["judges"][:6]:
         assert frame.loc[frame[judge].isna(), "group"].tolist() == ["tifa160_134"] * 5
         scores = frame[judge].fillna(0).mask((frame["item"] == "tifa160_67:sd1dot5") & (judge == "dsg_pali17b"), 0.9)
@@ -111,9 +121,9 @@ def test_correlations_are_the_published_ones(mirror: tuple[str, Path], cache: Pa
         assert table["kendall"] == pytest.approx(known[f"{judge} kendall, five raters"], abs=5e-7)
 
 
-def test_pairs_are_counted_as_they_stand(mirror: tuple[str, Path], cache: Path) -> None:
+def test_pairs_are_counted_as_they_stand(cache: Path) -> None:
     known = figures("genai_bench_pairs")
-    frame = load_verdicts("genai-bench", mirror=mirror[0], cache=cache)
+    frame = load_verdicts("genai-bench")
     for judge in frame.attrs["judges"]:
         exact = 100 * (frame[f"{judge}_four"] == frame["preference_four"]).mean()
         assert exact == pytest.approx(known[f"{judge} accuracy % image_edition"], abs=5e-4)
@@ -123,41 +133,38 @@ def test_pairs_are_counted_as_they_stand(mirror: tuple[str, Path], cache: Path) 
     assert "MIT" in frame.attrs["licence"] and frame.attrs["traps"] and "f0b0334" in frame.attrs["source"]
 
 
-def test_a_clone_is_read_and_a_cache_is_not_asked_again(mirror: tuple[str, Path], cache: Path, tmp_path: Path) -> None:
-    root = mirror[1]
-    fetched = load_verdicts("tifa160", mirror=mirror[0], cache=cache)
-    assert load_verdicts("tifa160", mirror="http://127.0.0.1:9", cache=cache).equals(fetched)
+def test_a_clone_is_read_and_a_cache_is_not_asked_again(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = load_verdicts("tifa160")
+    monkeypatch.setattr(verdicts, "MIRROR", "http://127.0.0.1:9")
+    assert load_verdicts("tifa160").equals(fetched)
     (clone,) = (root / "j-min" / "DSG").iterdir()
     alone = load_verdicts(clone)
     assert alone.equals(fetched[list(alone)]) and "tifa_human_1" not in alone and alone.attrs["name"] == "tifa160"
 
 
-def test_what_is_not_the_checked_file_is_refused(mirror: tuple[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(CollectionError, match="no verdicts named 'mllm'.*'mllm-judge', 'tifa160', 'genai-bench'"):
-        load_verdicts("mllm")
-    for odd in (5, None, ""):
-        with pytest.raises(CollectionError, match=f"no verdicts named {odd!r}: use"):
+def test_what_is_not_the_checked_file_is_refused(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for odd in ("mllm", 5, None, ""):
+        with pytest.raises(CollectionError, match=f"no verdicts named {odd!r}: use 'mllm-judge', 'tifa160', 'genai-"):
             load_verdicts(odd)  # type: ignore[arg-type]
     with pytest.raises(CollectionError, match="holds the files of no known set"):
         load_verdicts(tmp_path)
-    with pytest.raises(
-        CollectionError, match="can't be fetched from http://127.0.0.1:9/.*clone the repository at 6d09bc8"
-    ):
-        load_verdicts("mllm-judge", mirror="http://127.0.0.1:9", cache=tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    monkeypatch.setattr(verdicts, "MIRROR", "http://127.0.0.1:9")
+    with pytest.raises(CollectionError, match="can't be fetched from http://127.0.0.1:9/.*repository at 6d09bc8"):
+        load_verdicts("mllm-judge")
     changed = tmp_path / "mirror"
-    shutil.copytree(mirror[1] / "divake", changed / "divake")
+    shutil.copytree(root / "divake", changed / "divake")
     (file,) = changed.rglob("error_analysis.csv")
     file.write_text(file.read_text().replace("coco", "caco"))
     (clone,) = (changed / "divake" / "VLM-Judge-Uncertainty").iterdir()
     with pytest.raises(CollectionError, match="error_analysis.csv is not the file that was checked"):
         load_verdicts(clone)
-    handler = partial(Quiet, directory=str(changed))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(changed) as mirror:
+        monkeypatch.setattr(verdicts, "MIRROR", mirror)
         with pytest.raises(CollectionError, match="serves another file.*nothing of it was kept"):
-            load_verdicts("mllm-judge", mirror=f"http://127.0.0.1:{server.server_port}", cache=tmp_path / "new")
-        with pytest.raises(CollectionError, match="HTTP 404"):
-            load_verdicts("genai-bench", mirror=f"http://127.0.0.1:{server.server_port}", cache=tmp_path / "new")
-        server.shutdown()
+            load_verdicts("mllm-judge")
+        with pytest.raises(CollectionError, match="HTTP Error 404"):
+            load_verdicts("genai-bench")
     assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]

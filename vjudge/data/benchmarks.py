@@ -181,31 +181,6 @@ def read_llava_bench(row: Row, part: str | None = None) -> dict[str, Any]:
     }
 
 
-def _open_llava_bench(questions: str, answers: str, captions: str, *, beside: str = "") -> Any:
-    """A reader of a folder: its questions with GPT-4's answers and the captions, in the files of its repository."""
-
-    def read(folder: Path) -> list[Row]:
-        texts = {line["question_id"]: line.get("text") for line in _lines(folder / answers)}
-        pictures = {line.get("image"): line for line in _lines(folder / captions) or _lines(folder / beside / captions)}
-        rows: list[Row] = []
-        for line in _lines(folder / questions):
-            picture = pictures.get(line.get("image"), {})
-            context: dict[str, Any] = {
-                name: picture[name] for name in ("caption", "captions", "instances") if name in picture
-            }
-            rows.append({**line, "answer": texts.get(line.get("question_id")), **context})
-        return rows
-
-    return read
-
-
-def _lines(file: Path) -> list[dict[str, Any]]:
-    """The objects of a file of lines; none where the file is absent."""
-    if not file.is_file():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-
-
 def read_visit(row: Row, part: str | None = None) -> dict[str, Any]:
     """A question of VisIT-Bench, of one picture or of several, a JSON list in a text cell, whose order matters.
 
@@ -308,112 +283,105 @@ _MLLM: dict[str, Any] = {
     "repeats_ids": True,
     "home": "https://github.com/Dongping-Chen/MLLM-Judge (Dataset/)",
 }
+_BOXES = "caps_boxes_coco2014_val_80.jsonl"
+_QUESTIONS = ("question_id", "image", "text", "category")  # of both sets of LLaVA-Bench, from their repositories
 
-VL_REWARDBENCH = Adapter(
-    "VL-RewardBench",
-    columns=("query", "response", "human_ranking"),
-    read=read_vl,
-    ids=("MMInstruction/VL-RewardBench",),
-    split="test",
-    repeats_ids=True,
-    benchmark="vl-rewardbench",
-)
-MULTIMODAL_REWARDBENCH = Adapter(
-    "Multimodal RewardBench",
-    columns=("ID", "Text", "Image", "Output1", "Output2", "Better", "Category"),
-    signature=("Text", "Output1", "Output2", "Better"),
-    read=read_multimodal,
-    image_roots=(".", "data"),
-    repeats_ids=True,
-    home="https://github.com/facebookresearch/multimodal_rewardbench (data/all_data.json, by its own script)",
-    benchmark="multimodal-rewardbench",
-)
-MLLM_JUDGE_SCORE = Adapter(
-    "MLLM-as-a-Judge (score)",
-    columns=("score_id", "instruction", "answer", "image_path"),
-    read=read_score,
-    benchmark="mllm-judge-score",
-    **_MLLM,
-)
-MLLM_JUDGE_PAIR = Adapter(
-    "MLLM-as-a-Judge (pair)",
-    columns=("instruction", "answer1", "answer2", "image_path"),
-    read=read_pair,
-    benchmark="mllm-judge-pair",
-    **_MLLM,
-)
-MLLM_JUDGE_BATCH = Adapter(
-    "MLLM-as-a-Judge (batch)",
-    columns=("instruction", "answers", "image_path"),
-    read=read_batch,
-    benchmark="mllm-judge-batch",
-    **_MLLM,
-)
-LLAVA_BENCH_WILD = Adapter(
-    "LLaVA-Bench (in the wild)",
-    columns=("question_id", "image", "text", "category"),
-    read=read_llava_bench,
-    ids=("liuhaotian/llava-bench-in-the-wild",),
-    reads_folder=_open_llava_bench("questions.jsonl", "answers_gpt4.jsonl", "context.jsonl"),
-    marker="questions.jsonl",
-    image_roots=("images", "."),
-    benchmark="llava-bench-wild",
-)
-LLAVA_BENCH_WILD_TABLE = Adapter(
-    "LLaVA-Bench (in the wild), as one table",
-    columns=("question_id", "question", "image", "caption", "gpt_answer"),
-    read=read_llava_bench,
-    ids=("lmms-lab/llava-bench-in-the-wild",),
-    benchmark="llava-bench-wild",
-)
-LLAVA_BENCH_COCO = Adapter(
-    "LLaVA-Bench (COCO)",
-    columns=("question_id", "question", "image", "answer", "caption"),
-    read=read_llava_bench,
-    ids=("lmms-lab/llava-bench-coco",),
-    benchmark="llava-bench-coco",
-)
-LLAVA_BENCH_COCO_FOLDER = Adapter(
-    "LLaVA-Bench (COCO), from its repository",
-    columns=("question_id", "image", "text", "category"),
-    read=read_llava_bench,
-    reads_folder=_open_llava_bench(
-        "qa90_questions.jsonl",
-        "qa90_gpt4_answer.jsonl",
-        "caps_boxes_coco2014_val_80.jsonl",
-        beside="../../../llava/eval/table",  # where haotian-liu/LLaVA keeps it
+ADAPTERS = (
+    Adapter(
+        "VL-RewardBench",
+        read_vl,
+        ("query", "response", "human_ranking"),
+        ids=("MMInstruction/VL-RewardBench",),
+        split="test",
+        repeats_ids=True,
+        benchmark="vl-rewardbench",
     ),
-    marker="qa90_questions.jsonl",
-    image_roots=(".", "val2014"),
-    home="https://github.com/haotian-liu/LLaVA (playground/data/coco2014_val_qa_eval)",
-    benchmark="llava-bench-coco",
-)
-VISIT_BENCH = Adapter(
-    "VisIT-Bench",
-    columns=("instruction_category", "instruction", "reference_output"),
-    signature=("instruction_category", "instruction"),
-    read=read_visit,
-    ids=("mlfoundations/VisIT-Bench",),
-    split="test",
-    gated=True,
-    benchmark="visit-bench",
-)
-HHH = Adapter(
-    "HHH Alignment",
-    columns=("input", "targets"),
-    read=read_hhh,
-    ids=("HuggingFaceH4/hhh_alignment",),
-    split="test",
-    parts=("harmless", "helpful", "honest", "other"),
-    benchmark="hhh",
-)
-MT_BENCH = Adapter(
-    "MT-Bench human judgements",
-    columns=("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b", "turn"),
-    signature=("winner", "conversation_a", "conversation_b", "turn"),
-    read=read_mt_bench,
-    ids=("lmsys/mt_bench_human_judgments",),
-    split="human",
-    repeats_ids=True,
-    benchmark="mt-bench",
+    Adapter(
+        "Multimodal RewardBench",
+        read_multimodal,
+        ("Text", "Output1", "Output2", "Better"),
+        image_roots=(".", "data"),
+        repeats_ids=True,
+        home="https://github.com/facebookresearch/multimodal_rewardbench (data/all_data.json, by its own script)",
+        benchmark="multimodal-rewardbench",
+    ),
+    Adapter(
+        "MLLM-as-a-Judge (score)",
+        read_score,
+        ("score_id", "instruction", "answer", "image_path"),
+        benchmark="mllm-judge-score",
+        **_MLLM,
+    ),
+    Adapter(
+        "MLLM-as-a-Judge (pair)",
+        read_pair,
+        ("instruction", "answer1", "answer2", "image_path"),
+        benchmark="mllm-judge-pair",
+        **_MLLM,
+    ),
+    Adapter(
+        "MLLM-as-a-Judge (batch)",
+        read_batch,
+        ("instruction", "answers", "image_path"),
+        benchmark="mllm-judge-batch",
+        **_MLLM,
+    ),
+    Adapter(
+        "LLaVA-Bench (in the wild)",
+        read_llava_bench,
+        _QUESTIONS,
+        ids=("liuhaotian/llava-bench-in-the-wild",),
+        files=("questions.jsonl", "answers_gpt4.jsonl", "context.jsonl"),
+        image_roots=("images", "."),
+        benchmark="llava-bench-wild",
+    ),
+    Adapter(
+        "LLaVA-Bench (in the wild), as one table",
+        read_llava_bench,
+        ("question_id", "question", "image", "caption", "gpt_answer"),
+        ids=("lmms-lab/llava-bench-in-the-wild",),
+        benchmark="llava-bench-wild",
+    ),
+    Adapter(
+        "LLaVA-Bench (COCO)",
+        read_llava_bench,
+        ("question_id", "question", "image", "answer", "caption"),
+        ids=("lmms-lab/llava-bench-coco",),
+        benchmark="llava-bench-coco",
+    ),
+    Adapter(
+        "LLaVA-Bench (COCO), from its repository",
+        read_llava_bench,
+        _QUESTIONS,
+        files=("qa90_questions.jsonl", "qa90_gpt4_answer.jsonl", _BOXES, f"../../../llava/eval/table/{_BOXES}"),
+        image_roots=(".", "val2014"),
+        home="https://github.com/haotian-liu/LLaVA (playground/data/coco2014_val_qa_eval)",
+        benchmark="llava-bench-coco",
+    ),
+    Adapter(
+        "VisIT-Bench",
+        read_visit,
+        ("instruction_category", "instruction"),
+        ids=("mlfoundations/VisIT-Bench",),
+        split="test",
+        benchmark="visit-bench",
+    ),
+    Adapter(
+        "HHH Alignment",
+        read_hhh,
+        ("input", "targets"),
+        ids=("HuggingFaceH4/hhh_alignment",),
+        split="test",
+        parts=("harmless", "helpful", "honest", "other"),
+        benchmark="hhh",
+    ),
+    Adapter(
+        "MT-Bench human judgements",
+        read_mt_bench,
+        ("winner", "conversation_a", "conversation_b", "turn"),
+        ids=("lmsys/mt_bench_human_judgments",),
+        split="human",
+        repeats_ids=True,
+        benchmark="mt-bench",
+    ),
 )

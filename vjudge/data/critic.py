@@ -19,40 +19,36 @@ from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
 
 PARTS = ("pointwise", "pairwise")
-_LOOKED_AT = 200  # rows, to tell a part
 
 
 @dataclass(frozen=True)
 class Wording:
-    """One way in which prompts of the set are written: texts between separators.
+    """One way in which prompts of the set are written; none of the set's rows could be looked at.
 
     Args:
         name: whose it is.
         kind: "pointwise" or "pairwise".
-        texts: canonical names of the texts, in their order; "" for one that is passed over.
-        separators: patterns before, between and after them; "" for the prompt's end.
-        scale: lowest and highest score of a pointwise one.
+        form: the prompt as patterns with the canonical names of its texts in braces; {} for one that is passed over.
         format: how the answer is read, a format of `vjudge.prompts.parse`; "number" for a bare number that it opens
             with.
-        source: where it is evidenced; none of the set's rows could be looked at.
+        scale: lowest and highest score of a pointwise one.
     """
 
     name: str
     kind: str
-    texts: tuple[str, ...]
-    separators: tuple[str, ...]
-    scale: tuple[int, int] | None
+    form: str
     format: str
-    source: str
+    scale: tuple[int, int] | None = None
 
     def cut(self, prompt: str) -> dict[str, str] | None:
         """The texts by name; None for another wording, and where a text holds a separator of its own."""
-        start = re.search(self.separators[0], prompt)
+        opening, *parts = re.split(r"\{([a-z_]*)\}", self.form)
+        start = re.search(opening, prompt)
         if start is None:
             return None
         cells, place = {}, start.end()
-        for name, separator in zip(self.texts, self.separators[1:], strict=True):
-            marks = [*itertools.islice(re.finditer(separator or r"\Z", prompt[place:]), 2)]
+        for name, separator in zip(parts[::2], parts[1::2], strict=True):
+            marks = [*itertools.islice(re.finditer(separator, prompt[place:]), 2)]
             if len(marks) != 1:
                 return None
             cells[name], place = prompt[place : place + marks[0].start()], place + marks[0].end()
@@ -60,109 +56,70 @@ class Wording:
         return cells
 
 
-_PAIR = ("instruction", "response_a", "response_b")
-_CONVERTER = "Xiaooolong/vev data/sources/image_llava_critic.py"
-_OPEN = r"[^|]*\|\s{0,3}\Z"
-_LMMS = "EvolvingLMMs-Lab/lmms-eval"
+_LAST = r"[^|]*\|\s{0,3}\Z"  # the last cell of MM-Vet's table, which is left open
 WORDINGS = (
-    Wording(
+    Wording(  # lmms-lab/llava-critic-7b README.md
         "llava-critic-pair",
         "pairwise",
-        _PAIR,
-        (
-            r"Question: ?\[",
-            r"\]\s{1,2}The first response: ?\[",
-            r"\]\s{1,2}The second response: ?\[",
-            r"\]\s{1,2}ASSISTANT:",
-        ),
-        None,
+        r"Question: ?\[{instruction}\]\s{1,2}The first response: ?\[{response_a}\]"
+        r"\s{1,2}The second response: ?\[{response_b}\]\s{1,2}ASSISTANT:",
         "llava-critic-pair",
-        "lmms-lab/llava-critic-7b README.md",
     ),
-    Wording(
+    Wording(  # Xiaooolong/vev data/sources/image_llava_critic.py
         "responses",
         "pairwise",
-        _PAIR,
-        (
-            r"Question: ?\[",
-            r"\]\s{1,2}Response [1A]: ?\[",
-            r"\]\s{1,2}Response [2B]: ?\[",
-            r"\](?:\s{1,2}ASSISTANT:|\s{0,3}\Z)",
-        ),
-        None,
+        r"Question: ?\[{instruction}\]\s{1,2}Response [1A]: ?\[{response_a}\]"
+        r"\s{1,2}Response [2B]: ?\[{response_b}\](?:\s{1,2}ASSISTANT:|\s{0,3}\Z)",
         "llava-critic-pair",
-        _CONVERTER,
     ),
-    Wording(
+    Wording(  # lmms-lab/llava-critic-7b README.md
         "llava-critic",
         "pointwise",
-        ("instruction", "response"),
-        (r"Question: ?\[", r"\]\s{1,2}The LMM response: ?\[", r"\]\s{1,2}ASSISTANT:"),
-        (0, 100),
+        r"Question: ?\[{instruction}\]\s{1,2}The LMM response: ?\[{response}\]\s{1,2}ASSISTANT:",
         "llava-critic",
-        "lmms-lab/llava-critic-7b README.md",
+        (0, 100),
     ),
-    Wording(
+    Wording(  # EvolvingLMMs-Lab/lmms-eval wild_vision_bench/utils.py
         "arena",
         "pairwise",
-        _PAIR,
-        (
-            r"<\|User Prompt\|>\n?",
-            r"\s{0,2}<\|The Start of Assistant A's Answer\|>\n?",
-            r"\n?<\|The End of Assistant A's Answer\|>\s{0,2}<\|The Start of Assistant B's Answer\|>\n?",
-            r"\n?<\|The End of Assistant B's Answer\|>",
-        ),
-        None,
+        r"<\|User Prompt\|>\n?{instruction}\s{0,2}<\|The Start of Assistant A's Answer\|>\n?{response_a}"
+        r"\n?<\|The End of Assistant A's Answer\|>\s{0,2}<\|The Start of Assistant B's Answer\|>\n?{response_b}"
+        r"\n?<\|The End of Assistant B's Answer\|>",
         "arena",
-        f"{_LMMS} wild_vision_bench/utils.py",
     ),
-    Wording(
+    Wording(  # EvolvingLMMs-Lab/lmms-eval llava_wilder/utils.py: the first assistant is the reference
         "assistants",
         "pointwise",
-        ("instruction", "reference_answer", "response"),
-        (
-            r"\[Question\]\n?",
-            r"\s{0,2}\[Assistant 1\]\n?",
-            r"\s{0,2}\[End of Assistant 1\]\s{0,2}\[Assistant 2\]\n?",
-            r"\s{0,2}\[End of Assistant 2\]",
-        ),
-        (1, 10),
+        r"\[Question\]\n?{instruction}\s{0,2}\[Assistant 1\]\n?{reference_answer}"
+        r"\s{0,2}\[End of Assistant 1\]\s{0,2}\[Assistant 2\]\n?{response}\s{0,2}\[End of Assistant 2\]",
         "reference-scores",
-        f"{_LMMS} llava_wilder/utils.py: the first assistant is the reference",
+        (1, 10),
     ),
-    Wording(
+    Wording(  # EvolvingLMMs-Lab/lmms-eval dc100_en/utils.py
         "caption",
         "pointwise",
-        ("response",),
-        (r"Text Caption: ?", r"\s{0,2}From 0 to 100, how much do you rate for this Text Caption"),
-        (0, 100),
+        r"Text Caption: ?{response}\s{0,2}From 0 to 100, how much do you rate for this Text Caption",
         "llava-critic",
-        f"{_LMMS} dc100_en/utils.py",
+        (0, 100),
     ),
-    Wording(
+    Wording(  # EvolvingLMMs-Lab/lmms-eval mmvet/utils.py
         "mm-vet",
         "pointwise",
-        ("", "instruction", "reference_answer", "response"),
-        (
-            r"[Qq]uestion \| [Gg]round truth \| [Pp]rediction \|",
-            rf"\n(?=[^\n|]+\|[^\n|]*\|{_OPEN})",  # its table's last line, whose last cell is left open
-            rf" ?\| ?(?=[^\n|]*\|{_OPEN})",
-            rf" ?\| ?(?={_OPEN})",
-            r" ?\|\s{0,3}\Z",
-        ),
-        (0, 1),
+        r"[Qq]uestion \| [Gg]round truth \| [Pp]rediction \|{}"
+        rf"\n(?=[^\n|]+\|[^\n|]*\|{_LAST})"  # its table's last line
+        rf"{{instruction}} ?\| ?(?=[^\n|]*\|{_LAST}){{reference_answer}} ?\| ?(?={_LAST}){{response}} ?\|\s{{0,3}}\Z",
         "number",
-        f"{_LMMS} mmvet/utils.py",
+        (0, 1),
     ),
 )
 """What prompts look like, the more certain first."""
 
 # Two named answers anywhere in a prompt of another wording.
-_TWO_ANSWERS = tuple(
-    (re.compile(rf"\b{noun} {first}\b", re.IGNORECASE), re.compile(rf"\b{noun} {second}\b", re.IGNORECASE))
+_TWO_ANSWERS = [
+    [re.compile(rf"\b{noun} {place}\b", re.IGNORECASE) for place in places]
     for noun in ("assistant", "response", "answer", "model", "caption")
-    for first, second in (("1", "2"), ("A", "B"))
-) + ((re.compile(r"\bfirst (?:response|answer)\b", re.I), re.compile(r"\bsecond (?:response|answer)\b", re.I)),)
+    for places in ("12", "AB")
+] + [[re.compile(rf"\b{place} (?:response|answer)\b", re.IGNORECASE) for place in ("first", "second")]]
 _SCALE = re.compile(
     r"\b(?:out of (?P<top>[0-9]{1,3})\b|(?:scale|range|between|from)(?: of| from)? (?P<low>[0-9]) ?(?:to|-|and) ?"
     r"(?P<high>[0-9]{1,3})\b)",
@@ -258,44 +215,37 @@ def interpret(row: Row) -> Reading:
         if texts is not None:
             verdict = _read(answer, wording.format, wording.scale)
             return Reading(wording.kind, wording.name, prompt, answer, texts, wording.scale, verdict)
-    return _unworded(prompt, answer)
+    kind, scale, own = _unworded(prompt, answer)
+    verdict = Verdict(NAN, answer.strip(), answer, own) if isinstance(own, str) else own
+    return Reading(kind, None, prompt, answer, {}, scale, verdict)
 
 
-def _unworded(prompt: str, answer: str) -> Reading:
-    """A row in another wording: its kind and its verdict, as far as prompt and answer tell them."""
-
-    def reading(kind: str | None, verdict: Verdict | str, scale: tuple[int, int] | None = None) -> Reading:
-        if isinstance(verdict, str):
-            verdict = Verdict(NAN, answer.strip(), answer, verdict)
-        return Reading(kind, None, prompt, answer, {}, scale, verdict)
-
+def _unworded(prompt: str, answer: str) -> tuple[str | None, tuple[int, int] | None, Verdict | str]:
+    """Kind, scale and verdict of a row in another wording, as far as prompt and answer tell them."""
     pair = parse(answer, format="llava-critic-pair")
     two = any(first.search(prompt) and second.search(prompt) for first, second in _TWO_ANSWERS)
     scales = {(int(match["low"] or 0), int(match["high"] or match["top"])) for match in _SCALE.finditer(prompt)}
     if pair.scores and _ASSISTANTS.search(prompt):  # two scores of which the first is the reference's
-        return reading("pointwise", _read(answer, "reference-scores", (1, 10)), (1, 10))
+        return "pointwise", (1, 10), _read(answer, "reference-scores", (1, 10))
     if pair.failure is None:
-        return reading("pairwise", pair)  # a choice: no answer about a single response reads so
+        return "pairwise", None, pair  # a choice: no answer about a single response reads so
     if "]\nThe LMM response: [" in prompt:
-        return reading("pointwise", _read(answer, "llava-critic", (0, 100)), (0, 100))
+        return "pointwise", (0, 100), _read(answer, "llava-critic", (0, 100))
     if "]\nThe first response: [" in prompt and "]\nThe second response: [" in prompt:
-        return reading("pairwise", pair)
+        return "pairwise", None, pair
     if len(_OPTION.findall(prompt)) > 1 and not two and not scales and _LETTER.match(answer):
-        return reading("choice", "a letter of an option")
+        return "choice", None, "a letter of an option"
     if two or not scales:
-        return reading(None, "the prompt names no scale")
+        return None, None, "the prompt names no scale"
     if len({high for _, high in scales}) > 1:
-        return reading("pointwise", f"the prompt names several scales, {_and(scales)}")
-    return reading("pointwise", _read(answer, "score", min(scales)), min(scales))
-
-
-def _and(scales: Iterable[tuple[int, int]]) -> str:
-    return " and ".join(f"{low}-{high}" for low, high in sorted(scales))
+        listed = " and ".join(f"{low}-{high}" for low, high in sorted(scales))
+        return "pointwise", None, f"the prompt names several scales, {listed}"
+    return "pointwise", min(scales), _read(answer, "score", min(scales))
 
 
 def _read(answer: str, format: str, scale: tuple[int, int] | None) -> Verdict:
     """The verdict of an answer; a score of a scale whose steps are smaller than one is read, too."""
-    if scale is None:
+    if scale is None or format not in ("score", "number"):
         return parse(answer, format=format)
     if format == "score":
         if scale == (0, 100):
@@ -303,20 +253,17 @@ def _read(answer: str, format: str, scale: tuple[int, int] | None) -> Verdict:
         verdict = parse(answer, scores=range(scale[0], scale[1] + 1), format="score")
         if verdict.failure is None:
             return verdict
-    if format in ("score", "number"):
-        match = _NUMBER.match(answer)
-        if match and scale[0] <= float(match[1]) <= scale[1]:
-            return Verdict(
-                float(match[1]), answer[match.end() :].strip(), answer, scale=(float(scale[0]), float(scale[1]))
-            )
-        return Verdict(NAN, answer.strip(), answer, f"no number from {scale[0]} to {scale[1]} opens the answer")
-    return parse(answer, format=format)
+    match = _NUMBER.match(answer)
+    if match and scale[0] <= float(match[1]) <= scale[1]:
+        feedback = answer[match.end() :].strip()
+        return Verdict(float(match[1]), feedback, answer, scale=(float(scale[0]), float(scale[1])))
+    return Verdict(NAN, answer.strip(), answer, f"no number from {scale[0]} to {scale[1]} opens the answer")
 
 
 def settle(rows: Iterable[Row]) -> str:
-    """Which part rows are of: what most of the first ones are."""
+    """Which part rows are of: what most of them are."""
     kinds: Counter[str | None] = Counter()
-    for row in itertools.islice(rows, _LOOKED_AT):
+    for row in rows:
         try:
             kinds[interpret(row).kind] += 1
         except BadRow:
@@ -324,13 +271,14 @@ def settle(rows: Iterable[Row]) -> str:
     return max(PARTS, key=lambda part: kinds[part])
 
 
-LLAVA_CRITIC_113K = Adapter(
-    "LLaVA-Critic-113k",
-    columns=("source", "conversations", "image"),
-    signature=("source", "conversations"),
-    read=read,
-    ids=("lmms-lab/LLaVA-Critic-113k",),
-    parts=PARTS,
-    settle=settle,
-    repeats_ids=True,
+ADAPTERS = (
+    Adapter(
+        "LLaVA-Critic-113k",
+        read,
+        ("source", "conversations"),
+        ids=("lmms-lab/LLaVA-Critic-113k",),
+        parts=PARTS,
+        settle=settle,
+        repeats_ids=True,
+    ),
 )

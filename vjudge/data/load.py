@@ -32,59 +32,26 @@ from vjudge.data.schema import (
     group_of,
     id_of,
     plain,
-    rows_in,
     suggestion,
 )
 from vjudge.images import ImageError, Picture, image_bytes
-from vjudge.records import Rubric, as_score, is_missing
+from vjudge.records import Item, Pair, Rubric, as_score, is_missing
 
-_BLOCK = 2_000  # rows that stand in memory one by one while a collection is read
-_HEAD = 200  # rows that tell what a collection is
-_OF_THE_RESPONSE = ("gold", "feedback", "human_scores")  # what an earlier response was given
+ADAPTERS: tuple[Adapter, ...] = (*prometheus.ADAPTERS, *critic.ADAPTERS, *benchmarks.ADAPTERS)
 _TEXTS = ("instruction", "response", "response_a", "response_b", "reference_answer", "criteria", "feedback")
-
-
-ADAPTERS: tuple[Adapter, ...] = (
-    prometheus.PERCEPTION_COLLECTION,
-    prometheus.PERCEPTION_BENCH,
-    prometheus.FEEDBACK_COLLECTION,
-    prometheus.FEEDBACK_BENCH,
-    prometheus.PREFERENCE_COLLECTION,
-    prometheus.EVALUATION_ROWS,
-    prometheus.TRAINING_ROWS,
-    critic.LLAVA_CRITIC_113K,
-    benchmarks.VL_REWARDBENCH,
-    benchmarks.MULTIMODAL_REWARDBENCH,
-    benchmarks.MLLM_JUDGE_SCORE,
-    benchmarks.MLLM_JUDGE_PAIR,
-    benchmarks.MLLM_JUDGE_BATCH,
-    benchmarks.LLAVA_BENCH_WILD,
-    benchmarks.LLAVA_BENCH_WILD_TABLE,
-    benchmarks.LLAVA_BENCH_COCO,
-    benchmarks.LLAVA_BENCH_COCO_FOLDER,
-    benchmarks.VISIT_BENCH,
-    benchmarks.HHH,
-    benchmarks.MT_BENCH,
-)
+_IMAGES = datasets.Features({"images": FEATURES["images"]})
 
 
 def by_id(name: str) -> Adapter | None:
     """The adapter of a hub id or of a data set's own name, in any case of letters."""
-    for adapter in ADAPTERS:
-        if name.lower() in (known.lower() for known in (*adapter.ids, adapter.name)):
-            return adapter
-    return None
+    names = {id.lower(): adapter for adapter in ADAPTERS for id in (*adapter.ids, adapter.name)}
+    return names.get(name.lower())
 
 
 def by_columns(columns: Iterable[str]) -> Adapter | None:
-    """The adapter whose signature these columns have; of several, the one that asks for most, then the first."""
-    fitting = [adapter for adapter in ADAPTERS if adapter.fits(columns)]
-    return max(fitting, key=lambda adapter: len(adapter.signature or adapter.columns), default=None)
-
-
-def hub_ids() -> tuple[str, ...]:
-    """Every hub id that is known."""
-    return tuple(id for adapter in ADAPTERS for id in adapter.ids)
+    """The adapter whose columns these have; of several, the one that asks for most, then the first."""
+    fitting = [adapter for adapter in ADAPTERS if set(adapter.columns) <= set(columns)]
+    return max(fitting, key=lambda adapter: len(adapter.columns), default=None)
 
 
 def rows_of(items: Any) -> Rows:
@@ -105,7 +72,24 @@ def rows_of(items: Any) -> Rows:
     >>> rows_of([{"id": 1, "image_path": "a.png", "instruction": "What is it?", "response": "A cat."}])[0]["images"]
     ['a.png']
     """
-    return rows_in(load_collection(items) if isinstance(items, (str, Path)) else items)
+    if isinstance(items, (str, Path)):
+        items = load_collection(items)
+    if isinstance(items, Rows):
+        return items
+    if isinstance(items, datasets.Dataset):
+        return Rows(items, items.column_names)
+    if isinstance(items, datasets.DatasetDict):
+        raise CollectionError(f"this is a DatasetDict; give one split of it: {', '.join(map(str, items))}")
+    if hasattr(items, "to_dict") and hasattr(items, "columns"):  # a pandas.DataFrame
+        return Rows(frame_rows(items), items.columns)
+    if not isinstance(items, Iterable) or isinstance(items, (bytes, Mapping, Item, Pair)):
+        raise CollectionError(
+            f"a collection cannot be a {type(items).__name__}; give a datasets.Dataset, a DataFrame, a list of rows or"
+            " Items, or a file's path"
+        )
+    rows = list(items)
+    cells = (row if isinstance(row, Mapping) else vars(row) for row in rows if isinstance(row, (Mapping, Item, Pair)))
+    return Rows(rows, itertools.chain.from_iterable(cells))
 
 
 def load_collection(
@@ -145,17 +129,16 @@ def load_collection(
     """
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise CollectionError(f"limit is {limit!r}; give the number of rows, 0 or more, or None for all")
-    if not isinstance(name_or_path, (str, os.PathLike)) or not str(name_or_path).strip():
-        kind = type(name_or_path).__name__ if not isinstance(name_or_path, str) else "blank text"
+    if not isinstance(name_or_path, (str, os.PathLike)):
         raise CollectionError(
-            f"a collection is loaded by its name or path, and this is a {kind}; rows in memory need no loading: give"
-            " them to `grade` as they are, or to vjudge.data.canonical"
+            f"a collection is loaded by its name or path, and this is a {type(name_or_path).__name__}; rows in memory"
+            " need no loading: give them to `grade` as they are, or to vjudge.data.canonical"
         )
-    if name_or_path == "scenes":
-        return _typed(scenes.rows(split=split, limit=limit, seed=seed), FEATURES)
-    if name_or_path == "photos":
-        extras = {name: datasets.Value("string") for name in photos.EXTRAS}
-        return _typed(photos.rows(split=split, limit=limit), datasets.Features({**FEATURES, **extras}))
+    if name_or_path in ("scenes", "photos"):
+        extras = photos.EXTRAS if name_or_path == "photos" else ()
+        own = photos.rows(split, limit) if extras else scenes.rows(split, limit, seed)
+        features = datasets.Features({**FEATURES, **{name: datasets.Value("string") for name in extras}})
+        return datasets.Dataset.from_dict({name: [row[name] for row in own] for name in features}, features)
     name, path = str(name_or_path), Path(name_or_path).expanduser()
     if path.exists():
         rows, file = files.read(path, split, limit, ADAPTERS)
@@ -164,32 +147,24 @@ def load_collection(
         if hub.origin(items).get("source"):  # saved by the user after loading
             return items
         return hub.record(items, source=str(path), split=None if path.is_file() else split, revision=None, commit=None)
-    adapter = by_id(name)
-    if adapter is not None and name.lower() in (id.lower() for id in adapter.ids):
-        revision = revision or hub.pinned(name, hub_ids())
-        rows, images, part, facts = hub.fetch(name, adapter, split=split, limit=limit, revision=revision)
-        return hub.record(_canonical(rows, images, adapter, parts=(part,)), **facts)
-    if adapter is not None:
-        ids = f"load it by its hub id, {adapter.ids[0]!r}" if adapter.ids else f"get it from {adapter.home}"
-        raise CollectionError(f"{adapter.name}: {ids}, or give the path of its file or folder")
+    adapter, ids = by_id(name), [id for adapter in ADAPTERS for id in adapter.ids]
+    if adapter and name.lower() in (id.lower() for id in adapter.ids):
+        revision = revision or hub.pinned(name, ids)
+        rows, pictures, part, facts = hub.fetch(name, adapter, split=split, limit=limit, revision=revision)
+        return hub.record(_canonical(rows, pictures, adapter, parts=(part,)), **facts)
+    if adapter:
+        remedy = f"load it by its hub id, {adapter.ids[0]!r}" if adapter.ids else f"get it from {adapter.home}"
+        raise CollectionError(f"{adapter.name}: {remedy}, or give the path of its file or folder")
     if path.suffix.lower() in files.SUFFIXES:
         raise CollectionError(f"there is no file {str(path)!r}; a relative path counts from {str(Path.cwd())!r}")
-    names = ["scenes", "photos", *hub_ids()]
-    near = [other for other in names if other.lower() == name.strip().lower()]
-    near = near or difflib.get_close_matches(name, names, n=1)
-    hint = f"; {near[0]!r} looks like it" if near else ""
-    local = "; ".join(f"{adapter.name} from {adapter.home}" for adapter in ADAPTERS if adapter.home)
+    names = {name.lower(): name for name in ("scenes", "photos", *ids)}
+    near = difflib.get_close_matches(name.strip().lower(), names, n=1)
     raise CollectionError(
-        f"unknown collection {name!r}: no such file or folder here, and no such name{hint}. Names: {', '.join(names)}."
-        f" Files: {', '.join(files.SUFFIXES)}, or a folder of datasets.save_to_disk, in the canonical columns or in"
-        f" those of a published set (not on the hub: {local}). For another hub data set, pass what"
-        " datasets.load_dataset returns to vjudge.data.canonical"
+        f"unknown collection {name!r}: no such file or folder here, and no such name"
+        f"{f'; {names[near[0]]!r} looks like it' if near else ''}. Names: {', '.join(names.values())}. Files:"
+        f" {', '.join(files.SUFFIXES)}, or a folder of datasets.save_to_disk, in the canonical columns or in those of a"
+        " published set. For another hub data set, pass what datasets.load_dataset returns to vjudge.data.canonical"
     )
-
-
-def _typed(rows: list[dict[str, Any]], features: datasets.Features) -> datasets.Dataset:
-    """Rows of our own collections; there may be none."""
-    return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
 
 
 def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = None) -> datasets.Dataset:
@@ -231,53 +206,47 @@ def _canonical(
         parts: names that may be that of the part of the data set that the rows are from.
         source: where they are from, for messages.
     """
-    images = None
-    empty: Mapping[str, Any] = {}
+    images, columns = None, []
     if isinstance(rows, datasets.Dataset):
-        empty = dict.fromkeys(rows.column_names)
-        if features_of(empty).items() <= rows.features.items():
+        columns = rows.column_names
+        if features_of(dict.fromkeys(columns)).items() <= rows.features.items():
             return rows
         rows, images = _without_images(rows)
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in rows.with_format("arrow").iter(256))
     elif hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas.DataFrame
         rows = frame_rows(rows)
     rows = iter(rows)
-    head: list[Any] = []
-    for row in rows:
-        head.append(row)
-        if isinstance(row, Mapping):
-            break
-    adapter = adapter or by_columns(next((row for row in head if isinstance(row, Mapping)), empty))
+    head = list(itertools.islice(rows, files.BLOCK))
+    objects = [row for row in head if isinstance(row, Mapping)]
+    adapter = adapter or by_columns(objects[0] if objects else columns)
     part = next((name for name in parts if adapter and name in adapter.parts), None)
     if adapter and adapter.settle and part is None:
-        head += itertools.islice(rows, _HEAD)
-        part = adapter.settle(row for row in head if isinstance(row, Mapping))
+        part = adapter.settle(objects)
     groups = itertools.repeat(None) if images is None else (group_of([cell.as_py()]) for cell in images)
-    ids = Counter[str]()
-    table, problems, reasons = _Table(), [], Counter[str]()
+    table, problems, ids = _Table(), list[Problem](), Counter[str]()
     for index, (row, group) in enumerate(zip(itertools.chain(head, rows), groups, strict=False)):
         try:
             cells = _read(row, index, adapter, part, folder)
         except BadRow as bad:
             id = bad.id or (id_of(row) if isinstance(row, Mapping) else None)
             problems += [Problem(index, id, *fault) for fault in bad.faults]
-            cells = {"id": str(index) if id is None else id}
-            cells["fault"] = "; ".join(f"{field}: {what}" for field, what, _ in bad.faults)
+            reason = "; ".join(f"{field}: {what}" for field, what, _ in bad.faults)
+            cells = {"id": str(index) if id is None else id, "fault": reason}
         ids[cells["id"]] += 1
         if adapter and adapter.repeats_ids and ids[cells["id"]] > 1:
             cells["id"] = f"{cells['id']}#{ids[cells['id']]}"
         cells["group"] = cells.get("group") or group or cells["id"]
-        reasons.update([cells["fault"]] if adapter and cells.get("fault") is not None else [])
         table.add(cells)
-    n_bad = len({problem.index for problem in problems})
-    whole = adapter is None or adapter.strict or n_bad == table.n_rows
+    n_rows, whole = len(table.rows), adapter is None or adapter.strict
+    whole = whole or len({problem.index for problem in problems}) == n_rows
     if problems and (whole or any(problem.field == "row" for problem in problems)):
-        raise CollectionError.of_rows(problems, table.n_rows, source)
+        raise CollectionError.of_rows(problems, n_rows, source)
+    reasons = Counter(row["fault"] for row in table.rows if adapter and row.get("fault") is not None)
     if adapter and reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
         more = f"; and {len(reasons) - 5} more reasons" if len(reasons) > 5 else ""
         warnings.warn(
-            f"{adapter.name}: {sum(reasons.values())} of {table.n_rows} rows could not be read and are kept with the"
+            f"{adapter.name}: {sum(reasons.values())} of {n_rows} rows could not be read and are kept with the"
             f" reason in `fault`: {listed}{more}; vjudge.data.readable leaves them out",
             stacklevel=4,
         )
@@ -287,6 +256,132 @@ def _canonical(
         own = next(iter(items["benchmark"]), None) if "benchmark" in items.column_names else None
         hub.record(items, benchmark=own or adapter.benchmark)
     return items
+
+
+def _read(row: Any, index: int, adapter: Adapter | None, part: str | None, folder: Path | None) -> dict[str, Any]:
+    """One row with every canonical column of its kind, then its further ones."""
+    if isinstance(row, BadRow):
+        raise row
+    if adapter and isinstance(row, Mapping):
+        row = adapter.read(row, part)
+    cells, faults = canonical_row(row, folder=folder, roots=adapter.image_roots if adapter else (".",))
+    if faults:
+        raise BadRow(*faults)
+    kind = features_of(cells)
+    if adapter is None:
+        _check_columns(cells, kind)
+    for name in _TEXTS:
+        if not isinstance(cells.get(name), str) and not is_missing(cells.get(name)):
+            raise BadRow((name, f"is a {type(cells[name]).__name__}", "give a text"))
+    result = {name: plain(cells.pop(name, None)) for name in kind}
+    for name in {"descriptions", "responses"} & set(kind):
+        if result[name] is not None and not isinstance(result[name], list):
+            raise BadRow((name, "is not a list", "give a list of texts"))
+    for name in {"human_scores", "ranks"} & set(kind):
+        result[name] = result[name] or []
+    if "gold" in kind:
+        result["gold"] = as_score(result["gold"])
+    # A published set that names no images has none; a file may have misnamed them.
+    if adapter or result["images"] is not None:
+        result["images"] = [_storable(picture, place) for place, picture in enumerate(result["images"] or ())]
+    result["id"] = str(index if is_missing(result["id"]) else result["id"])
+    result["group"] = None if is_missing(result["group"]) else str(result["group"])
+    return result | cells
+
+
+def _check_columns(row: Mapping[str, Any], kind: Iterable[str]) -> None:
+    """Refuse a row of nobody's schema; one without a response is a question, unless something looks like a response."""
+    names = ["instruction", *(name for name in ("response", "response_a", "response_b", "responses") if name in kind)]
+    remedies = {name: suggestion(name, row) for name in names if name not in row}
+    if "`" not in remedies.get("response", "`"):
+        del remedies["response"]
+    if remedies:
+        raise BadRow(*((name, f"there is no column {name}", remedy) for name, remedy in remedies.items()))
+
+
+def _storable(picture: Any, place: int) -> Any:
+    """A picture as the datasets library stores it."""
+    if isinstance(picture, Picture):
+        picture = picture.source
+    if isinstance(picture, str) and picture.startswith("data:"):
+        try:
+            return {"bytes": image_bytes(picture), "path": None}
+        except ImageError as error:
+            what, _, remedy = str(error).rpartition("; ")
+            raise BadRow((f"images[{place}]", what, remedy)) from error
+    return {"bytes": None, "path": os.fspath(picture)} if isinstance(picture, (str, os.PathLike)) else picture
+
+
+class _Table:
+    """Canonical rows on their way into a dataset: their images in blocks, so that few stand in memory as Python's."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._block: list[Any] = []
+        self._blocks: list[datasets.Dataset] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take the next row."""
+        self._block.append(row.pop("images", None))
+        self.rows.append(row)
+        if len(self._block) == files.BLOCK:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._blocks.append(datasets.Dataset.from_dict({"images": self._block}, _IMAGES))
+        self._block = []
+
+    def dataset(self, images: datasets.Dataset | None) -> datasets.Dataset:
+        """All rows, with another column of images, if any."""
+        self._flush()
+        kind = next((features_of(row) for row in self.rows if "instruction" in row), FEATURES)
+        if not self.rows:
+            return datasets.Dataset.from_dict({name: [] for name in kind}, kind)
+        names = [name for name in dict.fromkeys(itertools.chain.from_iterable(self.rows)) if name not in kind]
+        features = datasets.Features({name: type for name, type in kind.items() if name != "images"})
+        cells = {name: [row.get(name) for row in self.rows] for name in (*features, *names)}
+        columns = [datasets.Dataset.from_dict({name: cells[name] for name in features}, features)]
+        columns.append(datasets.concatenate_datasets(self._blocks) if images is None else images)
+        if names:
+            columns.append(datasets.Dataset.from_dict({name: _column(cells[name]) for name in names}))
+        return datasets.concatenate_datasets(columns, axis=1).select_columns([*kind, *names])
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """A further column as it is where Arrow can hold it, as text where its types mix."""
+    try:
+        pa.array(values)
+        return values
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        whole = (value if isinstance(value, str) else json.dumps(value, default=str) for value in values)
+        return [None if value is None else text for value, text in zip(values, whole, strict=True)]
+
+
+def _without_images(rows: datasets.Dataset) -> tuple[datasets.Dataset, Any]:
+    """A data set with its column of image files empty, and that column by itself, so that it never stands in memory."""
+    name = next((name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)), None)
+    if name is None:
+        return rows, None
+    rows = rows.flatten_indices() if rows._indices is not None else rows
+    return rows.remove_columns(name).add_column(name, [None] * len(rows)), rows.data.column(name)
+
+
+def _lists(column: Any, *, empty_is_none: bool) -> datasets.Dataset:
+    """Each cell of a column of image files as a list of one image; nothing is copied.
+
+    Args:
+        empty_is_none: whether an empty cell says that there is no image, rather than that it is missing.
+    """
+    kind = _IMAGES.arrow_schema.field("images").type
+    chunks = []
+    for chunk in column.chunks:
+        present = chunk.is_valid().to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(present)]), pa.int32())
+        mask = None if empty_is_none else pa.array(~present)
+        chunks.append(pa.ListArray.from_arrays(offsets, chunk.drop_null(), type=kind, mask=mask))
+    table = datasets.table.InMemoryTable(pa.table({"images": pa.chunked_array(chunks, type=kind)}))
+    # A fingerprint of our own: to make one, the library would copy the whole table.
+    return datasets.Dataset(table, info=datasets.DatasetInfo(features=_IMAGES), fingerprint=uuid.uuid4().hex[:16])
 
 
 def readable(items: datasets.Dataset) -> datasets.Dataset:
@@ -329,173 +424,24 @@ def with_responses(
     """
     rows = [dict(row) for row in rows_of(questions)]
     if isinstance(responses, Mapping):
-        by_id = {str(id): response for id, response in responses.items()}
-        if strangers := sorted(set(by_id) - {str(row["id"]) for row in rows}):
+        by_question = {str(id): response for id, response in responses.items()}
+        if strangers := sorted(set(by_question) - {str(row["id"]) for row in rows}):
             raise CollectionError(f"{len(strangers)} responses are to no question of the collection: {strangers[:20]}")
-        answers = [by_id.get(str(row["id"])) for row in rows]
-    elif isinstance(responses, str) or len(responses) != len(rows):
+        responses = [by_question.get(str(row["id"]), "") for row in rows]
+    if isinstance(responses, str) or len(responses) != len(rows):
         count = "one text" if isinstance(responses, str) else f"{len(responses)} responses"
         raise CollectionError(f"there are {count} for {len(rows)} questions; give one for each, or a mapping by id")
-    else:
-        answers = list(responses)
-    remedy = "have the policy answer, or leave the row out"
-    problems = [
-        Problem(index, str(row["id"]), "response", "is missing or blank", remedy)
-        for index, (row, answer) in enumerate(zip(rows, answers, strict=True))
-        if not isinstance(answer, str) or not answer.strip()
-    ]
-    if problems:
-        raise CollectionError(f"{len(problems)} of {len(rows)} questions have no response:", problems)
-    for row, answer in zip(rows, answers, strict=True):
-        row["response"] = answer
-        row.update(dict.fromkeys(_OF_THE_RESPONSE))
+    problems = []
+    for index, (row, response) in enumerate(zip(rows, responses, strict=True)):
+        if not isinstance(response, str) or not response.strip():
+            what = ("response", "is missing or blank", "have the policy answer, or leave the row out")
+            problems.append(Problem(index, str(row["id"]), *what))
+        row |= {"response": response, "gold": None, "feedback": None, "human_scores": None}
         if rubric is not None and is_missing(row.get("criteria")) and not row.get("descriptions"):
             row |= {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
         if policy is not None:
             row |= {"id": f"{row['id']}/{policy}", "policy": policy}
-    answered = canonical(rows)
+    if problems:
+        raise CollectionError(f"{len(problems)} of {len(rows)} questions have no response:", problems)
     facts = {name: fact for name, fact in hub.origin(questions).items() if name not in ("rows", "unreadable")}
-    return hub.record(answered, **facts) if facts else answered
-
-
-def _read(row: Any, index: int, adapter: Adapter | None, part: str | None, folder: Path | None) -> dict[str, Any]:
-    """One row with every canonical column of its kind, then its further ones."""
-    if isinstance(row, BadRow):
-        raise row
-    if adapter and isinstance(row, Mapping):
-        row = adapter.read(row, part)
-    cells, faults = canonical_row(row, folder=folder, roots=adapter.image_roots if adapter else (".",))
-    if faults:
-        raise BadRow(*faults)
-    kind = features_of(cells)
-    if adapter is None:
-        _check_columns(cells, kind)
-    for name in _TEXTS:
-        if not isinstance(cells.get(name), str) and not is_missing(cells.get(name)):
-            raise BadRow((name, f"is a {type(cells[name]).__name__}", "give a text"))
-    result = {name: plain(cells.pop(name, None)) for name in kind}
-    for name in {"descriptions", "responses"} & set(kind):
-        if result[name] is not None and not isinstance(result[name], list):
-            raise BadRow((name, "is not a list", "give a list of texts"))
-    for name in {"human_scores", "ranks"} & set(kind):
-        result[name] = result[name] or []
-    if "gold" in kind:
-        result["gold"] = as_score(result["gold"])
-    # A published set that names no images has none; a file may have misnamed them.
-    if adapter or result["images"] is not None:
-        result["images"] = [_storable(picture, place) for place, picture in enumerate(result["images"] or ())]
-    result["id"] = str(index if is_missing(result["id"]) else result["id"])
-    result["group"] = None if is_missing(result["group"]) else str(result["group"])
-    return result | cells
-
-
-def _check_columns(row: Mapping[str, Any], kind: Iterable[str]) -> None:
-    """Refuse a row of nobody's schema; one without a response is a question, unless something looks like a response.
-
-    Raises:
-        BadRow: with the column that is missing, and the one that looks like it.
-    """
-    names = ["instruction", *(name for name in ("response", "response_a", "response_b", "responses") if name in kind)]
-    remedies = {name: suggestion(name, row) for name in names if name not in row}
-    if "`" not in remedies.get("response", "`"):
-        del remedies["response"]
-    if remedies:
-        raise BadRow(*((name, f"there is no column {name}", remedy) for name, remedy in remedies.items()))
-
-
-def _storable(picture: Any, place: int) -> Any:
-    """A picture as the datasets library stores it."""
-    if isinstance(picture, Picture):
-        picture = picture.source
-    if isinstance(picture, str) and picture.startswith("data:"):
-        try:
-            return {"bytes": image_bytes(picture), "path": None}
-        except ImageError as error:
-            what, _, remedy = str(error).rpartition("; ")
-            raise BadRow((f"images[{place}]", what, remedy)) from error
-    return {"bytes": None, "path": os.fspath(picture)} if isinstance(picture, (str, os.PathLike)) else picture
-
-
-def _without_images(rows: datasets.Dataset) -> tuple[datasets.Dataset, Any]:
-    """A data set with its column of image files empty, and that column by itself, so that it never stands in memory."""
-    name = next((name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)), None)
-    if name is None:
-        return rows, None
-    rows = rows.flatten_indices() if rows._indices is not None else rows
-    return rows.remove_columns(name).add_column(name, [None] * len(rows)), rows.data.column(name)
-
-
-def _lists(column: Any, *, empty_is_none: bool) -> Any:
-    """Each cell of a column of image files as a list of one image; nothing is copied.
-
-    Args:
-        empty_is_none: whether an empty cell says that there is no image, rather than that it is missing.
-    """
-    kind = datasets.Features({"images": FEATURES["images"]}).arrow_schema.field("images").type
-    chunks = []
-    for chunk in column.chunks:
-        present = chunk.is_valid().to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(present)]), pa.int32())
-        mask = None if empty_is_none else pa.array(~present)
-        chunks.append(pa.ListArray.from_arrays(offsets, chunk.drop_null(), type=kind, mask=mask))
-    return pa.chunked_array(chunks, type=kind)
-
-
-class _Table:
-    """Canonical rows on their way into a dataset: in blocks of Arrow, so that few stand in memory as Python objects."""
-
-    def __init__(self) -> None:
-        self.n_rows = 0
-        self._block: list[dict[str, Any]] = []
-        self._bytes = 0  # of the block's images
-        self._blocks: list[datasets.Dataset] = []
-        self._further: dict[str, list[Any]] = {}
-        self._kind: datasets.Features | None = None  # not known before a row could be read
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Take the next row."""
-        if self._kind is None and "images" in row:
-            self._kind = features_of(row)
-        self._block.append(row)
-        self.n_rows += 1
-        for picture in row.get("images") or ():
-            self._bytes += len(picture.get("bytes") or b"") if isinstance(picture, Mapping) else 0
-        if self._kind is not None and (len(self._block) >= _BLOCK or self._bytes >= files.BLOCK_BYTES):
-            self._flush(self._kind)
-
-    def _flush(self, kind: datasets.Features) -> None:
-        before = self.n_rows - len(self._block)
-        for name in dict.fromkeys(itertools.chain.from_iterable(self._block)):
-            if name not in kind:
-                self._further.setdefault(name, [None] * before)
-        for name, values in self._further.items():
-            values += [row.get(name) for row in self._block]
-        columns = {name: [row.get(name) for row in self._block] for name in kind}
-        self._blocks.append(datasets.Dataset.from_dict(columns, kind))
-        self._block, self._bytes = [], 0
-
-    def dataset(self, images: Any) -> datasets.Dataset:
-        """All rows, with another column of images, if any."""
-        if self._block or not self._blocks:
-            self._flush(self._kind or FEATURES)
-        whole = self._blocks[0] if len(self._blocks) == 1 else datasets.concatenate_datasets(self._blocks)
-        if images is not None and len(whole):
-            info = datasets.DatasetInfo(features=datasets.Features({"images": FEATURES["images"]}))
-            table = datasets.table.InMemoryTable(pa.table({"images": images}))
-            # A fingerprint of our own: to make one, the library would copy the whole table.
-            column = datasets.Dataset(table, info=info, fingerprint=uuid.uuid4().hex[:16])
-            parts, order = [whole.remove_columns("images"), column], whole.column_names
-            whole = datasets.concatenate_datasets(parts, axis=1).select_columns(order)
-        for name, values in self._further.items():
-            whole = whole.add_column(name, _column(values))
-        return whole
-
-
-def _column(values: list[Any]) -> list[Any]:
-    """A further column as it is where Arrow can hold it, as text where its types mix."""
-    try:
-        pa.array(values)
-        return values
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        whole = (value if isinstance(value, str) else json.dumps(value, default=str) for value in values)
-        return [None if value is None else text for value, text in zip(values, whole, strict=True)]
+    return hub.record(canonical(rows), **facts) if facts else canonical(rows)

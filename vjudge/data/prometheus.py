@@ -44,7 +44,7 @@ def read_item(row: Row, part: str | None = None) -> dict[str, Any]:
     if unscored and isinstance(row.get("output"), str):
         lowest = int(cells.get("lowest", 1))
         scores = tuple(range(lowest, lowest + len(cells["descriptions"])))
-        cells["gold"], cells["feedback"] = read_target(row["output"], scores, "output")
+        cells["gold"], cells["feedback"] = _read_target(row["output"], scores, "output")
     return cells
 
 
@@ -54,7 +54,7 @@ def read_question(row: Row, part: str | None = None) -> dict[str, Any]:
     for name, aliases in ALIASES.items():
         column = next((alias for alias in aliases if alias in row), None)
         if column is None and name in ("instruction", "criteria"):
-            raise BadRow((name, f"there is no column {' or '.join(aliases)}", "add or rename it"))
+            raise BadRow((name, f"there is no column {aliases[0]}", "add or rename it"))
         cells[name] = None if column is None else plain(row[column])
     levels = {int(match[1]): row[name] for name in row if (match := _LEVEL.fullmatch(name))}
     lowest = min(levels, default=1)
@@ -63,9 +63,9 @@ def read_question(row: Row, part: str | None = None) -> dict[str, Any]:
     cells["descriptions"] = [levels[score] for score in sorted(levels)]
     if lowest != 1:
         cells["lowest"] = lowest
-    aliased = {alias for aliases in ALIASES.values() for alias in aliases}
-    kept = {name: value for name, value in rest(row, *_READY, *aliased).items() if not _LEVEL.fullmatch(name)}
-    return {**kept, **cells, "images": images(row, "images" if "images" in row else "image")}
+    others = rest(row, *_READY, *(alias for aliases in ALIASES.values() for alias in aliases))
+    others = {name: value for name, value in others.items() if not _LEVEL.fullmatch(name)}
+    return {**others, **cells, "images": _images(row)}
 
 
 def read_preference(row: Row, part: str | None = None) -> dict[str, Any]:
@@ -74,42 +74,33 @@ def read_preference(row: Row, part: str | None = None) -> dict[str, Any]:
     What the scores and the preference say together is checked: a row that contradicts itself keeps no preference and
     says why in `fault`.
     """
-    columns = {
-        "instruction": "orig_instruction",
-        "response_a": "orig_response_A",
-        "response_b": "orig_response_B",
-        "criteria": "orig_criteria",
-    }
+    columns = {"instruction": "orig_instruction", "response_a": "orig_response_A", "response_b": "orig_response_B"}
+    columns["criteria"] = "orig_criteria"
     cells: dict[str, Any] = {name: plain(row.get(column)) for name, column in columns.items()}
-    faults = [
-        f"{column} is missing or blank"
-        for name, column in columns.items()
-        if not isinstance(cells[name], str) or not cells[name].strip()
-    ]
-    scores = {}
-    for name, column in (("score_a", "orig_score_A"), ("score_b", "orig_score_B")):
+    blank = [name for name, cell in cells.items() if not isinstance(cell, str) or not cell.strip()]
+    faults = [f"{columns[name]} is missing or blank" for name in blank]
+    for side in "ab":
+        column, score = f"orig_score_{side.upper()}", math.nan
         try:
-            scores[name] = as_score(row.get(column))
+            score = as_score(row.get(column))
         except ValueError as error:
-            scores[name] = math.nan
             faults.append(f"{column}: {error}")
-        if not math.isnan(scores[name]) and scores[name] not in (1, 2, 3, 4, 5):
-            faults.append(f"{column}: {scores[name]:g} is not a whole number from 1 to 5")
-            scores[name] = math.nan
+        if not math.isnan(score) and score not in (1, 2, 3, 4, 5):
+            faults.append(f"{column}: {score:g} is not a whole number from 1 to 5")
+            score = math.nan
+        cells[f"score_{side}"] = score
     preference: str | None = str(row.get("orig_preference")).strip().lower()
     if preference not in ("a", "b"):
         faults.append(f"orig_preference: {row.get('orig_preference')!r} is neither A nor B")
         preference = None
-    elif scores[f"score_{preference}"] < scores[f"score_{'b' if preference == 'a' else 'a'}"]:
-        stated = f"A {scores['score_a']:g}, B {scores['score_b']:g}"
+    elif cells[f"score_{preference}"] < cells[f"score_{'b' if preference == 'a' else 'a'}"]:
+        stated = f"A {cells['score_a']:g}, B {cells['score_b']:g}"
         faults.append(f"orig_preference: {preference.upper()} contradicts the scores ({stated})")
         preference = None
-    kept = rest(row, *_READY, *columns.values(), "orig_score_A", "orig_score_B", "orig_preference", "instruction")
-    kept = {name: value for name, value in kept.items() if name not in ("orig_reference_answer", "orig_feedback")}
+    read = ("orig_score_A", "orig_score_B", "orig_preference", "orig_reference_answer", "orig_feedback", "instruction")
     return {
-        **kept,
+        **rest(row, *_READY, *columns.values(), *read),
         **cells,
-        **scores,
         "preference": preference,
         "reference_answer": plain(row.get("orig_reference_answer")),
         "feedback": plain(row.get("orig_feedback")),
@@ -124,23 +115,25 @@ def read_training(row: Row, part: str | None = None) -> dict[str, Any]:
     """
     try:
         turns = [turn["value"] for turn in row["conversations"]]
-        talk = _take_apart(turns[0])
+        item, rubric = _take_apart(turns[0])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = "the prompt is in no known wording, or its sections cannot be told apart"
         raise BadRow(("conversations", what, "use the collection's orig_* columns")) from error
-    assert talk.rubric is not None
-    cells = {**rest(row, "conversations", "image", "images"), "criteria": talk.rubric.criteria}
-    cells |= {name: getattr(talk, name) for name in ("instruction", "response", "reference_answer")}
-    cells["descriptions"] = list(talk.rubric.descriptions)
-    cells["images"] = images(row, "images" if "images" in row else "image")
-    if talk.rubric.lowest != 1:
-        cells["lowest"] = talk.rubric.lowest
+    cells = {**rest(row, "conversations", "image", "images"), "criteria": rubric.criteria}
+    cells |= {name: getattr(item, name) for name in ("instruction", "response", "reference_answer")}
+    cells |= {"descriptions": list(rubric.descriptions), "images": _images(row)}
+    if rubric.lowest != 1:
+        cells["lowest"] = rubric.lowest
     if len(turns) > 1:
-        cells["gold"], cells["feedback"] = read_target(turns[1], talk.rubric.scores, "conversations")
+        cells["gold"], cells["feedback"] = _read_target(turns[1], rubric.scores, "conversations")
     return cells
 
 
-def read_target(text: str, scores: tuple[int, ...], field: str) -> tuple[float, str]:
+def _images(row: Row) -> list[Any]:
+    return images(row, "images" if "images" in row else "image")
+
+
+def _read_target(text: str, scores: tuple[int, ...], field: str) -> tuple[float, str]:
     """The score and the feedback of a judge's target text."""
     verdict = parse(text, scores=scores or (1,))
     if verdict.failure:
@@ -148,7 +141,7 @@ def read_target(text: str, scores: tuple[int, ...], field: str) -> tuple[float, 
     return verdict.score, verdict.feedback
 
 
-def _take_apart(prompt: str) -> Item:
+def _take_apart(prompt: str) -> tuple[Item, Rubric]:
     """The item that renders to this prompt; ValueError unless there is exactly one way to read it."""
     headers = _HEADER.findall(prompt)
     match = _SECTIONS.search(prompt)
@@ -163,57 +156,28 @@ def _take_apart(prompt: str) -> Item:
         for text in (criteria, criteria[1:-1]):  # some wordings put the criteria in brackets
             rubric = Rubric(text, levels, lowest)
             item = Item("", places, match["instruction"], match["response"], rubric, match["reference"])
-            whole = template.conversation.opening + prompt + template.conversation.closing
-            if template.render(item).text == whole:
-                return item
+            if template.render(item).text == template.conversation.opening + prompt + template.conversation.closing:
+                return item, rubric
     raise ValueError("no template renders to it")
 
 
-_ITEM = ("orig_instruction", "orig_response", "orig_criteria", "orig_score1_description", "orig_score5_description")
+_QUESTION, _RESPONSE = ("orig_instruction", "orig_criteria"), ("orig_instruction", "orig_response")
+_LEVELS = ("orig_criteria", "orig_score1_description", "orig_score5_description")
+_PAIR = ("orig_response_A", "orig_response_B", "orig_preference")
 
-PERCEPTION_COLLECTION = Adapter(
-    "Perception-Collection",
-    columns=_ITEM,
-    signature=("orig_instruction", "orig_response"),
-    read=read_item,
-    strict=True,
-    ids=("kaist-ai/Perception-Collection", "prometheus-eval/Perception-Collection"),
-    images_apart=True,
+
+def _set(name: str, read: Any, columns: tuple[str, ...], *, home: str = "prometheus-eval", **options: Any) -> Adapter:
+    """A set that both of the authors' accounts hold on the hub; the only split of all is train."""
+    ids = dict.fromkeys((home, "prometheus-eval", "kaist-ai"))
+    return Adapter(name, read, columns, tuple(f"{owner}/{name}" for owner in ids), **options)
+
+
+ADAPTERS = (
+    _set("Perception-Collection", read_item, _RESPONSE, home="kaist-ai", strict=True),
+    _set("Perception-Bench", read_question, _QUESTION, home="kaist-ai", strict=True, benchmark="perception-bench"),
+    _set("Feedback-Collection", read_item, _RESPONSE, strict=True),
+    _set("Feedback-Bench", read_item, _RESPONSE + _LEVELS, strict=True, benchmark="feedback-bench"),
+    _set("Preference-Collection", read_preference, _PAIR),
+    Adapter("prometheus-vision evaluation rows", read_item, ("orig_instruction", "original_response"), strict=True),
+    Adapter("prometheus-vision training rows", read_training, ("conversations",), strict=True),
 )
-PERCEPTION_BENCH = Adapter(
-    "Perception-Bench",
-    columns=tuple(name for name in _ITEM if name != "orig_response"),
-    signature=("orig_instruction", "orig_criteria"),
-    read=read_question,
-    strict=True,
-    ids=("kaist-ai/Perception-Bench", "prometheus-eval/Perception-Bench"),  # its only split is named train
-    images_apart=True,
-    benchmark="perception-bench",
-)
-FEEDBACK_COLLECTION = Adapter(
-    "Feedback-Collection",
-    columns=_ITEM,
-    signature=("orig_instruction", "orig_response"),
-    read=read_item,
-    strict=True,
-    ids=("prometheus-eval/Feedback-Collection", "kaist-ai/Feedback-Collection"),
-)
-FEEDBACK_BENCH = Adapter(
-    "Feedback-Bench",
-    columns=_ITEM,
-    read=read_item,
-    strict=True,
-    ids=("prometheus-eval/Feedback-Bench", "kaist-ai/Feedback-Bench"),  # its only split is named train
-    benchmark="feedback-bench",
-)
-PREFERENCE_COLLECTION = Adapter(
-    "Preference-Collection",
-    columns=("orig_instruction", "orig_response_A", "orig_response_B", "orig_criteria", "orig_preference"),
-    signature=("orig_response_A", "orig_response_B", "orig_preference"),
-    read=read_preference,
-    ids=("prometheus-eval/Preference-Collection", "kaist-ai/Preference-Collection"),
-)
-EVALUATION_ROWS = Adapter(
-    "prometheus-vision evaluation rows", columns=("orig_instruction", "original_response"), read=read_item, strict=True
-)
-TRAINING_ROWS = Adapter("prometheus-vision training rows", columns=("conversations",), read=read_training, strict=True)

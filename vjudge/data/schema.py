@@ -34,13 +34,11 @@ _TEXTS, _FLOATS = datasets.Sequence(_TEXT), datasets.Sequence(_FLOAT)
 _QUESTION = {"id": _TEXT, "images": datasets.Sequence(datasets.Image()), "instruction": _TEXT}
 _RUBRIC = {"reference_answer": _TEXT, "criteria": _TEXT, "descriptions": _TEXTS}
 _SCORES = {"gold": _FLOAT, "feedback": _TEXT, "human_scores": _FLOATS}
+_PREFERENCE = {"preference": _TEXT, "feedback": _TEXT, "group": _TEXT}
 
 FEATURES = datasets.Features({**_QUESTION, "response": _TEXT, **_RUBRIC, **_SCORES, "group": _TEXT})
 """The canonical columns of items with their types. An image decodes when its row is read."""
-PAIR_FEATURES = datasets.Features(
-    {**_QUESTION, "response_a": _TEXT, "response_b": _TEXT, **_RUBRIC}
-    | {"preference": _TEXT, "feedback": _TEXT, "group": _TEXT}
-)
+PAIR_FEATURES = datasets.Features({**_QUESTION, "response_a": _TEXT, "response_b": _TEXT, **_RUBRIC, **_PREFERENCE})
 """Those of pairs; `preference` is "a", "b", "tie" or None."""
 CANDIDATE_FEATURES = datasets.Features({**_QUESTION, "responses": _TEXTS, **_RUBRIC, "ranks": _FLOATS, "group": _TEXT})
 """Those of candidates; `ranks` has the true rank of each response, 1 for the best, equals alike; empty if unknown."""
@@ -112,12 +110,7 @@ class CollectionError(ValueError):
 
 
 class BadRow(Exception):
-    """A row that cannot be read.
-
-    Args:
-        faults: (field, what is wrong, remedy), all of them.
-        id: the row's, where it is known.
-    """
+    """A row that cannot be read: every fault of it, and its id where that is known."""
 
     def __init__(self, *faults: Fault, id: str | None = None) -> None:
         super().__init__(*faults)
@@ -130,48 +123,40 @@ class Adapter:
 
     Args:
         name: as its paper calls it.
-        columns: what its rows must have.
         read: a row, and the part of the data set it is from, to canonical columns (those that it knows) and whatever
             else of the row is worth keeping under names of its own. A row whose label cannot be read may carry the
             reason in `fault` instead of the label. Raises `BadRow`.
-        signature: the columns by which a local file is known as this data set; `columns` when empty.
+        columns: those by which rows are known as this data set.
         ids: its names on the Hugging Face hub; it is fetched by the name that was asked for.
         split: the hub's split to load where none is asked for.
         parts: the hub's configurations, which `split=` chooses among; the first is the default.
         settle: which part rows are of, where nothing says it.
-        reads_folder: reads a folder of several files as rows; None where one table holds everything.
-        marker: the file by which such a folder is known.
+        files: of a folder in which it comes: questions, by which the folder is known, answers, and captions, of which
+            the first file that is there counts.
         image_roots: where relative image paths may count from, seen from the file's folder.
-        images_apart: whether the hub's table holds paths of images that come in files of their own.
         repeats_ids: whether its ids repeat; a later one is then told apart by "#2", "#3".
         strict: whether one row that cannot be read makes the whole unreadable, as with files that users write in this
             schema themselves; otherwise it stays, empty, with the reason in `fault`.
-        gated: whether the hub asks for an agreement first.
         home: where it is published, if not on the hub.
         benchmark: its key in `vjudge.benchmarks.BENCHMARKS`, where it is one.
     """
 
     name: str
-    columns: tuple[str, ...]
     read: Callable[[Row, str | None], dict[str, Any]]
-    signature: tuple[str, ...] = ()
+    columns: tuple[str, ...]
     ids: tuple[str, ...] = ()
     split: str = "train"
     parts: tuple[str, ...] = ()
     settle: Callable[[Iterable[Row]], str] | None = None
-    reads_folder: Callable[[Path], list[Row]] | None = None
-    marker: str = ""
+    files: tuple[str, ...] = ()
     image_roots: tuple[str, ...] = (".",)
-    images_apart: bool = False
     repeats_ids: bool = False
     strict: bool = False
-    gated: bool = False
     home: str = ""
     benchmark: str = ""
 
-    def fits(self, columns: Iterable[str]) -> bool:
-        """Whether rows with these columns look like this data set."""
-        return set(self.signature or self.columns) <= set(columns)
+
+# -- what adapters are made of
 
 
 def texts(row: Row, names: Mapping[str, str]) -> dict[str, Any]:
@@ -202,6 +187,16 @@ def rest(row: Row, *used: str) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in used}
 
 
+def plain(value: Any) -> Any:
+    """A cell as plain Python: NumPy arrays and tuples as lists, missing as None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return list(value) if isinstance(value, tuple) else None if is_missing(value) else value
+
+
+# -- canonical rows
+
+
 def features_of(row: Mapping[str, Any]) -> datasets.Features:
     """The canonical columns of a row's kind, by the names of its columns."""
     if "response_a" in row or "response_b" in row:
@@ -209,11 +204,10 @@ def features_of(row: Mapping[str, Any]) -> datasets.Features:
     return CANDIDATE_FEATURES if "responses" in row else FEATURES
 
 
-def plain(value: Any) -> Any:
-    """A cell as plain Python: NumPy arrays and tuples as lists, missing as None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return list(value) if isinstance(value, tuple) else None if is_missing(value) else value
+def id_of(row: Mapping[str, Any]) -> str | None:
+    """A row's id as text, None where it has none."""
+    id = row.get("id")
+    return None if is_missing(id) else brief(id) if isinstance(id, int) and id.bit_length() > 64 else str(id)
 
 
 def suggestion(field: str, columns: Iterable[str]) -> str:
@@ -225,9 +219,8 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
     'add it'
     """
     names = {re.sub(r"\W+", "_", str(column)).strip("_").lower(): str(column) for column in columns}
-    likely = [names[name] for name in (field, *NEAR.get(field, "").split()) if name in names]
-    likely += [names[name] for name in difflib.get_close_matches(field, names, cutoff=0.8)]
-    likely = [name for name in likely if name not in CANONICAL]
+    near = [field, *NEAR.get(field, "").split(), *difflib.get_close_matches(field, names, cutoff=0.8)]
+    likely = [names[name] for name in near if name in names and names[name] not in CANONICAL]
     return f"`{likely[0]}` looks like it: rename it" if likely else "add it"
 
 
@@ -337,11 +330,11 @@ class Rows(Sequence[Mapping[str, Any]]):
             return [self[place] for place in range(len(self))[index]]
         place = range(len(self))[index]
         if self._dataset is None:
-            return self._sound(place, *self._rows[place])
-        return self._sound(place, *canonical_row(self._dataset[place].to_pylist()[0]))
+            return self._sound(*self._rows[place])
+        return self._sound(*canonical_row(self._dataset[place].to_pylist()[0]))
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return (self._sound(place, row, faults) for place, (row, faults) in enumerate(self.reads()))
+        return (self._sound(row, faults) for row, faults in self.reads())
 
     def column(self, name: str) -> list[Any]:
         """The cells of one column, None where there is none; no image is read for it."""
@@ -358,36 +351,12 @@ class Rows(Sequence[Mapping[str, Any]]):
             for batch in self._dataset.iter(batch_size=32):
                 yield from map(canonical_row, batch.to_pylist())
 
-    def _sound(self, place: int, row: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
-        if faults:  # of rows in memory all that cannot be read are named at once
-            reads = enumerate(self._rows) if self._dataset is None else [(place, (row, faults))]
-            problems = [Problem(number, id_of(bad), *fault) for number, (bad, wrong) in reads for fault in wrong]
+    def _sound(self, row: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
+        if faults:  # all that cannot be read are named at once
+            reads = enumerate(self.reads())
+            problems = [Problem(place, id_of(bad), *fault) for place, (bad, wrong) in reads for fault in wrong]
             raise CollectionError.of_rows(problems, len(self))
         return row
-
-
-def rows_in(items: Any) -> Rows:
-    """Canonical rows of a collection in memory; `vjudge.data.rows_of` also takes a file's path.
-
-    Raises:
-        CollectionError: not a collection.
-    """
-    if isinstance(items, Rows):
-        return items
-    if isinstance(items, datasets.Dataset):
-        return Rows(items, items.column_names)
-    if isinstance(items, datasets.DatasetDict):
-        raise CollectionError(f"this is a DatasetDict; give one split of it: {', '.join(map(str, items))}")
-    if hasattr(items, "to_dict") and hasattr(items, "columns"):  # a pandas.DataFrame
-        return Rows(frame_rows(items), items.columns)
-    if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping, Item, Pair)):
-        raise CollectionError(
-            f"a collection cannot be a {type(items).__name__}; give a datasets.Dataset, a DataFrame, a list of rows or"
-            " Items, or a file's path"
-        )
-    rows = list(items)
-    named = (row if isinstance(row, Mapping) else vars(row) for row in rows if isinstance(row, (Mapping, Item, Pair)))
-    return Rows(rows, (name for row in named for name in row))
 
 
 def frame_rows(frame: Any) -> list[dict[str, Any]]:
@@ -404,11 +373,7 @@ def frame_rows(frame: Any) -> list[dict[str, Any]]:
 
 
 def check_names(names: Iterable[str], table: str) -> None:
-    """Refuse a table in which one of our columns stands twice: one of them would win in silence.
-
-    Raises:
-        CollectionError: with the names.
-    """
+    """Refuse a table in which one of our columns stands twice: one of them would win in silence."""
     counts = Counter(names)
     if several := [name for name, count in counts.items() if count > 1 and name in {*CANONICAL, *IMAGE_COLUMNS}]:
         raise CollectionError(
@@ -416,10 +381,58 @@ def check_names(names: Iterable[str], table: str) -> None:
         )
 
 
-def id_of(row: Mapping[str, Any]) -> str | None:
-    """A row's id as text, None where it has none."""
-    id = row.get("id")
-    return None if is_missing(id) else brief(id) if isinstance(id, int) and id.bit_length() > 64 else str(id)
+def _row_of(item: Item | Pair) -> dict[str, Any]:
+    """An item or a pair as a row."""
+    cells = {name: cell for name, cell in vars(item).items() if name != "rubric"}
+    cells["group"] = cells["group"] or None
+    for name in ("context", "human_scores"):
+        if not cells.get(name, True):
+            del cells[name]
+    if rubric := item.rubric:
+        cells |= {"descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
+        cells["criteria"] = cells.get("criteria") or rubric.criteria
+    return cells
+
+
+def _items_of(cell: Any) -> Any:
+    """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
+    if isinstance(cell, np.ndarray):
+        return cell.tolist()
+    if not isinstance(cell, str) or cell[:1] != "[" or cell.count("[") > 1_000:
+        return cell
+    for read in (json.loads, ast.literal_eval):
+        try:
+            items = read(cell)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return items if isinstance(items, list) else cell
+    return cell
+
+
+def _unwritable(cell: Any, depth: int = 0) -> str:
+    """Why a cell cannot be written to a file or read by a tokenizer; empty where it can."""
+    if isinstance(cell, str):
+        try:
+            cell.encode()
+        except UnicodeEncodeError as error:
+            return f"holds half a character (the lone surrogate {cell[error.start]!r} at place {error.start})"
+    elif isinstance(cell, int) and cell.bit_length() > _MOST_DIGITS * math.log2(10):
+        return f"is a number of more than {_MOST_DIGITS:,} digits"
+    elif isinstance(cell, (list, tuple, dict)):
+        if depth >= _DEEPEST:
+            return f"is nested more than {_DEEPEST} deep"
+        parts = cell.values() if isinstance(cell, dict) else cell
+        return next(filter(None, (_unwritable(part, depth + 1) for part in parts)), "")
+    return ""
+
+
+# -- pictures
+
+
+@functools.lru_cache(maxsize=1024)
+def _picture_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Those of a row's columns that hold pictures, whatever the case of their letters."""
+    return tuple(name for name in columns if re.sub(r"[\s-]+", "_", str(name).strip()).lower() in IMAGE_COLUMNS)
 
 
 def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
@@ -428,26 +441,6 @@ def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
     if len(typed) == 1 and not _picture_columns(tuple(dataset.column_names)):
         dataset = dataset.rename_column(typed[0], "image")
     return dataset.with_format("arrow")
-
-
-def _row_of(item: Item | Pair) -> dict[str, Any]:
-    """An item or a pair as a row."""
-    cells = {name: cell for name, cell in vars(item).items() if name != "rubric"}
-    cells["group"] = cells["group"] or None
-    if cells.get("context", "") is None:
-        del cells["context"]
-    if not cells.get("human_scores", True):
-        del cells["human_scores"]
-    if rubric := item.rubric:
-        cells |= {"descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
-        cells["criteria"] = cells.get("criteria") or rubric.criteria
-    return cells
-
-
-@functools.lru_cache(maxsize=1024)
-def _picture_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Those of a row's columns that hold pictures, whatever the case of their letters."""
-    return tuple(name for name in columns if re.sub(r"[\s-]+", "_", str(name).strip()).lower() in IMAGE_COLUMNS)
 
 
 def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
@@ -466,7 +459,7 @@ def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
         empty = empty or pictures == []
         if not pictures:
             continue
-        if first is not None and not _same(first[1], pictures):
+        if first and (len(first[1]) != len(pictures) or not all(map(_same, first[1], pictures))):
             what = f"this row's columns `{first[0]}` and `{name}` name different pictures"
             raise BadRow(("images", what, "keep one of the columns"))
         first = first or (name, pictures)
@@ -508,30 +501,26 @@ def _array(cell: list[Any]) -> Any:
             array = np.asarray(cell)
         except (ValueError, OverflowError):  # lists of different lengths
             return cell
-        if array.dtype.kind in "if":
-            return (
-                array.astype(np.uint8) if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256 else array
-            )
+        if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
+            return array.astype(np.uint8)
+        return array if array.dtype.kind in "if" else cell
     return cell
 
 
-def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether two columns name the same pictures, as far as paths and bytes tell."""
+def _same(one: Any, other: Any) -> bool:
+    """Whether two pictures are the same, as far as paths and bytes tell; beside bytes a path's last part counts."""
+    if isinstance(one, (str, os.PathLike)) and isinstance(other, (str, os.PathLike)):
+        return os.fspath(one) == os.fspath(other)
 
     def marks(picture: Any) -> set[Any]:
-        if isinstance(picture, Mapping):
-            path = picture.get("path")
-            return {picture.get("bytes"), path, path and Path(path).name} - {None, ""}
         if isinstance(picture, (str, os.PathLike)):
-            return {os.fspath(picture), Path(picture).name}
-        return {picture} if isinstance(picture, bytes) else {id(picture)}
+            picture = {"path": os.fspath(picture)}
+        if not isinstance(picture, Mapping):
+            return {picture if isinstance(picture, bytes) else id(picture)}
+        path = picture.get("path") or ""
+        return {picture.get("bytes"), path, Path(path).name} - {None, ""}
 
-    def matches(one: Any, other: Any) -> bool:
-        if isinstance(one, (str, os.PathLike)) and isinstance(other, (str, os.PathLike)):
-            return os.fspath(one) == os.fspath(other)
-        return bool(marks(one) & marks(other))
-
-    return len(some) == len(others) and all(map(matches, some, others))
+    return bool(marks(one) & marks(other))
 
 
 def _beside(picture: Any, folder: Path, roots: Sequence[str]) -> Any:
@@ -550,47 +539,10 @@ def group_of(pictures: Iterable[Any]) -> str | None:
     names = []
     for picture in pictures:
         data = picture.get("bytes") if isinstance(picture, Mapping) else picture
+        if data is None and isinstance(picture, Mapping):
+            data = picture.get("path")
         if isinstance(data, (str, os.PathLike)) and not str(data).startswith("data:"):
             names.append(os.fspath(data))
         elif isinstance(data, bytes):
             names.append(hashlib.sha256(data).hexdigest()[:16])
-        elif isinstance(picture, Mapping) and isinstance(picture.get("path"), str):
-            names.append(picture["path"])
     return " ".join(names) or None
-
-
-def _items_of(cell: Any) -> Any:
-    """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
-    if isinstance(cell, np.ndarray):
-        return cell.tolist()
-    if not isinstance(cell, str) or cell[:1] != "[" or cell.count("[") > 1_000:
-        return cell
-    for read in (json.loads, ast.literal_eval):
-        try:
-            items = read(cell)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        return items if isinstance(items, list) else cell
-    return cell
-
-
-def _unwritable(cell: Any, depth: int = 0) -> str:
-    """Why a cell cannot be written to a file or read by a tokenizer; empty where it can."""
-    if isinstance(cell, str):
-        if cell.isascii():
-            return ""
-        try:
-            cell.encode()
-        except UnicodeEncodeError as error:
-            return f"holds half a character (the lone surrogate {cell[error.start]!r} at place {error.start})"
-    elif isinstance(cell, bool):
-        return ""
-    elif isinstance(cell, int):
-        if cell.bit_length() > _MOST_DIGITS * math.log2(10):
-            return f"is a number of more than {_MOST_DIGITS:,} digits"
-    elif isinstance(cell, (list, tuple, dict)):
-        if depth >= _DEEPEST:
-            return f"is nested more than {_DEEPEST} deep"
-        parts = cell.values() if isinstance(cell, dict) else cell
-        return next(filter(None, (_unwritable(part, depth + 1) for part in parts)), "")
-    return ""

@@ -6,8 +6,6 @@ words it shares with the reference answer, or because one score is far more comm
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import io
 import math
 import re
@@ -24,9 +22,8 @@ from scipy import sparse, stats
 
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, plain
-from vjudge.images import ImageError, Picture, image_bytes, open_image
-from vjudge.images import fingerprint as image_fingerprint
-from vjudge.records import as_score, is_missing
+from vjudge.images import ImageError, Pictures, image_bytes
+from vjudge.records import as_score, is_missing, unit_of
 
 _WORD = re.compile(r"[^\W_]+")
 _BLOCK = 4_000_000  # numbers held at once by a bootstrap
@@ -43,30 +40,19 @@ def cases(items: Any) -> pd.DataFrame:
         One row a case, in order of first appearance: group, instruction, criteria, reference (whether there is a
         reference answer), n (responses), scores (gold scores, sorted, without the missing), rows (positions).
     """
-    by_question: dict[Any, dict[str, Any]] = {}
+    positions: dict[tuple[Any, ...], list[int]] = {}
+    scores: list[float] = []
     for position, row in enumerate(rows_of(items)):
-        reference = _text(row.get("reference_answer"))
-        levels = tuple(plain(row.get("descriptions")) or ())
-        group = str(row.get("id") if is_missing(row.get("group")) else row["group"])
-        key = (group, row["instruction"], reference, row.get("criteria"), levels)
-        case = by_question.setdefault(
-            key,
-            {
-                "group": group,
-                "instruction": row["instruction"],
-                "criteria": row.get("criteria"),
-                "reference": reference is not None,
-                "n": 0,
-                "scores": [],
-                "rows": [],
-            },
-        )
-        case["n"] += 1
-        case["rows"].append(position)
-        score = as_score(row.get("gold"))
-        case["scores"] = sorted([*case["scores"], *([] if math.isnan(score) else [score])])
-    columns = ["group", "instruction", "criteria", "reference", "n", "scores", "rows"]
-    return pd.DataFrame(list(by_question.values()), columns=columns)
+        rubric = (row.get("criteria"), tuple(plain(row.get("descriptions")) or ()))
+        key = (unit_of(row), row["instruction"], _text(row.get("reference_answer")), *rubric)
+        positions.setdefault(key, []).append(position)
+        scores.append(as_score(row.get("gold")))
+    lines = [
+        (group, instruction, criteria, reference is not None, len(rows), sorted(gold), rows)
+        for (group, instruction, reference, criteria, _), rows in positions.items()
+        for gold in [[scores[row] for row in rows if not math.isnan(scores[row])]]
+    ]
+    return pd.DataFrame(lines, columns=["group", "instruction", "criteria", "reference", "n", "scores", "rows"])
 
 
 def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFrame:
@@ -84,30 +70,26 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
     Raises:
         CollectionError: a criterion is not in the mapping; all of them are named.
     """
-    rows = list(rows_of(items))
     column = by if isinstance(by, str) else "criteria"
-    names = [str(row.get(column)) if row.get(column) is not None else "none" for row in rows]
+    names, scores, levels = [], [], set[float]()
+    for row in rows_of(items):
+        names.append("none" if row.get(column) is None else str(row[column]))
+        scores.append(as_score(row.get("gold")))
+        lowest = 1.0 if is_missing(row.get("lowest")) else as_score(row["lowest"])
+        levels |= {lowest + level for level in range(len(plain(row.get("descriptions")) or ()))}
     if not isinstance(by, str):
-        nameless = sorted(set(names) - set(by))
-        if nameless:
+        if nameless := sorted(set(names) - set(by)):
             raise CollectionError(f"`by` has no name for these criteria, add them: {nameless}")
         names = [by[name] for name in names]
-    scores = [as_score(row.get("gold")) for row in rows]
-    levels = {score for score in scores if not math.isnan(score)}
-    for row in rows:
-        lowest = as_score(row.get("lowest"))
-        start = 1.0 if math.isnan(lowest) else lowest
-        levels |= {start + level for level in range(len(plain(row.get("descriptions")) or ()))}
-    tally = Counter(zip(names, scores, strict=True)) if rows else Counter()
-    order = list(dict.fromkeys(names))
-    table = pd.DataFrame({_tidy(s): [tally[name, s] for name in order] for s in sorted(levels)}, index=order, dtype=int)
-    table["missing"] = [sum(math.isnan(s) for n, s in zip(names, scores, strict=True) if n == name) for name in order]
+    ordered = sorted(levels | {score for score in scores if not math.isnan(score)})
+    columns: list[Any] = [int(score) if score == int(score) else score for score in ordered]
+    labels = ["missing" if math.isnan(score) else score for score in scores]
+    columns += ["missing"] * ("missing" in labels)
+    tally, order = Counter(zip(names, labels, strict=True)), list(dict.fromkeys(names))
+    table = pd.DataFrame({score: [tally[name, score] for name in order] for score in columns}, index=order, dtype=int)
     table["total"] = table.sum(axis=1).astype(int)
     table.loc["all"] = table.sum(axis=0)
-    table = table if table.at["all", "missing"] else table.drop(columns="missing")
-    table.index.name = column if isinstance(by, str) else "name"
-    table.columns.name = "score"
-    return table
+    return table.rename_axis(index=column if isinstance(by, str) else "name", columns="score")
 
 
 def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
@@ -124,19 +106,11 @@ def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
     lines = []
     for row in rows_of(items):
         text = _text(row.get(field))
-        size = {} if text is None else {"words": len(text.split()), "characters": len(text)}
-        lines.append(_keys(row) | size)
+        lines.append((*_keys(row), *((math.nan, math.nan) if text is None else (len(text.split()), len(text)))))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
 
 
-def length_test(
-    items: Any,
-    *,
-    field: str = "response",
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
-) -> pd.DataFrame:
+def length_test(items: Any, *, field: str = "response", n_resamples: int = 10_000, seed: int = 0) -> pd.DataFrame:
     """Test whether a text's length tells the gold score.
 
     AUC is the probability that, of two items with different scores, the one with the higher score has the longer text,
@@ -145,23 +119,69 @@ def length_test(
     Args:
         items: as for `validate`.
         field: the text's column.
-        confidence: coverage of the intervals, in (0, 1).
         n_resamples: bootstrap replicates over whole groups; 0 leaves the intervals NaN.
         seed: of the resampling.
 
     Returns:
         Rows words and characters. Columns: kruskal_h and kruskal_p, the Kruskal-Wallis test of equal lengths at all
-        scores; auc in [0, 1] with low and high, its bootstrap interval (BCa; percentile beyond 2,000 groups); cut_min
-        and cut_max, the least and greatest AUC over all ways to cut the scale in two; n (items used) and missing. What
-        is undefined, as with fewer than two scores or groups, is NaN. The Kruskal-Wallis test takes items as
-        independent, the interval does not.
+        scores; auc in [0, 1] with low and high, its 95 % bootstrap interval (BCa; percentile beyond 2,000 groups);
+        cut_min and cut_max, the least and greatest AUC over all ways to cut the scale in two; n (items used) and
+        missing. What is undefined, as with fewer than two scores or groups, is NaN. The Kruskal-Wallis test takes items
+        as independent, the interval does not.
 
     Source: Hanley and McNeil, Radiology 143 (1982), for the AUC as a probability over pairs.
     """
     table = lengths(items, field=field)
     used = table.dropna(subset=["gold", "words"])
-    tests = {unit: _length_row(used, unit, confidence, n_resamples, seed) for unit in ("words", "characters")}
+    tests = {unit: _length_row(used, unit, n_resamples, seed) for unit in ("words", "characters")}
     return pd.DataFrame.from_dict(tests, orient="index").assign(missing=len(table) - len(used)).rename_axis("unit")
+
+
+def _length_row(used: pd.DataFrame, unit: str, n_resamples: int, seed: int) -> dict[str, float | int]:
+    names = ("kruskal_h", "kruskal_p", "auc", "low", "high", "cut_min", "cut_max")
+    row: dict[str, float | int] = {**dict.fromkeys(names, math.nan), "n": len(used)}
+    (score, scores), (length, texts) = (pd.factorize(used[name], sort=True) for name in ("gold", unit))
+    if len(scores) < 2:
+        return row
+    if len(texts) > 1:
+        test = stats.kruskal(*(part.to_numpy() for _, part in used.groupby("gold")[unit]))
+        row |= {"kruskal_h": float(test.statistic), "kruskal_p": float(test.pvalue)}
+    table = np.zeros((len(scores), len(texts)))
+    np.add.at(table, (score, length), 1)
+    halves = [np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]) for cut in range(1, len(scores))]
+    cuts = [float(_auc(half)) for half in halves]
+    row |= {"auc": float(_auc(table)), "cut_min": min(cuts), "cut_max": max(cuts)}
+    group, groups = pd.factorize(used["group"])
+    if not n_resamples or len(groups) < 2:
+        return row
+    cells = score * len(texts) + length
+    by_group = sparse.csr_array((np.ones(len(used)), (group, cells)), shape=(len(groups), table.size))
+
+    def statistic(resamples: np.ndarray, axis: int = -1) -> np.ndarray:
+        flat = resamples.reshape(-1, resamples.shape[-1])
+        start = np.arange(len(flat))[:, None] * len(groups)
+        times = np.bincount((flat + start).ravel(), minlength=len(flat) * len(groups)).reshape(len(flat), -1)
+        return _auc((times @ by_group).reshape(-1, *table.shape)).reshape(resamples.shape[:-1])
+
+    data, batch = (np.arange(len(groups)),), max(1, _BLOCK // max(table.size, len(groups)))
+    options: dict[str, Any] = {"vectorized": True, "batch": batch}
+    rng = np.random.default_rng(seed)
+    result = stats.bootstrap(data, statistic, n_resamples=n_resamples, method="percentile", rng=rng, **options)
+    # Where every group has equal lengths at all scores, so has every resample: there is nothing to correct for.
+    if np.ptp(result.bootstrap_distribution) > 1e-12 and len(groups) <= _MOST_JACKKNIFED:
+        result = stats.bootstrap(data, statistic, n_resamples=0, method="BCa", bootstrap_result=result, **options)
+    return row | {"low": float(result.confidence_interval.low), "high": float(result.confidence_interval.high)}
+
+
+def _auc(table: np.ndarray) -> np.ndarray:
+    """AUC of length for score from how often each occurs with each: shape (..., scores, lengths) to (...)."""
+    below = np.cumsum(table, axis=-2) - table  # of lower score, at each length
+    shorter = np.cumsum(below, axis=-1) - below / 2
+    won = (table * shorter).sum(axis=(-2, -1))
+    per_score = table.sum(axis=-1)
+    pairs = (per_score * (np.cumsum(per_score, axis=-1) - per_score)).sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(won / pairs)
 
 
 def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.DataFrame:
@@ -175,8 +195,6 @@ def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.
     Returns:
         One row a pair: a and b (their criteria), rouge_l over criteria and levels, rouge_l_criteria over criteria
         alone. `attrs`: n_rubrics and n_pairs, how many there are in all.
-
-    Source: ROUGE-L of Lin (2004), see `rouge_l`.
     """
     texts = ((_text(row.get("criteria")), tuple(plain(row.get("descriptions")) or ())) for row in rows_of(items))
     rubrics = [(criteria, levels) for criteria, levels in dict.fromkeys(texts) if criteria is not None]
@@ -186,12 +204,11 @@ def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.
         numbers = np.sort(np.random.default_rng(seed).choice(n_pairs, max_pairs, replace=False))
     later = np.floor((1 + np.sqrt(1 + 8 * numbers)) / 2).astype(int)  # pair number k is (k - j (j - 1) / 2, j)
     earlier = numbers - later * (later - 1) // 2
-    pairs = []
+    lines = []
     for i, j in zip(earlier.tolist(), later.tolist(), strict=True):
         (a, a_levels), (b, b_levels) = rubrics[i], rubrics[j]
-        whole = rouge_l("\n".join((a, *a_levels)), "\n".join((b, *b_levels)))
-        pairs.append({"a": a, "b": b, "rouge_l": whole, "rouge_l_criteria": rouge_l(a, b)})
-    table = pd.DataFrame(pairs, columns=["a", "b", "rouge_l", "rouge_l_criteria"])
+        lines.append((a, b, rouge_l("\n".join((a, *a_levels)), "\n".join((b, *b_levels))), rouge_l(a, b)))
+    table = pd.DataFrame(lines, columns=["a", "b", "rouge_l", "rouge_l_criteria"])
     table.attrs = {"n_rubrics": len(rubrics), "n_pairs": n_pairs}
     return table
 
@@ -208,89 +225,9 @@ def reference_overlap(items: Any) -> pd.DataFrame:
     lines = []
     for row in rows_of(items):
         reference, response = _text(row.get("reference_answer")), _text(row.get("response"))
-        both = reference is not None and response is not None
-        lines.append(_keys(row) | {"rouge_l": rouge_l(str(reference), str(response)) if both else np.nan})
+        overlap = math.nan if reference is None or response is None else rouge_l(reference, response)
+        lines.append((*_keys(row), overlap))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "rouge_l"])
-
-
-def image_sizes(items: Any) -> pd.DataFrame:
-    """List the distinct images with their sizes and formats, from their headers.
-
-    Args:
-        items: as for `validate`.
-
-    Returns:
-        One row an image, in order of first appearance: width and height in pixels as stored; mode and format (missing
-        where it comes from no file); kilobytes of the file; n_items that show it; row and place, the first such item's
-        position and the image's among its images; fault, missing or why it cannot be opened.
-    """
-    pictures: dict[Any, dict[str, Any]] = {}
-    for position, row in enumerate(rows_of(items)):
-        for place, picture in enumerate(plain(row.get("images")) or ()):
-            key = _identity(picture)
-            if key not in pictures:
-                pictures[key] = _header(picture) | {"n_items": 0, "row": position, "place": place}
-            pictures[key]["n_items"] += 1
-    columns = ["width", "height", "mode", "format", "kilobytes", "n_items", "row", "place", "fault"]
-    return pd.DataFrame(list(pictures.values()), columns=columns)
-
-
-def _length_row(
-    used: pd.DataFrame, unit: str, confidence: float, n_resamples: int, seed: int
-) -> dict[str, float | int]:
-    row: dict[str, float | int] = dict.fromkeys(
-        ("kruskal_h", "kruskal_p", "auc", "low", "high", "cut_min", "cut_max"), math.nan
-    )
-    row["n"] = len(used)
-    score, n_scores = pd.factorize(used["gold"], sort=True)[0], used["gold"].nunique()
-    if n_scores < 2:
-        return row
-    length, n_lengths = pd.factorize(used[unit], sort=True)[0], used[unit].nunique()
-    if n_lengths > 1:
-        test = stats.kruskal(*(part.to_numpy() for _, part in used.groupby("gold")[unit]))
-        row |= {"kruskal_h": float(test.statistic), "kruskal_p": float(test.pvalue)}
-    table = np.zeros((n_scores, n_lengths))
-    np.add.at(table, (score, length), 1)
-    cuts = [
-        float(_auc(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]))) for cut in range(1, n_scores)
-    ]  # fmt: skip
-    row |= {"auc": float(_auc(table)), "cut_min": min(cuts), "cut_max": max(cuts)}
-    group, names = pd.factorize(used["group"])
-    if not n_resamples or len(names) < 2:
-        return row
-    cells = score * n_lengths + length
-    by_group = sparse.csr_array((np.ones(len(used)), (group, cells)), shape=(len(names), table.size))
-
-    def statistic(resamples: np.ndarray, axis: int = -1) -> np.ndarray:
-        flat = resamples.reshape(-1, resamples.shape[-1])
-        start = np.arange(len(flat))[:, None] * len(names)
-        times = np.bincount((flat + start).ravel(), minlength=len(flat) * len(names)).reshape(len(flat), -1)
-        return _auc((times @ by_group).reshape(-1, *table.shape)).reshape(resamples.shape[:-1])
-
-    draw = functools.partial(
-        stats.bootstrap,
-        (np.arange(len(names)),),
-        statistic,
-        vectorized=True,
-        batch=max(1, _BLOCK // max(table.size, len(names))),
-        confidence_level=confidence,
-    )
-    resamples = draw(n_resamples=n_resamples, method="percentile", rng=np.random.default_rng(seed))
-    # Where every group has equal lengths at all scores, so has every resample: there is nothing to correct for.
-    if np.ptp(resamples.bootstrap_distribution) > 1e-12 and len(names) <= _MOST_JACKKNIFED:
-        resamples = draw(n_resamples=0, method="BCa", bootstrap_result=resamples)
-    return row | {"low": float(resamples.confidence_interval.low), "high": float(resamples.confidence_interval.high)}
-
-
-def _auc(table: np.ndarray) -> np.ndarray:
-    """AUC of length for score from how often each occurs with each: shape (..., scores, lengths) to (...)."""
-    below = np.cumsum(table, axis=-2) - table  # of lower score, at each length
-    shorter = np.cumsum(below, axis=-1) - below / 2
-    won = (table * shorter).sum(axis=(-2, -1))
-    per_score = table.sum(axis=-1)
-    pairs = (per_score * (np.cumsum(per_score, axis=-1) - per_score)).sum(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(won / pairs)
 
 
 def rouge_l(target: str, prediction: str) -> float:
@@ -306,49 +243,48 @@ def rouge_l(target: str, prediction: str) -> float:
     return 2 * LCSseq.similarity(first, second) / total if total else 0.0
 
 
-def _header(picture: Any) -> dict[str, Any]:
-    source = picture
-    if isinstance(picture, Mapping):
-        source = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
-    header: dict[str, Any] = {"width": pd.NA, "height": pd.NA, "mode": None, "format": None, "kilobytes": np.nan}
-    try:
-        header["width"], header["height"] = Picture(picture).size
-    except ImageError as error:
-        return header | {"fault": str(error)}
-    if isinstance(source, Image.Image):
-        return header | {"mode": source.mode, "format": source.format, "fault": None}
+def image_sizes(items: Any) -> pd.DataFrame:
+    """List the distinct images with their sizes and formats, from their headers.
+
+    Args:
+        items: as for `validate`.
+
+    Returns:
+        One row an image, in order of first appearance: width and height in pixels as stored; mode and format (missing
+        where it comes from no file); kilobytes of the file; n_items that show it; row and place, the first such item's
+        position and the image's among its images; fault, missing or why it cannot be opened.
+    """
+    opens, images = Pictures(), dict[str, dict[str, Any]]()
+    for position, row in enumerate(rows_of(items)):
+        for place, source in enumerate(plain(row.get("images")) or ()):
+            line = {"width": pd.NA, "height": pd.NA, "n_items": 0, "row": position, "place": place, "fault": None}
+            try:
+                picture = opens(source)
+                key, line["width"], line["height"] = picture.key, *picture.size
+                line |= _header(source) if key not in images else {}
+            except ImageError as error:
+                key = line["fault"] = str(error)
+            images.setdefault(key, line)["n_items"] += 1
+    columns = ["width", "height", "mode", "format", "kilobytes", "n_items", "row", "place", "fault"]
+    return pd.DataFrame(list(images.values()), columns=columns)
+
+
+def _header(source: Any) -> dict[str, Any]:
+    """Mode, format and size of the file in which a picture is stored; of pixels without a file the mode alone."""
+    if isinstance(source, Mapping):
+        source = source.get("path") if source.get("bytes") is None else source["bytes"]
     if isinstance(source, str) and source.startswith("data:"):
         source = image_bytes(source)
-    if isinstance(source, (bytes, str, Path)):
-        size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            header |= {"mode": image.mode, "format": image.format, "kilobytes": size / 1024}
-    return header | {"fault": None}
+    if not isinstance(source, (bytes, str, Path)):
+        return {"mode": getattr(source, "mode", None)}
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    with Image.open(io.BytesIO(data)) as image:
+        return {"mode": image.mode, "format": image.format, "kilobytes": len(data) / 1024}
 
 
-def _identity(picture: Any) -> Any:
-    """What tells images apart: a file's path or bytes, else its pixels."""
-    source = picture
-    if isinstance(picture, Mapping):
-        source = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
-    if isinstance(source, bytes):
-        return hashlib.sha256(source).digest()
-    if isinstance(source, (str, Path)) or source is None:
-        return str(source)
-    try:
-        return image_fingerprint(open_image(source))
-    except ImageError as error:
-        return str(error)
-
-
-def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
-    group = row.get("id") if is_missing(row.get("group")) else row["group"]
-    return {"id": str(row.get("id")), "group": str(group), "gold": as_score(row.get("gold"))}
+def _keys(row: Mapping[str, Any]) -> tuple[str, str, float]:
+    return str(row.get("id")), unit_of(row), as_score(row.get("gold"))
 
 
 def _text(value: Any) -> str | None:
     return None if is_missing(value) or not str(value).strip() else str(value)
-
-
-def _tidy(score: float) -> int | float:
-    return int(score) if score == int(score) else score

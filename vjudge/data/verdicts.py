@@ -1,13 +1,7 @@
 """Real verdicts: what people and judges said of the same items, read from the public files of the papers.
 
-Nothing of them comes with this package. Each set is a handful of files of one or two repositories, at one commit, known
-by their checksums; they are fetched when they are asked for and kept in the user's cache, or read from a clone.
-
-    mllm-judge    answers of vision-language models, one person's score beside three judges' (CC BY-NC ratings)
-    tifa160       generated images, five raters beside VQA judges, two more raters beside TIFA's metrics
-    genai-bench   edited images in pairs, one vote beside five judges and chance
-
-To add a set, write a reader, folder -> frame, and put its files and what must be said of it into `SOURCES`.
+Nothing of them comes with this package. Each set is a handful of public files at one commit, known by their checksums,
+fetched into the user's cache or read from a clone. To add a set, write a reader and an entry of `SOURCES`.
 """
 
 # ruff: noqa: E501
@@ -18,7 +12,6 @@ import hashlib
 import json
 import os
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,15 +29,7 @@ SECONDS = 30.0  # without a byte from the server
 
 @dataclass(frozen=True)
 class Source:
-    """Public files with verdicts.
-
-    Args:
-        files: "owner/name@commit/path" -> the file's SHA-256.
-        read: the files by their names -> the frame.
-        licence: of the files, and of the ratings in them.
-        citation: what to cite.
-        traps: what to know before a number of it is printed.
-    """
+    """Public files with verdicts: "owner/name@commit/path" -> SHA-256, their reader, and what to say beside a number."""
 
     files: Mapping[str, str]
     read: Callable[[Mapping[str, Path]], pd.DataFrame]
@@ -53,7 +38,7 @@ class Source:
     traps: tuple[str, ...]
 
 
-def load_verdicts(name_or_path: str | Path, *, mirror: str = MIRROR, cache: str | Path | None = None) -> pd.DataFrame:
+def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
     """Load people's ratings beside real judges' verdicts on the same items.
 
     >>> import vjudge as vj
@@ -61,30 +46,25 @@ def load_verdicts(name_or_path: str | Path, *, mirror: str = MIRROR, cache: str 
     >>> vj.correlate(frame["gemini_2_5_flash"], frame["human"], groups=frame["group"])  # doctest: +SKIP
 
     Args:
-        name_or_path: "mllm-judge", "tifa160" or "genai-bench"; or a folder with the files of one of them as its
-            repository has them, such as a clone at the commit that `attrs["source"]` names.
-        mirror: where files are served as `mirror/owner/name/commit/path`.
-        cache: where fetched files are kept; None takes vjudge's folder in the user's cache (XDG_CACHE_HOME, or
-            ~/.cache).
+        name_or_path: "mllm-judge", "tifa160" or "genai-bench", fetched into vjudge's folder in the user's cache
+            (XDG_CACHE_HOME, or ~/.cache); or a folder with the files of one of them, such as a clone at the commit
+            that `attrs["source"]` names.
 
     Returns:
         A row for each item, in the order of the source. Columns `item`, `group` (the unit of resampling), `criterion`,
         `model` (whose answer or image it is, where that is known); of scores `human_1` .. `human_k` and `human`, their
         mean; of pairs `preference` ("a", "b", "tie") and `preference_four` ("left", "right", "both good", "both bad").
-        Then each judge's verdict under its name, in the same form. A missing verdict is NaN; an answer that says no
-        verdict of its form stands as it is, so that what counts verdicts counts it as malformed.
-        `attrs` has `judges`, `raters`, `source`, `licence`, `citation` and `traps`: what to say beside a number.
+        Then each judge's verdict under its name, in the same form; a missing one is NaN, a malformed one stands as it
+        is. `attrs` has `judges`, `raters`, `source`, `licence`, `citation` and `traps`: what to say beside a number.
 
     Raises:
         CollectionError: no such set or folder; a file can't be fetched, or is another than the one that was checked.
     """
     name = str(name_or_path)
     if name in SOURCES:
-        home = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vjudge"
-        paths = {file: _fetch(name, file, mirror, home / "verdicts") for file in SOURCES[name].files}
+        paths = {file: _fetch(name, file) for file in SOURCES[name].files}
     elif name.strip() and (folder := Path(name).expanduser()).is_dir():
-        name = _recognised(folder)
-        paths = {file: folder / _inside(file) for file in SOURCES[name].files if (folder / _inside(file)).is_file()}
+        name, paths = _clone(folder)
     else:
         raise CollectionError(
             f"there are no verdicts named {name_or_path!r}: use {', '.join(map(repr, SOURCES))}, or a folder with the"
@@ -92,19 +72,14 @@ def load_verdicts(name_or_path: str | Path, *, mirror: str = MIRROR, cache: str 
         )
     source = SOURCES[name]
     for file, place in paths.items():
-        if _digest(place.read_bytes()) != source.files[file]:
+        if hashlib.sha256(place.read_bytes()).hexdigest() != source.files[file]:
             raise CollectionError(
                 f"{place} is not the file that was checked, {file}: check out that commit, or delete a damaged file"
             )
     frame = source.read({_inside(file): place for file, place in paths.items()})
     repositories = sorted({file.removesuffix(f"/{_inside(file)}") for file in paths})
-    frame.attrs |= {
-        "name": name,
-        "source": ", ".join(repositories),
-        "licence": source.licence,
-        "citation": source.citation,
-        "traps": list(source.traps),
-    }
+    frame.attrs |= {"name": name, "source": ", ".join(repositories), "licence": source.licence}
+    frame.attrs |= {"citation": source.citation, "traps": list(source.traps)}
     return frame
 
 
@@ -113,43 +88,40 @@ def _inside(file: str) -> str:
     return file.split("/", 2)[2]
 
 
-def _recognised(folder: Path) -> str:
-    """The set of which a folder holds the files; of tifa160, those of DSG alone are enough."""
+def _clone(folder: Path) -> tuple[str, dict[str, Path]]:
+    """The set of which a folder holds the files of the first repository, and the set's files that are there."""
     for name, source in SOURCES.items():
+        paths = {file: folder / _inside(file) for file in source.files if (folder / _inside(file)).is_file()}
         owner = next(iter(source.files)).split("/")[0]
-        if all((folder / _inside(file)).is_file() for file in source.files if file.split("/")[0] == owner):
-            return name
+        if all(file in paths for file in source.files if file.startswith(f"{owner}/")):
+            return name, paths
     expected = "; ".join(f"{name}: {_inside(next(iter(source.files)))}" for name, source in SOURCES.items())
     raise CollectionError(f"{folder} holds the files of no known set, such as {expected}")
 
 
-def _fetch(name: str, file: str, mirror: str, home: Path) -> Path:
+def _fetch(name: str, file: str) -> Path:
     """A file from the cache, or fetched into it; it appears there whole or not at all."""
     owner, repository, path = file.split("/", 2)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vjudge", "verdicts")
     place = home / owner / repository / path
     if place.is_file():
         return place
-    url = f"{mirror}/{owner}/{repository.replace('@', '/')}/{path}"
+    url = f"{MIRROR}/{owner}/{repository.replace('@', '/')}/{path}"
     try:
         with urllib.request.urlopen(url, timeout=SECONDS) as answer:
             data = answer.read(1 << 26)
     except (OSError, ValueError) as error:
-        reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else error
         raise CollectionError(
-            f"verdicts {name!r} can't be fetched from {url} ({reason}): connect to the network, or clone the repository"
+            f"verdicts {name!r} can't be fetched from {url} ({error}): connect to the network, or clone the repository"
             f" at {repository.partition('@')[2][:7]} elsewhere and give load_verdicts its folder"
         ) from error
-    if _digest(data) != SOURCES[name].files[file]:
+    if hashlib.sha256(data).hexdigest() != SOURCES[name].files[file]:
         raise CollectionError(f"{url} serves another file than the one that was checked; nothing of it was kept")
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as part:
         part.write(data)
     os.replace(part.name, place)
     return place
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _mllm_judge(files: Mapping[str, Path]) -> pd.DataFrame:
