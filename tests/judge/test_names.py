@@ -70,7 +70,7 @@ runs.Run metrics.correlate metrics.compare_judges metrics.agreement metrics.huma
 metrics.bradley_terry metrics.prediction_powered_mean metrics.calibrate
 probes.position probes.padded
 plots.save_table review.Review review.show
-training.prompt_and_target training.check_leakage preference.load_policy
+training.prompt_and_target training.check_leakage preference.load_policy reports.report
 """.split()
 """What people use most: each has an example in its docstring that runs."""
 

@@ -278,13 +278,12 @@ def _agreement_by(card: Card, by: str) -> tuple[Any, ...]:
     if by not in card.run:
         raise ValueError(f"by={by!r} is no column of the run, which has {', '.join(map(str, card.run.columns))}")
     label = card.run[by][~card.run["id"].duplicated()].astype(str).to_numpy()
-    scores = {name: card.scores[label == name] for name in dict.fromkeys(label)}
-    table = metrics.correlation_table(
-        {name: {card.judge: part.score} for name, part in scores.items()},
-        {name: part.gold for name, part in scores.items()},
-        groups={name: part.group for name, part in scores.items() if len(set(part.group)) > 1},
-        **card.options,
-    )
+    where = {name: label == name for name in dict.fromkeys(label)}
+    judges = {name: {card.judge: card.scores.score[here]} for name, here in where.items()}
+    truth = {name: card.scores.gold[here] for name, here in where.items()}
+    groups = {name: card.scores.group[here] for name, here in where.items()}
+    groups = {name: codes for name, codes in groups.items() if len(set(codes)) > 1}
+    table = metrics.correlation_table(judges, truth, groups=groups, **card.options)
     lines = table[(table["statistic"] == "pearson") & table["estimate"].notna()].drop(columns="missing")
     if lines.empty:
         raise Unmet("undefined everywhere: too few items, or one score for all")
