@@ -34,56 +34,36 @@ MANY = 0.1  # the share of failures at which another format is looked for
 class JudgeCall:
     """What a judge puts to its engine in one call: each row once a unit, which is a sample's number or an order.
 
-    Args:
-        name: the judge's.
-        items: the rows.
-        template: its wording for one response, or for two.
-        ask: how to decode, without what differs between prompts.
-        units: of each row. A single order becomes both where the known preferences are one-sided.
-        seed: of the draws.
-
-    Attributes:
-        keys: one a verdict: (id, unit).
-        prompts, images, scores: one a verdict: what is asked, with which images, and the scale.
-        carried: one a row: the columns that come along into the table.
-
-    Raises:
-        CollectionError: bad rows, all of them.
+    A single order becomes both where the known preferences are one-sided. `keys` (id, unit), `prompts`, `images` and
+    `scores` have one entry a verdict, `carried` (the columns that come along into the table) one a row. Bad rows are
+    refused, all.
     """
 
     def __init__(self, name: str, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> None:
         self.name, self.template, self.seed = name, template, seed
         self._origin, self._pictures, self._rows = data.origin(items), Pictures(), data.rows_of(items)
-        data.validate(
-            self._rows,
-            needs=template.needs,
-            sees_images=template.sees_images,
-            pictures=self._pictures,
-            pairs=template.compares,
-        )
-        self._one_sided = None
-        if template.compares and len(units) == 1:
-            self._one_sided = one_sided(self._rows.column("preference"))
-            units = ORDERS if self._one_sided else units
-        self.units = units
-        self._unit = "order" if template.compares else "sample"
+        pairs, sees = template.compares, template.sees_images
+        data.validate(self._rows, needs=template.needs, sees_images=sees, pictures=self._pictures, pairs=pairs)
+        self._one_sided = one_sided(self._rows.column("preference")) if pairs and len(units) == 1 else None
+        self.units = ORDERS if self._one_sided else units
+        self._unit = "order" if pairs else "sample"
         self.keys: list[tuple[str, Any]] = []
         self.prompts: list[Prompt] = []
         self.scores: list[tuple[int, ...]] = []
         self.carried: list[dict[str, Any]] = []
         self._without_images = 0
         for row in self._rows:
-            subject = subject_of(row, template.compares)
-            self._without_images += template.sees_images and not subject.images
+            subject = subject_of(row, pairs)
+            self._without_images += sees and not subject.images
             self.carried.append(_carried(row, subject))
-            self.keys += [(subject.id, unit) for unit in units]
+            self.keys += [(subject.id, unit) for unit in self.units]
             if isinstance(subject, Pair):
-                self.prompts += [prompt_of(template, in_order(subject, unit), ask.mode) for unit in units]
-                self.scores += [(0, 1)] * len(units)
+                self.prompts += [prompt_of(template, in_order(subject, unit), ask.mode) for unit in self.units]
+                self.scores += [(0, 1)] * len(self.units)
             else:  # samples share one prompt
-                self.prompts += [prompt_of(template, subject, ask.mode)] * len(units)
-                self.scores += [template.scores(subject.rubric)] * len(units)
-        self.images = Images(self._rows, len(units) if template.sees_images else 0, self._pictures)
+                self.prompts += [prompt_of(template, subject, ask.mode)] * len(self.units)
+                self.scores += [template.scores(subject.rubric)] * len(self.units)
+        self.images = Images(self._rows, len(self.units) if sees else 0, self._pictures)
         texts = {scale: template.score_texts(scale) for scale in set(self.scores)}  # one mapping for each rubric
         seeds = [] if ask.scores else [seed_of(seed, *key) for key in self.keys]
         self.ask = replace(ask, scales=[texts[scale] for scale in self.scores], seeds=seeds)
@@ -96,23 +76,21 @@ class JudgeCall:
             if out is not None:
                 run = Run(out, keys=("id", self._unit))
                 note: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-                note["batch_size"] = self.ask.batch_size
-                note |= {"origin": self._origin} if self._origin else {}
+                note |= {"batch_size": self.ask.batch_size, **({"origin": self._origin} if self._origin else {})}
                 stack.enter_context(run.open({**self.manifest(engine), "note": note}, expected=len(self.keys)))
                 self._check(run)
                 done |= run.done
-            bar = stack.enter_context(
-                tqdm(total=len(self.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
-            )
+            bar = tqdm(total=len(self.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
+            stack.enter_context(bar)
             failed = sum(record["failure"] is not None for record in done.values())
             missing = {index for index, key in enumerate(self.keys) if key not in done}
             for answers in engine.answer(self.prompts, self.images, self.ask, missing) if missing else ():
-                records = {self.keys[answer.index]: self._record(answer) for answer in answers}
+                records = [self._record(answer) for answer in answers]
                 if run is not None:
                     # What only the transport prevented is asked for again by the next call.
-                    run.append(records[self.keys[answer.index]] for answer in answers if not answer.transient)
-                done |= records
-                failed += sum(record["failure"] is not None for record in records.values())
+                    run.append(each for answer, each in zip(answers, records, strict=True) if not answer.transient)
+                done |= {self.keys[answer.index]: each for answer, each in zip(answers, records, strict=True)}
+                failed += sum(record["failure"] is not None for record in records)
                 bar.set_postfix(failed=failed, refresh=False)
                 bar.update(len(records))
         return [done[key] for key in self.keys]
@@ -125,15 +103,13 @@ class JudgeCall:
             decoding = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
             decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
             decoding |= {"seed": self.seed} | ({} if self.template.compares else {"samples": len(self.units)})
+        fingerprint = data.fingerprint(self._rows, pictures=self._pictures)
         return {
             "judge": self.name,
             "mode": ask.mode,
             "template": {"name": self.template.name, "fingerprint": self.template.fingerprint()},
             "prompts": prompts_digest(self.prompts),
-            "collection": {
-                "fingerprint": data.fingerprint(self._rows, pictures=self._pictures),
-                "verdicts": len(self.keys),
-            },
+            "collection": {"fingerprint": fingerprint, "verdicts": len(self.keys)},
             "decoding": decoding,
             **identity,
             "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
@@ -142,10 +118,13 @@ class JudgeCall:
     def notes(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What a table is told besides its records."""
         images = Images(self._rows, 1 if self.template.sees_images else 0, self._pictures)
-        unlike = _unlike(self._rows, images) if self.name in EMBEDDED else None
-        notes: dict[str, Any] = {"without_images": self._without_images, "unlike": unlike}
-        notes |= {"collection": self._origin, "one_sided": self._one_sided}
-        return notes | {"suggested": self._suggested(records)}
+        return {
+            "without_images": self._without_images,
+            "unlike": _unlike(self._rows, images) if self.name in EMBEDDED else None,
+            "collection": self._origin,
+            "one_sided": self._one_sided,
+            "suggested": self._suggested(records),
+        }
 
     def _check(self, run: Run) -> None:
         """Refuse what a run holds where it is none of this call's verdicts, or off its scale."""
@@ -161,17 +140,13 @@ class JudgeCall:
         """One verdict as the run keeps it."""
         (id, unit), scores = self.keys[answer.index], self.scores[answer.index]
         format = None if self.ask.scores else self.template.format
-        return {"id": id, self._unit: unit} | record_of(
-            answer, scores=scores, format=format, compares=self.template.compares
-        )
+        record = record_of(answer, scores=scores, format=format, compares=self.template.compares)
+        return {"id": id, self._unit: unit, **record}
 
     def _suggested(self, records: Sequence[Mapping[str, Any]]) -> str | None:
         """The format that reads most of the answers that the judge's own can't, where they are many."""
-        failed = [
-            (scale, record["raw"])
-            for scale, record in zip(self.scores, records, strict=True)
-            if record["failure"] is not None and record["raw"].strip()
-        ]
+        pairs = zip(self.scores, records, strict=True)
+        failed = [(scale, record["raw"]) for scale, record in pairs if record["failure"] and record["raw"].strip()]
         if self.ask.scores or len(failed) < max(2, MANY * len(records)):
             return None
         scale = failed[0][0]
@@ -180,13 +155,7 @@ class JudgeCall:
 
 
 class Images(Sequence[Sequence[Any]]):
-    """The images of each prompt of a call, read from their row when they are asked for.
-
-    Args:
-        rows: of the collection.
-        repeats: prompts a row; 0 for a model that sees no images.
-        pictures: makes a `Picture` of each, once; None gives the sources as they are.
-    """
+    """The images of each prompt of a call, `repeats` prompts a row, read from their row when they are asked for."""
 
     def __init__(self, rows: Sequence[Any], repeats: int, pictures: Pictures | None = None) -> None:
         self._rows, self._repeats, self._pictures = rows, repeats, pictures
@@ -221,11 +190,7 @@ def prompts_digest(rendered: Sequence[Prompt]) -> str:
 
 
 def check_ask(ask: Ask, *, samples: int, seed: int) -> None:
-    """Refuse unsound options of a call, all at once.
-
-    Raises:
-        ValueError: what is unsound, each with its remedy.
-    """
+    """Refuse unsound options of a call, all at once, each with its remedy."""
     faults = ask.check()
     faults += [] if whole(samples, 1) else [f"samples={samples!r}: use a whole number from 1"]
     faults += [] if whole(seed, 0) else [f"seed={seed!r}: use a whole number from 0"]
@@ -246,10 +211,9 @@ def _carried(row: Mapping[str, Any], subject: Item | Pair) -> dict[str, Any]:
     if isinstance(subject, Pair):
         preference = {"preference": subject.preference} if "preference" in row else {}
         return {"id": subject.id, "group": subject.group, "criteria": subject.criteria, **preference, **category}
-    gold = {"gold": subject.gold} if "gold" in row else {}
-    scores = {"human_scores": list(subject.human_scores)} if "human_scores" in row else {}
-    criteria = subject.rubric.criteria if subject.rubric else None
-    return {**gold, **scores, "group": subject.group, "criteria": criteria, **category}
+    gold: dict[str, Any] = {"gold": subject.gold} if "gold" in row else {}
+    gold |= {"human_scores": list(subject.human_scores)} if "human_scores" in row else {}
+    return {**gold, "group": subject.group, "criteria": subject.rubric and subject.rubric.criteria, **category}
 
 
 def prompt_of(template: Template, subject: Item | Pair, mode: str) -> Prompt:

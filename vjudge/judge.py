@@ -101,11 +101,8 @@ def load_judge(
         raise TypeError(f"a judge has a name, or a path as text; {name_or_path!r} is neither")
     if not (name := str(name_or_path)).strip():
         raise ValueError("a judge has a name such as 'tiny', or the path of a folder; this one is blank")
-    if isinstance(template, str) and template in TEMPLATES:
-        wording: Template | None = TEMPLATES[template]
-    elif template is None or isinstance(template, Template):
-        wording = template
-    else:
+    wording = TEMPLATES.get(template) if isinstance(template, str) else template
+    if not (isinstance(wording, Template) or template is None):
         raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
     if engine == "auto":
         engine = "server" if name.startswith(SERVER) else "torch"
@@ -222,17 +219,12 @@ class Judge:
         if template.compares or (pairs is not None and not pairs.compares):
             raise ValueError("template= judges one response and pairs= compares two")
         for wording in filter(None, (template, pairs)):
+            own = f"template {wording.name!r} ({wording.kind})"
             if wording.format not in FORMATS:
-                formats = ", ".join(sorted(FORMATS))
-                raise ValueError(
-                    f"template {wording.name!r} has the unknown format {wording.format!r}; one of {formats}"
-                )
-            gives = FORMATS[wording.format].gives
-            if (gives == "choice") != wording.compares:
-                raise ValueError(
-                    f"template {wording.name!r} ({wording.kind}) can't be read by format {wording.format!r}: it gives a"
-                    f" {gives}"
-                )
+                raise ValueError(f"{own} has the unknown format {wording.format!r}; one of {sorted(FORMATS)}")
+            if (FORMATS[wording.format].gives == "choice") != wording.compares:
+                gives = FORMATS[wording.format].gives
+                raise ValueError(f"{own} can't be read by format {wording.format!r}: it gives a {gives}")
         self.name, self.template, self.engine, self.pairs, self.family = name, template, engine, pairs, family
 
     def __repr__(self) -> str:
@@ -318,7 +310,7 @@ class Judge:
         decoding: dict[str, Any] = {"mode": mode, "temperature": temperature, "top_p": top_p, "seed": seed}
         decoding |= {"repetition_penalty": repetition_penalty, "max_new_tokens": max_new_tokens}
         call = self._call(items, samples=samples, batch_size=batch_size, **decoding)
-        return self._table(call, out, progress, scale=self.template.scale, distributed=bool(self.template.marker))
+        return self._table(call, out, progress)
 
     def compare(
         self,
@@ -491,8 +483,8 @@ class Judge:
         Other arguments and errors as in `forward`.
         """
         prompt = prompts.question(self.template.conversation, question, n_images=len(images))
-        options: dict[str, Any] = {"image_mode": image_mode, "repetition_penalty": repetition_penalty}
-        tokens: list[int] = self._local().complete(prompt, images, max_new_tokens=max_new_tokens, **options)
+        how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "repetition_penalty": repetition_penalty}
+        tokens: list[int] = self._local().complete(prompt, images, image_mode=image_mode, **how)
         return tokens
 
     def _local(self) -> Any:
@@ -529,23 +521,16 @@ class Judge:
         if orders not in ("both", "one", None):
             raise ValueError(f'orders={orders!r}: use "both" or "one"')
         if mode == "score":  # the published decoding, as a whole, means what a score pass does
-            drawing = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-            neutral = {"temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "samples": 1}
-            published = self.family.published if self.family else {}
-            drawn = drawing if template.compares else {**drawing, "samples": samples}
-            if all(value == published.get(name, neutral[name]) for name, value in drawn.items()):
+            published = {"temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "samples": 1}
+            published |= self.family.published if self.family else {}
+            drawn = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+            drawn |= {} if template.compares else {"samples": samples}
+            if all(value == published[name] for name, value in drawn.items()):
                 temperature, top_p, repetition_penalty, samples = 0.0, 1.0, 1.0, 1
         if max_new_tokens is None:
             max_new_tokens = self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
-        ask = Ask(
-            mode=mode,
-            marker=template.marker,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            batch_size=batch_size,
-        )
+        draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+        ask = Ask(mode, template.marker, max_new_tokens=max_new_tokens, batch_size=batch_size, **draws)
         check_ask(ask, samples=samples, seed=seed)
         if ask.scores and not template.marker:
             raise ValueError(
@@ -555,13 +540,16 @@ class Judge:
         units = range(samples) if orders is None else ORDERS if orders == "both" else ORDERS[:1]
         return JudgeCall(self.name, rows, template, ask, units=units, seed=seed)
 
-    def _table(self, call: JudgeCall, out: str | Path | None, progress: bool, **options: Any) -> pd.DataFrame:
+    def _table(self, call: JudgeCall, out: str | Path | None, progress: bool) -> pd.DataFrame:
         """The verdicts of a call."""
         records = call.collect(self.engine, out=out, progress=progress)
-        make = comparisons if call.template.compares else grades
-        frame = make(records, call.carried, judge=self.name, mode=call.ask.mode, **options, **call.notes(records))
-        work = self.engine.work  # None where it computes elsewhere
-        frame.attrs["work"] = None if work is None else asdict(work)
+        about: dict[str, Any] = {"judge": self.name, "mode": call.ask.mode, **call.notes(records)}
+        if call.template.compares:
+            frame = comparisons(records, call.carried, **about)
+        else:
+            about |= {"scale": call.template.scale, "distributed": bool(call.template.marker)}
+            frame = grades(records, call.carried, **about)
+        frame.attrs["work"] = self.engine.work and asdict(self.engine.work)  # None where it computes elsewhere
         return frame
 
 
@@ -576,11 +564,8 @@ def plan(judge: Judge, items: Any, *, seconds: float = 10.0, **options: Any) -> 
 
     Returns:
         Indexed by quantity, with the columns `planned` (NaN where it is not known), `unit` and `note` (how it is known,
-        or why it is not). On this machine: verdicts; unanswerable; prompt tokens, and those of them to compute, with
-        the share that is saved; images shown and encoded; answers written at once; memory of the weights and of a
-        batch; new tokens an answer; the time of images, prompts and answers, the total, and the most it can be, with
-        every answer at its limit. Of a server: requests, tokens, and with prices the cost. What a run took stands in
-        its `attrs["work"]`.
+        or why it is not). On this machine: verdicts, tokens with and without sharing, images, answers at once, memory,
+        and the time, with the most it can be. Of a server: requests, tokens, and with prices the cost.
 
     Raises:
         CollectionError, ValueError, TypeError: what the call itself would say.

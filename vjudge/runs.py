@@ -19,7 +19,6 @@ import json
 import math
 import os
 import re
-import shutil
 import stat
 import sys
 import warnings
@@ -30,11 +29,8 @@ from typing import Any
 
 MANIFEST, VERDICTS, DAMAGED, LOCK = "manifest.json", "verdicts.jsonl", "damaged.jsonl", "run.lock"
 FORMAT = 2  # of the lines: each ends in a checksum
-FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # Windows has no quotas
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
-BYTES_PER_VERDICT = 4096  # a generous guess, to refuse a run that the disk can't hold
 
-_ABSENT = object()
 _CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n\Z')
 
 
@@ -109,18 +105,18 @@ class Run:
         Args:
             manifest: what is run, as plain JSON values. What stands under "note" may differ between calls; all else
                 must be as in the first call.
-            expected: verdicts to come, to check the disk's room.
+            expected: verdicts to come; a folder that can't be written must hold as many.
 
         Raises:
             RunError: another process writes here; the folder holds something else, or a run with another manifest
-                (each difference is named); it can't be written; the disk has no room.
+                (each difference is named); it can't be written.
         """
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._holds(call)  # before anything is put into a folder of something else
             self._lock = _lock(self.path / LOCK)
-            self._start(call, expected)
+            self._start(call)
         except OSError as error:
             self.close()
             if error.errno in READ_ONLY and self._complete(call, expected):
@@ -146,14 +142,14 @@ class Run:
             fresh[key] = verdict
         encoded = b"".join(map(_line, fresh.values()))
         try:
-            write_all(self._file, encoded)
-            os.fsync(self._file)
+            _write(self._file, encoded)
         except OSError as error:
-            self._cut()
-            full = "the disk is full" if error.errno in FULL else str(error)
+            with contextlib.suppress(OSError):  # drop the torn end; where even that fails, the next opening does it
+                os.ftruncate(self._file, self._size)
+                os.fsync(self._file)
             raise RunError(
-                f"{self.path / VERDICTS}: {full}; {len(self.done)} verdicts are saved: make room and repeat the call to"
-                " continue"
+                f"{self.path / VERDICTS}: {error}; {len(self.done)} verdicts are saved: make room where the disk is"
+                " full, and repeat the call to continue"
             ) from error
         self._size += len(encoded)
         self.done.update(fresh)
@@ -192,21 +188,15 @@ class Run:
         self.done, _, damaged = self._read()
         return not damaged and len(self.done) >= max(1, expected)
 
-    def _start(self, call: dict[str, Any], expected: int) -> None:
+    def _start(self, call: dict[str, Any]) -> None:
         exists = self._holds(call)
         self.done, whole, damaged = self._read()
-        needed, free = BYTES_PER_VERDICT * max(0, expected - len(self.done)), shutil.disk_usage(self.path).free
-        if needed > free:
-            raise RunError(
-                f"{self.path}: the disk has {free / 1e6:.1f} MB free, and {expected} verdicts may take"
-                f" {needed / 1e6:.1f} MB; make room or use a folder on another disk"
-            )
         # The manifest first: a kill between the two leaves a run without verdicts, not verdicts without a run.
         if not exists:
             replace_file(self.path / MANIFEST, json.dumps(call, indent=2, ensure_ascii=False) + "\n")
         if damaged:  # a kill in between leaves them in both places
             aside = _open(self.path / DAMAGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            _write_and_close(aside, b"".join(line + b"\n" for line in damaged.values()))
+            _write(aside, b"".join(line + b"\n" for line in damaged.values()), close=True)
             replace_file(self.path / VERDICTS, whole)
             self._warn(damaged, f"moved to {DAMAGED}, to be computed again")
         self._file, self._size = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND), len(whole)
@@ -214,11 +204,11 @@ class Run:
     def _read(self) -> tuple[dict[tuple[Any, ...], dict[str, Any]], bytes, dict[int, bytes]]:
         """The verdicts by key, their lines as they stand in the file, and the damaged lines by number, from 1.
 
-        Raises:
-            RunError: a verdict stands twice, or a line lacks what names it: not the work of a killed process.
+        RunError: a verdict stands twice, or a line lacks what names it: not the work of a killed process.
         """
         path, verdicts, damaged = self.path / VERDICTS, {}, {}
-        lines = io.BytesIO(_read_bytes(path)).readlines() if os.path.lexists(path) else []
+        lines = io.BytesIO(_read_bytes(path)) if os.path.lexists(path) else io.BytesIO()
+        sound = []
         for number, line in enumerate(lines, start=1):
             verdict = _verdict_of(line)
             if verdict is None:
@@ -231,20 +221,15 @@ class Run:
                 what = f"the verdict {key} stands there twice; remove one of the two lines, or use another folder"
                 raise RunError(f"{path}, line {number}: {what}")
             verdicts[key] = verdict
-        return verdicts, b"".join(line for number, line in enumerate(lines, start=1) if number not in damaged), damaged
+            sound.append(line)
+        return verdicts, b"".join(sound), damaged
 
     def _warn(self, damaged: dict[int, bytes], outcome: str) -> None:
         """Name the damaged lines, if there are any."""
-        if numbers := list(map(str, damaged)):
-            listed, s = ", ".join(numbers[:10]) + (", ..." if len(numbers) > 10 else ""), "s" * (len(numbers) > 1)
-            what = f"{len(numbers)} damaged line{s}: cut short when the run was stopped, or changed since"
-            warnings.warn(f"{self.path / VERDICTS}, line{s} {listed}: {what}; {outcome}", RuntimeWarning, stacklevel=3)
-
-    def _cut(self) -> None:
-        """Drop what stands after the whole lines; where even that fails, the next opening does it."""
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._file, self._size)
-            os.fsync(self._file)
+        if damaged:
+            listed = ", ".join(map(str, [*damaged][:10])) + (", ..." if len(damaged) > 10 else "")
+            what = f"{len(damaged)} damaged lines, cut short when the run was stopped, or changed since"
+            warnings.warn(f"{self.path / VERDICTS}, lines {listed}: {what}; {outcome}", RuntimeWarning, stacklevel=3)
 
 
 def _line(verdict: Mapping[str, Any]) -> bytes:
@@ -269,19 +254,17 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     """Name every value that differs, as "name: old -> new", nested names with dots; "note" is free."""
     differences = []
     for name in dict.fromkeys([*old, *new]):
-        before, after = old.get(name, _ABSENT), new.get(name, _ABSENT)
-        if before == after or (not prefix and name == "note"):
-            continue
-        if isinstance(before, dict) and isinstance(after, dict):
+        before, after = old.get(name, "absent"), new.get(name, "absent")
+        if isinstance(before, dict) and isinstance(after, dict) and name != "note":
             differences += _differences(before, after, f"{prefix}{name}.")
-        else:
+        elif before != after and (prefix or name != "note"):
             differences.append(f"{prefix}{name}: {shortened(before)} -> {shortened(after)}")
     return differences
 
 
 def shortened(value: Any) -> str:
     """A value for an error message, its middle left out where it is long."""
-    text = "absent" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:24]}...{text[-12:]}"
 
 
@@ -296,20 +279,16 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of the data, in as many calls as the system needs."""
+def _write(descriptor: int, data: bytes, *, close: bool = False) -> None:
+    """Write all of the data, in as many calls as the system needs, and wait until the disk has it."""
     view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def _write_and_close(descriptor: int, data: bytes) -> None:
-    """Write all of the data, wait until the disk has it, and let go of the file."""
     try:
-        write_all(descriptor, data)
+        while view:
+            view = view[os.write(descriptor, view) :]
         os.fsync(descriptor)
     finally:
-        os.close(descriptor)
+        if close:
+            os.close(descriptor)
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
@@ -317,19 +296,14 @@ def replace_file(path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
-    descriptor = _open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    _write_and_close(descriptor, data)
+    _write(_open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), data, close=True)
     os.replace(temporary, path)
     if os.name == "posix":
-        _write_and_close(os.open(path.parent, os.O_RDONLY), b"")
+        _write(os.open(path.parent, os.O_RDONLY), b"", close=True)  # the folder's entry
 
 
 def _open(path: Path, flags: int) -> int:
-    """Open a plain file, and nothing else.
-
-    Raises:
-        RunError: it is a link, or no file.
-    """
+    """Open a plain file, and nothing else: RunError for a link."""
     guarded = flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     kind = "a link"
     try:
@@ -345,7 +319,6 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """All of a plain file."""
     with open(_open(path, os.O_RDONLY), "rb") as file:
         return file.read()
 

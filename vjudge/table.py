@@ -91,11 +91,9 @@ def record_of(answer: Answer, *, scores: Sequence[int], format: str | None, comp
 
 
 def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) -> tuple[dict[int, float], float]:
-    """Normalise log-probabilities over a scale.
+    """Log-probabilities normalised over a scale, score -> probability, and the mass that the scale had before.
 
-    Returns:
-        score -> probability (empty where there are no log-probabilities, one of them is no number, or none is above
-        zero), and the mass the scale had before (NaN without log-probabilities).
+    Empty and NaN without log-probabilities, or where one is no number; empty and 0 where none is above zero.
     """
     values = [] if logprobs is None else [logprobs.get(score, NAN) for score in scores]
     if not values or any(math.isnan(value) or value == math.inf for value in values):
@@ -135,43 +133,30 @@ def grades(
     distributed: bool = True,
     **notes: Any,
 ) -> pd.DataFrame:
-    """The table of `Judge.grade`, and one line on standard error about what is missing from it.
+    """The table of `Judge.grade`, from its records and the columns carried along with each item.
 
-    Args:
-        records: in the collection's order, an item's samples after each other.
-        carried: for each item the collection's columns that come along.
-        judge, mode: of the run.
-        scale: lowest and highest score where the judge has a scale of its own; None for the rubric's.
-        distributed: whether the judge's answers have a place where a distribution can be read at all.
-        notes: as for `_account`.
+    `distributed` is whether the judge's answers have a place where a distribution can be read at all; `notes` go on.
     """
-    samples = len(records) // len(carried)
-    columns: dict[str, list[Any]] = {"id": [record["id"] for record in records]}
-    if samples > 1:
-        columns["sample"] = [record["sample"] for record in records]
-    columns |= {name: [record[name] for record in records] for name in (*_READ, *_WORK)}
+    samples, total = len(records) // len(carried), len(records)
+    names = ["id", *(["sample"] if samples > 1 else []), *_READ, *_WORK]
+    names += [name for name in ("choice", "scores") if any(record[name] for record in records)]
+    columns: dict[str, list[Any]] = {name: [record[name] for record in records] for name in names}
     columns["probabilities"] = [
         shares and {int(score): share for score, share in shares.items()} for shares in columns["probabilities"]
     ]
-    if any(record["choice"] is not None for record in records):
-        columns["choice"] = [record["choice"] for record in records]
-    if any(record["scores"] for record in records):
-        columns["scores"] = [record["scores"] for record in records]
     for name in ("gold", "human_scores", "group", "criteria", "category"):
         if any(name in row for row in carried):
             columns[name] = [row.get(name) for row in carried for _ in range(samples)]
     frame = _frame(columns)
     frame.insert(1, "judge", judge)
-    total = len(records)
     abstained = sum(record["choice"] == "abstain" for record in records)
     silent = sum(record["failure"] is None and record["probabilities"] is None for record in records) - abstained
     blind = silent if distributed else 0
-    lines = [f"{abstained} of {total} verdicts are abstentions"] if abstained else []
-    if blind:
-        lines.append(
-            f"{blind} of {total} have a score and no distribution: no log-probabilities came with it, or it was written"
-            " in other tokens than the scale's"
-        )
+    lines = {
+        f"{abstained} of {total} verdicts are abstentions": abstained,
+        f"{blind} of {total} have a score and no distribution: no log-probabilities came with it, or it was written in"
+        " other tokens than the scale's": blind,
+    }
     own = {"without_distribution": blind, "abstained": abstained, "scale": scale}
     return _account(frame, records, own, lines, judge=judge, mode=mode, nouns=("verdicts", "items"), **notes)
 
@@ -184,19 +169,16 @@ def comparisons(
     mode: str,
     **notes: Any,
 ) -> pd.DataFrame:
-    """The table of `Judge.compare`, and one line on standard error about what is missing or depends on the order.
-
-    Args:
-        records: in the collection's order, a pair's orders after each other.
-        carried: for each pair its `id` and the columns that come along.
-        judge, mode, notes: as in `grades`.
-    """
+    """The table of `Judge.compare`, from its records, a pair's orders after each other, and each pair's own columns."""
     columns: dict[str, list[Any]] = {}
     counts = Counter(pairs=0, consistent=0, choices=0, first=0)
     n_orders = len(records) // len(carried)
     for place, pair in enumerate(carried):
         by_order = {record["order"]: record for record in records[place * n_orders : (place + 1) * n_orders]}
-        choices = {order: _own(record["choice"], order) for order, record in by_order.items()}
+        choices = {  # on what was shown, in terms of the pair itself
+            order: SWAPPED.get(record["choice"], record["choice"]) if order == "ba" else record["choice"]
+            for order, record in by_order.items()
+        }
         verdict, agree = combine(list(choices.values()))
         first = [record["choice"] == "a" for record in by_order.values() if record["choice"] in ("a", "b")]
         counts.update(choices=len(first), first=sum(first))
@@ -219,12 +201,10 @@ def comparisons(
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
     changed = counts["pairs"] - counts["consistent"]
-    lines = []
-    if changed:
-        lines.append(
-            f"{changed} of {counts['pairs']} verdicts changed with the order; the first response was chosen in"
-            f" {counts['first']} of {counts['choices']} choices"
-        )
+    lines = {
+        f"{changed} of {counts['pairs']} verdicts changed with the order; the first response was chosen in"
+        f" {counts['first']} of {counts['choices']} choices": changed
+    }
     own, nouns = {"position": dict(counts)}, ("comparisons", "pairs")
     return _account(_frame(columns), records, own, lines, judge=judge, mode=mode, nouns=nouns, **notes)
 
@@ -298,11 +278,7 @@ def singles_of(candidates: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, An
 
 
 def check_candidates(candidates: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse rows without an id or without at least two responses.
-
-    Raises:
-        CollectionError: every bad row.
-    """
+    """Refuse rows without an id or without at least two responses, all of them by CollectionError."""
     problems = []
     ids: set[str] = set()
     for index, row in enumerate(candidates):
@@ -351,11 +327,6 @@ def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, ju
     return frame
 
 
-def _own(choice: str | None, order: str) -> str | None:
-    """A verdict on what was shown, in terms of the pair itself."""
-    return SWAPPED.get(choice or "", choice) if order == "ba" else choice
-
-
 def _frame(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
     """A table whose texts, None and dicts stay as they are."""
     return pd.DataFrame({name: pd.Series(cells, dtype=_KINDS.get(name, object)) for name, cells in columns.items()})
@@ -365,7 +336,7 @@ def _account(
     frame: pd.DataFrame,
     records: Sequence[Mapping[str, Any]],
     own: Mapping[str, Any],
-    lines: Sequence[str],
+    lines: Mapping[str, int],
     *,
     judge: str,
     mode: str,
@@ -376,53 +347,32 @@ def _account(
     collection: Mapping[str, Any] | None = None,
     one_sided: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
-    """The table with what it lacks counted in its `attrs` and said on one line; nothing is said of a whole one.
-
-    Args:
-        own, lines: attributes and remarks of this kind of table.
-        nouns: what its records are of, and its rows.
-        without_images: rows without an image for a judge that sees images.
-        unlike: for an embedded judge, how many `rows` were looked at, and how many have `pictures` or `texts` that it
-            was not made for.
-        suggested: the format that would read most of the answers that failed; None for none.
-        collection: where the rows are from, as `vjudge.data.origin` says it.
-        one_sided: what `one_sided` said of the known preferences, where both orders were asked for its sake.
-    """
+    """The table with what it lacks counted in its `attrs` and said on one line; nothing is said of a whole one."""
+    total = len(records)
     reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
     masses = [record["probability_mass"] for record in records if record["failure"] is None] if mode == "score" else []
-    low, total = sum(mass is not None and mass < LOW_MASS for mass in masses), len(records)
+    low = sum(mass is not None and mass < LOW_MASS for mass in masses)
+    seldom = {"unlike": unlike, "suggested_format": suggested, "collection": collection, "one_sided": one_sided}
     frame.attrs = {"judge": judge, "mode": mode, "failures": dict(reasons), **own}
     frame.attrs |= {"low_mass": low, "without_images": without_images}
-    frame.attrs |= {} if unlike is None else {"unlike": dict(unlike)}
-    frame.attrs |= {} if suggested is None else {"suggested_format": suggested}
-    frame.attrs |= {"collection": dict(collection)} if collection else {}
-    frame.attrs |= {"one_sided": dict(one_sided)} if one_sided else {}
-    remarks = []
-    if one_sided:
-        remarks.append(
-            f"both orders were asked: {one_sided['first']} of {one_sided['decided']} known preferences are for the"
-            " first response, and a judge that always takes one side would be right there by the order alone"
-        )
-    if reasons:
-        listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
-        more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""
-        remarks.append(f"{sum(reasons.values())} of {total} {nouns[0]} failed: {listed}{more}")
-    if suggested is not None:
-        use = "give load_judge a template= with it, if the judge writes so"
-        remarks.append(f"format {suggested!r} would read most of them: {use}")
-    remarks += lines
-    if low:
-        remarks.append(
-            f"{low} of {total} {nouns[0]} rest on less than {LOW_MASS:g} of the probability: the judge would rather"
-            " have written something else there"
-        )
-    if without_images:
-        remarks.append(f"{without_images} {nouns[1]} have no image and were judged without")
-    if unlike and (kinds := [f"{unlike[kind]} have {kind}" for kind in ("pictures", "texts") if unlike[kind]]):
-        remarks.append(
-            f"of {unlike['rows']} rows looked at, {' and '.join(kinds)} unlike those of Scenes, the drawings that"
-            f" {judge!r} was made for: its scores mean nothing there"
-        )
-    if remarks:
-        print("; ".join(remarks), file=sys.stderr)
+    frame.attrs |= {name: value for name, value in seldom.items() if value}
+    listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
+    more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""
+    sides, looks = one_sided or {"first": 0, "decided": 0}, unlike or {"rows": 0, "pictures": 0, "texts": 0}
+    kinds = [f"{looks[kind]} have {kind}" for kind in ("pictures", "texts") if looks[kind]]
+    remarks: dict[str, Any] = {
+        f"both orders were asked: {sides['first']} of {sides['decided']} known preferences are for the first response,"
+        " and a judge that always takes one side would be right there by the order alone": one_sided,
+        f"{reasons.total()} of {total} {nouns[0]} failed: {listed}{more}": reasons,
+        f"format {suggested!r} would read most of them: give load_judge a template= with it, if the judge writes"
+        " so": suggested,
+        **lines,
+        f"{low} of {total} {nouns[0]} rest on less than {LOW_MASS:g} of the probability: the judge would rather have"
+        " written something else there": low,
+        f"{without_images} {nouns[1]} have no image and were judged without": without_images,
+        f"of {looks['rows']} rows looked at, {' and '.join(kinds)} unlike those of Scenes, the drawings that {judge!r}"
+        " was made for: its scores mean nothing there": kinds,
+    }
+    if line := "; ".join(remark for remark, applies in remarks.items() if applies):
+        print(line, file=sys.stderr)
     return frame

@@ -15,12 +15,10 @@ from PIL import Image
 from servers import completion
 
 from vjudge.engines import chat
-from vjudge.engines.chat import ECHO, UNCOUNTED, Call, Reading, Way, at_verdict, read_reply, read_tokens, scale_key
+from vjudge.engines.chat import ECHO, UNCOUNTED, Call, Reading, at_verdict, read_reply, read_tokens, scale_key
 from vjudge.engines.engine import Ask
 from vjudge.engines.transport import Key, Unanswered, Usage, check_url, retry_after
 from vjudge.images import data_uri
-from vjudge.prompts import IMAGE, QWEN_1_5, TEMPLATES, VICUNA_V1, Prompt
-from vjudge.records import Item
 
 KEY = "sk-proj-4Zt9bQ-7xWm2Kf0aLr8V_Yc3Ne5Hs1"
 SCALE = {n: f" {n}" for n in range(1, 6)}
@@ -78,34 +76,6 @@ def test_retry_after(value: str, seconds: float | None) -> None:
 
 
 # --- what a request holds ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("conversation", [VICUNA_V1, QWEN_1_5])
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_a_conversation_of_our_own(conversation: Any, count: int) -> None:
-    """What a server writes of it, with images at the front of their message as vLLM puts them."""
-    prompt = Prompt((*[IMAGE] * count, "Look.\n\nAt it: "))
-    own = conversation.wrap("Look.\n\nAt it: ", count).text + conversation.reply + "[RESULT]"
-    way = Way(fields={"chat_template": "x"}, conversation=conversation)
-    text = ""
-    for message in way.request(prompt, [PART] * count, "[RESULT]")["messages"]:
-        parts = message["content"]
-        parts = [{"type": "text", "text": parts}] if isinstance(parts, str) else parts
-        text += "\n".join("<image>" if part is PART else part["text"] for part in parts)
-    assert text == own
-    if not count:
-        body = Way("completions", conversation=conversation).request(prompt, [], "[RESULT]")
-        assert body == {"prompt": own}
-
-
-def test_requests_refuse_what_no_server_can_read() -> None:
-    with pytest.raises(ValueError, match=r"1 image place\(s\) and the item 0"):
-        Way().request(Prompt((IMAGE, "a")), [])
-    item = Item.from_row(
-        {"id": "a", "images": [], "instruction": "a", "response": "b", "criteria": "c", "descriptions": ["d", "e"]}
-    )
-    with pytest.raises(ValueError, match="as_messages"):
-        Way().request(TEMPLATES["llava-critic"].render(item), [])
 
 
 # --- what a reply says ------------------------------------------------------------------------------------------------

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from chatmodels import CHATS, make_chat, make_novel, make_onevision
+from chatmodels import CHATS, make_chat, make_novel
 from conftest import make_rows
 from PIL import Image
 
-from vjudge import prompts
 from vjudge.engines import Ask, TorchEngine
 from vjudge.engines import torch as engine_module
 from vjudge.judge import Judge, load_judge
 from vjudge.models.load import load_processor
-from vjudge.prompts import Control, Prompt, families
+from vjudge.prompts import Control, Prompt
 from vjudge.records import Item
 
 FIVE = {n: f" {n}" for n in range(1, 6)}
@@ -176,30 +175,6 @@ def test_data_text_is_never_a_control_token_or_an_image(folder: Path, judge: Jud
     assert hostile in judge.render(row)
 
 
-def test_onevision_as_a_zero_shot_judge_shares_work_and_is_its_processors_equal(tmp_path: Path) -> None:
-    folder = make_onevision(tmp_path / "onevision")
-    judge = load_judge(folder, device="cpu", template="chat")
-    engine: Any = judge.engine
-    texts, questions, images = asked(judge)
-    batched = answers(engine.answer(questions, images, ask(max_new_tokens=8)))
-    for text, prompt, shown, answer in zip(texts, questions, images, batched, strict=True):
-        if len(shown) > 1:
-            continue  # the original pads several images, transformers' processor cuts them into tiles
-        model, inputs = by_processor(folder, text, shown)
-        with torch.no_grad():
-            logits = model(**inputs).logits[0, :, : engine.model.vocabulary_size]
-        found = engine.forward(prompt, shown).logits
-        assert found.shape == logits.shape and torch.allclose(found[-1], logits[-1], atol=1e-4)
-        written = model.generate(
-            **inputs,
-            do_sample=False,
-            repetition_penalty=1.0,
-            max_new_tokens=8,
-            suppress_tokens=[*engine.model.wordless],
-        )[0, inputs["input_ids"].shape[1] :].tolist()
-        assert answer.text == engine.encoder.text([token for token in written if token not in engine.ends])
-
-
 # --- failures, limits, what is said -----------------------------------------------------------------------------------
 
 
@@ -238,37 +213,6 @@ def test_rows_about_an_image_share_it_and_what_stands_before_it(folder: Path, ju
         assert work.images == 2 and work.computed_tokens < 0.6 * work.prompt_tokens
     else:
         assert work.images == 8 and "batched plainly" in work.notes[0]
-
-
-def test_an_answer_stops_at_any_token_that_ends_it(tmp_path: Path) -> None:
-    """Gemma 3 ends a turn with another token than its end of sequence."""
-    judge = load_judge(make_chat("gemma3", tmp_path / "gemma3"), device="cpu")
-    engine: Any = judge.engine
-    end = engine.model.tokenizer.convert_tokens_to_ids("<end_of_turn>")
-    assert engine.ends == {end, engine.model.tokenizer.eos_token_id}
-    prompt = judge.template.conversation.wrap("Say it.", 0)
-    token = engine.complete(prompt, [], max_new_tokens=1)[0]
-    with torch.no_grad():  # the first word of the answer and the end of a turn change places
-        table = engine.model.model.get_output_embeddings().weight
-        table[[token, end]] = table[[end, token]].clone()
-    # Gemma's embeddings are its output weights, so the question is not the same one: what counts is that it ends.
-    texts = [prompt, judge.template.conversation.wrap("Say another.", 0)]
-    for answer in answers(engine.answer(texts, [[], []], ask(max_new_tokens=40))):
-        ids = engine.complete(texts[answer.index], [], max_new_tokens=40)
-        assert answer.n_new_tokens == len(ids) and answer.stopped == (ids[-1] in engine.ends)
-        assert "<end_of_turn>" not in answer.text
-
-
-def test_image_modes_are_refused(qwen: Path) -> None:
-    with pytest.raises(ValueError, match="image_mode 'pad': this judge prepares images by its own processor"):
-        load_judge(qwen, device="cpu", image_mode="pad")
-
-
-def test_images_are_prepared_by_pil_and_videos_not_at_all(judge: Judge) -> None:
-    """So torchvision is not needed, and pixels are the same where it is installed."""
-    processor = judge.engine.model.processor  # type: ignore[union-attr]
-    assert type(processor.image_processor).__name__.endswith("Pil")
-    assert not hasattr(processor, "video_processor")
 
 
 def test_an_added_token_of_the_conversation_is_made_special(qwen: Path, tmp_path: Path) -> None:
@@ -319,19 +263,3 @@ def test_a_checkpoints_code_runs_only_when_asked_and_is_recorded(
 
 
 # --- a family of one's own -------------------------------------------------------------------------------------------
-
-
-def test_ones_own_chat_family_in_five_lines(qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))
-    body = "Q: {instruction}\nA: {response}\n{criteria}\n{levels}\nGive feedback, then [RESULT] and a score."
-    mine = prompts.Template("mine", "my paper", prompts.MESSAGES, body)
-    families.register("mine", ids=["me/my-qwen-judge"], template=mine)
-    judge = load_judge(shutil.copytree(qwen, tmp_path / "my-qwen-judge"), device="cpu")
-    row = make_rows(1)[0]
-    assert judge.family is families.FAMILIES["mine"]
-    start = "<|im_start|>user\n<|vision_start|><image><|vision_end|>Q: "
-    assert judge.render(row) == f"{start}{body[3:].format(**row, levels=LEVELS)}<|im_end|>\n<|im_start|>assistant\n"
-    assert judge.grade([row], mode="score", progress=False)["failure"].isna().all()
-
-
-LEVELS = "\n".join(f"Score {n}: {text}" for n, text in enumerate(make_rows(1)[0]["descriptions"], start=1))

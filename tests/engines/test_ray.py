@@ -148,30 +148,6 @@ def test_score_mode_and_draws(judges: tuple[Judge, Judge], scenes: Any) -> None:
     assert_same(spread.grade(few, **options), alone.grade(few, **options))
 
 
-def test_a_call_that_was_given_up_continues(judges: tuple[Judge, Judge], scenes: Any, tmp_path: Path) -> None:
-    spread, alone = judges
-    few = scenes.select(range(20))
-    engine: Any = spread.engine
-    read, count = engine._read, []
-
-    def stops(*args: Any) -> Any:
-        count.append(1)
-        if len(count) == 3:
-            raise KeyboardInterrupt
-        return read(*args)
-
-    engine._read = stops
-    with pytest.raises(KeyboardInterrupt):
-        spread.grade(few, out=tmp_path / "run", progress=False)
-    engine._read = read
-    before = {line["id"]: line for line in Run(tmp_path / "run").verdicts()}
-    assert len(before) == 10, "two blocks"
-    table = spread.grade(few, out=tmp_path / "run", progress=False)
-    assert_same(table, alone.grade(few, progress=False))
-    after = {line["id"]: line for line in Run(tmp_path / "run").verdicts()}
-    assert len(after) == 20 and all(after[id] == line for id, line in before.items())
-
-
 def test_a_rows_failure_stays_its_own(judges: tuple[Judge, Judge], scenes: Any) -> None:
     spread, _ = judges
     rows = [dict(scenes[n]) for n in range(6)]
@@ -179,15 +155,6 @@ def test_a_rows_failure_stays_its_own(judges: tuple[Judge, Judge], scenes: Any) 
     table = spread.grade(rows, progress=False)
     assert list(table["failure"].notna()) == [False, False, True, False, False, False]
     assert "context holds" in table["failure"][2]
-
-
-def test_identity_is_the_workers(judges: tuple[Judge, Judge]) -> None:
-    spread, alone = judges
-    here, there = alone.engine.identity(), spread.engine.identity()
-    assert there == {**here, "engine": f"ray, {here['engine']}"}
-    assert spread.template == alone.template and spread.family is alone.family
-    with pytest.raises(ValueError, match="runs elsewhere"):
-        spread.forward("What?", [])
 
 
 def test_a_cluster_without_room(cluster: None) -> None:

@@ -113,21 +113,6 @@ def test_a_score_keeps_what_longer_ones_leave_of_it() -> None:
     assert chances == pytest.approx({1: 0.3, 10: 0.2, 100: 0.1})
 
 
-def test_scores_that_are_written_alike_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"writes two scores of \[1, 2\] alike"):
-        make_encoder("bpe").scale("[RESULT]", {1: " 1", 2: " 1"})
-
-
-@pytest.mark.parametrize("kind", TOKENIZERS)
-def test_forced_prompt_continues_with_the_score_token(kind: str) -> None:
-    encoder = make_encoder(kind)
-    scale = encoder.scale(**FIVE)
-    prompt = Prompt(("USER: ", IMAGE, "\nJudge. ASSISTANT: [RESULT]"))
-    forced = encoder.forced_ids(prompt, scale)
-    for score, token in scale.tokens.items():
-        assert encoder.ids(prompt, suffix=f" {score}") == [*forced, token]
-
-
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [

@@ -204,21 +204,6 @@ def test_what_vllm_is_made_with_and_asked(random_judge: Path, rows: Any) -> None
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_rows_of_an_image_and_of_a_beginning_stand_together(random_judge: Path, rows: Any) -> None:
-    judge, llm = judge_of(random_judge)
-    judge.grade(rows[:40], max_new_tokens=1, progress=False)
-    order = [(request["multi_modal_uuids"]["image"][0], request["prompt_token_ids"]) for request, _ in llm.requests]
-    names = [name for name, _ in order]
-    changes = sum(one != other for one, other in zip(names, names[1:], strict=False))
-    assert changes == len(set(names)) - 1, "each image once, all its rows in a row"
-    for name in set(names):
-        beginnings = [ids for other, ids in order if other == name]
-        assert beginnings == sorted(beginnings)
-    pictures = {id(request["multi_modal_data"]["image"][0]) for request, _ in llm.requests}
-    assert len(pictures) == len(set(names)), "an image of a block is opened once"
-
-
-@pytest.mark.usefixtures("stand_in")
 def test_failures_stay_in_their_own_row(random_judge: Path, rows: Any, tmp_path: Path) -> None:
     gone = tmp_path / "gone.png"
     rows[0]["images"][0].save(gone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -102,14 +101,3 @@ def test_rows_of_the_other_kind_are_named(judge: vj.Judge, items: Any) -> None:
     both = vj.load_judge("tiny", template=replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1))
     with pytest.raises(CollectionError, match="`grade` takes them"):
         both.compare(items[:1], **QUIET)
-
-
-def test_a_text_that_is_too_long_is_said_once(judge: vj.Judge, items: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The row's failure says it; the tokenizer's own remark, of errors that will never come, does not."""
-    logger = logging.getLogger("transformers")
-    logger.addHandler(caplog.handler)
-    try:
-        frame = judge.grade([{**items[0], "response": "word " * 3000}], **QUIET)
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert "shorten the item's texts" in frame["failure"][0] and not caplog.records

@@ -36,15 +36,6 @@ def test_public_names(name: str) -> None:
     assert name in dir(vjudge)
 
 
-def test_submodules_come_on_first_use() -> None:
-    assert vjudge.prompts.TEMPLATES
-
-
-def test_unknown_name() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = vjudge.nothing
-
-
 ROOMS = """
 builder data engines images judge metrics models preference probes prompts review scenes training
 """.split()

@@ -38,12 +38,8 @@ of the most probable others in its place."""
 
 @dataclass(frozen=True)
 class Way:
-    """How a server is made to read a prompt.
-
-    Args:
-        endpoint: after the base URL.
-        fields: of each request.
-        conversation: the words around a turn where they are sent; None where the server's chat template writes them.
+    """How a server is made to read a prompt; `conversation` is None where its chat template writes the words around a
+    turn.
     """
 
     endpoint: str = "chat/completions"
@@ -51,15 +47,8 @@ class Way:
     conversation: Conversation | None = None
 
     def request(self, prompt: Prompt, pictures: Sequence[Any], begun: str | None = None) -> dict[str, Any]:
-        """The part of a request that holds the prompt.
-
-        Args:
-            prompt: a turn without a conversation (`Template.as_messages`).
-            pictures: a message's part for each `IMAGE`, as `picture_part` makes it.
-            begun: how the answer begins; None where it does not.
-
-        Raises:
-            ValueError: images and places for them differ in number; the prompt is a whole conversation already.
+        """The part of a request that holds a turn, a `picture_part` for each IMAGE, and how the answer begins, if it
+        does.
         """
         check_images(prompt, pictures)
         if any(isinstance(part, Control) for part in prompt.parts):
@@ -120,11 +109,7 @@ def probe(prompt: Prompt) -> Prompt:
 
 
 def cut(prompt: Prompt, marker: str) -> Prompt:
-    """A score pass's prompt without the marker that it ends in.
-
-    Raises:
-        ValueError: it ends in something else.
-    """
+    """A score pass's prompt without the marker that it ends in; ValueError where it ends in something else."""
     end = prompt.parts[-1] if prompt.parts else ""
     if not isinstance(end, str) or not end.endswith(marker):
         raise ValueError(f"the prompt does not end in {marker!r}, after which a score pass reads")
@@ -135,13 +120,8 @@ def cut(prompt: Prompt, marker: str) -> Prompt:
 
 
 def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer, list[Token] | None]:
-    """Read one reply and count it.
-
-    Returns:
-        What the judge wrote, without the key, as the answer to row 0; and its tokens, as `read_tokens` gives them.
-
-    Raises:
-        Unanswered: it lacks what every completion has.
+    """What one reply says as the answer to row 0, without the key, and its tokens; counted. Unanswered: it is no
+    completion.
     """
     try:
         choice = reply["choices"][0]
@@ -177,10 +157,7 @@ def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer
 
 
 def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
-    """The log-probabilities of an answer's tokens; None where there are none, or not in a published form.
-
-    Raises nothing: what is no list of texts with finite probabilities that sum to 1 at most is no log-probabilities.
-    """
+    """The log-probabilities of an answer's tokens; None where there are none, or no list of texts with finite ones."""
     try:
         logprobs, tokens = choice["logprobs"], []
         if "content" in logprobs:
@@ -204,16 +181,9 @@ def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
 
 
 def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mapping[int, str]) -> dict[int, float] | None:
-    """The scores' log-probabilities at the token that wrote the verdict; None where no token did alone.
+    """The scores' log-probabilities at the first token of the scale after the last marker, before any other word.
 
-    It is the first token of the scale after the last marker, before any other word. " 4" and "4" are one score. A score
-    that is not listed there has probability 0.
-
-    Args:
-        text: the answer.
-        tokens: its tokens.
-        marker: the text before every verdict.
-        texts: score -> what the judge writes after the marker.
+    None where no token did alone. " 4" and "4" are one score; one that is not listed there has probability 0.
     """
     marker, scores = marker.casefold(), {text.strip(): score for score, text in texts.items()}
     markers, before = text.casefold().count(marker), ""
@@ -239,11 +209,9 @@ def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mappin
 class Reading:
     """How the verdicts on one scale are read.
 
-    Args:
-        texts: score -> what the judge writes after the marker.
-        scale: the same as tokens of the server; None where it does not show them.
-        stems: in a score pass, what to read a distribution after -> the text that the answer is begun with for it,
-            after the marker.
+    `texts` are what the judge writes after the marker; `scale` the same in the server's tokens, where it shows them;
+    `stems`, in a score pass, what to read a distribution after -> the text that the answer is begun with for it, after
+    the marker.
     """
 
     texts: Mapping[int, str]
@@ -253,14 +221,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Call:
-    """What the requests of one call share.
-
-    Args:
-        ask: as in `Engine.answer`.
-        sent: fields of each request.
-        fields: those that a user adds to, or takes out of, each of them.
-        way: how a prompt is put.
-        scales: scale -> how its verdicts are read; without those that can't be read.
+    """What the requests of one call share: `sent` in each, the user's own `fields` over it, the way of a prompt, and
+    scale -> reading, without those that can't be read.
     """
 
     ask: Ask
@@ -276,11 +238,7 @@ class Call:
     def requests(
         self, prompt: Prompt, pictures: Sequence[Any], reading: Reading | None, seed: int
     ) -> list[dict[str, Any]]:
-        """A prompt's requests: one, or in a score pass one for each beginning of the scores' texts.
-
-        Raises:
-            ValueError: as `Way.request` and `cut`.
-        """
+        """A prompt's requests: one, or in a score pass one for each beginning of the scores' texts."""
         beginnings: dict[tuple[int, ...], str | None] = {(): None}
         if self.ask.scores and reading is not None:
             prompt, marker = cut(prompt, self.ask.marker), self.ask.marker

@@ -27,13 +27,10 @@ NOTHING, SHARED = -2, -1  # in a lane: padding, and the tokens of its prefix
 
 @dataclass(eq=False)
 class Prefix:
-    """The beginning of one or more prompts of a batch, to be computed once, with all their images.
+    """The beginning of one or more prompts of a batch, to be computed once, with all its images.
 
-    Args:
-        ids: its tokens.
-        keys: of its images.
-        states: of each layer, keys and values (heads, tokens, width), once computed.
-        delta: what multimodal positions add to a token's number after it.
+    Once computed, `states` holds each layer's keys and values (heads, tokens, width), and `delta` what multimodal
+    positions add to a token's number after it.
     """
 
     ids: np.ndarray
@@ -46,19 +43,8 @@ class Prefix:
 class Row:
     """One prompt, and its answer while it is written.
 
-    Args:
-        index: of the prompt in the call.
-        ids: its tokens, an image's places included.
-        keys: of its images.
-        seed: of its draws.
-        limit: the most tokens of its answer; 0 in a score pass.
-        scale: which tokens carry its scores; None without a scale.
-        stem: in a score pass, what of a score's text the prompt ends in.
-
-    Attributes:
-        prefix: what of it is computed first.
-        tokens: of the answer.
-        scores: step -> token -> log-probability, where a score's token was written.
+    `limit` is the most tokens of its answer, 0 in a score pass; `stem` what of a score's text the prompt ends in there;
+    `scores` step -> token -> log-probability, where a score's token was written.
     """
 
     index: int
@@ -147,21 +133,11 @@ class GrowingLayer(DynamicLayer):
 
 
 class Lanes:
-    """The rows of a batch side by side: a lane holds one prefix, and after it the rows that share it.
+    """The rows of a batch side by side: a lane holds one prefix, and after it the rows that share it, `abreast` at
+    most.
 
     With one row a lane, rows are padded on the left as usual. With several, a prefix is kept and read once for all of
-    them, and a mask keeps them apart; that pays where prefixes are long.
-
-    Args:
-        model: what computes.
-        rows: of a batch, their prefixes computed.
-        abreast: the most rows of a lane.
-        new: the most tokens that a row writes.
-        most: tokens in a pass.
-
-    Attributes:
-        rows: as they stand in the batch, lane by lane; a place that is left empty holds a row that is done.
-        cache: keys and values of all lanes, whole once `passes` is through.
+    them, and a mask keeps them apart; that pays where prefixes are long. A place that is left empty holds a done row.
     """
 
     def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], *, abreast: int, new: int, most: int) -> None:
@@ -288,14 +264,11 @@ class Lanes:
 
 
 def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row], new: int) -> int:
-    """How many rows of a lane cost least.
+    """How many rows of a lane cost least, with `new` tokens of an answer to plan for.
 
-    To read prompts and to write answers, every row is multiplied with all of its lane; a step that writes also reads
-    each lane's keys and values once. Reading a byte takes a CPU about as long as eight multiplications and additions, a
-    GPU about as long as fifty; the smaller one is taken.
-
-    Args:
-        new: tokens of an answer to plan for; 0 in a score pass.
+    Every row is multiplied with all of its lane; a step that writes also reads each lane's keys and values once.
+    Reading a byte takes a CPU about as long as eight multiplications and additions, a GPU about as long as fifty; the
+    smaller is taken.
     """
     config = model.model.config.get_text_config()
     if config._attn_implementation != "sdpa":
@@ -318,14 +291,8 @@ def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row], new: int) -> i
 class Writer:
     """Write answers: it takes the logits of a step and says each row's next token.
 
-    Args:
-        rows: whose answers are written, by their place in the batch.
-        ask: how the call decodes.
-        model: whose vocabulary it is.
-        ends: tokens that end an answer.
-        counts_prompt: whether the repetition penalty counts the prompt; None as the published code has it. LLaVA
-            generates from embeddings, so there is no prompt to count; vLLM, which ran Prometheus, and transformers
-            count it.
+    Whether the repetition penalty counts the prompt is as the published code has it: LLaVA generates from embeddings,
+    so there is no prompt to count; vLLM, which ran Prometheus, and transformers count it.
     """
 
     def __init__(
@@ -353,13 +320,8 @@ class Writer:
             self._counted = self._counted[places]
 
     def step(self, logits: torch.Tensor) -> torch.Tensor:
-        """Take the next token of each row in the batch, and where it is a score, the distribution over the scores.
-
-        Args:
-            logits: (rows, vocabulary), float32; changed in place.
-
-        Returns:
-            The tokens, (rows,); of rows that are done, anything.
+        """The next token of each row, (rows,), from float32 logits (rows, vocabulary), which change in place; and where
+        it is a score, the distribution over the scores.
         """
         for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
             row = self.rows[place]
@@ -420,13 +382,8 @@ class Writer:
 
 
 def draw_tokens(logits: torch.Tensor, draws: Sequence[float], temperature: float, top_p: float) -> torch.Tensor:
-    """The token of each row at its draw: the inverse of the distribution that temperature and top_p leave.
-
-    Args:
-        logits: (rows, vocabulary).
-        draws: one a row, in [0, 1).
-        temperature: above 0.
-        top_p: in (0, 1].
+    """The token of each row of logits (rows, vocabulary) at its draw in [0, 1): the inverse of what temperature and
+    top_p leave.
     """
     uniform = torch.tensor(draws, dtype=logits.dtype, device=logits.device)
     chances, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)

@@ -360,11 +360,7 @@ class _Look:
         return Reading(texts, scale, stems)
 
     async def way(self, call: Call, probes: Sequence[Prompt]) -> Way:
-        """The first way in which the server writes the judge's own prompts.
-
-        Raises:
-            ServerError: there is none.
-        """
+        """The first way in which the server writes the judge's own prompts; ServerError where there is none."""
         ways, conversation = [Way()], self.engine.conversation
         if conversation is not None:
             ways.append(Way(fields=SPECIAL))
@@ -422,10 +418,8 @@ class _Look:
     # --- its tokens ---------------------------------------------------------------------------------------------------
 
     async def compare(self, way: Way, probe: Prompt, begun: str | None) -> None:
-        """Compare the server's tokens of a prompt with the judge's own; an image is a run of one token.
-
-        Raises:
-            _Different: they are not the same, and where they part.
+        """Compare the server's tokens of a prompt with the judge's own, where an image is a run of one token; raises
+        _Different.
         """
         tokens, at = (await self.tokenized(way.request(probe, _blanks(probe), begun)))["tokens"], 0
         if self.engine.conversation is not None:
@@ -468,11 +462,7 @@ class _Look:
         return list(self._ids.get(text, []))
 
     async def tokenized(self, request: Mapping[str, Any], *, least: int = 1) -> dict[str, Any]:
-        """What the server says of a request's prompt, its "tokens" among it.
-
-        Raises:
-            Rejected: there are none.
-        """
+        """What the server says of a request's prompt, its "tokens" among it; Rejected where there are none."""
         reply = await self.client.post("/tokenize", {"model": self.engine.model, **request}, answers=False)
         ids = reply.get("tokens")
         if not isinstance(ids, list) or len(ids) < least or not all(whole(id, 0) for id in ids):

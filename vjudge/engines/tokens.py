@@ -44,10 +44,7 @@ class Scale:
         return tuple(sorted({path[:end] for path in self.paths.values() for end in range(len(path))}, key=len))
 
     def logprobs(self, after: Mapping[tuple[int, ...], Mapping[int, float]]) -> dict[int, float]:
-        """The log-probability of each score's text.
-
-        Args:
-            after: stem -> token -> its log-probability in the whole vocabulary; of the tokens in `reads`.
+        """The log-probability of each score's text, from stem -> token -> log-probability of the tokens in `reads`.
 
         A score that begins another one's text has what the longer ones leave of it.
         """
@@ -133,16 +130,10 @@ class Encoder:
         return ids + self.text_ids(text) if text else ids
 
     def scale(self, marker: str, score_texts: Mapping[int, str]) -> Scale:
-        """Find the tokens by which each score is read after the marker.
+        """Find the tokens by which each score is read after the marker: the first in which the scores differ, and those
+        after it.
 
-        A sentencepiece vocabulary may write " 4" as "▁" and "4": the first token in which the scores differ counts.
-
-        Args:
-            marker: the text before every verdict.
-            score_texts: score -> what follows the marker; at least two.
-
-        Raises:
-            ValueError: two scores are written alike.
+        A sentencepiece vocabulary may write " 4" as "▁" and "4". ValueError: two scores are written alike.
         """
         key = (marker, *score_texts.items())
         if key not in self._scales:
@@ -171,11 +162,7 @@ class Encoder:
         return question, replies
 
     def end(self, conversation: Conversation) -> int:
-        """The token that ends an answer: what ends a turn in the conversation, else the vocabulary's own end.
-
-        Raises:
-            ValueError: the vocabulary has neither.
-        """
+        """The token that ends an answer: what ends a turn in the conversation, else the vocabulary's own end."""
         for control in conversation.controls:
             if conversation.closing.startswith(control):
                 return self._control(Control(control))
@@ -186,8 +173,7 @@ class Encoder:
     def forced_ids(self, prompt: Prompt, scale: Scale, *, image_tokens: Sequence[int] | None = None) -> list[int]:
         """The ids of a prompt that ends in the marker, up to the token that tells the scores apart.
 
-        Raises:
-            ValueError: after this prompt the scores are written with other tokens than after the bare marker.
+        ValueError: after this prompt the scores are written with other tokens than after the bare marker.
         """
         first, last = min(scale.texts), max(scale.texts)
         end = str(prompt.parts[-1])[-TAIL:] if prompt.parts and isinstance(prompt.parts[-1], str) else ""
@@ -206,14 +192,8 @@ class Encoder:
         return text
 
     def verdict_step(self, ids: Sequence[int], steps: Sequence[int], marker: str) -> int | None:
-        """Find the step that wrote the verdict: a score's token after the last marker, before any other word.
-
-        Args:
-            ids: a whole generated answer.
-            steps: the positions in `ids` that hold a token of the scale, in order.
-
-        Returns:
-            The position, None where the answer has no marker or another word follows the last one.
+        """The step of `steps` (where a token of the scale stands) that wrote the verdict, None for none: a score's
+        token after the last marker, before any other word.
         """
         marker = marker.casefold()  # as the parser reads it
         markers = self.text(ids).casefold().count(marker)

@@ -282,15 +282,7 @@ class Forward(ModelOutput):
 
 
 class Call:
-    """One call of the torch engine.
-
-    Args:
-        engine, prompts, images, ask: as in `TorchEngine.answer`.
-        work: takes note of what is computed.
-
-    Attributes:
-        failed: answers of the prompts that can't be answered, as far as they were looked at.
-    """
+    """One call of the torch engine; `failed` holds the prompts that can't be answered, as far as looked at."""
 
     def __init__(
         self,
@@ -519,10 +511,8 @@ class Call:
         self.work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
 
     def _write(self, writer: Writer, rows: Sequence[Row]) -> float:
-        """The rows' own tokens after their prefixes, then a token a step until every row is done.
-
-        Returns:
-            When the prompts were computed.
+        """The rows' own tokens after their prefixes, then a token a step until every row is done; when the prompts were
+        computed.
         """
         new = max(row.limit for row in rows)
         lanes = Lanes(self.model, rows, abreast=rows_abreast(self.model, rows, new), new=new, most=self._pass_tokens)
@@ -541,10 +531,8 @@ class Call:
         return prompts_done
 
     def measure(self, batch: Sequence[Row], seconds: float) -> tuple[float, list[float]]:
-        """Do a batch, or as much of its answers as the time allows.
-
-        Returns:
-            The tokens of an answer; seconds of an image, of a prompt's token, of an answer and of the longest answer.
+        """Do a batch, or as much as the time allows: tokens of an answer; seconds of an image, a token, an answer, the
+        longest.
         """
         self._until = time.perf_counter() + seconds
         with using_threads(self.engine.threads):
@@ -566,13 +554,8 @@ def best_prefixes(
 ) -> tuple[int, list[tuple[int, Sequence[Row]]]]:
     """Find the prefixes that save most: one for all rows, or others for those that have more in common.
 
-    Args:
-        rows: about the same images, in the order of their texts.
-        shared: how many tokens each has in common with the next.
-        least: the shortest prefix.
-
-    Returns:
-        How many tokens are not computed again; and each prefix's length with its rows.
+    The rows are about the same images and in the order of their texts; `shared` is how many tokens each has in common
+    with the next. Returns the tokens saved, and each prefix's length with its rows.
     """
     if len(rows) == 1:
         return 0, [(len(rows[0].ids) - 1, rows)]
@@ -594,11 +577,7 @@ def common_length(one: np.ndarray, other: np.ndarray) -> int:
 
 
 def check_length(model: VisionLanguageModel, ids: np.ndarray, limit: int) -> None:
-    """Refuse a prompt of more tokens than the limit, which is the tokenizer's or that of the model's context.
-
-    Raises:
-        ValueError: with the length and the limit.
-    """
+    """Refuse a prompt of more tokens than the limit, which is the tokenizer's or that of the model's context."""
     if len(ids) <= limit:
         return
     n_image_tokens = int(np.isin(ids, model.wordless).sum())

@@ -138,10 +138,8 @@ class Key:
 
 
 def check_url(base_url: str) -> str:
-    """A base URL without its last slash.
-
-    Raises:
-        ValueError: no http(s) URL, or one that holds a password, a query or a fragment.
+    """A base URL without its last slash; ValueError for no http(s) URL, or one that holds a password, a query or a
+    fragment.
     """
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -170,8 +168,7 @@ def is_loopback(base_url: str) -> bool:
 def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
     """The key in an environment variable, which is the only place it is ever kept.
 
-    Raises:
-        ValueError: needed and not set; not fit for a header; or about to cross a network, or a proxy, in the clear.
+    ValueError: needed and not set; not fit for a header; or about to cross a network, or a proxy, in the clear.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
     if not key and needed:
@@ -190,9 +187,8 @@ def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
 class Client:
     """Requests to one server over a pool of connections, `http`, whose context is the caller's to enter.
 
-    A server on this machine is reached without a proxy, whatever the environment says. Others may lie behind the
-    environment's proxy; a key then travels inside TLS, because plain http is refused with one. `stopped` is None, or
-    why no further request is sent.
+    A server on this machine is reached without a proxy. Others may lie behind the environment's; a key then travels
+    inside TLS, because plain http is refused with one. `stopped` is None, or why no further request is sent.
     """
 
     def __init__(
@@ -214,17 +210,11 @@ class Client:
         )
 
     async def post(self, path: str, body: dict[str, Any], *, answers: bool = True) -> dict[str, Any]:
-        """Send one request and return the JSON object that answers it.
+        """Send one request and return the JSON object that answers it; "/tokenize" stands beside the base URL's "/v1".
 
-        Args:
-            path: after the base URL; "/tokenize" stands beside its "/v1".
-            body: the request.
-            answers: whether the model is asked; what only looks at the server is not counted, is repeated once at most
-                and never ends a call.
-
-        Raises:
-            Rejected: a status that speaks of this request (400, 413, 422 and the like).
-            Unanswered: no answer after all repetitions, one that is no JSON object, or a client that has `stopped`.
+        What only looks at the server (not `answers`) is not counted, is repeated once at most and never ends a call.
+        Rejected: a status that speaks of this request (400 and the like). Unanswered: no answer after all repetitions,
+        or no JSON object.
         """
         url = self.base_url.removesuffix("/v1") + path if path.startswith("/") else f"{self.base_url}/{path}"
         content = json.dumps(body).encode()

@@ -31,12 +31,7 @@ Tokens = Sequence[int] | np.ndarray
 
 
 def vision_of(model: Any, image_processor: Any) -> Vision:
-    """How a LLaVA model looks at images.
-
-    Args:
-        model: LlavaForConditionalGeneration or LlavaOnevisionForConditionalGeneration.
-        image_processor: the PIL-based one that goes with it.
-    """
+    """How a LLaVA (or LLaVA-OneVision) model looks at images; the PIL-based image processor goes with it."""
     kind = TiledVision if model.config.model_type == "llava_onevision" else PlainVision
     return kind(model, image_processor)
 
@@ -194,8 +189,8 @@ class TiledVision(Vision):
     def _shape(self, size: Size) -> tuple[Size, tuple[slice, slice], Size]:
         """How an image lies on the grid: tiles (across, down), the features kept of them, and (width, height) at last.
 
-        The margin's width is cut to a whole number as the original does it, without rounding first: transformers
-        rounds at the seventh digit, and for a few sizes inserts another number of features.
+        The margin's width is cut to a whole number without rounding first, as the original does; transformers rounds at
+        the seventh digit, and for a few sizes inserts another number of features.
         """
         columns, rows = (edge // self.side for edge in self._best(size))
         full = (columns * self.across, rows * self.across)
@@ -232,18 +227,12 @@ KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # where a processor sa
 
 
 class ImageSource:
-    """The images of a call by key; equal images that are prepared alike have one.
+    """The images of a call by key; equal images that are prepared alike have one. `encoded` counts those that were
+    encoded.
 
     Both kinds have besides: `place(prompt, keys)`, the prompt as the encoder takes it and the places of each image;
-    `fetch(keys)`, which has the images of a batch ready, key -> why one can't be had; and `inputs(ids, keys)`, what the
+    `fetch(keys)`, which has a batch's images ready, key -> why one can't be had; and `inputs(ids, keys)`, what the
     model takes for rows of tokens with their images: tensors (rows, longest), padded on the left.
-
-    Args:
-        model: from `vjudge.models.load`.
-        mode: how images are prepared; None for the model's own way.
-
-    Attributes:
-        encoded: how many images were encoded, those that came back after they were dropped counted again.
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
@@ -252,13 +241,8 @@ class ImageSource:
         self._again: dict[str, Callable[[], Image.Image]] = {}
 
     def keys(self, pictures: Sequence[Picture], again: Sequence[Callable[[], Image.Image]] = ()) -> tuple[str, ...]:
-        """Names for a prompt's images.
-
-        Args:
-            again: what opens each picture when it is encoded, so that none is kept until then.
-
-        Raises:
-            ValueError: an image that can't be prepared, or that the judge doesn't read.
+        """Names for a prompt's images, each opened by `again` when it is encoded; ValueError for one that can't be
+        prepared.
         """
         keys = tuple(self._name(picture, len(pictures)) for picture in pictures)
         for key, picture, get in zip(keys, pictures, again or [picture.open for picture in pictures], strict=True):
@@ -285,15 +269,8 @@ class ImageSource:
 
 
 class ImageFeatures(ImageSource):
-    """The images of a call for a LLaVA model: features by key, each image encoded once, the cache bounded in bytes.
-
-    Args:
-        model: from `vjudge.models.load`; its tower and projector encode.
-        mode: how images are prepared, one of `vision.modes`; None for the family's own way.
-        limit_bytes: the most bytes of features to keep on the device; the images of one batch are kept in any case.
-
-    Raises:
-        ValueError: the family has no such mode.
+    """A LLaVA model's images: features by key, each image encoded once; `limit_bytes` of them are kept on the device,
+    and those of one batch in any case. `mode` is one of `vision.modes`, or None for the family's own way.
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None, *, limit_bytes: int = 1 << 29) -> None:
@@ -370,13 +347,7 @@ class ImageFeatures(ImageSource):
 
 
 class ProcessedImages(ImageSource):
-    """The images of a call for a chat model, by its own processor; none for a judge that reads text alone.
-
-    Nothing is kept between batches: an image is encoded with its prompt.
-
-    Raises:
-        ValueError: there is a mode; such a judge knows no ways to prepare an image but its own.
-    """
+    """A chat model's images, by its own processor, encoded with their prompts; none for a judge of texts."""
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
         super().__init__(model)
@@ -390,10 +361,8 @@ class ProcessedImages(ImageSource):
         self._controls = sorted({str(entry) for entry in added if entry.special})
 
     def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, None]:
-        """A prompt with each image's own tokens in its place, as the processor writes them.
-
-        Raises:
-            ValueError: the processor refuses an image.
+        """A prompt with each image's own tokens in its place, as the processor writes them; ValueError where it refuses
+        one.
         """
         if not keys:
             return prompt, None
