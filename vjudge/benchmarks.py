@@ -27,8 +27,7 @@ import pandas as pd
 
 from vjudge import data, metrics
 from vjudge.data import CollectionError, Problem
-from vjudge.metrics._bootstrap import Design
-from vjudge.metrics._tables import group_codes, read_verdicts, shares, tabulate
+from vjudge.metrics._tables import design_of, read_verdicts, shares, tabulate
 from vjudge.names import public
 from vjudge.records import NAN, Rubric, is_missing, unit_of
 
@@ -396,7 +395,7 @@ def _cases(
         rows += [((part, statistic, unread), rows_of * gain, rows_of * weight) for part, rows_of in parts.items()]
     index = ["part", "statistic", "unread"]
     confidence = options["confidence"]
-    return shares(rows, groups=_groups(frame), confidence=confidence, unit=unit, index=index, stacklevel=5)
+    return shares(rows, groups=_groups(frame), confidence=confidence, unit=unit, index=index)
 
 
 def _accuracy(
@@ -474,14 +473,13 @@ def _relative(
     return tabulate(
         statistic,
         names,
-        Design.rows(len(frame), groups=group_codes(_groups(frame), everything)),
+        design_of(np.arange(len(frame)), _groups(frame), everything),
         n=counted.sum(axis=1).tolist(),
         missing=[
             int((~readable).sum()) if part == "overall" else int((parts[part] & ~readable).sum()) for part, *_ in names
         ],
         unit="reviews",
         index=["part", "statistic", "unread"],
-        stacklevel=4,
         **options,
     )
 

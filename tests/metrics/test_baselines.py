@@ -8,48 +8,36 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from vjudge.metrics import correlate, lengths, overlap_baselines, published
-from vjudge.metrics.baselines import BASELINES
+from vjudge.metrics import lengths, overlap_baselines, published
 
 RESPONSES = ["a cat sat on the mat", "the cat is on the mat there", "no"]
 REFERENCES = ["the cat sat on the mat", "a cat is on a mat", "yes"]
 
 
-def test_rouge_l_by_hand():
-    # "cat sat on the mat" is common: precision 5/6, recall 5/6. "cat is on mat": 4/7 and 4/6.
-    assert overlap_baselines(RESPONSES, REFERENCES)["rouge_l"].tolist() == pytest.approx([5 / 6, 8 / 13, 0])
-
-
-def test_equal_to_the_libraries():
+def test_by_hand_and_equal_to_the_libraries():
     import sacrebleu
     from rouge_score.rouge_scorer import RougeScorer
 
-    scorer = RougeScorer(["rougeL"])
-    pairs = list(zip(RESPONSES, REFERENCES, strict=True))
-    found = overlap_baselines(RESPONSES, REFERENCES)
-    assert found["rouge_l"].tolist() == pytest.approx([scorer.score(b, a)["rougeL"].fmeasure for a, b in pairs])
-    assert found["bleu"].tolist() == [sacrebleu.sentence_bleu(a, [b]).score / 100 for a, b in pairs]
-    assert found["chrf"].tolist() == [sacrebleu.sentence_chrf(a, [b]).score / 100 for a, b in pairs]
+    table = overlap_baselines(RESPONSES, REFERENCES)
+    # "cat sat on the mat" is common: precision 5/6, recall 5/6. "cat is on mat": 4/7 and 4/6.
+    assert table["rouge_l"].tolist() == pytest.approx([5 / 6, 8 / 13, 0])
+    scorer, pairs = RougeScorer(["rougeL"]), list(zip(RESPONSES, REFERENCES, strict=True))
+    assert table["rouge_l"].tolist() == pytest.approx([scorer.score(b, a)["rougeL"].fmeasure for a, b in pairs])
+    assert table["bleu"].tolist() == [sacrebleu.sentence_bleu(a, [b]).score / 100 for a, b in pairs]
+    assert table["chrf"].tolist() == [sacrebleu.sentence_chrf(a, [b]).score / 100 for a, b in pairs]
 
 
-def test_missing_texts_are_nan_and_counted_and_empty_ones_are_zero():
+def test_missing_texts_are_nan_and_empty_ones_are_zero():
     responses = pd.Series(["one two", "", None, "three"], index=list("abcd"))
-    found = overlap_baselines(responses, pd.Series([None, "x", "y", np.nan], index=list("abcd")))
-    assert found.columns.tolist() == list(BASELINES) and found.index.tolist() == list("abcd")
-    assert found["rouge_l"].isna().tolist() == [True, False, True, True]
-    assert found.loc["b"].tolist() == [0, 0, 0, 0]
-    assert found["length"].tolist()[:2] == [2, 0] and np.isnan(found["length"]["c"])
-    assert found.attrs["missing_responses"] == 1 and found.attrs["missing_references"] == 2
-    signature = found.attrs["method"]["bleu, 13a"]
-    assert signature.startswith("sacrebleu") and "eff:yes" in signature and found.attrs["tokenizers"] == {"13a": 1}
-
-
-def test_words_of_any_script_count():
-    found = overlap_baselines(["кот сидит", "猫"], ["кот спит", "猫"])
-    assert found["rouge_l"].tolist() == pytest.approx([0.5, 1])
+    table = overlap_baselines(responses, pd.Series([None, "x", "y", np.nan], index=list("abcd")))
+    assert table["rouge_l"].isna().tolist() == [True, False, True, True]
+    assert table.loc["b"].tolist() == [0, 0, 0, 0]
+    assert table["length"].tolist()[:2] == [2, 0] and np.isnan(table["length"]["c"])
+    signature = table.attrs["method"]["bleu, 13a"]
+    assert signature.startswith("sacrebleu") and "eff:yes" in signature and table.attrs["tokenizers"] == {"13a": 1}
 
 
 def test_scripts_without_spaces_are_cut_by_sacrebleus_own_tokenizers():
@@ -61,22 +49,23 @@ def test_scripts_without_spaces_are_cut_by_sacrebleus_own_tokenizers():
         ("黒い猫がマットの上に座っています", "猫がマットの上で寝ています"),
         ("แมวดำนั่งอยู่บนเสื่อ", "แมวนอนอยู่บนเสื่อ"),
         ("a cat on 北京 street", "a dog on 北京 street"),
+        ("кот сидит здесь на окне", "кот спит здесь на окне"),  # words of any script count
     ]
     responses, references = zip(*pairs, strict=True)
-    found = overlap_baselines(responses, references)
-    japanese = "char" if importlib.util.find_spec("MeCab") is None else "ja-mecab"
-    for row, tokenizer in enumerate(["zh", japanese, "char", "13a"]):
+    table = overlap_baselines(responses, references)
+    tokenizers = ["zh", "char" if importlib.util.find_spec("MeCab") is None else "ja-mecab", "char", "13a", "13a"]
+    for row, tokenizer in enumerate(tokenizers):
         theirs = sacrebleu.metrics.BLEU(effective_order=True, tokenize=tokenizer)
         score = theirs.sentence_score(responses[row], [references[row]]).score / 100
-        assert found.loc[row, "bleu"] == score > 0.1 and found.loc[row, "rouge_l"] > 0.4
-    assert found.loc[0, "rouge_l"] == pytest.approx(2 * 7 / (12 + 9))  # 黑猫坐在垫子上 of 12 and of 9
-    assert found.attrs["tokenizers"] == dict(Counter(["zh", japanese, "char", "13a"]))
-    assert found["length"].tolist()[0] == 12 and found.attrs["unit"] == "characters"
+        assert table.loc[row, "bleu"] == score > 0.1 and table.loc[row, "rouge_l"] > 0.4
+    assert table.loc[0, "rouge_l"] == pytest.approx(2 * 7 / (12 + 9))  # 黑猫坐在垫子上 of 12 and of 9
+    assert table.attrs["tokenizers"] == dict(Counter(tokenizers))
+    assert table["length"].tolist()[0] == 12 and table.attrs["unit"] == "characters"
 
 
 def test_the_unit_of_length_is_chosen_by_script_and_said():
     english = lengths(["one two three", "", None])
-    assert english.tolist()[:2] == [3, 0] and english.attrs["unit"] == "words" and english.attrs["missing"] == 1
+    assert english.tolist()[:2] == [3, 0] and english.attrs["unit"] == "words"
     mixed = lengths(pd.Series(["one two three", "一只黑猫"], index=["p", "q"]))
     assert mixed.to_dict() == {"p": 13, "q": 4} and mixed.attrs["unit"] == "characters"
     assert "Chinese" in mixed.attrs["reason"]
@@ -88,71 +77,42 @@ def test_the_unit_of_length_is_chosen_by_script_and_said():
             return text.split("o")
 
     assert lengths(["foo boo"], unit="tokens", tokenizer=Tokenizer()).tolist() == [5]
-    with pytest.raises(ValueError, match="needs tokenizer="):
-        lengths(["a"], unit="tokens")
-    with pytest.raises(ValueError, match="use one of words, characters, tokens"):
-        lengths(["a"], unit="lines")
-
-
-def test_a_baseline_is_a_judge_like_any_other():
-    found = overlap_baselines(RESPONSES, REFERENCES)
-    assert correlate(found["rouge_l"], [5, 4, 1], n_resamples=0)["estimate"]["spearman"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
-    ("responses", "references", "error", "message"),
+    ("call", "error", "message"),
     [
-        ([1, "a", 2.5], ["a"] * 3, TypeError, "responses .*position 0: 1, position 2: 2.5"),
-        (["a"], [["b"]], TypeError, "references .*position 0"),
-        (["a"], ["b", "c"], ValueError, "1 responses and 2"),
-        ("a", ["b"], TypeError, "not str"),
-        (pd.Series(["a"]), pd.Series(["b"], index=[3]), ValueError, "different indexes"),
+        (lambda: overlap_baselines([1, "a", 2.5], ["a"] * 3), TypeError, "responses .*position 0: 1, position 2: 2.5"),
+        (lambda: overlap_baselines(["a"], ["b", "c"]), ValueError, "responses has 1, references has 2"),
+        (lambda: overlap_baselines("a", ["b"]), TypeError, "not str"),
+        (lambda: overlap_baselines(pd.Series(["a"]), pd.Series(["b"], index=[3])), ValueError, "different indexes"),
+        (lambda: lengths(["a"], unit="tokens"), ValueError, "needs tokenizer="),
+        (lambda: lengths(["a"], unit="lines"), ValueError, "use one of words, characters, tokens"),
+        (lambda: published("prometheus"), ValueError, "'prometheus'.*llava-critic.*prometheus-vision"),
     ],
 )
-def test_bad_input_is_named(responses, references, error, message):
+def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
-        overlap_baselines(responses, references)
+        call()
 
 
-def test_length_refuses_what_is_no_text():
-    with pytest.raises(TypeError, match="position 1"):
-        lengths(["a", 2])
+TEXT = st.one_of(st.none(), st.text(max_size=40))
 
 
-@settings(deadline=None, max_examples=80)
-@given(st.lists(st.tuples(st.one_of(st.none(), st.text(max_size=40)), st.one_of(st.none(), st.text(max_size=40)))))
+@given(st.lists(st.tuples(TEXT, TEXT)))
 def test_any_text_has_a_score_between_0_and_1(rows):
-    found = overlap_baselines([row[0] for row in rows], [row[1] for row in rows])[["rouge_l", "bleu", "chrf"]]
+    table = overlap_baselines([row[0] for row in rows], [row[1] for row in rows])[["rouge_l", "bleu", "chrf"]]
     scored = np.array([None not in row for row in rows], dtype=bool)
-    assert found[~scored].isna().all(axis=None)
-    assert ((found[scored] >= 0) & (found[scored] <= 1 + 1e-9)).all(axis=None)
+    assert table[~scored].isna().all(axis=None)
+    assert ((table[scored] >= 0) & (table[scored] <= 1 + 1e-9)).all(axis=None)
 
 
 def test_spot_checks_against_the_papers():
     table = published("prometheus-vision", table="instruction following")
     cells = table.set_index(["evaluator", "benchmark", "statistic"])["value"]
-    assert len(cells) == 13 * 3 * 3
-    assert cells["Prometheus-Vision 13B", "Perception-Bench", "pearson"] == 0.832
+    assert len(cells) == 13 * 3 * 3 and cells["Prometheus-Vision 13B", "Perception-Bench", "pearson"] == 0.832
     assert cells["Fuyu 8B", "Perception-Bench", "spearman"] == 4.29e-06
-    assert cells["LLaVA-1.5 13B", "LLaVA-Bench", "pearson"] == -0.005
-    humans = published("prometheus-vision", table="human evaluators").set_index(["evaluator", "benchmark"])["value"]
-    assert humans["Prometheus-Vision 13B", "total"] == 0.674
     critics = published("llava-critic", table="pointwise").set_index(["evaluator", "benchmark"])["value"]
     assert critics["LLaVA-Critic 72B", "average"] == 0.754
-    assert (
-        published("llava-critic", table="pairwise", statistic="kendall").set_index("evaluator")["value"]["GPT-4o"]
-        == 0.819
-    )
-
-
-def test_every_number_names_its_source_and_stands_once():
     for paper in ("prometheus-vision", "llava-critic"):
-        table = published(paper)
-        assert table["source"].str.contains("arXiv").all()
-        assert not table.duplicated(["table", "evaluator", "benchmark", "statistic"]).any()
-        assert table["value"].between(-1, 1).all()
-
-
-def test_an_unknown_paper_lists_what_is_stored():
-    with pytest.raises(ValueError, match="'prometheus'.*llava-critic.*prometheus-vision"):
-        published("prometheus")
+        assert published(paper)["source"].str.contains("arXiv").all()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from vjudge.metrics import calibrate, calibration_curve, calibration_errors
@@ -77,14 +73,6 @@ def test_calibration_removes_leniency_on_held_out_items():
         )
 
 
-def test_a_judge_that_is_always_right_is_not_certain_to_be():
-    found = calibration_errors([1, 2, 3, 4, 5] * 3, [1, 2, 3, 4, 5] * 3, methods=[], n_resamples=100)
-    assert (
-        found.loc[("raw", "exact"), ["estimate", "high"]].tolist() == [1, 1]
-        and found.loc[("raw", "exact"), "low"] < 0.9
-    )
-
-
 def test_no_item_sees_its_own_label_or_its_groups():
     judge, human = lenient(60)
     group = np.arange(60) // 6
@@ -103,15 +91,11 @@ def test_too_few_items_are_nan_with_a_warning(method, judge, human):
         assert calibrate(judge, human, method=method).isna().all()
 
 
-def test_constant_scores():
-    assert calibrate([3] * 8, [1, 2] * 4, method="isotonic").between(1, 2).all()
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda: calibration_curve(["3"], [1]), TypeError, "position 0"),
-        (lambda: calibration_curve([3], [1, 2]), ValueError, "1 scores and human has 2"),
+        (lambda: calibration_curve([3], [1, 2]), ValueError, "judge has 1, human has 2"),
         (lambda: calibration_curve([3], [1], bins=0), ValueError, "bins"),
         (lambda: calibration_curve([3, 1], [1, 2], groups=["a", None]), ValueError, "position 1"),
         (lambda: calibrate([3], [1], method="platt"), ValueError, "method must be one of"),
@@ -121,14 +105,3 @@ def test_constant_scores():
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 5)), st.floats(-10, 10)), max_size=14))
-def test_no_exception_on_any_scores(rows):
-    judge, human = [row[0] for row in rows], [row[1] for row in rows]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        calibration_curve(judge, human)
-        calibration_curve(human, human, bins=3)
-        calibration_errors(judge, human, methods=["shift", "isotonic"], n_resamples=20)

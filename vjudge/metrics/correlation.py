@@ -9,28 +9,29 @@ negative one overall (Simpson's paradox). So a figure means little until its lev
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import sparse
 
 from vjudge.metrics._bootstrap import (
     STATISTICS,
     Design,
     Floats,
     Integers,
+    Statistic,
     Table,
-    block_of,
+    Weights,
     correlations,
+    correlations_of,
     inflation,
     p_value,
+    summing,
     swaps,
+    values,
 )
 from vjudge.metrics._tables import (
     Labels,
@@ -43,12 +44,13 @@ from vjudge.metrics._tables import (
     listed,
     listed_twice,
     same_index,
+    same_length,
     scores,
     tabulate,
+    warn,
 )
 from vjudge.metrics.ppi import weighted_correlations
 
-LEVELS = ("item", "system", "within")
 AVERAGES = ("mean", "fisher", "pooled")
 COMPARISON = ("estimate_a", "estimate_b", "difference", "low", "high", "p", "p_holm", "conflict", "n", "missing")
 FEW_OFF_MODE, CEILING = 20, 0.6  # items off the most frequent score, and its share, where intervals cover too little
@@ -82,10 +84,8 @@ def correlate(
     Returns:
         A frame with rows pearson, spearman (midranks) and kendall (tau-b), and columns estimate, low and high in
         [-1, 1], n (pairs used) and missing (pairs left out). NaN, with a warning, where a statistic is undefined: fewer
-        than three pairs, a constant score, fewer than two groups. `attrs` has the method in words for a caption,
-        confidence, n_resamples, seed, n_groups, missing_x, missing_y, off_mode (for x and y, how many items are off the
-        most frequent score), and undefined_resamples: for each statistic, the share of replicates in which it did not
-        exist, which the interval leaves out.
+        than three pairs, a constant score, fewer than two groups. `attrs` has the method in words for a caption, and
+        off_mode: for x and y, how many items are off the most frequent score.
 
     Raises:
         TypeError: a score is not a number; every such position is named.
@@ -105,55 +105,46 @@ def correlate(
     >>> correlate(judge, gold, seed=0)[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
     """
-    a, b, used = _pairs(x, y, scale=scale, groups=groups, by_design=weights is not None)
+    a, b, used = aligned(x=x, y=y, groups=groups, scale=scale, by_design=weights is not None)
     n = int(used.sum())
-    why = _undefined([("x", a[used]), ("y", b[used])])
-    pairs = Table.of(a[used], b[used])
-    table = tabulate(
-        lambda counts: correlations(pairs, counts),
+    why = _undefined(x=a[used], y=b[used])
+    table = Table(a[used], b[used])
+    result = tabulate(
+        _nothing if why else lambda w: correlations(table, w),
         STATISTICS,
-        design_of(pairs.cell, groups, used),
-        n=n,
-        missing=len(a) - n,
+        design_of(table.cell, groups, used),
+        method="fisher",
+        inflation=inflation(max(n, 1)),
+        why=why,
         confidence=confidence,
         n_resamples=n_resamples if weights is None else 0,
         seed=seed,
-        method="fisher",
-        inflation=inflation(max(n, 1)),
-        undefined=why,
     )
     if weights is not None and not why:
-        worth = _worth(weights, used)
+        worth = scores(weights, name="weights")
+        same_length(weights=worth, x=a)
+        if (bad := np.flatnonzero(used & ~(worth > 0))).size:
+            raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
         codes = None if groups is None else group_codes(groups, used)
-        table[["estimate", "low", "high"]], table.attrs["method"] = weighted_correlations(
-            a[used], b[used], worth, codes, confidence=confidence
+        result[["estimate", "low", "high"]], result.attrs["method"] = weighted_correlations(
+            a[used], b[used], worth[used], codes, confidence=confidence
         )
-        if table[["low", "high"]].isna().any(axis=None):
-            warnings.warn(
-                "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation",
-                stacklevel=2,
+        if result[["low", "high"]].isna().any(axis=None):
+            warn(
+                "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation"
             )
-    table.attrs |= {"missing_x": int(np.isnan(a).sum()), "missing_y": int(np.isnan(b).sum())}
-    off_mode = {name: _off_mode(values, pairs.counts) for name, values in (("x", pairs.x), ("y", pairs.y))}
-    table.attrs["off_mode"] = off_mode
+    off_mode = {
+        name: n - int(pd.Series(v).value_counts().max()) if n else 0 for name, v in (("x", a[used]), ("y", b[used]))
+    }
+    result.attrs["off_mode"] = off_mode
     few = [f"{name} has {off}" for name, off in off_mode.items() if off < min(FEW_OFF_MODE, (1 - CEILING) * n)]
     if few and not why and n_resamples:
-        warnings.warn(
-            f"of {n} items, {' and '.join(few)} off the most frequent score: intervals cover less often than they say",
-            stacklevel=2,
-        )
-    return table
+        warn(f"of {n} items, {' and '.join(few)} off the most frequent score: intervals cover less often than they say")
+    return result
 
 
 def correlate_levels(
-    x: Scores,
-    y: Scores,
-    *,
-    systems: Labels,
-    groups: Labels | None = None,
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
+    x: Scores, y: Scores, *, systems: Labels, groups: Labels | None = None, **options: Any
 ) -> pd.DataFrame:
     """Correlate two scores at the item level, at the system level and within systems.
 
@@ -162,7 +153,7 @@ def correlate_levels(
         systems: what each item is an output of (a model, a decoding), or any other grouping to look within.
         groups: the unit of resampling, for example the image or question that systems share. None draws items, and
             systems as wholes for the mean within them.
-        confidence, n_resamples, seed: see `correlate`.
+        options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Rows (level, statistic): item (all items together, as `correlate` gives it), system (mean scores of the systems,
@@ -176,8 +167,7 @@ def correlate_levels(
     Raises:
         TypeError, ValueError: as `correlate`; a scored item has no system.
 
-    Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2, for the levels; their "boot-inputs" is
-    `groups` = the input.
+    Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
     >>> from vjudge.metrics import correlate_levels
     >>> judge, gold = [1, 2, 3, 4, 5, 6], [2, 1, 3, 5, 4, 6]
@@ -185,30 +175,25 @@ def correlate_levels(
     >>> table["estimate"].xs("spearman", level="statistic").round(3).to_dict()
     {'item': 0.886, 'system': 1.0, 'within': 0.5}
     """
-    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
     data = _Within(x, y, systems, groups=groups, name="systems")
     system = tabulate(
         data.of_means,
         STATISTICS,
-        design_of(data.cell, groups, data.used),
+        data.items,
         n=data.n_groups,
-        missing=data.missing,
         method="fisher",
+        width=data.n_groups**2,
         why="fewer than two systems, or no variation",
         **options,
     )
-    parts = {"item": correlate(x, y, groups=groups, **options), "system": system}
-    parts["within"] = data.averaged(["mean"], **options).xs("mean")
-    table = pd.concat(parts, names=["level", "statistic"])
-    table.attrs = _account([part.attrs for part in parts.values()], table)
-    data.warn_of_undefined("systems")
+    item = correlate(x, y, groups=groups, **options)
+    table = _joined({"item": item, "system": system, "within": data.averaged("mean", **options)}, "level")
     sign = np.sign(table["estimate"])
     table.attrs["simpson"] = [name for name in STATISTICS if sign["item", name] * sign["within", name] < 0]
     if table.attrs["simpson"]:
-        warnings.warn(
+        warn(
             f"{', '.join(table.attrs['simpson'])}: opposite signs over all items and within systems; differences "
-            "between systems dominate the item-level figure (Simpson's paradox)",
-            stacklevel=2,
+            "between systems dominate the item-level figure (Simpson's paradox)"
         )
     return table
 
@@ -220,9 +205,7 @@ def average_correlations(
     within: Labels,
     groups: Labels | None = None,
     averages: Sequence[str] = AVERAGES,
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """Average the correlations within groups in each of the ways that papers use, each under its own name.
 
@@ -231,12 +214,9 @@ def average_correlations(
         within: the group each correlation is taken in; every group counts the same, whatever its size.
         groups: the unit of resampling of each item. None draws the groups of `within`; so does a unit that holds whole
             groups of them. Where units run across (questions that all systems answer), the groups are taken as given.
-        averages: which of
-            - "mean": the plain mean of the correlations;
-            - "fisher": tanh of the mean of atanh of the correlations, the Fisher z average;
-            - "pooled": one correlation over all items (`correlate`), no average at all; differences between groups
-              count in it.
-        confidence, n_resamples, seed: see `correlate`.
+        averages: some of "mean", the plain mean of the correlations; "fisher", tanh of the mean of their atanh;
+            "pooled", one correlation over all items (`correlate`), in which differences between groups count.
+        options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Rows (average, statistic), columns estimate, low, high, n (groups with a correlation; for "pooled", items) and
@@ -254,154 +234,98 @@ def average_correlations(
     >>> table["estimate"].round(3).tolist()
     [0.683, 0.683, 0.575]
     """
-    unknown = [name for name in averages if name not in AVERAGES]
-    if unknown or not averages:
-        raise ValueError(f"averages must be some of {', '.join(AVERAGES)}, not {unknown or 'none'}")
-    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
+    if not averages or not set(averages) <= set(AVERAGES):
+        raise ValueError(f"averages must be some of {', '.join(AVERAGES)}, not {list(averages)}")
     data = _Within(x, y, within, groups=groups, name="within")
-    parts = {}
-    for name in averages:
-        parts[name] = (
-            correlate(x, y, groups=groups, **options) if name == "pooled" else data.averaged([name], **options).xs(name)
-        )
-    table = pd.concat(parts, names=["average", "statistic"])
-    table.attrs = _account([part.attrs for part in parts.values()], table)
-    data.warn_of_undefined("groups")
+    parts = {
+        name: correlate(x, y, groups=groups, **options) if name == "pooled" else data.averaged(name, **options)
+        for name in averages
+    }
+    return _joined(parts, "average")
+
+
+def _joined(parts: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
+    """Tables of the three correlations as one, every method named once."""
+    table = pd.concat(parts, names=[name, "statistic"])
+    table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in parts.values()))}
     return table
 
 
 class _Within:
-    """The distinct (group, x, y) of the items, and correlations within groups as functions of how often each occurs.
-
-    Args:
-        x, y, labels, groups, name: of the public functions.
-    """
+    """The distinct (group, x, y) of the items, and correlations within groups as functions of how often each occurs."""
 
     def __init__(self, x: Scores, y: Scores, labels: Labels, *, groups: Labels | None, name: str) -> None:
         same_index(x=x, **{name: labels})
-        a, b, self.used = _pairs(x, y, groups=groups)
-        self.missing = int((~self.used).sum())
-        codes = group_codes(labels, self.used, name=name)
+        a, b, used = aligned(x=x, y=y, groups=groups)
+        codes = group_codes(labels, used, name=name)
         self.n_groups = int(codes.max(initial=-1)) + 1
-        cells, cell = np.unique(np.column_stack([codes, a[self.used], b[self.used]]), axis=0, return_inverse=True)
-        self.cell = np.reshape(cell, -1).astype(np.int64)
+        cells, cell = np.unique(np.column_stack([codes, a[used], b[used]]), axis=0, return_inverse=True)
+        self.items = design_of(cell, groups, used)
         group, self.x, self.y = cells.T
-        self.bounds = np.searchsorted(group, np.arange(self.n_groups + 1))
-        shape = (self.n_groups, len(group))
-        self.by_group = sparse.csr_array((np.ones(len(group)), (group.astype(np.int64), np.arange(len(group)))), shape)
-        # Groups that lie each in one unit are drawn as wholes: the unit of each, or None.
-        units = codes if groups is None else group_codes(groups, self.used)
+        self.parts = [slice(*ends) for ends in pairwise(np.searchsorted(group, np.arange(self.n_groups + 1)))]
+        self.by_group = summing(group.astype(np.int64), np.arange(len(group)), (self.n_groups, len(group)))
+        # Groups that lie each in one unit are drawn as wholes.
+        units = codes if self.items.groups is None else self.items.groups
         pairs = np.unique(np.column_stack([codes, units]), axis=0)
-        self.unit = pairs[:, 1] if len(pairs) == self.n_groups else None
-        self.groups = groups
+        self.wholes = Design(np.arange(self.n_groups), pairs[:, 1]) if len(pairs) == self.n_groups else None
 
     @cached_property
     def tables(self) -> list[Table]:
-        counts, empty = np.bincount(self.cell, minlength=len(self.x)), np.empty(0, dtype=np.int64)
-        parts = [slice(a, b) for a, b in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
-        return [Table(self.x[rows], self.y[rows], counts[rows], empty) for rows in parts]
+        counts = self.items.counts
+        return [Table(np.repeat(self.x[r], counts[r]), np.repeat(self.y[r], counts[r])) for r in self.parts]
 
-    def each(self, weights: NDArray[np.number]) -> Floats:
+    def each(self, weights: Weights) -> Floats:
         """Correlations within each group; shape (G, 3, replicates), NaN where a group has none."""
         result = np.empty((self.n_groups, 3, weights.shape[1]))
-        for group, table in enumerate(self.tables):
-            inside = weights[self.bounds[group] : self.bounds[group + 1]]
-            result[group] = correlations(table, inside)
-            result[group][:, inside.sum(axis=0) < 3] = np.nan
+        for group, (table, rows) in enumerate(zip(self.tables, self.parts, strict=True)):
+            result[group] = correlations(table, weights[rows])
+            result[group][:, weights[rows].sum(axis=0) < 3] = np.nan
         return result
 
-    @cached_property
-    def estimates(self) -> Floats:
-        """Correlations of the groups as they are; shape (G, 3)."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.each(np.bincount(self.cell, minlength=len(self.x))[:, None])[..., 0]
+    def averaged(self, average: str, **options: Any) -> pd.DataFrame:
+        """The mean of the groups' correlations, plain or on Fisher's z scale."""
+        own = values(self.each, self.items.counts[:, None])
 
-    def averaged(self, averages: Sequence[str], **options: Any) -> pd.DataFrame:
-        """The mean of the groups' correlations, and that on Fisher's z scale."""
+        def mean(correlation: Floats, counts: Floats) -> Floats:
+            """Over groups, each counted as often as `counts` says, shape (G, replicates), NaN left out."""
+            z = np.arctanh(np.where(np.abs(correlation) < 1, correlation, np.nan))
+            part = correlation if average == "mean" else z
+            counted = ~np.isnan(part) * counts[:, None]
+            result = (np.nan_to_num(part) * counted).sum(axis=0) / counted.sum(axis=0)
+            if average == "fisher":  # a perfect correlation is infinite, whatever the others are
+                result = np.where((np.abs(correlation) >= 1).any(axis=0), np.nan, np.tanh(result))
+            return np.asarray(result)
 
-        def means(correlation: Floats, counts: Floats) -> Floats:
-            z = np.tanh(_mean(np.arctanh(np.where(np.abs(correlation) < 1, correlation, np.nan)), counts))
-            z[(np.abs(correlation) >= 1).any(axis=0) & np.isfinite(z)] = np.nan  # infinite, whatever the others are
-            of = {"mean": _mean(correlation, counts), "fisher": z}
-            return np.concatenate([of[name] for name in averages])
+        def of_items(weights: Weights) -> Floats:
+            return mean(self.each(weights), np.asarray(self.by_group @ weights > 0, dtype=float))
 
-        def of_units(drawn: NDArray[np.number]) -> Floats:
-            return means(self.estimates[..., None], np.asarray(drawn, dtype=float))
-
-        def of_items(weights: NDArray[np.number]) -> Floats:
-            return means(self.each(weights), np.asarray(self.by_group @ weights > 0, dtype=float))
-
-        undefined = np.isnan(self.estimates).sum(axis=0)
-        whole = self.unit is not None
-        return tabulate(
-            of_units if whole else of_items,
-            [(average, name) for average in averages for name in STATISTICS],
-            Design.rows(self.n_groups, groups=self.unit) if whole else design_of(self.cell, self.groups, self.used),
-            n=(self.n_groups - undefined).tolist() * len(averages),
-            missing=undefined.tolist() * len(averages),
+        undefined = np.isnan(own).sum(axis=0)[:, 0]
+        table = tabulate(
+            of_items if self.wholes is None else lambda drawn: mean(own, np.asarray(drawn, dtype=float)),
+            STATISTICS,
+            self.wholes or self.items,
+            n=self.n_groups - undefined,
+            missing=undefined,
             method="fisher",
-            unit="correlations" if whole else "items",
-            index=["average", "statistic"],
+            unit="items" if self.wholes is None else "correlations",
             why="no group has a correlation, or, for the Fisher average, one is 1 or -1",
-            stacklevel=4,
             **options,
         )
+        if undefined.any():
+            warn(
+                f"{undefined.max()} of {self.n_groups} groups have no correlation of their own (fewer than three "
+                "items, or a constant score): the mean leaves them out"
+            )
+        return table
 
-    def of_means(self, weights: NDArray[np.number]) -> Floats:
+    def of_means(self, weights: Weights) -> Floats:
         """Correlations over the groups' mean scores; a group counts as often as it was drawn."""
         n = self.by_group @ weights
         drawn = np.asarray(n > 0, dtype=float)
-        if self.groups is not None and self.unit is not None:
-            drawn = n / (self.by_group @ np.bincount(self.cell))[:, None]
-        mean_x, mean_y = (self.by_group @ (weights * values[:, None]) / n for values in (self.x, self.y))
-        step = block_of(self.n_groups**2)
-        columns = (mean_x, mean_y, drawn)
-        starts = range(0, weights.shape[1], step)
-        parts = [_correlations_of(*(c[:, start : start + step] for c in columns)) for start in starts]
-        return np.concatenate(parts, axis=1)
-
-    def warn_of_undefined(self, noun: str) -> None:
-        undefined = int(np.isnan(self.estimates).sum(axis=0).max(initial=0))
-        if undefined:
-            warnings.warn(
-                f"{undefined} of {self.n_groups} {noun} have no correlation of their own (fewer than three items, or a "
-                "constant score): the mean leaves them out",
-                stacklevel=3,
-            )
-
-
-def _correlations_of(x: Floats, y: Floats, counts: Floats) -> Floats:
-    """Pearson, Spearman and tau-b of (G, replicates) values, each replicate with its own; a count of 0 is absence."""
-    # Equal means that were summed in another order still tie.
-    x, y = (np.where(counts > 0, np.round(v, 12), 0) for v in (x, y))
-    sign_x, sign_y = (np.sign(v[:, None] - v[None, :]) for v in (x, y))
-    pairs = counts[:, None] * counts[None, :]
-    concordance = (pairs * sign_x * sign_y).sum(axis=(0, 1))
-    untied = np.sqrt((pairs * sign_x**2).sum(axis=(0, 1)) * (pairs * sign_y**2).sum(axis=(0, 1)))
-    rank_x, rank_y = ((counts[None, :] * sign).sum(axis=1) for sign in (sign_x, sign_y))
-    kendall = concordance / np.where(untied > 0, untied, np.nan)
-    return np.stack([_pearson(x, y, counts), _pearson(rank_x, rank_y, counts), kendall])
-
-
-def _pearson(x: Floats, y: Floats, counts: Floats) -> Floats:
-    x, y = (v - (counts * v).sum(axis=0) / counts.sum(axis=0) for v in (x, y))
-    variance_x, variance_y, shared = ((counts * v).sum(axis=0) for v in (x * x, y * y, x * y))
-    spread = np.sqrt(variance_x * variance_y)
-    return np.clip(shared / np.where(spread > 0, spread, np.nan), -1, 1)
-
-
-def _mean(values: Floats, counts: Floats) -> Floats:
-    """The mean over groups of (G, 3, replicates), each counted as often as in (G, replicates), NaN left out."""
-    counted = ~np.isnan(values) * counts[:, None]
-    return np.asarray((np.nan_to_num(values) * counted).sum(axis=0) / counted.sum(axis=0))
-
-
-def _account(attrs: Sequence[Mapping[str, Any]], table: pd.DataFrame) -> dict[str, Any]:
-    """The attrs of a table made of several: every method once, and what they share."""
-    undefined = [share for part in attrs for share in part["undefined_resamples"].values()]
-    shared = {name: attrs[0][name] for name in ("confidence", "n_resamples", "seed", "n_groups")}
-    methods = "; ".join(dict.fromkeys(part["method"] for part in attrs))
-    return {"method": methods, **shared, "undefined_resamples": dict(zip(table.index, undefined, strict=False))}
+        if self.items.groups is not None and self.wholes is not None:
+            drawn = n / (self.by_group @ self.items.counts)[:, None]
+        mean_x, mean_y = (self.by_group @ (weights * v[:, None]) / n for v in (self.x, self.y))
+        return correlations_of(mean_x, mean_y, drawn)
 
 
 def compare_judges(
@@ -422,9 +346,7 @@ def compare_judges(
         a: one judge's scores of the same items, in the same order; or many judges, as a mapping from name to scores or
             a frame with a column each.
         b: the other judge's scores; None with many judges. Two Series must share the index of the reference.
-        groups: the unit of resampling of each item, for example its image. None resamples items.
-        scale: lowest and highest possible score; a score outside is refused. None accepts any.
-        confidence: coverage of the intervals, in (0, 1).
+        groups, scale, confidence: see `correlate`.
         n_resamples: bootstrap replicates, and permutations; 0 leaves intervals and p NaN.
         seed: of the resampling; every pair of judges uses the same.
 
@@ -440,9 +362,7 @@ def compare_judges(
         conflict: whether p and the interval disagree at this confidence about a difference; then nothing is proven.
         n, missing: items used, and left out because one of the three scores is missing.
         A correlation is NaN, with a warning, where it is undefined: fewer than three items, a constant score. `attrs`
-        has the method in words for a caption, confidence, n_resamples, seed, p_floor (the least p that so many
-        permutations can give) and undefined_resamples, the largest share of replicates without a difference, which the
-        intervals leave out.
+        has the method in words for a caption, and p_floor (the least p that so many permutations can give).
 
     Raises:
         TypeError: a score is not a number, or judges are neither two columns nor a mapping; every position is named.
@@ -464,28 +384,129 @@ def compare_judges(
         same_index(**{"reference": reference, f"judge {name}": column, "groups": groups})
     gold = scores(reference, name="reference", scale=scale)
     judged = {name: scores(column, name=name, scale=scale) for name, column in columns.items()}
-    lengths = {name: len(column) for name, column in judged.items() if len(column) != len(gold)}
-    if lengths:
-        raise ValueError(f"reference has {len(gold)} scores, but {lengths}: give one of each per item")
-    options: dict[str, Any] = dict(groups=groups, confidence=confidence, n_resamples=n_resamples, seed=seed)
+    for name, column in judged.items():
+        same_length(**{"reference": gold, f"judge {name}": column})
+    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
     pairs = list(combinations(judged, 2))
-    parts = {names: _compare(gold, *(judged[name] for name in names), names=names, **options) for names in pairs}
+    parts = {(a, b): _compare(gold, judged, a, b, groups, **options) for a, b in pairs}
     table = pd.concat(parts, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: holm(p.to_numpy()))
     excludes_0 = (table["low"] > 0) | (table["high"] < 0)
     table["conflict"] = table[["p", "low"]].notna().all(axis=1) & ((table["p"] <= 1 - confidence) != excludes_0)
-    undefined = [share for part in parts.values() for share in part.attrs["undefined_resamples"].values()]
     unit = "items" if groups is None else "groups"
     table.attrs = {
         "method": f"{confidence:.0%} paired bootstrap intervals (Student's) and paired permutation over {unit}, "
         f"{n_resamples:,} of each, seed {seed}; Holm over {len(pairs)} pairs of judges",
-        "confidence": confidence,
-        "n_resamples": n_resamples,
-        "seed": seed,
         "p_floor": 1 / (n_resamples + 1) if n_resamples else None,
-        "undefined_resamples": float(np.max(np.nan_to_num(undefined), initial=0)),
     }
     return table[list(COMPARISON)]
+
+
+def _judges(a: Any, b: Any) -> dict[str, Any]:
+    """The columns of the judges by name."""
+    many = isinstance(a, Mapping | pd.DataFrame)
+    if many == (b is not None):
+        raise TypeError(
+            "give two judges as a and b, or many as a mapping from name to scores or a frame and leave b out"
+        )
+    if not many:
+        names = [getattr(column, "name", None) for column in (a, b)]
+        apart = all(isinstance(name, str) for name in names) and names[0] != names[1]
+        return dict(zip(map(str, names) if apart else ("a", "b"), (a, b), strict=True))
+    if twice := listed_twice(map(str, a)):
+        raise ValueError(f"judges share a name: {twice}; give each its own")
+    if len(list(a)) < 2:
+        raise ValueError(f"{len(list(a))} judges: at least 2 are needed for a comparison")
+    return {str(name): a[name] for name in a}
+
+
+def _compare(
+    gold: Floats, judged: Mapping[str, Floats], a: str, b: str, groups: Any, *, n_resamples: int, **options: Any
+) -> pd.DataFrame:
+    """The rows of one pair of judges."""
+    columns = np.stack([gold, judged[a], judged[b]])
+    used = np.asarray(~np.isnan(columns).any(axis=0))
+    columns = columns[:, used]
+    why = _undefined(**dict(zip(("the reference", a, b), columns, strict=True)))
+    triples, first, cell = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    design = design_of(cell, groups, used)
+    sides = _sides(*triples)
+    table = tabulate(
+        _nothing if why else lambda w: -np.diff(sides(w), axis=0)[0],
+        STATISTICS,
+        design,
+        method="t",
+        why=f"{a} and {b}: {why}",
+        n_resamples=n_resamples,
+        **options,
+    ).rename(columns={"estimate": "difference"})
+    table[["estimate_a", "estimate_b", "p"]] = np.nan
+    if not why:
+        table["estimate_a"], table["estimate_b"] = sides(design.counts[:, None])[..., 0]
+        if n_resamples and design.n_units > 1:
+            how = dict(n_resamples=n_resamples, seed=options["seed"])
+            table["p"] = _permutation(design, triples[0], columns[1:], first, **how)
+    return table
+
+
+def _sides(gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATISTICS) -> Statistic:
+    """Two judges' correlations with a reference, shape (2, statistics, replicates), as a function of how often each
+    distinct triple of scores occurs."""
+    tables = [Table(gold, judge) for judge in (a, b)]
+    pairs = [summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold))) for t in tables]
+    return lambda w: np.stack(
+        [correlations(t, pair @ w, statistics=statistics) for t, pair in zip(tables, pairs, strict=True)]
+    )
+
+
+def _permutation(
+    design: Design, gold: Floats, judges: Floats, first: Integers, *, n_resamples: int, seed: int
+) -> Floats:
+    """p of each statistic: the judges brought to one scale, then swapped.
+
+    Args:
+        design: its cells are the distinct triples of scores; gold: of each cell; first: an item of each cell.
+        judges: the two judges' scores of all items, shape (2, n).
+    """
+    parts = []
+    centred = judges - judges.mean(axis=1, keepdims=True)
+    centred /= np.abs(centred).max(axis=1, keepdims=True)  # first, so that squares stay in range
+    standardised = centred / centred.std(axis=1, keepdims=True)
+    stands = np.concatenate([design.counts, np.zeros_like(design.counts)])[:, None]
+    for statistics, (a, b) in ((("pearson",), standardised), (("spearman", "kendall"), _matched(*judges))):
+        own, other = np.concatenate([a[first], b[first]]), np.concatenate([b[first], a[first]])
+        sides = _sides(np.concatenate([gold, gold]), own, other, statistics)
+        permuted = swaps(lambda w: np.diff(sides(w), axis=0)[0], design, n_resamples=n_resamples, seed=seed)  # noqa: B023
+        parts.append(p_value(permuted, np.diff(sides(stands), axis=0)[0, :, 0]))
+    return np.concatenate(parts)
+
+
+def _matched(a: Floats, b: Floats) -> list[Floats]:
+    """Two judges' scores as positions on one scale, on which a level of one may be a level of the other.
+
+    The position of a level is the share of the judge's items below it and half of those at it. Levels of the two judges
+    that are each other's nearest share a position. Were positions taken alone, as ranks are, then two judges who give
+    one item another score would agree on no level: every tie of the raw scores would break in a swap, and the test
+    would lose its power against similar judges.
+    """
+    positions, codes = [], []
+    for scale in (a, b):
+        _, code, counts = np.unique(scale, return_inverse=True, return_counts=True)
+        positions.append((np.cumsum(counts) - counts / 2) / len(scale))
+        codes.append(code)
+    one, other = positions
+    nearest_other = _nearest(one, other)
+    mutual = np.flatnonzero(_nearest(other, one)[nearest_other] == np.arange(len(one)))
+    other = other.copy()
+    other[nearest_other[mutual]] = one[mutual]
+    return [one[codes[0]], other[codes[1]]]
+
+
+def _nearest(points: Floats, among: Floats) -> Integers:
+    """For each point the position of the nearest of the others; both ascending."""
+    above = np.minimum(np.searchsorted(among, points), len(among) - 1)
+    below = np.maximum(above - 1, 0)
+    return np.where(points - among[below] <= among[above] - points, below, above).astype(np.int64)
 
 
 def who_beats_whom(
@@ -529,7 +550,7 @@ def who_beats_whom(
             cell = np.nan if np.isnan(row["p_holm"]) else np.sign(cell) * (row["p_holm"] <= alpha)
         matrix.loc[first, second] = cell
         matrix.loc[second, first] = cell if value == "p_holm" else 0 - cell
-    matrix.attrs = {**comparisons.attrs, "statistic": statistic, "alpha": alpha}
+    matrix.attrs = comparisons.attrs
     return matrix
 
 
@@ -539,9 +560,7 @@ def correlation_table(
     *,
     groups: Mapping[str, Labels] | None = None,
     ceiling: Mapping[str, pd.DataFrame] | None = None,
-    confidence: float = 0.95,
-    n_resamples: int = 10_000,
-    seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """Correlate every judge with the truth of every benchmark: the table of a paper, in long form.
 
@@ -551,13 +570,12 @@ def correlation_table(
         truth: for each benchmark, the scores to agree with.
         groups: for each benchmark, the unit of resampling of each item; one that is not named draws items.
         ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
-        confidence, n_resamples, seed: see `correlate`.
+        options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
         missing, best (whether no judge has a higher estimate of this statistic on this benchmark) and ceiling (True in
-        the rows of the people, whom the column judge calls "people"). `attrs` has method, confidence, n_resamples, seed
-        and off_mode, by benchmark and judge.
+        the rows of the people, whom the column judge calls "people"). `attrs["method"]` is for a caption.
 
     Raises:
         ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.
@@ -570,15 +588,10 @@ def correlation_table(
     >>> table.loc[table["statistic"] == "kendall", ["judge", "estimate", "best"]].round(2).values.tolist()
     [['first', 1.0, True], ['second', 0.67, False]]
     """
-    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
-    check_options(confidence=confidence, n_resamples=n_resamples)
-    without = [name for name in judges if name not in truth]
+    without = [str(name) for name in judges if name not in truth]
     if without or not judges:
-        raise ValueError(
-            f"no truth for {', '.join(map(str, without)) or 'any benchmark'}: give judges and truth of each"
-        )
+        raise ValueError(f"no truth for {', '.join(without) or 'any benchmark'}: give judges and truth of each")
     parts, methods = [], []
-    off_mode: dict[str, dict[str, Any]] = {}
     for benchmark, columns in judges.items():
         for judge in columns:
             try:
@@ -586,7 +599,6 @@ def correlation_table(
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{judge} on {benchmark}: {error}") from error
             methods.append(f"{benchmark}: {table.attrs['method']}")
-            off_mode.setdefault(str(benchmark), {})[str(judge)] = table.attrs["off_mode"]
             parts.append(table.reset_index().assign(judge=str(judge), benchmark=str(benchmark), ceiling=False))
         if ceiling and benchmark in ceiling:
             people = ceiling[benchmark].loc[list(STATISTICS)].rename_axis("statistic").reset_index()
@@ -594,157 +606,20 @@ def correlation_table(
     result = pd.concat(parts, ignore_index=True)
     highest = result[~result["ceiling"]].groupby(["benchmark", "statistic"])["estimate"].transform("max")
     result["best"] = (result["estimate"] == highest.reindex(result.index)).to_numpy()
-    result.attrs = {"method": "; ".join(dict.fromkeys(methods)), "off_mode": off_mode, **options}
+    result.attrs = {"method": "; ".join(dict.fromkeys(methods))}
     columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n", "missing", "best", "ceiling"]
     return result[columns]
 
 
-def _pairs(
-    x: Any, y: Any, *, groups: Any, scale: tuple[float, float] | None = None, by_design: bool = False
-) -> tuple[Floats, Floats, Any]:
-    """Two columns of scores as they are, and which items have both."""
-    a, b = aligned(x=x, y=y, groups=groups, scale=scale, by_design=by_design)
-    return a, b, ~(np.isnan(a) | np.isnan(b))
+def _nothing(weights: Weights) -> Floats:
+    """Three correlations that are undefined."""
+    return np.full((len(STATISTICS), weights.shape[1]), np.nan)
 
 
-def _worth(weights: Scores, used: NDArray[np.bool_]) -> Floats:
-    """The weights of the used items; one that is not positive is refused."""
-    worth = scores(weights, name="weights")
-    if len(worth) != len(used):
-        raise ValueError(f"weights has {len(worth)} values for {len(used)} items: give one per item, NaN for no label")
-    if bad := np.flatnonzero(used & ~(worth > 0)).tolist():
-        raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
-    return worth[used]
-
-
-def _undefined(columns: Iterable[tuple[str, Floats]]) -> str | None:
-    """Why correlations of these columns are undefined, if they are."""
-    named = list(columns)
-    if len(named[0][1]) < 3:
-        return f"{len(named[0][1])} complete items, at least 3 are needed"
-    constant = [name for name, values in named if (values == values[0]).all()]
-    return f"{' and '.join(constant)} constant" if constant else None
-
-
-def _off_mode(values: Floats, counts: Integers) -> int:
-    """How many items are off the most frequent score, from the distinct pairs and how often each occurs."""
-    return int(counts.sum() - np.bincount(pd.factorize(values)[0], counts).max(initial=0))
-
-
-def _judges(a: Any, b: Any) -> dict[str, Any]:
-    if b is None:
-        if not isinstance(a, Mapping | pd.DataFrame):
-            raise TypeError("give two judges as a and b, or many as a mapping from name to scores or a frame")
-        given = [str(name) for name in a]
-        if len(set(given)) < len(given):
-            raise ValueError(f"judges share a name: {listed_twice(given)}; give each its own")
-        judges = {str(name): a[name] for name in a}
-    else:
-        if isinstance(a, Mapping | pd.DataFrame):
-            raise TypeError("a holds many judges already: leave b out")
-        names = [getattr(column, "name", None) for column in (a, b)]
-        named = all(isinstance(name, str) for name in names) and names[0] != names[1]
-        judges = dict(zip(map(str, names) if named else ("a", "b"), (a, b), strict=True))
-    if len(judges) < 2:
-        raise ValueError(f"{len(judges)} judges: at least 2 are needed for a comparison")
-    return judges
-
-
-def _compare(
-    gold: Floats, a: Floats, b: Floats, *, names: tuple[str, str], groups: Any, n_resamples: int, **options: Any
-) -> pd.DataFrame:
-    """The rows of one pair of judges."""
-    used = ~(np.isnan(gold) | np.isnan(a) | np.isnan(b))
-    columns = np.stack([gold, a, b])[:, used]
-    why = _undefined(zip(("reference", *names), columns, strict=True))
-    (gold, one, other), first, cell = np.unique(columns, axis=1, return_index=True, return_inverse=True)
-    design = design_of(np.reshape(cell, -1), groups, used)
-    sides = _Sides(gold, one, other)
-    table = tabulate(
-        sides.difference,
-        STATISTICS,
-        design,
-        n=columns.shape[1],
-        missing=int((~used).sum()),
-        n_resamples=n_resamples,
-        method="t",
-        undefined=f"{names[0]} and {names[1]}: {why}" if why else None,
-        stacklevel=5,
-        **options,
-    ).rename(columns={"estimate": "difference"})
-    table[["estimate_a", "estimate_b", "p"]] = np.nan
-    if not why:
-        table["estimate_a"], table["estimate_b"] = sides.correlations(design.counts[:, None])[..., 0]
-        if n_resamples and design.n_units > 1:
-            judges = columns[1:]
-            table["p"] = _permutation(design, gold, judges, first, n_resamples=n_resamples, seed=options["seed"])
-    return table
-
-
-class _Sides:
-    """Two judges' correlations with a reference as functions of how often each distinct triple of scores occurs."""
-
-    def __init__(self, gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATISTICS) -> None:
-        self.tables = [Table.of(gold, judge) for judge in (a, b)]
-        self.pairs = [Design(table.cell).members(np.arange(len(gold))) for table in self.tables]
-        self.statistics = statistics
-
-    def correlations(self, weights: NDArray[np.number]) -> Floats:
-        """Shape (2, statistics, replicates)."""
-        sides = zip(self.tables, self.pairs, strict=True)
-        return np.stack([correlations(t, pair @ weights, statistics=self.statistics) for t, pair in sides])
-
-    def difference(self, weights: NDArray[np.number]) -> Floats:
-        a, b = self.correlations(weights)
-        return a - b
-
-
-def _permutation(
-    design: Design, gold: Floats, judges: Floats, first: Integers, *, n_resamples: int, seed: int
-) -> Floats:
-    """p of each statistic: the judges brought to one scale, then swapped.
-
-    Args:
-        design: its cells are the distinct triples of scores; gold: of each cell; first: an item of each cell.
-        judges: the two judges' scores of all items, shape (2, n).
-    """
-    parts = []
-    centred = judges - judges.mean(axis=1, keepdims=True)
-    centred /= np.abs(centred).max(axis=1, keepdims=True)  # first, so that squares stay in range
-    scales = {("pearson",): centred / centred.std(axis=1, keepdims=True), ("spearman", "kendall"): _matched(*judges)}
-    stands = np.concatenate([design.counts, np.zeros_like(design.counts)])[:, None]
-    for statistics, (a, b) in scales.items():
-        own, other = np.concatenate([a[first], b[first]]), np.concatenate([b[first], a[first]])
-        sides = _Sides(np.concatenate([gold, gold]), own, other, statistics)
-        permuted = swaps(sides.difference, design, n_resamples=n_resamples, seed=seed)
-        parts.append(p_value(permuted, sides.difference(stands)[:, 0]))
-    return np.concatenate(parts)
-
-
-def _matched(a: Floats, b: Floats) -> list[Floats]:
-    """Two judges' scores as positions on one scale, on which a level of one may be a level of the other.
-
-    The position of a level is the share of the judge's items below it and half of those at it. Levels of the two judges
-    that are each other's nearest share a position. Were positions taken alone, as ranks are, then two judges who give
-    one item another score would agree on no level: every tie of the raw scores would break in a swap, and the test
-    would lose its power against similar judges.
-    """
-    positions, codes = [], []
-    for values in (a, b):
-        _, code, counts = np.unique(values, return_inverse=True, return_counts=True)
-        positions.append((np.cumsum(counts) - counts / 2) / len(values))
-        codes.append(code)
-    one, other = positions
-    nearest_other = _nearest(one, other)
-    mutual = np.flatnonzero(_nearest(other, one)[nearest_other] == np.arange(len(one)))
-    other = other.copy()
-    other[nearest_other[mutual]] = one[mutual]
-    return [one[codes[0]], other[codes[1]]]
-
-
-def _nearest(points: Floats, among: Floats) -> Integers:
-    """For each point the position of the nearest of the others; both ascending."""
-    above = np.clip(np.searchsorted(among, points), 1, max(len(among) - 1, 1))
-    above = np.minimum(above, len(among) - 1)
-    below = np.maximum(above - 1, 0)
-    return np.where(points - among[below] <= among[above] - points, below, above).astype(np.int64)
+def _undefined(**columns: Floats) -> str:
+    """Why correlations of these columns are undefined; "" where they are not."""
+    n = len(next(iter(columns.values())))
+    if n < 3:
+        return f"{n} complete items, at least 3 are needed"
+    constant = [name for name, column in columns.items() if (column == column[0]).all()]
+    return f"{' and '.join(constant)} constant" if constant else ""

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import sparse, special, stats
+from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics._bootstrap import Design, Floats
+from vjudge.metrics._bootstrap import Design, Floats, Integers, Weights, correlations_of, summing
 from vjudge.metrics._tables import (
     Labels,
     Scores,
+    Verdicts,
     aligned,
-    check_options,
+    check_sequence,
     design_of,
     group_codes,
     read_verdicts,
     same_index,
+    same_length,
     scores,
     shares,
     tabulate,
+    unit_codes,
+    warn,
 )
 from vjudge.records import is_missing
 
 ELO_PER_LOGIT = 400 / math.log(10)
-TIES = ("half", "out")
 LEAST_OVERLAP = 0.1
 NOT_ALPACA_EVAL = (
     "not AlpacaEval's length-controlled win rate: it has no term for the difficulty of each instruction, which needs "
@@ -91,7 +92,7 @@ def win_rate(
         ("win_of_all", won, np.ones(len(used), dtype=bool)),
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="comparisons")
-    table.attrs |= {"side": side, **read.account}
+    table.attrs |= read.account
     return table
 
 
@@ -101,7 +102,6 @@ def pairwise_accuracy(
     *,
     labels: Mapping[Any, str] | None = None,
     preference_labels: Mapping[Any, str] | None = None,
-    categories: Labels | None = None,
     groups: Labels | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
@@ -110,7 +110,6 @@ def pairwise_accuracy(
     Args:
         verdicts, preferences: the judge's and the human's choice on each pair, see `win_rate`.
         labels, preference_labels: how each is spelled.
-        categories: of each pair; adds the macro average, in which every category counts the same.
         groups, confidence: see `win_rate`.
 
     Returns:
@@ -118,13 +117,12 @@ def pairwise_accuracy(
         - with_ties: the three-way choice is the same;
         - without_ties: of the pairs on which the human decided; a judge's tie there is an error;
         - both_decided: of the pairs on which both decided;
-        - all_pairs: as with_ties, but a pair without a verdict is an error: failures count against the judge;
-        and with categories, macro_with_ties, macro_without_ties and so on: the plain mean over categories.
+        - all_pairs: as with_ties, but a pair without a verdict is an error: failures count against the judge.
         n counts pairs; missing, pairs that have no human preference or no verdict, or are left out as ties. `attrs` has
         the judge's account of malformed verdicts as `win_rate`, and that of the humans under "preferences".
 
     Raises:
-        ValueError: lengths differ, or a used pair has no group or category.
+        ValueError: lengths differ, or a used pair has no group.
 
     Source: the three ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic (arXiv
     2410.02712).
@@ -133,30 +131,20 @@ def pairwise_accuracy(
     >>> pairwise_accuracy(["a", "b", "tie"], ["a", "a", "tie"])["estimate"].round(2).to_dict()
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
-    same_index(verdicts=verdicts, preferences=preferences, categories=categories, groups=groups)
+    same_index(verdicts=verdicts, preferences=preferences, groups=groups)
     judge, human = read_verdicts(verdicts, labels=labels), read_verdicts(preferences, labels=preference_labels)
-    if len(judge.choice) != len(human.choice):
-        raise ValueError(
-            f"there are {len(judge.choice)} verdicts and {len(human.choice)} preferences: one for each pair"
-        )
+    same_length(verdicts=judge.choice, preferences=human.choice)
     both = judge.used & human.used
     right = (judge.choice == human.choice) & both
     decided = both & (human.choice != "tie")
-    rows: list[tuple[str, Any, Any]] = [
+    rows = [
         ("with_ties", right, both),
         ("without_ties", right, decided),
         ("both_decided", right, decided & (judge.choice != "tie")),
         ("all_pairs", right, human.used),
     ]
-    if categories is not None:
-        codes = np.full(len(both), -1)
-        codes[human.used] = group_codes(categories, human.used, name="categories")
-        inside = codes == np.unique(codes[human.used])[:, None]
-        rows += [(f"macro_{name}", inside & value, inside & counted) for name, value, counted in rows]
     table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
     table.attrs |= {**judge.account, "preferences": human.account}
-    if categories is not None:
-        table.attrs["n_categories"] = len(inside)
     return table
 
 
@@ -189,9 +177,11 @@ def classification(
     [0.75, 0.778, 0.5]
     """
     same_index(predicted=predicted, actual=actual, groups=groups)
-    verdict, true = _labels(predicted, name="predicted"), _labels(actual, name="actual")
-    if len(verdict) != len(true):
-        raise ValueError(f"there are {len(verdict)} predicted and {len(true)} actual labels: give one of each an item")
+    for name, column in (("predicted", predicted), ("actual", actual)):
+        check_sequence(column, name, "labels")
+    same_length(predicted=predicted, actual=actual)
+    texts = (["" if is_missing(label) else str(label) for label in column] for column in (predicted, actual))
+    verdict, true = (np.array(column, dtype=str if column else "<U1") for column in texts)
     has_truth = true != ""
     both = has_truth & (verdict != "")
     right = both & (verdict == true)
@@ -205,17 +195,12 @@ def classification(
         (("all", "macro_f1"), 2 * hits, in_truth * 1 + in_verdicts),
     ]
     for label, hit, there, chosen in zip(classes, hits, in_truth, in_verdicts, strict=True):
-        parts = (("recall", hit, there), ("precision", hit, chosen), ("f1", 2 * hit, there * 1 + chosen))
-        rows += [((label, statistic), gain, weight) for statistic, gain, weight in parts]
+        rows += [
+            ((label, "recall"), hit, there),
+            ((label, "precision"), hit, chosen),
+            ((label, "f1"), 2 * hit, there * 1 + chosen),
+        ]
     return shares(rows, groups=groups, confidence=confidence, unit="items", index=["class", "statistic"])
-
-
-def _labels(values: Labels, *, name: str) -> NDArray[np.str_]:
-    """Labels as strings, "" where one is missing."""
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise TypeError(f"{name} must be a sequence of labels, not {type(values).__name__}")
-    texts = ["" if is_missing(value) else str(value) for value in values]
-    return np.array(texts, dtype=str if texts else "<U1")
 
 
 def tie_calibrated_accuracy(
@@ -224,9 +209,8 @@ def tie_calibrated_accuracy(
     *,
     within: Labels,
     groups: Labels | None = None,
-    confidence: float = 0.95,
     n_resamples: int = 2_000,
-    seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
 
@@ -239,7 +223,7 @@ def tie_calibrated_accuracy(
             scores 1 and 0, or .5 twice for a tie). Every two items of one group are a pair, and every group counts the
             same.
         groups: the unit of resampling, where groups of `within` belong together; None draws those.
-        confidence, n_resamples, seed: see `correlate`. The threshold is chosen anew in every resample.
+        n_resamples, options: confidence and seed, see `correlate`. The threshold is chosen anew in every resample.
 
     Returns:
         Rows calibrated (at the best threshold) and as_scored (at 0: equal scores alone are a tie); columns as
@@ -248,7 +232,7 @@ def tie_calibrated_accuracy(
         items that it is judged on, as its authors do: compare judges by it, each with a threshold of its own.
 
     Raises:
-        TypeError, ValueError: as `correlate`; a scored item has no group.
+        TypeError, ValueError: as `correlate`; a scored item has no group, or a group of `within` lies in several units.
 
     Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
     tau_optimization.py, `acc_23`.
@@ -259,54 +243,46 @@ def tie_calibrated_accuracy(
     ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
     """
     same_index(judge=judge, within=within)
-    x, y = aligned(judge=judge, human=human, groups=groups)
-    used = ~(np.isnan(x) | np.isnan(y))
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
     code = group_codes(within, used, name="within")
-    n_all = len({label for label in within if not is_missing(label)})
     x, y = x[used], y[used]
     members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=1))[:-1])
-    pairs = [items[np.stack(np.triu_indices(len(items), 1))] for items in members]
-    first, second = np.concatenate(pairs, axis=1)
+    first, second = np.concatenate([items[np.stack(np.triu_indices(len(items), 1))] for items in members], axis=1)
     labels, row = np.unique(code[first], return_inverse=True)
     gap, order = np.abs(x[first] - x[second]), np.sign(y[first] - y[second])
     as_scored = np.sign(x[first] - x[second]) == order
     # What a pair adds once the threshold reaches its gap, and becomes a tie; by rising gap.
     rising = np.argsort(gap, kind="stable")
-    per_row = np.bincount(row, minlength=len(labels))
-    share = 1 / per_row[row]
+    share = 1 / np.bincount(row, minlength=len(labels))[row]
     change = (((order == 0).astype(float) - as_scored) * share)[rising]
     last = np.flatnonzero(np.diff(gap[rising], append=np.inf) > 0)  # of the pairs of one gap
 
-    def curve(weights: NDArray[np.number]) -> Floats:
+    def curve(weights: Weights) -> Floats:
         """Accuracy at threshold 0 and at every gap, shape (thresholds, replicates)."""
         start = (as_scored * share) @ weights[row]
         steps = np.cumsum(change[:, None] * weights[row[rising]], axis=0)[last]
         return np.vstack([start, start + steps]) / weights.sum(axis=0)
 
-    def statistic(weights: NDArray[np.number]) -> Floats:
+    def statistic(weights: Weights) -> Floats:
         values = curve(np.asarray(weights, dtype=float))
         return np.stack([values.max(axis=0), values[0]])
 
-    unit_codes = None
+    units = None
     if groups is not None:
-        of_item = group_codes(groups, used)
-        of_group = np.unique(np.stack([row, of_item[first]]), axis=1) if len(row) else np.empty((2, 0), dtype=np.int64)
+        of_group = np.unique(np.stack([row, group_codes(groups, used)[first]]), axis=1)
         if of_group.shape[1] > len(labels):
             raise ValueError("items of one `within` lie in several groups: give groups that hold them whole")
-        unit_codes = pd.factorize(of_group[1])[0].astype(np.int64)
+        units = pd.factorize(of_group[1])[0].astype(np.int64)
     table = tabulate(
         statistic,
         ["calibrated", "as_scored"],
-        Design(np.arange(len(labels)), unit_codes),
-        n=len(labels),
-        missing=n_all - len(labels),
-        confidence=confidence,
-        n_resamples=n_resamples,
-        seed=seed,
+        Design(np.arange(len(labels)), units, len({label for label in within if not is_missing(label)}) - len(labels)),
         method="logit",
         width=2 * len(row),
         unit="groups of items",
         why="no group has two scored items",
+        n_resamples=n_resamples,
+        **options,
     )
     epsilon = math.nan
     if len(row):
@@ -318,19 +294,14 @@ def tie_calibrated_accuracy(
 
 
 def order_consistency(
-    verdicts_ab: Labels,
-    verdicts_ba: Labels,
-    *,
-    labels: Mapping[Any, str] | None = None,
-    groups: Labels | None = None,
-    confidence: float = 0.95,
+    verdicts_ab: Labels, verdicts_ba: Labels, *, groups: Labels | None = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Whether verdicts on the same pairs hold when the order of the two responses is turned.
 
     Args:
         verdicts_ab, verdicts_ba: verdicts in the order a, b and in the order b, a, both in terms of the pair itself:
             "a" is the same response in both (the columns verdict_ab and verdict_ba of `Judge.compare`).
-        labels, groups, confidence: see `win_rate`.
+        groups, confidence: see `win_rate`.
 
     Returns:
         Rows, columns as `win_rate`; n counts pairs with a verdict in both orders, missing the others:
@@ -351,18 +322,15 @@ def order_consistency(
     {'consistent': 0.33, 'flipped': 0.33, 'tie_in_one': 0.33, 'first_chosen': 0.4}
     """
     same_index(verdicts_ab=verdicts_ab, verdicts_ba=verdicts_ba, groups=groups)
-    ab, ba = read_verdicts(verdicts_ab, labels=labels), read_verdicts(verdicts_ba, labels=labels)
-    if len(ab.choice) != len(ba.choice):
-        raise ValueError(f"there are {len(ab.choice)} verdicts in one order and {len(ba.choice)} in the other")
+    ab, ba = read_verdicts(verdicts_ab), read_verdicts(verdicts_ba)
+    same_length(verdicts_ab=ab.choice, verdicts_ba=ba.choice)
     used = ab.used & ba.used
     tie_ab, tie_ba, same = ab.choice == "tie", ba.choice == "tie", ab.choice == ba.choice
-    first = np.where(used, (ab.choice == "a").astype(int) + (ba.choice == "b"), 0)
-    choices = np.where(used, (~tie_ab).astype(int) + ~tie_ba, 0)
     rows = [
         ("consistent", same, used),
         ("flipped", ~same & ~tie_ab & ~tie_ba, used),
         ("tie_in_one", tie_ab != tie_ba, used),
-        ("first_chosen", first, choices),
+        ("first_chosen", used * ((ab.choice == "a") * 1 + (ba.choice == "b")), used * (~tie_ab * 1 + ~tie_ba)),
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
     table.attrs |= {"ab": ab.account, "ba": ba.account}
@@ -400,12 +368,11 @@ def longer_wins(
     >>> longer_wins(["a", "b", "a", "tie"], [5, 5, 1, 9], [3, 3, 2, 1]).loc["longer_wins", "estimate"].round(3)
     np.float64(0.333)
     """
-    choice, a, b, account = _with_lengths(verdicts, length_a, length_b, labels, groups)
-    with np.errstate(invalid="ignore"):
-        used = ((choice == "a") | (choice == "b")) & (np.abs(a - b) > 0)
-        longer = np.where(a > b, choice == "a", choice == "b")
+    read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
+    used = read.used & (read.choice != "tie") & (np.abs(gap) > 0)
+    longer = read.choice == np.where(gap > 0, "a", "b")
     table = shares([("longer_wins", longer, used)], groups=groups, confidence=confidence, unit="comparisons")
-    table.attrs |= account
+    table.attrs |= read.account
     return table
 
 
@@ -451,93 +418,81 @@ def length_controlled(
     >>> itself["estimate"].tolist()[:2]
     [0.5, 0.5]
     """
-    choice, a, b, account = _with_lengths(verdicts, length_a, length_b, labels, groups)
-    used = np.array([one is not None for one in choice], dtype=bool) & ~np.isnan(a - b)
-    quality = np.zeros(len(choice))
+    read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
+    used, quality = read.used & ~np.isnan(gap), np.zeros(len(gap))
     if preferences is not None:
         same_index(verdicts=verdicts, preferences=preferences)
         human = read_verdicts(preferences)
-        if len(human.choice) != len(choice):
-            raise ValueError(f"{len(choice)} verdicts and {len(human.choice)} preferences: give one of each")
+        same_length(verdicts=gap, preferences=human.choice)
         quality, used = (human.choice == "a").astype(float) - (human.choice == "b"), used & human.used
-    worth = np.where(choice == "a", 1.0, np.where(choice == "b", 0.0, 0.5))
-    table = shares([("win_rate", worth, used)], groups=groups, confidence=confidence, unit="comparisons", stacklevel=3)
-    y, gap, quality = worth[used], (a - b)[used], quality[used]
+    worth = np.where(read.choice == "a", 1.0, np.where(read.choice == "b", 0.0, 0.5))
+    table = shares([("win_rate", worth, used)], groups=groups, confidence=confidence, unit="comparisons")
+    y, gap, quality = worth[used], gap[used], quality[used]
     overlap = float(min((gap >= 0).mean(), (gap <= 0).mean())) if len(y) else math.nan
     if overlap < LEAST_OVERLAP:
-        longer = "a" if (gap > 0).mean() > 0.5 else "b"
-        warnings.warn(
-            f"lengths hardly overlap: {longer} is longer in {1 - overlap:.0%} of the comparisons, so that the rate at "
-            "equal lengths is an extrapolation",
-            stacklevel=2,
+        warn(
+            f"lengths hardly overlap: {'a' if (gap > 0).mean() > 0.5 else 'b'} is longer in {1 - overlap:.0%} of the "
+            "comparisons, so that the rate at equal lengths is an extrapolation"
         )
     spread = gap.std() if len(y) else 0.0
-    advantage = np.tanh(gap / spread) if spread > 0 else np.zeros(len(y))
-    design = np.column_stack([np.ones(len(y)), *(column for column in (quality, advantage) if column.any())])
-    code = np.arange(len(y)) if groups is None else group_codes(groups, used)
-    rate, slope, p = _at_equal_length(y, design, code, has_length=spread > 0, confidence=confidence)
-    if not len(y) or np.ptp(y) == 0 or spread == 0:  # nothing to control for
+    rate = slope = np.full(3, np.nan)
+    p = math.nan
+    if spread > 0:
+        columns = [np.ones(len(y)), quality, np.tanh(gap / spread)]
+        design = np.column_stack([column for column in columns if column.any()])
+        rate, slope, p = _at_equal_length(y, design, unit_codes(groups, used), confidence)
+    if spread == 0 or np.ptp(y) == 0:  # nothing to control for
         rate = table.loc["win_rate", ["estimate", "low", "high"]].to_numpy(dtype=float)
     if np.isnan([*rate, *slope]).any():
-        warnings.warn(
+        warn(
             "length_log_odds: undefined (lengths or verdicts do not vary, length or preference separates the verdicts, "
-            "in all comparisons or without one group, or there are too few groups)",
-            stacklevel=2,
+            "in all comparisons or without one group, or there are too few groups)"
         )
     n, missing = table.loc["win_rate", ["n", "missing"]]
-    for name, values in (("length_controlled_win_rate", rate), ("length_log_odds", slope)):
-        table.loc[name] = [*values, n, missing]
+    table.loc["length_controlled_win_rate"] = [*rate, n, missing]
+    table.loc["length_log_odds"] = [*slope, n, missing]
     table = table.astype({"n": int, "missing": int})
     unit = "comparisons" if groups is None else "groups"
-    table.attrs |= {
-        "method": f"{table.attrs['method']}; at equal length: {confidence:.0%} intervals by a jackknife over {unit}",
-        "p": p,
-        "overlap": overlap,
-        "note": NOT_ALPACA_EVAL,
-        **account,
-    }
+    table.attrs["method"] += f"; at equal length: {confidence:.0%} intervals by a jackknife over {unit}"
+    table.attrs |= {"p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL, **read.account}
     return table
 
 
 def _with_lengths(
     verdicts: Labels, length_a: Scores, length_b: Scores, labels: Mapping[Any, str] | None, groups: Labels | None
-) -> tuple[NDArray[np.object_], Floats, Floats, dict[str, Any]]:
-    """Choices, both lengths, and the account of what is no verdict."""
+) -> tuple[Verdicts, Floats]:
+    """The verdicts, and by how much a is longer."""
     same_index(verdicts=verdicts, length_a=length_a, length_b=length_b, groups=groups)
     read = read_verdicts(verdicts, labels=labels)
     a, b = scores(length_a, name="length_a"), scores(length_b, name="length_b")
-    if not len(a) == len(b) == len(read.choice):
-        raise ValueError(f"{len(read.choice)} verdicts, {len(a)} and {len(b)} lengths: give one of each a comparison")
-    return read.choice, a, b, read.account
+    same_length(verdicts=read.choice, length_a=a, length_b=b)
+    return read, a - b
 
 
-def _at_equal_length(
-    y: Floats, design: Floats, code: NDArray[np.int64], *, has_length: bool, confidence: float
-) -> tuple[Floats, Floats, float]:
+def _at_equal_length(y: Floats, design: Floats, code: Integers, confidence: float) -> tuple[Floats, Floats, float]:
     """Win rate at equal length and coefficient of length, each with its bounds, and p of the second.
 
-    The advantage in length is the last column of the design, if it has one. Without each group the fit is one step of
-    Newton's from the whole fit.
+    The advantage in length is the last column of the design. Without each group the fit is one step of Newton's from
+    the whole fit.
     """
-    nothing = np.full(3, np.nan)
+    nothing = np.full(3, np.nan), np.full(3, np.nan), math.nan
     n_groups, k = int(code.max(initial=-1)) + 1, design.shape[1]
     beta = _logistic(y, design)
-    if not has_length or n_groups < 2 or np.isnan(beta).any():
-        return nothing, nothing, math.nan
+    if n_groups < 2 or np.isnan(beta).any():
+        return nothing
     chance = special.expit(design @ beta)
     slopes, curvatures = np.zeros((n_groups, k)), np.zeros((n_groups, k, k))
     np.add.at(slopes, code, design * (y - chance)[:, None])
     np.add.at(curvatures, code, design[:, :, None] * design[:, None, :] * (chance * (1 - chance))[:, None, None])
     rest = curvatures.sum(axis=0) - curvatures
     if (np.linalg.cond(rest) > 1e10).any():  # length or preference does not vary without some group
-        return nothing, nothing, math.nan
-    without = beta - np.linalg.solve(rest, slopes[..., None])[..., 0]
+        return nothing
+    fits = np.vstack([beta, beta - np.linalg.solve(rest, slopes[..., None])[..., 0]])
     # Rows that differ in nothing but length, and how many of each every group has.
     kinds, kind = np.unique(design[:, :-1], axis=0, return_inverse=True)
     of_group = np.zeros((n_groups, len(kinds)))
     np.add.at(of_group, (code, np.reshape(kind, -1)), 1)
     counts = np.vstack([of_group.sum(axis=0), of_group.sum(axis=0) - of_group])
-    fits = np.vstack([beta, without])
     rates = (special.expit(fits[:, :-1] @ kinds.T) * counts).sum(axis=1) / counts.sum(axis=1)
     values = np.stack([special.logit(rates), fits[:, -1]])
     rate, slope = values[:, 0]
@@ -552,7 +507,7 @@ def _at_equal_length(
 def _logistic(y: Floats, design: Floats) -> Floats:
     """Coefficients of a logistic regression by Newton's method; NaN where the likelihood has no maximum."""
     beta = np.zeros(design.shape[1])
-    for _ in range(50 if len(y) else 0):
+    for _ in range(50):
         chance = special.expit(design @ beta)
         information = design.T @ (design * (chance * (1 - chance))[:, None])
         if np.linalg.cond(information) > 1e10 or np.abs(beta).max() > 30:
@@ -569,38 +524,34 @@ def bradley_terry(
     second: Labels,
     verdicts: Labels,
     *,
-    ties: str = "half",
     weights: Scores | None = None,
     anchor: Any = None,
     labels: Mapping[Any, str] | None = None,
     groups: Labels | None = None,
-    confidence: float = 0.95,
     n_resamples: int = 2_000,
-    seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """Estimate players' strengths by maximum likelihood: player i beats j with odds exp(strength_i - strength_j).
 
     Args:
-        first, second: the players of each comparison; verdict "a" means that the first won.
-        verdicts, labels, groups, confidence: see `win_rate`.
-        ties: "half", a tie is half a win for each (as Chatbot Arena and WildVision-Bench do); "out", ties are left out
-            and counted.
+        first, second: the players of each comparison; verdict "a" means that the first won; a tie is half a win for
+            each (as Chatbot Arena and WildVision-Bench count it).
+        verdicts, labels, groups: see `win_rate`.
         weights: how often each comparison counts (Arena-Hard counts strong verdicts three times); None once.
         anchor: the player whose strength is 0 and whose Elo is 1000; None centres the mean strength at 0.
-        n_resamples, seed: see `correlate`.
+        n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         One row a player, the strongest first: estimate, low, high (strength in logits), elo, elo_low, elo_high
         (1000 + 400 / ln 10 times it), n (comparisons used), wins, losses, ties (weighted). Intervals are Student's with
         the bootstrap's standard error over comparisons or groups; the anchor's has no width, since all is relative to
         it. Strengths are NaN, with a warning, where no finite maximum exists: some set of players never beats, or
-        never meets, the rest. A resample without one is left out: `attrs["undefined_resamples"]` has the share.
-        `attrs` also has self_comparisons (of a player with itself, left out), ties_left_out, and the account of
-        malformed verdicts as `win_rate`.
+        never meets, the rest. A resample without one is left out. `attrs` has self_comparisons (of a player with
+        itself, left out), and the account of malformed verdicts as `win_rate`.
 
     Raises:
-        ValueError: lengths differ, a player is missing, the anchor doesn't play, ties is not known, a weight is
-            negative or missing, or a used comparison has no group.
+        ValueError: lengths differ, a player is missing, the anchor doesn't play, a weight is negative or missing, or a
+            used comparison has no group.
 
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957), for when a maximum
     exists; WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
@@ -610,79 +561,57 @@ def bradley_terry(
     >>> bool(table.loc["x", "estimate"] > table.loc["y", "estimate"])
     True
     """
-    if ties not in TIES:
-        raise ValueError(f"ties must be one of {', '.join(TIES)}, not {ties!r}")
     same_index(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
     read = read_verdicts(verdicts, labels=labels)
     worth = np.ones(len(read.choice)) if weights is None else scores(weights, name="weights")
-    if not len(first) == len(second) == len(read.choice) == len(worth):
-        raise ValueError(
-            f"{len(first)} first and {len(second)} second players, {len(read.choice)} verdicts, {len(worth)} weights: "
-            "give one of each"
-        )
+    same_length(first=first, second=second, verdicts=read.choice, weights=worth)
     codes, index = pd.factorize(pd.Series([*first, *second], dtype=object))
     players, p = list(index), len(index)
     i, j = np.split(codes.astype(np.int64), 2)
-    if nameless := np.flatnonzero((i < 0) | (j < 0)).tolist():
+    if (nameless := np.flatnonzero((i < 0) | (j < 0))).size:
         raise ValueError(f"a player is missing at positions {nameless[:20]}: name both, or remove the comparison")
     if anchor is not None and anchor not in players:
         raise ValueError(f"the anchor {anchor!r} is none of the players: {', '.join(map(str, players[:20]))}")
-    itself, tied = read.used & (i == j), read.choice == "tie"
+    itself = read.used & (i == j)
     if itself.any():
-        warnings.warn(f"{int(itself.sum())} comparisons of a player with itself are left out", stacklevel=2)
+        warn(f"{int(itself.sum())} comparisons of a player with itself are left out")
     used = read.used & ~itself
-    if bad := np.flatnonzero(used & ~(worth >= 0)).tolist():
+    if (bad := np.flatnonzero(used & ~(worth >= 0))).size:
         raise ValueError(f"weights must not be negative or missing: see positions {bad[:20]}")
-    ties_left_out = int((used & tied).sum()) if ties == "out" else 0
-    used &= ~tied | (ties == "half")
 
     # Each kind of comparison is a cell: who met whom, what came of it, and how much it counts.
-    points = np.where(tied, 0.5, np.where(read.choice == "a", 1.0, 0.0))
-    cells, cell = np.unique(np.stack([i, j, points, worth])[:, used], axis=1, return_inverse=True)
-    cell = np.reshape(cell, -1)
-    a, b = cells[:2].astype(np.int64)
-    columns = np.arange(len(a))
-    entries = (np.concatenate([a * p + b, b * p + a]), np.concatenate([columns, columns]))
-    won_by = np.concatenate([cells[3] * cells[2], cells[3] * (1 - cells[2])])
-    wins = sparse.csr_array((won_by, entries), shape=(p * p, len(a)))
+    points = np.where(read.choice == "tie", 0.5, np.where(read.choice == "a", 1.0, 0.0))
+    (*both, half, times), cell = np.unique(np.stack([i, j, points, worth])[:, used], axis=1, return_inverse=True)
+    a, b = np.asarray(both, dtype=np.int64)
+    forth, back = (summing(pair, np.arange(len(a)), (p * p, len(a))) for pair in (a * p + b, b * p + a))
     at = None if anchor is None else players.index(anchor)
 
-    def statistic(w: NDArray[np.number]) -> Floats:
-        strength = _strengths(np.moveaxis((wins @ w).reshape(p, p, -1), -1, 0))
-        centre = strength.mean(axis=1) if at is None else strength[:, at]
-        return np.asarray((strength - centre[:, None]).T)
+    def statistic(w: Weights) -> Floats:
+        won = forth @ (w * (times * half)[:, None]) + back @ (w * (times * (1 - half))[:, None])
+        strength = _strengths(np.moveaxis(won.reshape(p, p, -1), -1, 0))
+        return np.asarray((strength - (strength.mean(axis=1) if at is None else strength[:, at])[:, None]).T)
 
-    with warnings.catch_warnings():
-        if at is not None:
-            warnings.filterwarnings("ignore", message=".*no width.*")  # the anchor's
-        table = tabulate(
-            statistic,
-            players,
-            design_of(cell, groups, used),
-            n=(np.bincount(i[used], minlength=p) + np.bincount(j[used], minlength=p)).tolist(),
-            confidence=confidence,
-            n_resamples=n_resamples,
-            seed=seed,
-            method="t",
-            width=p * p,
-            unit="comparisons",
-            index="player",
-            why="some players never beat, or never meet, the others"
-            if used.any()
-            else "no comparison of two players has a verdict",
-        )
-    undefined = max(table.attrs["undefined_resamples"].values(), default=math.nan)
-    attrs = table.attrs | {"undefined_resamples": undefined}
-    n = table.pop("n")
-    table = table.drop(columns="missing")
-    for column, name in (("estimate", "elo"), ("low", "elo_low"), ("high", "elo_high")):
-        table[name] = 1000 + ELO_PER_LOGIT * table[column]
-    table["n"] = n
+    table = tabulate(
+        statistic,
+        players,
+        design_of(cell, groups, used),
+        n=np.bincount(i[used], minlength=p) + np.bincount(j[used], minlength=p),
+        width=p * p,
+        unit="comparisons",
+        index="player",
+        why="some players never beat, or never meet, the others"
+        if used.any()
+        else "no comparison of two has a verdict",
+        no_width=anchor is None,
+        n_resamples=n_resamples,
+        **options,
+    ).drop(columns="missing")
+    for place, (column, name) in enumerate((("estimate", "elo"), ("low", "elo_low"), ("high", "elo_high")), start=3):
+        table.insert(place, name, 1000 + ELO_PER_LOGIT * table[column])
     mine, theirs = np.concatenate([i[used], j[used]]), np.concatenate([points[used], 1 - points[used]])
     for name, value in (("wins", 1.0), ("losses", 0.0), ("ties", 0.5)):
         table[name] = np.bincount(mine, weights=np.tile(worth[used], 2) * (theirs == value), minlength=p)
-    extra = {"ties": ties, "anchor": anchor, "self_comparisons": int(itself.sum()), "ties_left_out": ties_left_out}
-    table.attrs = {**attrs, **extra, **read.account}
+    table.attrs |= {"self_comparisons": int(itself.sum()), **read.account}
     return table.sort_values("estimate", ascending=False, kind="stable")
 
 
@@ -725,9 +654,8 @@ def model_ranking(
     human: Scores,
     *,
     groups: Labels | None = None,
-    confidence: float = 0.95,
     n_resamples: int = 2_000,
-    seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
 
@@ -736,14 +664,14 @@ def model_ranking(
         judge, human: scores of the responses (or 1, .5 and 0 for won, tied and lost comparisons with a baseline); NaN
             where missing. A response counts where it has both.
         groups: the question or image that several models answered; whole groups are drawn. None draws responses.
-        confidence, n_resamples, seed: see `correlate`.
+        n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         One row a model, the people's best first: judge, judge_low, judge_high, judge_rank, human, human_low,
         human_high, human_rank (1 is the best, equals share the mean rank), n, missing. `attrs` has tau (Kendall's tau-b
         of the two rankings), tau_low, tau_high (percentiles of the same resamples, and tau itself where it lies beyond
-        them), method, n_models. The models are taken as given: the intervals say what other questions would change, not
-        what other models would.
+        them), and method. The models are taken as given: the intervals say what other questions would change, not what
+        other models would.
 
     Raises:
         TypeError, ValueError: as `correlate`; a scored response has no model.
@@ -755,44 +683,33 @@ def model_ranking(
     >>> table["judge_rank"].to_dict(), round(table.attrs["tau"], 3)
     ({'x': 1.0, 'z': 3.0, 'y': 2.0}, 0.333)
     """
-    check_options(confidence=confidence, n_resamples=n_resamples)
     same_index(models=models, judge=judge)
-    x, y = aligned(judge=judge, human=human, groups=groups)
-    used = ~(np.isnan(x) | np.isnan(y))
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
     code = group_codes(models, used, name="models")
     labels = pd.Series(list(models), dtype=object)
     names = list(pd.unique(labels[used]))
-    cells, cell = np.unique(np.stack([code, x[used], y[used]]), axis=1, return_inverse=True)
-    of_model = sparse.csr_array(
-        (np.ones(cells.shape[1]), (cells[0].astype(np.int64), np.arange(cells.shape[1]))),
-        shape=(len(names), cells.shape[1]),
-    )
-
-    def statistic(w: NDArray[np.number]) -> Floats:
-        n = of_model @ w
-        means = [np.round(of_model @ (w * column[:, None]) / n, 12) for column in cells[1:]]
-        one, other = (np.sign(mean[:, None] - mean[None, :]) for mean in means)
-        untied = np.sqrt((one**2).sum(axis=(0, 1)) * (other**2).sum(axis=(0, 1)))
-        return np.vstack([*means, (one * other).sum(axis=(0, 1)) / np.where(untied > 0, untied, np.nan)])
-
     m = len(names)
-    ways = ["t"] * (2 * m) + ["percentile"]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*no width.*")  # a tau of 1 in every resample says what it says
-        both = tabulate(
-            statistic,
-            [*((who, name) for who in ("judge", "human") for name in names), ("tau", "")],
-            design_of(np.reshape(cell, -1), groups, used),
-            n=0,
-            confidence=confidence,
-            n_resamples=n_resamples,
-            seed=seed,
-            method=ways,
-            width=m * m,
-            unit="responses",
-            index=["of", "model"],
-            why="a model without a scored response, or fewer than two models that differ",
-        )
+    (model, *columns), cell = np.unique(np.stack([code, x[used], y[used]]), axis=1, return_inverse=True)
+    of_model = summing(model.astype(np.int64), np.arange(len(model)), (m, len(model)))
+
+    def statistic(w: Weights) -> Floats:
+        n = of_model @ w
+        means = [np.round(of_model @ (w * column[:, None]) / n, 12) for column in columns]
+        return np.vstack([*means, correlations_of(means[0], means[1], np.ones(n.shape))[2]])
+
+    both = tabulate(
+        statistic,
+        [*((who, name) for who in ("judge", "human") for name in names), ("tau", "")],
+        design_of(cell, groups, used),
+        method=["t"] * (2 * m) + ["percentile"],
+        width=m * m,
+        unit="responses",
+        index=["of", "model"],
+        why="a model without a scored response, or fewer than two models that differ",
+        no_width=False,  # a tau of 1 in every resample says what it says
+        n_resamples=n_resamples,
+        **options,
+    )
     table = pd.DataFrame(index=pd.Index(names, name="model", dtype=object))
     for row, who in enumerate(("judge", "human")):
         part = both.iloc[row * m : (row + 1) * m]
@@ -801,10 +718,5 @@ def model_ranking(
     table["n"] = np.bincount(code, minlength=m)
     table["missing"] = [int((labels == name).sum()) for name in names] - table["n"]
     tau, low, high = both.iloc[-1][["estimate", "low", "high"]].astype(float)
-    bounds = {
-        "tau_low": min(low, tau),
-        "tau_high": max(high, tau),
-    }
-    table.attrs = {**both.attrs, "tau": tau, **bounds, "n_models": m}
-    table.attrs.pop("undefined_resamples")
+    table.attrs = {**both.attrs, "tau": tau, "tau_low": min(low, tau), "tau_high": max(high, tau)}
     return table.sort_values("human_rank", kind="stable")

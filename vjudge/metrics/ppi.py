@@ -9,16 +9,14 @@ for each of its labels. `label_weights` gives these numbers, and `correlate(...,
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics._bootstrap import Floats, Table, correlations
-from vjudge.metrics._tables import Labels, Scores, aligned, check_options, group_codes, scores
+from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations, summing, values
+from vjudge.metrics._tables import Labels, Scores, aligned, check_options, scores, unit_codes, warn
 
 MOST_STRATA = 10
 FIRST_LABELS = 4  # of every stratum, before any gets more
@@ -26,11 +24,7 @@ EXPECTED_R, MOST_R = 0.6, 0.95  # the correlation where no label tells it yet, a
 
 
 def prediction_powered_mean(
-    judge: Scores,
-    human: Scores,
-    *,
-    groups: Labels | None = None,
-    confidence: float = 0.95,
+    judge: Scores, human: Scores, *, groups: Labels | None = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Estimate the mean human score of a collection from a judge's scores of all items and human scores of some.
 
@@ -48,15 +42,14 @@ def prediction_powered_mean(
           wider than human, whatever the judge is worth. The one to report;
         - judge: the mean of the judge's scores, whose interval says nothing about the human mean; for comparison.
         Columns estimate, low, high, n (items the row reads) and missing (items left out), width (high - low), weight
-        (lambda). `attrs` has method, confidence, n_labelled, n_unlabelled, n_groups, correlation (of judge and human on
-        labelled items) and gain: the share by which ppi_tuned is narrower than human.
+        (lambda). `attrs` has method, correlation (of judge and human on labelled items) and gain: the share by which
+        ppi_tuned is narrower than human.
 
-    The labelled items must be a random sample of the collection; otherwise nothing here is valid, and labels that say
-    of themselves that `next_best` chose them are refused. Lambda is estimated on the same data, which costs coverage
-    with few labels, and the normal approximation does too: intervals take Student's t with as many degrees of freedom
-    as labelled items (or labelled groups) less two for ppi_tuned, less one for the others. Over 600 simulated samples
-    of 600 items on a 5-point scale, 95 % intervals of ppi_tuned covered the truth in 94.8 % with 20 labels and 94.7 %
-    with 50; with fewer labels or very skewed scores they may cover less.
+    The labelled items must be a random sample of the collection; labels that say of themselves that `next_best` chose
+    them are refused. Intervals take Student's t with as many degrees of freedom as labelled items (or labelled groups)
+    less two for ppi_tuned, less one for the others. Over 600 simulated samples of 600 items on a 5-point scale, 95 %
+    intervals of ppi_tuned covered the truth in 94.8 % with 20 labels and 94.7 % with 50; with fewer labels or very
+    skewed scores they may cover less.
 
     Raises:
         TypeError, ValueError: as `correlate`; a used item has no group.
@@ -70,9 +63,9 @@ def prediction_powered_mean(
     {'human': 3.25, 'ppi': 3.25, 'ppi_tuned': 3.25, 'judge': 3.5}
     """
     check_options(confidence=confidence)
-    f, y = aligned(judge=judge, human=human, groups=groups)
+    f, y, _ = aligned(judge=judge, human=human, groups=groups)
     used = ~np.isnan(f)
-    codes = np.arange(int(used.sum())) if groups is None else group_codes(groups, used)
+    codes = unit_codes(groups, used)
     f, y, lost = f[used], y[used], int((~used).sum())
     labelled = ~np.isnan(y)
     n, rest = int(labelled.sum()), int((~labelled).sum())
@@ -85,73 +78,54 @@ def prediction_powered_mean(
     units, all_units = len(np.unique(codes[labelled])), len(np.unique(codes))
     if n < 3 or units < 3:
         unit = "labelled items" if groups is None else "groups with a labelled item"
-        warnings.warn(f"estimates are undefined: {units} {unit}, at least 3 are needed", stacklevel=2)
+        warn(f"estimates are undefined: {units} {unit}, at least 3 are needed")
     else:
-        if f[labelled].std() > 0 and y[labelled].std() > 0:
-            correlation = float(np.corrcoef(f[labelled], y[labelled])[0, 1])
-        if not rest:
-            warnings.warn("every item has a human label: judge scores can add nothing to the human mean", stacklevel=2)
-        weights = {"human": 0.0, "ppi": 1.0, "ppi_tuned": _best_weight(f, y, labelled)} if rest else {"human": 0.0}
+        weights = {"human": 0.0}
+        covariance = np.cov(y[labelled], f[labelled])
+        if covariance[0, 0] > 0 and covariance[1, 1] > 0:
+            correlation = float(covariance[0, 1] / math.sqrt(covariance[0, 0] * covariance[1, 1]))
+        if rest:
+            variance = (1 + n / rest) * f.var(ddof=1)
+            weights |= {"ppi": 1.0, "ppi_tuned": covariance[0, 1] / variance if variance else 0.0}
+        else:
+            warn("every item has a human label: judge scores can add nothing to the human mean")
         for name, weight in weights.items():
+            # What was estimated from the labelled items before their spread: the mean, and lambda.
             fitted = 2 if name == "ppi_tuned" else 1
-            centre, error = _corrected_mean(f, y, labelled, weight, codes, fitted=fitted)
-            half = stats.t.ppf((1 + confidence) / 2, units - fitted) * error
+            gap, other = y[labelled] - weight * f[labelled], weight * f[~labelled]
+            influence = np.zeros(len(f))
+            influence[labelled] = (gap - gap.mean()) / n * math.sqrt(n / (n - fitted))
+            centre = gap.mean()
+            if weight:
+                centre += other.mean()
+                influence[~labelled] = (other - other.mean()) / rest * math.sqrt(rest / max(rest - 1, 1))
+            half = stats.t.ppf((1 + confidence) / 2, units - fitted) * _standard_error(influence, codes)
             table.loc[name, ["estimate", "low", "high", "weight"]] = [centre, centre - half, centre + half, weight]
         influence = (f - f.mean()) / len(f) * math.sqrt(len(f) / (len(f) - 1))
         half = stats.t.ppf((1 + confidence) / 2, all_units - 1) * _standard_error(influence, codes)
         table.loc["judge", ["estimate", "low", "high"]] = [f.mean(), f.mean() - half, f.mean() + half]
     width = table["width"] = table["high"] - table["low"]
     of = "" if groups is None else f" in {all_units} groups"
+    robust = "" if groups is None else " with cluster-robust standard errors"
     table.attrs = {
         "method": f"prediction-powered mean, {n} human labels and {rest} further judge scores{of}, {confidence:.0%} "
-        "intervals by Student's t" + ("" if groups is None else " with cluster-robust standard errors"),
-        "confidence": confidence,
-        "n_labelled": n,
-        "n_unlabelled": rest,
-        "n_groups": None if groups is None else all_units,
+        f"intervals by Student's t{robust}",
         "correlation": correlation,
         "gain": float(1 - width["ppi_tuned"] / width["human"]) if width["human"] > 0 else math.nan,
     }
     return table
 
 
-def _best_weight(f: Floats, y: Floats, labelled: NDArray[np.bool_]) -> float:
-    """The lambda of the smallest variance, cov(y, f) / ((1 + n / N) var(f)); 0 where the judge is constant."""
-    n, rest = int(labelled.sum()), int((~labelled).sum())
-    variance = float(f.var(ddof=1))
-    if not rest or variance == 0:
-        return 0.0
-    return float(np.cov(y[labelled], f[labelled])[0, 1] / ((1 + n / rest) * variance))
-
-
-def _corrected_mean(
-    f: Floats, y: Floats, labelled: NDArray[np.bool_], weight: float, codes: NDArray[np.int64], *, fitted: int
-) -> tuple[float, float]:
-    """The weighted judge mean of the unlabelled items plus the mean error on the labelled ones, and its standard error.
-
-    `fitted` counts what was estimated from the labelled items before their spread: the mean, and lambda where it was.
-    """
-    gap = y[labelled] - weight * f[labelled]
-    n, rest = len(gap), int((~labelled).sum())
-    centre, influence = float(gap.mean()), np.zeros(len(f))
-    influence[labelled] = (gap - gap.mean()) / n * math.sqrt(n / (n - fitted))
-    if weight and rest:
-        other = weight * f[~labelled]
-        centre += float(other.mean())
-        influence[~labelled] = (other - other.mean()) / rest * (math.sqrt(rest / (rest - 1)) if rest > 1 else 1.0)
-    return centre, _standard_error(influence, codes)
-
-
-def _standard_error(influence: Floats, codes: NDArray[np.int64]) -> float:
+def _standard_error(influence: Floats, codes: Integers) -> float:
     """Of a sum of influences that are independent between groups."""
     totals = np.bincount(codes, weights=influence)
     groups = len(totals)
-    if groups == len(influence):  # items by themselves: their factor is in the influences
-        return math.sqrt(float(totals @ totals))
-    return math.sqrt(float(totals @ totals) * groups / (groups - 1)) if groups > 1 else math.nan
+    # Items by themselves have their factor in the influences.
+    factor = 1.0 if groups == len(influence) else groups / (groups - 1) if groups > 1 else math.nan
+    return math.sqrt(float(totals @ totals) * factor)
 
 
-def strata(judge: Scores) -> NDArray[np.int64]:
+def strata(judge: Scores) -> Integers:
     """The stratum of each item: its judge's score, or its decile where there are more than `MOST_STRATA` scores.
 
     A score that fewer than `FIRST_LABELS` items have joins the next higher one, the highest the next lower.
@@ -159,22 +133,20 @@ def strata(judge: Scores) -> NDArray[np.int64]:
     Returns:
         Codes from 0, lowest score first, shape (n,); -1 where the judge gave no score.
     """
-    values = scores(judge, name="judge")
-    scored = values[~np.isnan(values)]
+    every = scores(judge, name="judge")
+    scored = every[~np.isnan(every)]
     levels = np.unique(scored)
-    if not len(levels):
-        return np.full(len(values), -1)
     if len(levels) > MOST_STRATA:
         levels = np.unique(np.quantile(scored, np.arange(MOST_STRATA) / MOST_STRATA))
     starts: list[float] = []
     full = True  # whether the stratum under way has enough items
-    for level, above in zip(levels, [*levels[1:], np.inf], strict=True):
+    for level, above in zip(levels, [*levels[1:], np.inf], strict=False):
         if full:
             starts.append(level)
         full = ((scored >= starts[-1]) & (scored < above)).sum() >= FIRST_LABELS
     if len(starts) > 1 and not full:
         starts.pop()
-    return np.where(np.isnan(values), -1, np.searchsorted(starts, values, side="right") - 1)
+    return np.where(np.isnan(every), -1, np.searchsorted(starts, every, side="right") - 1)
 
 
 def label_weights(judge: Scores, human: Scores) -> pd.Series:
@@ -195,7 +167,7 @@ def label_weights(judge: Scores, human: Scores) -> pd.Series:
     >>> label_weights([1] * 8 + [2] * 4, [3, 3] + [None] * 6 + [4, 4, 5, 4]).dropna().tolist()
     [4.0, 4.0, 1.0, 1.0, 1.0, 1.0]
     """
-    x, y = aligned(judge=judge, human=human, by_design=True)
+    x, y, _ = aligned(judge=judge, human=human, by_design=True)
     code = strata(x)
     sizes = np.bincount(code[code >= 0], minlength=1)
     has_label = (code >= 0) & ~np.isnan(y)
@@ -203,9 +175,7 @@ def label_weights(judge: Scores, human: Scores) -> pd.Series:
     index = human.index if isinstance(human, pd.Series) else pd.RangeIndex(len(y))
     weights = pd.Series(np.nan, index=index, name="weight")
     if (labels == 0).any():
-        warnings.warn(
-            f"weights are undefined: {(labels == 0).sum()} of {len(sizes)} strata have no label", stacklevel=2
-        )
+        warn(f"weights are undefined: {(labels == 0).sum()} of {len(sizes)} strata have no label")
     else:
         weights[has_label] = (sizes / labels)[code[has_label]]
     return weights
@@ -230,7 +200,7 @@ def next_labels(judge: Scores, human: Scores, *, n: int, seed: int = 0) -> pd.Da
 
     Source: Neyman, JRSS 97 (1934), 558-625, for the allocation.
     """
-    x, y = aligned(judge=judge, human=human, by_design=True)
+    x, y, _ = aligned(judge=judge, human=human, by_design=True)
     code, rng = strata(x), np.random.default_rng(seed)
     sizes = np.bincount(code[code >= 0], minlength=1)
     order = rng.permutation(len(x))
@@ -251,7 +221,7 @@ def next_labels(judge: Scores, human: Scores, *, n: int, seed: int = 0) -> pd.Da
     return pd.DataFrame(chosen, columns=["position", "stratum", "judge", "gain"])
 
 
-def _influence_variance(x: Floats, y: Floats, code: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
+def _influence_variance(x: Floats, y: Floats, code: Integers, sizes: Integers) -> Floats:
     """Variance within each stratum of Pearson's influence function, zx zy - r (zx^2 + zy^2) / 2, shape (strata,).
 
     With zy = r zx + e and e of variance v = 1 - r^2, the function varies within a stratum as (1 - r^2) zx e - r e^2 /
@@ -271,7 +241,7 @@ def _influence_variance(x: Floats, y: Floats, code: NDArray[np.int64], sizes: ND
 
 
 def weighted_correlations(
-    x: Floats, y: Floats, weights: Floats, codes: NDArray[np.int64] | None, *, confidence: float
+    x: Floats, y: Floats, weights: Floats, codes: Integers | None, *, confidence: float
 ) -> tuple[Floats, str]:
     """Correlations of labels that stand for unequal numbers of items, for `correlate(weights=)`.
 
@@ -279,7 +249,6 @@ def weighted_correlations(
         x, y: finite scores, shape (n,). weights: positive, shape (n,); labels of one weight are taken as one stratum,
             within which the choice was random.
         codes: group of each label; None takes labels as independent.
-        confidence: of the intervals, in (0, 1).
 
     Returns:
         Estimate, low and high of `STATISTICS`, shape (3, 3), NaN where undefined; and the method in words. The interval
@@ -290,27 +259,24 @@ def weighted_correlations(
 
     Source: Cochran, Sampling Techniques (1977), chapter 5; Jones, Biometrika 61 (1974), for the stratified jackknife.
     """
-    table = Table.of(x, y)
+    table = Table(x, y)
     levels, stratum = np.unique(np.round(weights, 9), return_inverse=True)
     n, n_items = len(x), float(weights.sum())
     # Labels of one pair of scores and one weight are a cell.
-    (pair, level), cell, counts = np.unique(
-        np.stack([table.cell, stratum]), axis=1, return_inverse=True, return_counts=True
-    )
-    cell, worth = np.reshape(cell, -1), levels[level] * counts
+    distinct = np.unique(np.stack([table.cell, stratum]), axis=1, return_inverse=True, return_counts=True)
+    (pair, level), cell, counts = distinct
+    worth = levels[level] * counts
+    collect = summing(pair, np.arange(len(pair)), (len(table.x), len(pair)))
 
     def of(worth: Floats) -> Floats:
         """The three correlations for columns of weights of the cells."""
-        pairs = np.zeros((len(table.x), worth.shape[1]))
-        np.add.at(pairs, pair, worth)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return correlations(table, pairs)
+        return values(lambda w: correlations(table, collect @ w), worth)
 
     estimate = of(worth[:, None])[:, 0]
     if codes is not None:
         n_groups = int(codes.max(initial=-1)) + 1
         by_group = np.zeros((len(worth), n_groups))
-        np.add.at(by_group, (cell, codes), weights)
+        np.add.at(by_group, (np.reshape(cell, -1), codes), weights)
         without = of(worth[:, None] - by_group)
         variance = (n_groups - 1) / n_groups * ((without - without.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
         freedom = np.full(3, n_groups - 1.0)
