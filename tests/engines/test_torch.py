@@ -193,6 +193,22 @@ def test_rows_that_share_a_lane_write_what_they_write_alone(
     assert len({answer.n_new_tokens for answer in together}) > 1
 
 
+def test_rows_share_a_lane_where_prefixes_are_long(random_engine: TorchEngine) -> None:
+    """By hand: 576 tokens of an image before 120 of one's own are read once for several rows; 60 are not worth it."""
+
+    def rows(prefix: int, own: int, n: int) -> list[Any]:
+        made, shared = [], decoding.Prefix(np.zeros(prefix, np.int32), ())
+        for index in range(n):
+            made.append(decoding.Row(index, np.zeros(prefix + own, np.int32), (), 0, 64))
+            made[-1].prefix = shared
+        return made
+
+    model = random_engine.model
+    assert decoding.rows_abreast(model, rows(600, 120, 30)) == 2
+    assert decoding.rows_abreast(model, rows(600, 120, 1)) == 1
+    assert decoding.rows_abreast(model, rows(60, 120, 30)) == 1
+
+
 def test_a_scale_of_ten_is_read_in_two_steps_and_its_shares_add_up(random_engine: TorchEngine, rows: Any) -> None:
     """The scores' probabilities are those of their texts, by plain passes over each."""
     ten = {n: f" {n}" for n in range(1, 11)}

@@ -20,8 +20,6 @@ from vjudge.models import VisionLanguageModel
 
 STEP = 64  # tokens by which keys and values get room
 COMPACT_BELOW = 0.75  # lanes whose rows are done leave a batch once no more than this share of it is alive
-ABREAST = (1, 2, 4, 8, 16)  # how many rows may stand in a lane
-GAIN = 0.8  # several rows a lane are chosen where they take no more than this share of the reading of one
 NOTHING, SHARED = -2, -1  # in a lane: padding, and the tokens of its prefix
 
 
@@ -263,29 +261,17 @@ class Lanes:
         return torch.from_numpy(array).to(self.model.device)
 
 
-def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row], new: int) -> int:
-    """How many rows of a lane cost least, with `new` tokens of an answer to plan for.
+def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row]) -> int:
+    """How many rows stand in a lane: two where they share a prefix that is twice as long as what is a row's own.
 
-    Every row is multiplied with all of its lane; a step that writes also reads each lane's keys and values once.
-    Reading a byte takes a CPU about as long as eight multiplications and additions, a GPU about as long as fifty; the
-    smaller is taken.
+    Each lane holds its own copy of the prefix's keys and values, and each step reads it; but every row is multiplied with
+    all of its lane. More than two were slower in `tests/bench/versus.py`, as two may be behind a short prefix.
     """
-    config = model.model.config.get_text_config()
-    if config._attn_implementation != "sdpa":
+    if model.model.config.get_text_config()._attn_implementation != "sdpa":
         return 1  # the others take no mask of a lane's own
     sharing = len(rows) / len({row.prefix for row in rows})
-    heads = config.num_attention_heads
-    few = (getattr(config, "num_key_value_heads", None) or heads) / heads
-    prefix = sum(len(row.prefix.ids) for row in rows) / len(rows)
-    own, steps = sum(row.own for row in rows) / len(rows), min(new, 4 * STEP)
-    after = own + steps / 2  # a row's own tokens while it writes, on average
-
-    def cost(abreast: int) -> float:
-        reading = 16 * few * (prefix / abreast + after)
-        return own * (prefix + abreast * own) + steps * (reading + prefix + abreast * after)
-
-    best = min((number for number in ABREAST if number <= sharing), key=cost, default=1)
-    return best if cost(best) <= GAIN * cost(1) else 1
+    prefix, own = (sum(len(row.prefix.ids) for row in rows), sum(row.own for row in rows))
+    return 2 if sharing >= 2 and prefix > 2 * own else 1
 
 
 class Writer:

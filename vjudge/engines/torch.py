@@ -515,7 +515,7 @@ class Call:
         computed.
         """
         new = max(row.limit for row in rows)
-        lanes = Lanes(self.model, rows, abreast=rows_abreast(self.model, rows, new), new=new, most=self._pass_tokens)
+        lanes = Lanes(self.model, rows, abreast=rows_abreast(self.model, rows), new=new, most=self._pass_tokens)
         for prefix in {row.prefix for row in rows}:
             prefix.states = []
         writer.rows = lanes.rows
