@@ -264,8 +264,8 @@ class Lanes:
 def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row]) -> int:
     """How many rows stand in a lane: two where they share a prefix that is twice as long as what is a row's own.
 
-    Each lane holds its own copy of the prefix's keys and values, and each step reads it; but every row is multiplied with
-    all of its lane. More than two were slower in `tests/bench/versus.py`, as two may be behind a short prefix.
+    Each lane holds its own copy of the prefix's keys and values, and each step reads it; but every row is multiplied
+    with all of its lane. More than two were slower in `tests/bench/versus.py`, as two may be behind a short prefix.
     """
     if model.model.config.get_text_config()._attn_implementation != "sdpa":
         return 1  # the others take no mask of a lane's own
