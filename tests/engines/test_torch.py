@@ -270,7 +270,6 @@ def test_score_pass_is_one_forward_after_the_marker(random_engine: TorchEngine, 
         assert (answer.text, answer.n_new_tokens) == ("", 0)
 
 
-
 # --- failures stay in their row ---------------------------------------------------------------------------------------
 
 
