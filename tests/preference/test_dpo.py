@@ -18,6 +18,7 @@ from PIL import Image  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
 from vjudge import models, preference  # noqa: E402
+from vjudge.data import CollectionError  # noqa: E402
 from vjudge.preference.dpo import RECORD, DpoSettings, PairBatches, train  # noqa: E402
 from vjudge.prompts import Conversation  # noqa: E402
 
@@ -73,18 +74,13 @@ def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: 
     assert torch.equal(batch["pixel_values"][0], batch["pixel_values"][2])
 
 
-def test_a_response_is_cut_and_counted_and_a_prompt_is_not_cut(pairs: Any) -> None:
-    policy = preference.load_policy(TINY)
-    model: Any = policy.engine.model  # type: ignore[attr-defined]
-    n = len(PairBatches(model, policy.conversation).encode(pairs[0])[0])
-    batches = {limit: PairBatches(model, policy.conversation, max_length=limit) for limit in (None, 400, n + 2, n)}
-    assert batches[n + 2](pairs[:1])["input_ids"].shape[1] == n + 2
-    assert [batches[limit].n_cut(pairs[:1]) for limit in (None, 400, n + 2)] == [0, 0, 1]
-    with pytest.raises(ValueError, match=f"has {n} tokens and max_length is {n}"):
-        batches[n].n_cut(pairs[:1])
-    turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))  # its own end of a turn
-    last = PairBatches(model, turns).encode(pairs[0])[1][-1]
-    assert last == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
+def test_a_conversation_has_its_own_end_and_a_pair_that_is_too_long_is_named(pairs: Any, tmp_path: Path) -> None:
+    model: Any = preference.load_policy(TINY).engine.model  # type: ignore[attr-defined]
+    turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))
+    prompt, (chosen, _) = PairBatches(model, turns).encode(pairs[0])
+    assert chosen[-1] == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
+    with pytest.raises(CollectionError, match=r"4 of 4 pairs are too long:(.|\n)*is \d+ tokens; raise max_length=40"):
+        train(TINY, pairs, tmp_path / "out", DpoSettings(max_length=40))
 
 
 @pytest.mark.parametrize("kind", ["onevision", "qwen2_vl", "gemma3"])
@@ -220,7 +216,7 @@ def test_adapters_on_a_coarse_base_learn_as_much_in_float32(gain: Any, base: Any
 
 def test_lora_leaves_a_whole_checkpoint_and_all_but_the_decoder_alone(pairs: Any, tmp_path: Path) -> None:
     record = train(TINY, pairs, tmp_path / "lora", DpoSettings(**FAST, lora=LORA, dtype="bfloat16"))
-    assert record["trained_parameters"] < 200_000 and record["changed"] > 0.99
+    assert record["changed"] > 0.99
     before, after = (dict(models.load(folder).model.named_parameters()) for folder in (TINY, tmp_path / "lora"))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all("language_model" in name for name in changed)

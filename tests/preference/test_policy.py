@@ -88,7 +88,7 @@ def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> 
     blank = answers["response"].isna()
     assert 0 < blank.sum() < 32 and set(answers["failure"].dropna()) == {"the answer is blank"}
     assert "answers failed" in capsys.readouterr().err
-    rows = preference.gather(questions(8), answers)
+    rows = preference.draw(policy(texts=("", "something")), questions(8), samples=4, temperature=1.0, progress=False)
     assert all(row["responses"] in (["something"], []) for row in rows)
     assert sum(row["drawn"] - sum(row["times"]) for row in rows) == blank.sum()
     with pytest.raises(ValueError, match="none of 8 questions has two distinct responses"):

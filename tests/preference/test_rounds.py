@@ -26,7 +26,7 @@ RECIPE = Recipe(
     samples=3,
     temperature=1.0,
     answering={"max_new_tokens": 8},
-    settings=dpo.DpoSettings(learning_rate=1e-3, batch_size=2, microbatch=2, max_length=None, checkpoint_every=1),
+    settings=dpo.DpoSettings(learning_rate=1e-3, batch_size=2, microbatch=2, checkpoint_every=1),
 )
 
 
@@ -144,7 +144,7 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same(
     monkeypatch.setattr(dpo, "train", stop)
     cut()  # between pairs and training
     monkeypatch.undo()
-    monkeypatch.setattr(dpo, "_save", stop)
+    monkeypatch.setattr("vjudge.training.lora.write_checkpoint", stop)
     cut()  # at the end of training: the policy is not there, its checkpoints are
     assert not (out / "round-1/policy").exists()
     checkpoints = list((out / "round-1/policy.part/checkpoints").glob("checkpoint-*"))

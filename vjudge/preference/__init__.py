@@ -15,72 +15,16 @@
 A name brings its module when it is first used: `import vjudge.preference` loads no torch.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from vjudge.names import lazy, public
-
-if TYPE_CHECKING:
-    from vjudge.preference.dpo import DpoSettings, Recipe, Round, log_of, run_rounds, train
-    from vjudge.preference.hacking import compare_policies, over_rewarded
-    from vjudge.preference.policy import Policy, draw, gather, load_policy
-    from vjudge.preference.rewards import (
-        best_of_n,
-        make_pairs,
-        pairs_of,
-        repetition,
-        reward,
-        rewards_of_pairs,
-        rewards_of_scores,
-        singles_of,
-        to_trl,
-        true_order,
-        unsafe,
-        write_llava_next,
-    )
-    from vjudge.preference.truth import scene_candidates, scene_questions, score_answers, true_score, with_true_scores
 
 _NAMES = {
     "dpo": "DpoSettings Recipe Round log_of run_rounds train",
     "hacking": "compare_policies over_rewarded",
-    "policy": "Policy draw gather load_policy",
+    "policy": "Policy draw load_policy",
     "rewards": "best_of_n make_pairs pairs_of repetition reward rewards_of_pairs rewards_of_scores singles_of to_trl"
-    " true_order unsafe write_llava_next",
+    " true_order write_llava_next",
     "truth": "scene_candidates scene_questions score_answers true_score with_true_scores",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = [
-    "DpoSettings",
-    "Policy",
-    "Recipe",
-    "Round",
-    "best_of_n",
-    "compare_policies",
-    "draw",
-    "gather",
-    "load_policy",
-    "log_of",
-    "make_pairs",
-    "over_rewarded",
-    "pairs_of",
-    "repetition",
-    "reward",
-    "rewards_of_pairs",
-    "rewards_of_scores",
-    "run_rounds",
-    "scene_candidates",
-    "scene_questions",
-    "score_answers",
-    "singles_of",
-    "to_trl",
-    "train",
-    "true_order",
-    "true_score",
-    "unsafe",
-    "with_true_scores",
-    "write_llava_next",
-]
-
+__all__ = list(_HOMES)
 __getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)

@@ -3,14 +3,11 @@
 A round takes a policy's folder and pairs and leaves another policy's folder. The reference is the policy that the round
 starts from. Weights that train are float32 whatever is computed in, and so are the weights that a round leaves: at the
 published rate of 5e-7 a step lies far below bfloat16's grid, and would round away when it is made or when it is stored.
-A later round goes on from those weights, so that small steps add up; a policy that answers in bfloat16 rounds them for
-its own use alone.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import shutil
 import sys
@@ -25,21 +22,19 @@ import pandas as pd
 import torch
 
 import vjudge
-from vjudge import models
-from vjudge.data import CollectionError, check_pictures, rows_of
-from vjudge.engines.tokens import Encoder
-from vjudge.engines.vision import ImageFeatures, ProcessedImages
-from vjudge.images import fingerprint, open_image, picture
+from vjudge import data, models
+from vjudge.data import CollectionError, Problem, check_pictures, rows_of
+from vjudge.images import picture
 from vjudge.models import VisionLanguageModel, locate
 from vjudge.preference.policy import draw, load_policy
-from vjudge.preference.rewards import TEXTS, checked, make_pairs, reward
+from vjudge.preference.rewards import checked, make_pairs, reward
 from vjudge.prompts import Conversation
 from vjudge.runs import plain, replace_file
+from vjudge.training.collate import Coder
+from vjudge.training.lora import PARTS
 
 RECORD = "dpo.json"
 CHECKPOINTS = "checkpoints"
-SETTINGS = (".json", ".jinja", ".model", ".txt")  # files of a checkpoint that training leaves as they are
-PARTS = ("tower", "projector", "decoder")
 
 
 @dataclass(frozen=True)
@@ -63,18 +58,16 @@ class DpoSettings:
         epochs: passes over the pairs.
         batch_size: pairs a step, `microbatch` of them computed at once.
         microbatch: pairs computed at once.
-        weight_decay, clip: AdamW's; the largest norm of the gradient.
         train: what is trained: "tower", "projector", "decoder"; the published recipe trains all.
         lora: None trains those parts whole; a mapping is `peft.LoraConfig`'s options, such as {"r": 16}, on the linear
             layers of the decoder (`target_modules` for others); `train` then does not matter.
         quantization: None, or with `lora` "4bit" or "8bit" for the weights under the adapters while training.
-        max_length: the most tokens of prompt and response, the image's included; a response is cut there.
+        max_length: the most tokens of prompt and response, the image's included; a longer pair is refused.
         dtype: what is computed in: "float32", "bfloat16" or "float16"; "auto" as `load_judge` chooses. Weights that
             train are float32 in any case: in full, policy, reference, gradient and AdamW's moments take 20 bytes a
             weight; with `lora`, the base has the size of its dtype or quantization.
         gradient_checkpointing: less memory for more computation.
         checkpoint_every: steps between checkpoints that an interrupted round goes on from; None for none.
-        loss: TRL's `loss_type`; "sigmoid" is DPO's.
         sft: weight of the plain cross-entropy on the chosen response beside it. Above 0 it keeps the chosen responses'
             own likelihood from falling with the rejected ones', as DPO lets it; LLaVA-NeXT's gamma, published as 0.
         seed: of the order of pairs and of adapters.
@@ -88,16 +81,13 @@ class DpoSettings:
     epochs: int = 1
     batch_size: int = 8
     microbatch: int = 1
-    weight_decay: float = 0.0
-    clip: float = 1.0
     train: tuple[str, ...] = PARTS
     lora: Mapping[str, Any] | None = None
     quantization: str | None = None
-    max_length: int | None = 4096
+    max_length: int = 4096
     dtype: str = "auto"
     gradient_checkpointing: bool = False
     checkpoint_every: int | None = None
-    loss: str = "sigmoid"
     sft: float = 0.0
     seed: int = 0
 
@@ -117,7 +107,6 @@ class DpoSettings:
             raise ValueError("; ".join(faults))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # One round
 
 
@@ -133,40 +122,44 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         settings: None for the published recipe.
 
     Returns:
-        The record of the round, as in `dpo.json`: pairs, cut (pairs with a response that max_length cuts), steps,
-        seconds, settings, versions; changed (the share of the stored weights that trained and have another value) and
-        relative (the norm of their change as a share of their norm), and a line is printed where they hardly moved; and
-        `log`, TRL's metrics by step: loss, rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins,
-        learning_rate and so on.
+        The record of the round, as in `dpo.json`: pairs, steps, seconds, settings, versions; changed (the share of the
+        stored weights that trained and have another value) and relative (the norm of their change as a share of their
+        norm), and a line is printed where they hardly moved; and `log`, TRL's metrics by step: loss, rewards/chosen,
+        rewards/rejected, rewards/accuracies, rewards/margins, learning_rate and so on.
 
     Raises:
         ValueError: the folder can't be trained; another round stands in `out`.
-        CollectionError: every pair without a text; there is none.
+        CollectionError: every pair without a text, or longer than `max_length`; there is none.
         ImportError: TRL, PEFT or accelerate is not there.
     """
-    settings = settings or DpoSettings()
-    policy, out = Path(policy), Path(out)
+    settings, policy, out = settings or DpoSettings(), Path(policy), Path(out)
     pairs = rows_of(pairs)
     check_pictures(pairs)
     rows = checked(pairs)
     if not rows:
         raise CollectionError("there are no pairs to train on: see attrs['left_out'] of make_pairs")
-    identity = _identity(policy, rows, settings)
-    if (out / RECORD).exists():
-        record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
-        _check_same(record["identity"], identity, out)
-        return record
+    start = models.weights_fingerprint(locate(policy))
+    if not start or not (locate(policy) / "config.json").exists():
+        raise ValueError(f"{policy} holds no checkpoint to train")
+    texts = [{**row, "response_a": row["chosen"], "response_b": row["rejected"]} for row in rows]
+    plan = {"start": start, "pairs": data.fingerprint(texts), "settings": json.loads(json.dumps(asdict(settings)))}
+    work = out.with_name(f"{out.name}.part")
+    for file in (out / RECORD, work / RECORD):
+        record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"identity": plan}
+        if different := [name for name in plan if record["identity"].get(name) != plan[name]]:
+            raise ValueError(
+                f"{file.parent} holds a round with other {' and '.join(different)}: repeat the first call, or use"
+                " another folder"
+            )
+        if file.parent == out and "log" in record:
+            return dict(record)
     if out.exists():
         raise ValueError(f"{out} exists and holds no trained policy: use another folder")
-    work = out.with_name(f"{out.name}.part")
     work.mkdir(parents=True, exist_ok=True)
-    if (work / "identity.json").exists():
-        _check_same(json.loads((work / "identity.json").read_text(encoding="utf-8")), identity, work)
-    replace_file(work / "identity.json", json.dumps(identity, indent=2) + "\n")
-    record = {"identity": identity, **_fit(policy, rows, work, settings)}
+    replace_file(work / RECORD, json.dumps({"identity": plan}) + "\n")
+    record = {"identity": plan, **_fit(policy, rows, work, settings)}
     replace_file(work / RECORD, json.dumps(plain(record), indent=1) + "\n")
     shutil.rmtree(work / CHECKPOINTS, ignore_errors=True)
-    (work / "identity.json").unlink()
     work.rename(out)
     return record
 
@@ -183,17 +176,13 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         import transformers
         import trl
 
-        from vjudge.training.lora import decoder_layers, part_of, train_in_float32
+        from vjudge.training.lora import decoder_layers, merged, part_of, train_in_float32, write_checkpoint
         from vjudge.training.watch import OwnNames, last_checkpoint, movement, movement_line, weight_samples
     except ImportError as error:
         raise ImportError(f"DPO needs TRL, PEFT and accelerate ({error}): pip install 'vjudge[train]'") from error
 
     class Trainer(OwnNames, trl.DPOTrainer):
-        """TRL's; a checkpoint of whole weights has the network's own names, and adapters are PEFT's to save."""
-
-        def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-            save = OwnNames._save if settings.lora is None else trl.DPOTrainer._save
-            save(self, output_dir, state_dict)
+        """TRL's, with checkpoints under the network's own names."""
 
     began = time.monotonic()
     device = models.places.choose_device()
@@ -212,209 +201,126 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     else:
         options = {"target_modules": decoder_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
         adapters = peft.LoraConfig(**options)
-    batches = PairBatches(model, loaded.conversation, max_length=settings.max_length)
-    if n_cut := batches.n_cut(rows):
-        limit = f"max_length={settings.max_length}"
-        print(f"{n_cut} of {len(rows)} pairs have a response that {limit} cuts", file=sys.stderr)
+    batches = PairBatches(model, loaded.conversation)
+    problems = []
+    for index, row in enumerate(rows):
+        prompt, responses = batches.encode(row)
+        if (length := len(prompt) + max(map(len, responses))) > settings.max_length:
+            remedy = f"raise max_length={settings.max_length}, or leave the pair out"
+            problems.append(Problem(index, str(row.get("id")), "length", f"is {length} tokens", remedy))
+    if problems:
+        raise CollectionError(f"{len(problems)} of {len(rows)} pairs are too long:", problems)
+    # What TRL takes for a model that reads images; the batches are made by `PairBatches`, not by it.
+    processor = model.processor or transformers.LlavaProcessor(model.image_processor, model.tokenizer)
     trainer = Trainer(
         model=network,
         ref_model=reference,
-        args=trl.DPOConfig(**_arguments(settings, len(rows), device, dtype), output_dir=str(work / CHECKPOINTS)),
+        args=trl.DPOConfig(
+            output_dir=str(work / CHECKPOINTS),
+            beta=settings.beta,
+            loss_type=["sigmoid", *["sft"] * bool(settings.sft)],
+            loss_weights=[1.0, settings.sft] if settings.sft else None,
+            learning_rate=settings.learning_rate,
+            lr_scheduler_type="cosine",
+            warmup_steps=round(settings.warmup * -(-len(rows) // settings.batch_size) * settings.epochs),
+            num_train_epochs=settings.epochs,
+            per_device_train_batch_size=settings.microbatch,
+            gradient_accumulation_steps=settings.batch_size // settings.microbatch,
+            max_length=None,  # the batches cut
+            gradient_checkpointing=settings.gradient_checkpointing,
+            logging_steps=1,
+            save_strategy="no" if settings.checkpoint_every is None else "steps",
+            save_steps=settings.checkpoint_every or 500,
+            save_total_limit=1,
+            use_cpu=device.type == "cpu",
+            bf16=dtype == torch.bfloat16,  # autocast: float32 weights, computed with in bfloat16
+            fp16=dtype == torch.float16 and device.type == "cuda",
+            dataloader_pin_memory=False,
+            remove_unused_columns=False,
+            report_to=[],
+            disable_tqdm=True,
+            seed=settings.seed,
+        ),
         # TRL asks for a data set with images: it draws row numbers, and a pair is read when its batch comes.
         train_dataset=datasets.Dataset.from_dict({"row": range(len(rows)), "images": [[] for _ in rows]}),
         data_collator=lambda entries: batches([rows[entry["row"]] for entry in entries]),
-        processing_class=model.processor or _processor(model),
+        processing_class=processor,
         peft_config=adapters,
     )
     trainer.remove_callback(transformers.PrinterCallback)
     train_in_float32(trainer.model)  # TRL makes the adapters on quantised weights bfloat16
-    n_trained = sum(weight.numel() for weight in trainer.model.parameters() if weight.requires_grad)
     start = weight_samples(trainer.model)
     last = last_checkpoint(work / CHECKPOINTS)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if adapters is None:
-        stored, moved = trainer.model, movement(start, trainer.model)
-    else:  # into the whole weights as they are stored, not into those that were rounded or quantised to compute with
-        trainer.model.save_pretrained(work / "adapters")
-        targets = {f"{name}.weight" for name in trainer.model.base_model.targeted_module_names}
-        stored = models.load(policy, device="cpu", dtype="float32").model
-        start = {name: weight for name, weight in weight_samples(stored).items() if name in targets}
-        stored = peft.PeftModel.from_pretrained(stored, str(work / "adapters")).merge_and_unload()
-        moved = movement(start, stored)
-        shutil.rmtree(work / "adapters")
+    stored = trainer.model
+    if adapters is not None:
+        layers = {f"{name}.weight" for name in stored.base_model.targeted_module_names}
+        whole = weight_samples(models.load(policy, device="cpu", dtype="float32").model)
+        start = {name: whole[name] for name in layers}
+        stored = merged(stored, policy, work / "adapters", dtype=torch.float32)
+    moved = movement(start, stored)
     if line := movement_line(moved):
         print(f"{work.with_suffix('').name}: {line}", file=sys.stderr)
-    _save(stored, model.folder, work)
+    write_checkpoint(stored, model.folder, work)
     return {
         "pairs": len(rows),
-        "cut": n_cut,
         "steps": int(trainer.state.global_step),
-        "trained_parameters": n_trained,
         **moved,
         "seconds": round(time.monotonic() - began, 1),
-        "threads": torch.get_num_threads(),
         "versions": {module.__name__: module.__version__ for module in (vjudge, torch, transformers, trl, peft)},
         "log": trainer.state.log_history,
     }
-
-
-def _arguments(settings: DpoSettings, n_pairs: int, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """TRL's settings of a round."""
-    n_steps = -(-n_pairs // settings.batch_size) * settings.epochs
-    return {
-        "beta": settings.beta,
-        "loss_type": [settings.loss, *["sft"] * bool(settings.sft)],
-        "loss_weights": [1.0, settings.sft] if settings.sft else None,
-        "learning_rate": settings.learning_rate,
-        "lr_scheduler_type": "cosine",
-        "warmup_steps": round(settings.warmup * n_steps),
-        "num_train_epochs": settings.epochs,
-        "per_device_train_batch_size": settings.microbatch,
-        "gradient_accumulation_steps": settings.batch_size // settings.microbatch,
-        "weight_decay": settings.weight_decay,
-        "max_grad_norm": settings.clip,
-        "max_length": None,  # the batches cut
-        "gradient_checkpointing": settings.gradient_checkpointing,
-        "logging_steps": 1,
-        "save_strategy": "no" if settings.checkpoint_every is None else "steps",
-        "save_steps": settings.checkpoint_every or 500,
-        "save_total_limit": 1,
-        "use_cpu": device.type == "cpu",
-        "bf16": dtype == torch.bfloat16,  # autocast: float32 weights, computed with in bfloat16
-        "fp16": dtype == torch.float16 and device.type == "cuda",
-        "dataloader_pin_memory": False,
-        "remove_unused_columns": False,
-        "report_to": [],
-        "disable_tqdm": True,
-        "seed": settings.seed,
-    }
-
-
-def _processor(model: VisionLanguageModel) -> Any:
-    """What TRL takes for a model that reads images; the batches are made by `PairBatches`, not by it."""
-    from transformers import LlavaProcessor
-
-    return LlavaProcessor(image_processor=model.image_processor, tokenizer=model.tokenizer)
-
-
-def _save(stored: Any, source: Path, folder: Path) -> None:
-    """Write weights, and beside them everything of the source that is no weights, its configuration included."""
-    from vjudge.training.lora import tower_names
-
-    stored.save_pretrained(folder, state_dict=tower_names(stored.state_dict()))
-    for file in source.iterdir():
-        settings = file.suffix in SETTINGS and not file.name.endswith(".index.json") and file.name != RECORD
-        if file.is_file() and settings:
-            shutil.copy(file, folder / file.name)
-
-
-def _identity(policy: Path, rows: Sequence[Mapping[str, Any]], settings: DpoSettings) -> dict[str, Any]:
-    """What decides the policy that a round leaves."""
-    digest = hashlib.sha256()
-    for row in rows:
-        prints = [fingerprint(open_image(image)) for image in row["images"]]
-        digest.update(json.dumps([[row[name] for name in TEXTS], prints]).encode() + b"\n")
-    folder = locate(policy)
-    start = models.weights_fingerprint(folder)
-    if not start or not (folder / "config.json").exists():
-        raise ValueError(f"{policy} holds no checkpoint to train")
-    return {"start": start, "pairs": digest.hexdigest(), "settings": json.loads(json.dumps(asdict(settings)))}
-
-
-def _check_same(stored: Mapping[str, Any], identity: Mapping[str, Any], folder: Path) -> None:
-    if different := [name for name in identity if stored.get(name) != identity[name]]:
-        raise ValueError(
-            f"{folder} holds a round with other {' and '.join(different)}: repeat the first call, or use another folder"
-        )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Batches
 
 
 class PairBatches:
     """Make a batch of pairs, chosen responses first: the very tokens and pixels that the policy's engine answers with.
 
     TRL's own collator renders texts through a chat template and lets its processor read control tokens in them; LLaVA's
-    families have no such processor (padded squares, tiles by size). This one encodes every text as plain text and puts
-    the conversation's control tokens where the conversation says, so that a policy is trained on what it was asked and
-    can't be steered by what an answer spells.
+    families have no such processor (padded squares, tiles by size).
 
     Args:
         model: the policy.
         conversation: the words around an instruction.
-        max_length: the most tokens of prompt and response, the image's included; a response is cut there (`n_cut`).
 
     Calling it with rows of instruction, images, chosen and rejected gives input_ids, attention_mask and completion_mask
-    (2 x rows, longest), padded on the right, and the pixels as the model's class takes them. The token that ends a turn
-    follows a response that is not cut.
+    (2 x rows, longest), padded on the right, and the pixels as the model's class takes them.
     """
 
-    def __init__(
-        self, model: VisionLanguageModel, conversation: Conversation, *, max_length: int | None = None
-    ) -> None:
-        self.model, self.conversation, self.max_length = model, conversation, max_length
-        self.encoder = Encoder(
-            model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
-        )
-        self.end = self.encoder.end(conversation)
-        self.pad = self.end if model.tokenizer.pad_token_id is None else int(model.tokenizer.pad_token_id)
-        self.images: Any = ImageFeatures(model) if model.processor is None else ProcessedImages(model)
+    def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
+        self.model, self.coder = model, Coder(model, conversation)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         encoded = [self.encode(row) for row in rows]
-        sides = [(prompt, responses[side]) for side in (0, 1) for prompt, *responses in encoded]
-        longest = max(len(prompt) + len(response) for prompt, response in sides)
-        width = min(longest, self.max_length or longest)
-        ids = torch.full((len(sides), width), self.pad)
+        sides = [(prompt, responses[side]) for side in (0, 1) for prompt, responses in encoded]
+        width = max(len(prompt) + len(response) for prompt, response in sides)
+        ids = torch.full((len(sides), width), self.coder.pad)
         attended, completed = torch.zeros_like(ids), torch.zeros_like(ids)
         for row, (prompt, response) in enumerate(sides):
-            whole = (prompt + response)[:width]
+            whole = prompt + response
             ids[row, : len(whole)] = torch.tensor(whole)
             attended[row, : len(whole)] = 1
             completed[row, len(prompt) : len(whole)] = 1
         pixels = self.pixels(ids, [row["images"] for row in rows] * 2)
         return {"input_ids": ids, "attention_mask": attended, "completion_mask": completed, **pixels}
 
-    def encode(self, row: Mapping[str, Any]) -> tuple[list[int], list[int], list[int]]:
+    def encode(self, row: Mapping[str, Any]) -> tuple[list[int], list[list[int]]]:
         """The ids of a row's prompt, and of its two responses after it."""
-        prompt = self.conversation.wrap(row["instruction"], len(row["images"]))
-        prompt, places = self.images.place(prompt, self.images.keys(list(map(picture, row["images"]))))
-        texts = [f"{self.conversation.reply}{row[side]}" for side in ("chosen", "rejected")]
-        start, (chosen, rejected) = self.encoder.answered(prompt, texts, image_tokens=places or None)
-        return start, [*chosen, self.end], [*rejected, self.end]
-
-    def n_cut(self, rows: Sequence[Mapping[str, Any]]) -> int:
-        """How many pairs have a response that `max_length` cuts.
-
-        Raises:
-            ValueError: one of them lies beyond it with its prompt alone: nothing of its responses would be left.
-        """
-        if self.max_length is None:
-            return 0
-        count = 0
-        for row in rows:
-            prompt, *responses = self.encode(row)
-            if len(prompt) >= self.max_length:
-                raise ValueError(
-                    f"the prompt of pair {row.get('id')!r} has {len(prompt)} tokens and max_length is"
-                    f" {self.max_length}: raise it, or leave the pair out"
-                )
-            count += len(prompt) + max(map(len, responses)) > self.max_length
-        return count
+        prompt = self.coder.conversation.wrap(row["instruction"], len(row["images"]))
+        return self.coder.encode(prompt, row["images"], [row["chosen"], row["rejected"]])
 
     def pixels(self, ids: torch.Tensor, images: Sequence[Sequence[Any]]) -> dict[str, torch.Tensor]:
         """The images of a batch as the model's class takes them."""
+        source: Any = self.coder.images()
         pictures = [list(map(picture, row)) for row in images]
-        keys = [self.images.keys(row) for row in pictures]
+        keys = [source.keys(row) for row in pictures]
         if not any(keys):
             return {}
         if self.model.processor is not None:
-            if broken := self.images.fetch([key for row in keys for key in row]):
+            if broken := source.fetch([key for row in keys for key in row]):
                 raise ValueError(f"an image that was readable is no longer: {next(iter(broken.values()))}")
-            inputs = self.images.inputs(ids.tolist(), keys)  # rows of one length: nothing is padded
+            inputs = source.inputs(ids.tolist(), keys)  # rows of one length: nothing is padded
             return {name: inputs[name] for name in inputs if name not in ("input_ids", "attention_mask")}
-        tiles = [tile for row in keys for tile in self.images.pixels(row)]
+        tiles = [tile for row in keys for tile in source.pixels(row)]
         if not self.model.tiled:
             return {"pixel_values": torch.cat(tiles)}
         most = max(map(len, tiles))
@@ -424,7 +330,6 @@ class PairBatches:
         return {"pixel_values": torch.stack(padded), "image_sizes": sizes, "batch_num_images": counts}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Rounds
 
 
@@ -487,7 +392,6 @@ def run_rounds(
     rounds: int = 3,
     recipe: Recipe | None = None,
     enrich: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None,
-    load: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> list[Round]:
     """Improve a policy by a judge's preferences over rounds: draw, reward, pair, train.
@@ -504,7 +408,6 @@ def run_rounds(
         rounds: how many; three are published.
         recipe: None for the published one, by scores.
         enrich: applied to each round's candidates before they are rewarded; `with_true_scores` on Scenes.
-        load: options of `load_policy` for drawing candidates, such as device or engine.
         progress: whether to show progress bars.
 
     Returns:
@@ -519,7 +422,7 @@ def run_rounds(
     for number in range(1, rounds + 1):
         folder = out / f"round-{number}"
         rows = draw(  # the policy that draws is gone after this: training needs its memory
-            load_policy(start, name=f"{Path(policy).name}, {number - 1} rounds", **load or {}),
+            load_policy(start, name=f"{Path(policy).name}, {number - 1} rounds"),
             questions,
             samples=recipe.samples,
             temperature=recipe.temperature,
@@ -533,22 +436,13 @@ def run_rounds(
         options = {"by": recipe.by, **recipe.reward}
         rewards = reward(judge, rows, out=folder / "rewards", progress=progress, **options)
         pairs = make_pairs(rows, rewards, **recipe.pairs)
-        _write_pairs(pairs, folder / "pairs.json")
+        account = {"account": pairs.attrs, "pairs": pairs.drop(columns="images").to_dict("records")}
+        file, text = folder / "pairs.json", json.dumps(plain(account), indent=1, ensure_ascii=False) + "\n"
+        if file.exists() and file.read_text(encoding="utf-8") != text:
+            raise ValueError(f"{file} holds the pairs of another call: repeat the first call, or use another folder")
+        replace_file(file, text)
         settings = replace(recipe.settings, seed=recipe.settings.seed + number - 1)
         record = train(start, pairs, folder / "policy", settings)
         results.append(Round(number, rows, rewards, pairs, record, folder / "policy"))
         start = folder / "policy"
     return results
-
-
-def _write_pairs(pairs: pd.DataFrame, path: Path) -> None:
-    """Write a round's pairs without their images, with what was left out.
-
-    Raises:
-        ValueError: other pairs stand there.
-    """
-    rows = pairs.drop(columns="images").to_dict("records")
-    text = json.dumps(plain({"account": pairs.attrs, "pairs": rows}), indent=1, ensure_ascii=False) + "\n"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise ValueError(f"{path} holds the pairs of another call: repeat the first call, or use another folder")
-    replace_file(path, text)

@@ -42,11 +42,11 @@ def compare_policies(
     for column in columns:
         for name, table in tables.items():
             mean = _mean(table[column], groups, options)
-            row = dict(mean.iloc[0])
+            rows[column, name] = dict(mean.iloc[0])
             if name != first:
                 change = _mean(table[column] - tables[first][column], groups, options).iloc[0]
-                row |= {"change": change["estimate"], "change_low": change["low"], "change_high": change["high"]}
-            rows[column, name] = row
+                names = {"change": "estimate", "change_low": "low", "change_high": "high"}
+                rows[column, name] |= {new: change[old] for new, old in names.items()}
     result = pd.DataFrame.from_dict(rows, orient="index")
     result.index = pd.MultiIndex.from_tuples(rows, names=["measure", "policy"])
     result.attrs = dict(mean.attrs)
@@ -72,8 +72,7 @@ def over_rewarded(
         ValueError: a mark of another length.
     """
     error = (graded[judge] - graded[truth]).to_numpy(dtype=float)
-    valid = ~np.isnan(error)
-    rows = []
+    valid, rows = ~np.isnan(error), []
     for name, values in marks.items():
         if len(values) != len(error):
             raise ValueError(f"{name!r} has {len(values)} entries for {len(error)} answers")
@@ -85,7 +84,7 @@ def over_rewarded(
             return (sides[0] - sides[1])[None]
 
         why = "no answer has the mark, or every one"
-        row = _tabulate(difference, name, graded["group"], valid, options, n=int(mark.sum()), why=why)
+        row = _row(difference, name, graded["group"], valid, options, n=int(mark.sum()), why=why)
         means = [gap[side].mean() if side.any() else np.nan for side in (mark, ~mark)]
         rows.append(row.assign(**{"with": means[0], "without": means[1], "others": int((~mark).sum())}))
     result = pd.concat(rows)[["with", "without", "estimate", "low", "high", "n", "others", "missing"]]
@@ -97,13 +96,12 @@ def _mean(values: pd.Series, groups: pd.Series, options: Mapping[str, Any]) -> p
     """A mean over questions with its interval."""
     valid = values.notna().to_numpy()
     numbers = values[valid].to_numpy(dtype=float)
-    return _tabulate(lambda weights: (numbers @ weights / weights.sum(axis=0))[None], "mean", groups, valid, options)
+    return _row(lambda weights: (numbers @ weights / weights.sum(axis=0))[None], "mean", groups, valid, options)
 
 
-def _tabulate(
+def _row(
     statistic: Any, name: str, groups: pd.Series, valid: Any, options: Mapping[str, Any], **more: Any
 ) -> pd.DataFrame:
-    design = design_of(np.arange(valid.sum()), list(groups), valid)
-    counts: dict[str, Any] = {"n": int(valid.sum()), "missing": int((~valid).sum())} | more
-    chosen = {"confidence": 0.95, "n_resamples": 10_000, "seed": 0, **options}
-    return tabulate(statistic, [name], design, method="t", unit="answers", **{"why": "no value"} | counts, **chosen)
+    design, n = design_of(np.arange(valid.sum()), list(groups), valid), int(valid.sum())
+    chosen = {"confidence": 0.95, "n_resamples": 10_000, "seed": 0, "n": n, "why": "no value", **more, **options}
+    return tabulate(statistic, [name], design, missing=int((~valid).sum()), method="t", unit="answers", **chosen)

@@ -7,14 +7,11 @@ interruption changes what is drawn. Several answers to each question are the can
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +30,8 @@ from vjudge.records import is_missing, unit_of
 from vjudge.runs import Run
 
 if TYPE_CHECKING:
-    from vjudge.engines import Answer, Engine
+    from vjudge.engines import Engine
 
-BLANK = "the answer is blank"
 OF_A_RESPONSE = ("response", "gold", "feedback", "human_scores")  # what an earlier response was and was given
 
 
@@ -57,9 +53,8 @@ class Policy:
 
     def prompt(self, question: Mapping[str, Any]) -> Prompt:
         """What goes to the engine for one question: its images, then its instruction as plain text."""
-        images = question.get("images")
-        n_images = len(images) if self.sees_images and images is not None else 0
-        return self.conversation.wrap(question["instruction"], n_images)
+        images = question.get("images") if self.sees_images else None
+        return self.conversation.wrap(question["instruction"], 0 if images is None else len(images))
 
     def render(self, question: Mapping[str, Any]) -> str:
         """The prompt as text; "<image>" stands where an image goes."""
@@ -89,62 +84,88 @@ class Policy:
         Returns:
             One row an answer, in the collection's order: id, policy, sample (from 0), response (None where there is
             none), failure (None or the reason; a blank answer is one), finished (whether the policy ended the answer
-            itself), n_prompt_tokens, n_new_tokens, seconds, group. `attrs["failures"]` counts failures by reason,
-            `attrs["unfinished"]` the answers that a limit cut off.
+            itself), n_prompt_tokens, n_new_tokens, seconds, group. What failed or was cut off is said on one line.
 
         Raises:
             CollectionError: every question without an id or an instruction, before any work.
             ValueError: an unsound option.
             RunError: as in `Judge.grade`.
         """
-        ask = Ask(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, batch_size=batch_size)
+        decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
+        ask = Ask(batch_size=batch_size, **decoding)
         check_ask(ask, samples=samples, seed=seed)
         rows, pictures = rows_of(questions), Pictures()
-        check_questions(rows)
+        _check(rows)
         if self.sees_images:
             data.check_pictures(rows)
         prompts = [prompt for row in rows for prompt in [self.prompt(row)] * samples]
         keys = [(str(row["id"]), sample) for row in rows for sample in range(samples)]
-        decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         done: dict[tuple[Any, ...], dict[str, Any]] = {}
         with ExitStack() as stack:
             run = None
             if out is not None:
-                manifest = self._manifest(prompts, rows, pictures, {**decoding, "samples": samples, "seed": seed})
-                note = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": batch_size}
-                run = stack.enter_context(Run(out).open({**manifest, "note": note}, expected=len(keys)))
+                identity = self.engine.identity()
+                manifest = {
+                    "policy": self.name,
+                    "conversation": self.conversation.name,
+                    "prompts": prompts_digest(prompts),
+                    "collection": {"fingerprint": data.fingerprint(rows, pictures=pictures), "answers": len(prompts)},
+                    "decoding": {**decoding, "samples": samples, "seed": seed},
+                    **identity,
+                    "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
+                }
+                run = stack.enter_context(Run(out).open(manifest, expected=len(keys)))
                 done |= run.done
-            wanted = {index for index, key in enumerate(keys) if key not in done}
+            left = {index for index, key in enumerate(keys) if key not in done}
             bar = tqdm(total=len(keys), initial=len(done), desc=self.name, unit="answer", disable=not progress)
             stack.enter_context(bar)
             ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
-            answers = self.engine.answer(
-                prompts, Images(rows, samples if self.sees_images else 0, pictures), ask, wanted
-            )
-            for batch in answers if wanted else ():
-                records = [_record(keys[answer.index], answer) for answer in batch]
+            images = Images(rows, samples if self.sees_images else 0, pictures)
+            for batch in self.engine.answer(prompts, images, ask, left) if left else ():
+                records = {keys[answer.index]: _record(keys[answer.index], answer) for answer in batch}
                 if run is not None:
-                    run.append(each for answer, each in zip(batch, records, strict=True) if not answer.transient)
-                done |= {keys[answer.index]: each for answer, each in zip(batch, records, strict=True)}
+                    run.append(records[keys[answer.index]] for answer in batch if not answer.transient)
+                done |= records
                 bar.update(len(records))
-        groups = [unit_of(row) for row in rows]
-        return _table([done[key] for key in keys], [group for group in groups for _ in range(samples)], self.name)
+        frame = pd.DataFrame([done[key] for key in keys], columns=list(COLUMNS)).astype(COLUMNS)
+        frame.insert(1, "policy", self.name)
+        frame["group"] = [unit_of(row) for row in rows for _ in range(samples)]
+        reasons = dict(Counter(frame["failure"].dropna()))
+        n_cut = int((~frame["finished"] & frame["failure"].isna()).sum())
+        parts = [f"{sum(reasons.values())} of {len(frame)} answers failed: {reasons}"] if reasons else []
+        parts += [f"{n_cut} of {len(frame)} answers were cut off by a limit"] if n_cut else []
+        if parts:
+            print("; ".join(parts), file=sys.stderr)
+        return frame
 
-    def _manifest(
-        self, prompts: Sequence[Prompt], rows: Any, pictures: Pictures, decoding: dict[str, Any]
-    ) -> dict[str, Any]:
-        """What decides the answers of a run."""
-        words = json.dumps(asdict(self.conversation), sort_keys=True).encode()
-        identity = self.engine.identity()
-        return {
-            "policy": self.name,
-            "conversation": {"name": self.conversation.name, "fingerprint": hashlib.sha256(words).hexdigest()},
-            "prompts": prompts_digest(prompts),
-            "collection": {"fingerprint": data.fingerprint(rows, pictures=pictures), "answers": len(prompts)},
-            "decoding": decoding,
-            **identity,
-            "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
-        }
+
+COLUMNS: dict[str, Any] = {
+    **{"id": object, "sample": "int64", "response": object, "failure": object, "finished": bool},
+    **{"n_prompt_tokens": "int64", "n_new_tokens": "int64", "seconds": "float64"},
+}
+
+
+def _record(key: tuple[str, int], answer: Any) -> dict[str, Any]:
+    """One answer as the run keeps it."""
+    text = answer.text.strip()
+    failure = answer.failure or (None if text else "the answer is blank")
+    own = {"id": key[0], "sample": key[1], "response": None if failure else text, "failure": failure}
+    own |= {name: getattr(answer, name) for name in ("n_prompt_tokens", "n_new_tokens", "seconds")}
+    return own | {"finished": answer.stopped}
+
+
+def _check(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse questions without an id of their own or without an instruction, all of them."""
+    problems = []
+    first: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        id = None if is_missing(row.get("id")) else str(row["id"])
+        if id is None or first.setdefault(id, index) != index:
+            problems.append(Problem(index, id, "id", "is missing or not unique", "give every question its own id"))
+        if not isinstance(row.get("instruction"), str) or not row["instruction"].strip():
+            problems.append(Problem(index, id, "instruction", "is missing or blank", "fill it in or leave the row out"))
+    if problems:
+        raise CollectionError(f"{len(problems)} problems among {len(rows)} questions:", problems)
 
 
 def load_policy(name_or_path: str | Path, *, name: str | None = None, **options: Any) -> Policy:
@@ -165,13 +186,8 @@ def load_policy(name_or_path: str | Path, *, name: str | None = None, **options:
     [4]
     """
     loaded = load_judge(name_or_path, **options)
-    template = loaded.template
-    return Policy(
-        name or str(name_or_path),
-        engine=loaded.engine,
-        conversation=template.conversation,
-        sees_images=template.sees_images,
-    )
+    words, sees = loaded.template.conversation, loaded.template.sees_images
+    return Policy(name or str(name_or_path), engine=loaded.engine, conversation=words, sees_images=sees)
 
 
 def draw(
@@ -181,97 +197,31 @@ def draw(
     samples: int = 5,
     temperature: float = 0.7,
     top_p: float = 0.9,
-    seed: int = 0,
-    out: str | Path | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Draw candidates: several answers of a policy to each question, the published recipe's number and temperature.
-
-    Args:
-        policy: who answers.
-        questions: as for `Policy.respond`; further columns, such as a rubric, stay in the rows.
-        samples: answers a question.
-        temperature, top_p, seed, out, options: of `Policy.respond`; with `out`, an interrupted call goes on there.
-
-    Returns:
-        As `gather`.
-
-    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
-    """
-    answers = policy.respond(
-        questions, samples=samples, temperature=temperature, top_p=top_p, seed=seed, out=out, **options
-    )
-    return gather(questions, answers)
-
-
-def gather(questions: Any, answers: pd.DataFrame) -> list[dict[str, Any]]:
-    """Put each question's answers together.
 
     An answer that was drawn several times stands once, with its count: a judge that decodes greedily would say the same
     of it each time, and two equal answers never make a preference.
 
     Args:
-        questions: the rows that were answered.
-        answers: from `Policy.respond`.
+        policy: who answers.
+        questions: as for `Policy.respond`; further columns, such as a rubric, stay in the rows.
+        samples: answers a question.
+        temperature, top_p, options: of `Policy.respond`; with `out`, an interrupted call goes on there.
 
     Returns:
         A row a question with the question's own columns, `responses` (distinct, in the order drawn), `times` (how often
         each was drawn), `drawn` (answers asked for) and `policy`. Answers that failed are `drawn` less the sum of
         `times`; a question may have one response or none, which `make_pairs` counts.
+
+    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
     """
-    parts = {str(id): part.sort_values("sample") for id, part in answers.groupby("id", sort=False)}
+    answers = policy.respond(questions, samples=samples, temperature=temperature, top_p=top_p, **options)
     rows = []
-    for question in rows_of(questions):
-        part = parts[str(question["id"])]
-        counts = Counter(part["response"].dropna())
-        candidates = {"responses": list(counts), "times": list(counts.values()), "drawn": len(part)}
+    for place, question in enumerate(rows_of(questions)):
+        counts = Counter(answers["response"][place * samples : (place + 1) * samples].dropna())
         own = {name: value for name, value in question.items() if name not in OF_A_RESPONSE}
-        rows.append({**own, **candidates, "policy": str(part["policy"].iloc[0])})
+        own |= {"responses": list(counts), "times": list(counts.values()), "drawn": samples, "policy": policy.name}
+        rows.append(own)
     return rows
-
-
-def check_questions(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse questions without an id of their own or without an instruction.
-
-    Raises:
-        CollectionError: every bad row.
-    """
-    problems = []
-    first: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        id = None if is_missing(row.get("id")) else str(row["id"])
-        if id is None or first.setdefault(id, index) != index:
-            problems.append(Problem(index, id, "id", "is missing or not unique", "give every question its own id"))
-        if not isinstance(row.get("instruction"), str) or not row["instruction"].strip():
-            problems.append(Problem(index, id, "instruction", "is missing or blank", "fill it in or leave the row out"))
-    if problems:
-        raise CollectionError(f"{len(problems)} problems among {len(rows)} questions:", problems)
-
-
-def _record(key: tuple[str, int], answer: Answer) -> dict[str, Any]:
-    """One answer as the run keeps it."""
-    text = answer.text.strip()
-    failure = answer.failure or (None if text else BLANK)
-    return {
-        **{"id": key[0], "sample": key[1], "response": None if failure else text, "failure": failure},
-        **{"finished": answer.stopped, "n_prompt_tokens": answer.n_prompt_tokens},
-        **{"n_new_tokens": answer.n_new_tokens, "seconds": answer.seconds},
-    }
-
-
-def _table(records: Sequence[Mapping[str, Any]], groups: Sequence[str], name: str) -> pd.DataFrame:
-    columns = ("id", "sample", "response", "failure", "finished", "n_prompt_tokens", "n_new_tokens", "seconds")
-    kinds = {"id": object, "response": object, "failure": object}
-    frame = pd.DataFrame(
-        {column: pd.Series([record[column] for record in records], dtype=kinds.get(column)) for column in columns}
-    )
-    frame.insert(1, "policy", name)
-    frame["group"] = pd.Series(groups, dtype=object)
-    reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
-    unfinished = sum(not record["finished"] and record["failure"] is None for record in records)
-    frame.attrs = {"policy": name, "failures": dict(reasons), "unfinished": unfinished}
-    parts = [f"{sum(reasons.values())} of {len(records)} answers failed: {dict(reasons)}"] if reasons else []
-    parts += [f"{unfinished} of {len(records)} answers were cut off by a limit"] if unfinished else []
-    if parts:
-        print("; ".join(parts), file=sys.stderr)
-    return frame

@@ -32,94 +32,68 @@ from vjudge import metrics, table
 from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.images import fingerprint, open_image
 from vjudge.metrics._tables import design_of, tabulate
-from vjudge.records import NAN, is_missing, unit_of
+from vjudge.records import NAN, unit_of
 from vjudge.runs import replace_file
 from vjudge.table import ORDERS, POINTS
 
 Rows = Sequence[Mapping[str, Any]]
 Check = Callable[[str], Any]  # whether a response has some mark
-KINDS = ("choice", "scores", "probability")
 TEXTS = ("instruction", "chosen", "rejected")
 IMAGE_MARK = "<image>"
 COLUMNS = (
     *("id", "question", "instruction", "images", "chosen", "rejected", "reward_chosen", "reward_rejected", "margin"),
     *("words_chosen", "words_rejected", "length_gap", "consistent", "group"),
 )
-_OF_CANDIDATES = ("responses", "times", "drawn", "true_scores")
+_OF_CANDIDATES = {"responses", "times", "drawn", "true_scores"}
 _SENTENCE_END = re.compile(r"\(\d+\)|[.!?。！？\n]+")
-_MESSAGES = datasets.List(
-    {
-        "role": datasets.Value("string"),
-        "content": datasets.List({"type": datasets.Value("string"), "text": datasets.Value("string")}),
-    }
-)
-TRL_FEATURES = datasets.Features(
-    {
-        "id": datasets.Value("string"),
-        **dict.fromkeys(("prompt", "chosen", "rejected"), _MESSAGES),
-        "images": datasets.List(datasets.Image()),
-    }
-)
-"""TRL's conversational preference format with images; `id` is ours, and its trainer passes over it."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A judge's rewards
 
 
 def reward(
-    judge: Any,
-    candidates: Rows,
-    *,
-    by: str = "scores",
-    points: str = "choice",
-    out: str | Path | None = None,
-    **options: Any,
+    judge: Any, candidates: Rows, *, by: str = "scores", out: str | Path | None = None, **options: Any
 ) -> pd.DataFrame:
     """Let a judge reward candidates.
 
     Args:
         judge: a `Judge`; for `by="pairs"` one that compares two responses.
-        candidates: from `draw` or `gather`. Questions with fewer than two distinct responses are not put to the judge:
-            they can't make a pair.
+        candidates: from `draw`. Questions with fewer than two distinct responses are not put to the judge: they can't
+            make a pair.
         by: "scores" grades each response (rubric or 0-100; the expected score where there is one), "pairs" compares
             every two of them in both orders.
-        points: by pairs, what a_ij is; see `rewards_of_pairs`.
         out, options: of `Judge.grade` or `Judge.compare`: an interrupted call goes on in `out`.
 
     Returns:
         As `rewards_of_scores` or `rewards_of_pairs`.
 
     Raises:
-        ValueError: an unknown `by` or `points`; no question has two distinct responses.
+        ValueError: an unknown `by`; no question has two distinct responses.
         CollectionError, RunError: as `Judge.grade`.
     """
     if by not in ("scores", "pairs"):
         raise ValueError(f'by={by!r}: use "scores" or "pairs"')
-    _check_points(points)
     rows = [row for row in candidates if len(row["responses"]) > 1]
     if not rows:
         raise ValueError(f"none of {len(candidates)} questions has two distinct responses: raise the temperature")
     if by == "scores":
         return rewards_of_scores(rows, judge.grade(list(singles_of(rows)), out=out, **options))
-    compared = judge.compare(list(pairs_of(rows)), orders="both", out=out, **options)
-    return rewards_of_pairs(rows, compared, points=points)
+    return rewards_of_pairs(rows, judge.compare(list(pairs_of(rows)), orders="both", out=out, **options))
 
 
 def singles_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every candidate as a row to grade, named "id/i"; `gold` is its true score where `true_scores` has it."""
     for row in candidates:
         for place, single in enumerate(table.singles_of([row])):
-            yield _own_columns(row, single) | ({"gold": row["true_scores"][place]} if "true_scores" in row else {})
+            yield _own(row, single) | ({"gold": row["true_scores"][place]} if "true_scores" in row else {})
 
 
 def pairs_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every two candidates as a row to compare, named "id/i-j"; `gold_a` and `gold_b` where `true_scores` has them."""
     for row in candidates:
-        places = combinations(range(len(row["responses"])), 2)
-        for (i, j), pair in zip(places, table.pairs_of([row]), strict=True):
-            truth = row.get("true_scores")
-            yield _own_columns(row, pair) | ({} if truth is None else {"gold_a": truth[i], "gold_b": truth[j]})
+        truths = combinations(row.get("true_scores") or [None] * len(row["responses"]), 2)
+        for (a, b), pair in zip(truths, table.pairs_of([row]), strict=True):
+            yield _own(row, pair) | ({} if a is None else {"gold_a": a, "gold_b": b})
 
 
 def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
@@ -133,18 +107,18 @@ def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
         One row a candidate: id, candidate (its place), response, times, reward (the expected score, else the score;
         NaN where there is none), missing (verdicts without a score), words, group, and true_score where known.
     """
-    verdicts = {row["id"]: row for row in graded.to_dict("records")}
+    scores = graded.set_index("id")["score"].astype(float)
+    if "expected_score" in graded:
+        scores = graded.set_index("id")["expected_score"].astype(float).fillna(scores)
     rows = []
     for row in candidates:
         for place in range(len(row["responses"])):
-            verdict = verdicts[f"{row['id']}/{place}"]
-            expected = verdict.get("expected_score", NAN)
-            value = float(verdict["score"]) if is_missing(expected) else float(expected)
+            value = float(scores[f"{row['id']}/{place}"])
             rows.append(_reward_row(row, place, value, missing=int(math.isnan(value))))
-    return _reward_frame(rows, "scores")
+    return pd.DataFrame(rows)
 
 
-def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame, *, points: str = "choice") -> pd.DataFrame:
+def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame) -> pd.DataFrame:
     """Rewards from comparisons: r_i = sum_k a_ki - sum_l a_il over all ordered pairs.
 
     A response that was drawn several times counts as often among the others. A response with a verdict missing in
@@ -154,68 +128,33 @@ def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame, *, points: str = 
         candidates: the rows that were compared.
         compared: from `Judge.compare` on `pairs_of(candidates)`; with one order only, r_i is the sum over that order
             and keeps the judge's bias for a place (for demonstrations of it).
-        points: what a_ij is: "choice", 1, -1 or 0 for a tie; "scores", the second score less the first, from a judge
-            that scores both; "probability", of the second less that of the first, where the judge's format has it.
 
     Returns:
-        As `rewards_of_scores`, and: ties (verdicts that said so), verdicts, flipped (the candidates against which the
-        two orders chose differently, a list).
-
-    Raises:
-        ValueError: the comparisons have no such points.
+        As `rewards_of_scores`, and flipped: the candidates against which the two orders chose differently, a list.
     """
-    _check_points(points)
     orders = [order for order in ORDERS if f"verdict_{order}" in compared]
-    if points == "probability" and "probability_a" not in compared:
-        raise ValueError('points="probability" needs a judge whose answers have a distribution: use "choice"')
-    if points == "scores" and f"scores_{orders[0]}" not in compared:
-        raise ValueError('points="scores" needs a judge that scores both responses: use "choice"')
     verdicts = {row["id"]: row for row in compared.to_dict("records")}
     rows = []
     for row in candidates:
         n = len(row["responses"])
         times = list(row.get("times") or [1] * n)
-        counts = [{"missing": 0, "ties": 0, "verdicts": 0, "flipped": list[int]()} for _ in range(n)]
-        sums = [0.0] * n
+        sums, missing, flipped = [0.0] * n, [0] * n, [list[int]() for _ in range(n)]
         for i, j in combinations(range(n), 2):
             pair = verdicts[f"{row['id']}/{i}-{j}"]
-            values = [_points_of(pair, order, points) for order in orders]  # of i against j
-            present = [value for value in values if value is not None]
+            values = [POINTS.get(pair[f"verdict_{order}"]) for order in orders]  # of i against j, None if missing
+            points = [value for value in values if value is not None]
             for here, there, sign in ((i, j, 1), (j, i, -1)):
-                sums[here] += sign * times[there] * sum(present)
-                count: Any = counts[here]
-                count["missing"] += len(values) - len(present)
-                count["verdicts"] += len(present)
-                count["ties"] += present.count(0)
-                if pair.get("consistent") is False:
-                    count["flipped"].append(there)
-        for place, count in enumerate(counts):
-            rows.append(_reward_row(row, place, NAN if count["missing"] else sums[place], **count))
-    return _reward_frame(rows, "pairs")
+                sums[here] += sign * times[there] * sum(points)
+                missing[here] += len(values) - len(points)
+                flipped[here] += [there] if pair.get("consistent") is False else []
+        for i in range(n):
+            value = NAN if missing[i] else sums[i]
+            rows.append(_reward_row(row, i, value, missing=missing[i], flipped=flipped[i]))
+    return pd.DataFrame(rows)
 
 
-def _own_columns(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    own = {name: value for name, value in part.items() if name not in _OF_CANDIDATES}
-    return own | {"group": unit_of(row)}
-
-
-def _check_points(points: str) -> None:
-    if points not in KINDS:
-        raise ValueError(f"points={points!r}: use one of {', '.join(map(repr, KINDS))}")
-
-
-def _points_of(pair: Mapping[str, Any], order: str, points: str) -> float | None:
-    """Points of the pair's a against its b in one order: -a_ab where a is shown first, a_ba where it is second."""
-    if points == "choice":
-        return POINTS.get(pair[f"verdict_{order}"])
-    if points == "probability":  # the mean of both orders, so that each counts half of the sum
-        chance = pair["probability_a"]
-        return None if is_missing(chance) else 2 * float(chance) - 1
-    scores = pair[f"scores_{order}"]
-    if is_missing(scores) or len(scores) != 2:
-        return None
-    first, second = scores  # in the order shown
-    return float(first - second) if order == "ab" else float(second - first)
+def _own(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name not in _OF_CANDIDATES} | {"group": unit_of(row)}
 
 
 def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any) -> dict[str, Any]:
@@ -225,13 +164,6 @@ def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any)
     return entry | ({} if truth is None else {"true_score": float(truth[place])})
 
 
-def _reward_frame(rows: list[dict[str, Any]], by: str) -> pd.DataFrame:
-    frame = pd.DataFrame(rows)
-    frame.attrs = {"by": by, "missing": int(frame["reward"].isna().sum())}
-    return frame
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Preference pairs
 
 
@@ -263,7 +195,7 @@ def make_pairs(
     """Choose the pairs that a policy learns from.
 
     Args:
-        candidates: from `draw` or `gather`.
+        candidates: from `draw`.
         rewards: from `reward`, on the same candidates.
         choose: "extremes" pairs the best with the worst response of a question, as published; of several that tie
             there, the one drawn first, since draws are alike in distribution. "all" takes every two responses.
@@ -301,8 +233,10 @@ def make_pairs(
         if len(usable) < 2:
             left_out["question: fewer than two distinct responses to choose from"] += 1
             continue
-        for better, worse in _chosen(usable, choose):
-            pair = _pair(question, better, worse)
+        # Of equals the first drawn; of two whose rewards are equal too, either: a tie makes no pair.
+        ends = [max(usable, key=lambda entry: entry["reward"]), min(usable, key=lambda entry: entry["reward"])]
+        for one, other in combinations(usable, 2) if choose == "all" else [ends]:
+            pair = _pair(question, one, other)
             if reason := _fault(pair, min_margin, max_length_ratio, consistent_only):
                 left_out[f"pair: {reason}"] += 1
             else:
@@ -341,13 +275,8 @@ def true_order(pairs: pd.DataFrame, **options: Any) -> pd.DataFrame:
     return metrics.pairwise_accuracy(["a"] * len(pairs), truth, groups=list(pairs["group"]), **options)
 
 
-def _chosen(usable: list[dict[str, Any]], choose: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    if choose == "extremes":
-        return [(max(usable, key=lambda entry: entry["reward"]), min(usable, key=lambda entry: entry["reward"]))]
-    return [(a, b) if a["reward"] >= b["reward"] else (b, a) for a, b in combinations(usable, 2)]
-
-
-def _pair(question: Mapping[str, Any], better: Mapping[str, Any], worse: Mapping[str, Any]) -> dict[str, Any]:
+def _pair(question: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    better, worse = (one, other) if one["reward"] >= other["reward"] else (other, one)
     pair = {
         "id": f"{question['id']}/{better['candidate']}-{worse['candidate']}",
         "question": str(question["id"]),
@@ -367,7 +296,7 @@ def _pair(question: Mapping[str, Any], better: Mapping[str, Any], worse: Mapping
 
 
 def _fault(pair: Mapping[str, Any], min_margin: float, ratio: float | None, consistent_only: bool) -> str | None:
-    longer, shorter = sorted((pair["words_chosen"], pair["words_rejected"]), reverse=True)
+    shorter, longer = sorted((pair["words_chosen"], pair["words_rejected"]))
     if pair["margin"] == 0:
         return "a tie"
     if not pair["margin"] > min_margin:
@@ -377,7 +306,6 @@ def _fault(pair: Mapping[str, Any], min_margin: float, ratio: float | None, cons
     return "the orders disagree" if consistent_only and not pair["consistent"] else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Best of n
 
 
@@ -452,7 +380,6 @@ def expected_best(rewards: Any, values: Any) -> Any:
     return np.diff(ways, axis=1) @ mean / ways[:, -1]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Files
 
 
@@ -470,29 +397,6 @@ def checked(pairs: Any) -> list[dict[str, Any]]:
     return [{**row, "images": list(row.get("images") or ())} for row in rows]
 
 
-def unsafe(pairs: Any, tokenizer: Any) -> pd.DataFrame:
-    """Find texts that spell a control token of a tokenizer, which a trainer's chat template would let act as one.
-
-    Args:
-        pairs: as for `to_trl`.
-        tokenizer: a transformers tokenizer, or a processor with one.
-
-    Returns:
-        One row a text and token: id, field, token.
-    """
-    inner = getattr(tokenizer, "tokenizer", tokenizer)
-    controls = {str(entry) for entry in inner.added_tokens_decoder.values() if entry.special}
-    controls |= {str(token) for token in inner.all_special_tokens} - {""}
-    rows = [
-        {"id": str(row["id"]), "field": name, "token": token}
-        for row in checked(pairs)
-        for name in TEXTS
-        for token in sorted(controls)
-        if token in row[name]
-    ]
-    return pd.DataFrame(rows, columns=["id", "field", "token"])
-
-
 def to_trl(pairs: Any) -> datasets.Dataset:
     """Pairs as TRL's DPOTrainer reads them, ready for `save_to_disk` or the hub.
 
@@ -501,25 +405,30 @@ def to_trl(pairs: Any) -> datasets.Dataset:
 
     Returns:
         id; prompt, chosen and rejected as messages, an image's place first and then the instruction; images. TRL's own
-        processing puts these texts through a chat template and reads control tokens in them: `unsafe` finds such rows.
-        `train` does not: it encodes texts as plain text.
+        processing puts these texts through a chat template and reads control tokens in them. `train` does not: it
+        encodes texts as plain text.
 
     Raises:
         CollectionError: every pair without a text.
 
     Source: huggingface/trl docs/source/dataset_formats.md, preference and vision data sets.
     """
-
-    def turn(role: str, text: str, images: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        places = [{"type": "image", "text": None} for _ in images]
-        return [{"role": role, "content": [*places, {"type": "text", "text": text}]}]
-
     rows = []
     for row in checked(pairs):
-        answers = {name: turn("assistant", row[name]) for name in ("chosen", "rejected")}
-        prompt = turn("user", row["instruction"], row["images"])
-        rows.append({"id": str(row["id"]), "prompt": prompt, **answers, "images": row["images"]})
-    return datasets.Dataset.from_list(rows, features=TRL_FEATURES)
+        parts = {
+            "prompt": [*({"type": "image"} for _ in row["images"]), {"type": "text", "text": row["instruction"]}],
+            **{name: [{"type": "text", "text": row[name]}] for name in ("chosen", "rejected")},
+        }
+        turns = {
+            name: [{"role": "user" if name == "prompt" else "assistant", "content": content}]
+            for name, content in parts.items()
+        }
+        rows.append({"id": str(row["id"]), **turns, "images": row["images"]})
+    text = datasets.Value("string")
+    messages = datasets.List({"role": text, "content": datasets.List({"type": text, "text": text})})
+    features = {"id": text, **dict.fromkeys(("prompt", "chosen", "rejected"), messages)}
+    features["images"] = datasets.List(datasets.Image())
+    return datasets.Dataset.from_list(rows, features=datasets.Features(features))
 
 
 def write_llava_next(pairs: Any, folder: str | Path) -> Path:
@@ -546,24 +455,17 @@ def write_llava_next(pairs: Any, folder: str | Path) -> Path:
     ]
     if problems:
         raise CollectionError(f"{len(problems)} pairs can't be written for LLaVA-NeXT:", problems)
-    folder = Path(folder)
-    (folder / "images").mkdir(parents=True, exist_ok=True)
+    path, images = Path(folder) / "pairs.json", Path(folder) / "images"
+    images.mkdir(parents=True, exist_ok=True)
     entries = []
     for row in rows:
-        names = [_save_image(image, folder / "images") for image in row["images"]]
-        image = {"image": names[0] if len(names) == 1 else names} if names else {}
+        names = []
+        for source in row["images"]:
+            image = open_image(source)
+            names.append(f"{fingerprint(image)[:24]}.png")
+            image.save(images / names[-1])
+        shown = {"image": names[0] if len(names) == 1 else names} if names else {}
         texts = {"prompt": row["instruction"], "chosen": row["chosen"], "rejected": row["rejected"]}
-        entries.append({"id": str(row["id"]), **image, **texts})
-    path = folder / "pairs.json"
+        entries.append({"id": str(row["id"]), **shown, **texts})
     replace_file(path, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     return path
-
-
-def _save_image(image: Any, folder: Path) -> str:
-    """Save an image under a name made of its pixels."""
-    opened = open_image(image)
-    name = f"{fingerprint(opened)[:24]}.png"
-    if not (folder / name).exists():
-        opened.save(folder / f"{name}.new", format="PNG")
-        (folder / f"{name}.new").replace(folder / name)
-    return name

@@ -20,14 +20,15 @@ from vjudge.scenes import world
 from vjudge.scenes.language import ASPECTS, N_CLAIMS, NUMBERS
 
 HIGHEST, LOWEST = 5, 1
+ANSWERED = ("responses", "times", "drawn", "true_scores")
 WORDS = (*world.COLOURS, *world.SHAPES)
-_KEYS = {"count": WORDS, "presence": WORDS}
-_VALUES = {
+_VALUES: dict[str, Sequence[str]] = {
     "shape": world.SHAPES,
     "position": world.SHAPES,
     "colour": tuple(world.COLOURS),
     "size": tuple(world.SIZES),
     "count": NUMBERS,
+    "presence": (),
 }
 _MARK = re.compile(r"\(\d+\)")
 _GROUP = re.compile(r"scenes-(?P<split>[a-z]+)-(?P<index>\d+)")
@@ -53,21 +54,16 @@ def scene_candidates(split: str = "test", *, limit: int | None = None, seed: int
         row, answers = rows[start], rows[start : start + size]
         own = {name: row[name] for name in ("images", "instruction", "criteria", "descriptions", "group")}
         own |= {"reference_answer": None, "aspect": scenes.ASPECT_OF[row["criteria"]], "scenes_seed": seed}
-        drawn = {"responses": [each["response"] for each in answers], "times": [1] * size, "drawn": size}
-        truth = [each["gold"] for each in answers]
-        questions.append({"id": row["id"].rpartition("-")[0], **own, **drawn, "true_scores": truth})
+        responses, truth = ([answer[name] for answer in answers] for name in ("response", "gold"))
+        own |= {"responses": responses, "times": [1] * size, "drawn": size, "true_scores": truth}
+        questions.append({"id": row["id"].rpartition("-")[0], **own})
     return questions
 
 
 def scene_questions(split: str = "test", *, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
-    """The questions of Scenes without their responses, for a policy to answer.
-
-    Args:
-        split, limit, seed: as for `scene_candidates`, whose other columns the rows have.
-    """
-    answered = ("responses", "times", "drawn", "true_scores")
+    """The questions of Scenes without their responses, for a policy to answer; arguments as `scene_candidates`."""
     rows = scene_candidates(split, limit=limit, seed=seed)
-    return [{name: value for name, value in row.items() if name not in answered} for row in rows]
+    return [{name: value for name, value in row.items() if name not in ANSWERED} for row in rows]
 
 
 def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
@@ -82,26 +78,21 @@ def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
         again), unreadable (sentences that are no claim about what was asked).
     """
     scene, aspect = _scene(question["group"], question["scenes_seed"]), question["aspect"]
-    sentences = [piece.strip() for piece in _MARK.split(response)]
-    claims = [read_claim(sentence, aspect) for sentence in sentences if sentence]
-    readable = [claim for claim in claims if claim is not None]
-    different = dict.fromkeys(readable)
-    right = sum(seen(scene, aspect, key) == word for key, word in different)
-    wrong, unreadable = len(different) - right, len(claims) - len(readable)
+    sentences = [sentence for piece in _MARK.split(response) if (sentence := piece.strip())]
+    readable = [claim for sentence in sentences if (claim := _claim(sentence, aspect)) is not None]
+    different = set(readable)
+    right = sum(_shown(scene, aspect, key) == word for key, word in different)
+    wrong, unreadable = len(different) - right, len(sentences) - len(readable)
     missing = max(0, N_CLAIMS - len({key for key, _ in different}))
     return {
         "score": float(max(LOWEST, HIGHEST - wrong - unreadable - missing)),
-        **{"claims": len(claims), "right": right, "wrong": wrong, "missing": missing},
+        **{"claims": len(sentences), "right": right, "wrong": wrong, "missing": missing},
         **{"repeated": len(readable) - len(different), "unreadable": unreadable},
     }
 
 
 def with_true_scores(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Candidates with `true_scores`, one for each response.
-
-    Args:
-        candidates: from `draw` or `gather` on `scene_questions`.
-    """
+    """Candidates, from `draw` on `scene_questions`, with `true_scores`, one for each response."""
     return [
         {**row, "true_scores": [true_score(row, response)["score"] for response in row["responses"]]}
         for row in candidates
@@ -119,26 +110,20 @@ def score_answers(questions: Sequence[Mapping[str, Any]], answers: pd.DataFrame)
         The answers with the columns of `true_score` prefixed by "true_"; NaN for an answer that failed.
     """
     by_id = {row["id"]: row for row in questions}
-    parts = [
-        {f"true_{name}": value for name, value in true_score(by_id[id], response).items()}
-        if isinstance(response, str)
-        else {}
-        for id, response in zip(answers["id"], answers["response"], strict=True)
-    ]
-    return pd.concat([answers, pd.DataFrame(parts, index=answers.index, dtype=float)], axis=1)
+    pairs = zip(answers["id"], answers["response"], strict=True)
+    parts = [true_score(by_id[id], response) if isinstance(response, str) else {} for id, response in pairs]
+    return answers.join(pd.DataFrame(parts, index=answers.index, dtype=float).add_prefix("true_"))
 
 
-def read_claim(sentence: str, aspect: str) -> tuple[str, str] | None:
+def _claim(sentence: str, aspect: str) -> tuple[str, str] | None:
     """A sentence as (key, what it says there), such as ("top-left", "star"); None where it is none of the aspect."""
     for pattern, fixed in _patterns(aspect):
-        match = pattern.fullmatch(sentence)
-        if match:
-            parts = match.groupdict()
-            return parts["key"], fixed or parts["said"]
+        if match := pattern.fullmatch(sentence):
+            return match["key"], fixed or match["says"]
     return None
 
 
-def seen(scene: world.Scene, aspect: str, key: str) -> str:
+def _shown(scene: world.Scene, aspect: str, key: str) -> str:
     """What the picture shows at a key, in the words of the aspect's claims; "empty" where nothing stands."""
     kind = "colour" if key in world.COLOURS else "shape"
     if aspect == "presence":
@@ -152,13 +137,13 @@ def seen(scene: world.Scene, aspect: str, key: str) -> str:
 @cache
 def _patterns(aspect: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """A pattern for each wording of an aspect, and what it says where the wording itself says it."""
-    keys = f"(?P<key>{'|'.join(sorted(_KEYS.get(aspect, world.PLACES), key=len, reverse=True))})"
-    said = f"(?P<said>{'|'.join(_VALUES.get(aspect, ()))})"
+    places = WORDS if aspect in ("count", "presence") else world.PLACES
+    keys = f"(?P<key>{'|'.join(sorted(places, key=len, reverse=True))})"
     patterns = []
     for wording in ASPECTS[aspect].wordings:
         for form, fixed in zip(wording.split("|"), ("present", "absent"), strict=False):
-            text = re.escape(form).replace(r"\{key\}", keys).replace(r"\{said\}", said)
-            text = text.replace(r"\{thing\}", f"(?:a|something) {keys}")
+            text = re.escape(form).replace(r"\{key\}", keys).replace(r"\{thing\}", f"(?:a|something) {keys}")
+            text = text.replace(r"\{said\}", f"(?P<says>{'|'.join(_VALUES[aspect])})")
             patterns.append((re.compile(rf"{text}\.?"), fixed if aspect == "presence" else ""))
     return tuple(patterns)
 
