@@ -217,13 +217,10 @@ class Tokenizer:
             messages, as vLLM does without a chat template.
         start: what the tokenizer adds in front by itself.
         continues: whether `continue_final_message` is obeyed.
-        trusts: whether a request may bring a template of its own.
     """
 
-    def __init__(
-        self, template: Callable[..., str] | None, *, start: str = "<s>", continues: bool = True, trusts: bool = False
-    ) -> None:
-        self.template, self.start, self.continues, self.trusts = template, start, continues, trusts
+    def __init__(self, template: Callable[..., str] | None, *, start: str = "<s>", continues: bool = True) -> None:
+        self.template, self.start, self.continues = template, start, continues
         self.words: dict[str, int] = {}  # word -> token
 
     def ids(self, text: str) -> list[int]:
@@ -243,16 +240,12 @@ class Tokenizer:
             pictures = ["<image>"] * sum(part["type"] == "image_url" for part in parts)
             messages.append((message["role"], "\n".join([*pictures, *(p["text"] for p in parts if "text" in p)])))
         start = self.start if body.get("add_special_tokens") else ""
-        if "chat_template" in body:
-            return start + "".join(text for _, text in messages)
         assert self.template is not None
         return start + self.template(messages, open=bool(body.get("continue_final_message")) and self.continues)
 
     def reply(self, path: str, body: Mapping[str, Any]) -> Reply:
         """The answer of `/tokenize`."""
-        if path != "/tokenize" or ("chat_template" in body and not self.trusts):
-            return Reply({"error": {"message": "untrusted chat template"}}, status=400)
-        if self.template is None and "messages" in body and "chat_template" not in body:
+        if self.template is None and "messages" in body:
             return Reply({"error": {"message": "no chat template"}}, status=400)
         return Reply({"tokens": self.ids(self.text(body)), "max_model_len": 4096})
 

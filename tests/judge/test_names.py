@@ -87,13 +87,11 @@ def test_the_names_used_most_have_examples_that_run(name: str, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("tiny", {"base_url": "http://x"}, "^base_url: the torch engine has no such option; it has image_cache_bytes"),
+        ("tiny", {"base_url": "http://x"}, "^base_url: the torch engine has no such option; it has image_mode"),
         ("openai:m", {"foo": 1}, "^foo: the server engine has no such option; it has base_url"),
         ("tiny", {"template": 5}, "template 5 is unknown"),
         (None, {}, "None is neither"),
         (" ", {}, "a judge has a name such as 'tiny', or the path of a folder; this one is blank"),
-        ("tiny", {"memory_bytes": "1"}, "memory_bytes='1': use a whole number from 1"),
-        ("tiny", {"memory_bytes": 0}, "memory_bytes=0: use"),
         ("tiny", {"max_rows": -1, "threads": 1.5}, "max_rows=-1: use .*; threads=1.5: use"),
         ("tiny", {"image_cache_bytes": -1}, "image_cache_bytes=-1: use a whole number from 0"),
     ],

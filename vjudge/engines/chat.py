@@ -38,37 +38,31 @@ of the most probable others in its place."""
 
 @dataclass(frozen=True)
 class Way:
-    """How a server is made to read a prompt; `conversation` is None where its chat template writes the words around a
-    turn.
-    """
+    """How a server is made to read a prompt: as messages, which its chat template writes, or whole, in our own words."""
 
-    endpoint: str = "chat/completions"
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    conversation: Conversation | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)  # of each request
+    conversation: Conversation | None = None  # of a whole prompt, which goes to the completions endpoint
+
+    @property
+    def endpoint(self) -> str:
+        """Where requests go, after the base URL."""
+        return "completions" if self.conversation else "chat/completions"
 
     def request(self, prompt: Prompt, pictures: Sequence[Any], begun: str | None = None) -> dict[str, Any]:
-        """The part of a request that holds a turn, a `picture_part` for each IMAGE, and how the answer begins, if it
-        does.
-        """
+        """The part of a request that holds a turn, a `picture_part` for each IMAGE, and how the answer begins."""
         check_images(prompt, pictures)
         if any(isinstance(part, Control) for part in prompt.parts):
             raise ValueError("the prompt holds control tokens, and a server writes those itself: use as_messages()")
-        if self.conversation is None:
-            messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
-            messages.append(_message(prompt.parts, pictures))
-            if begun is None:
-                return {"messages": messages, **self.fields}
-            return {"messages": [*messages, {"role": "assistant", "content": begun}], **self.fields, **CONTINUE}
-        parts = conversation_of(prompt, self.conversation, begun).parts
-        if self.endpoint == "completions":
-            return {"prompt": spelled(parts), **self.fields}
-        places = [place for place, part in enumerate(parts) if part is IMAGE] or [0]
-        # Servers put the images at the front of their message, a line feed after each: what stands before the first
-        # image is a message of its own.
-        messages = [{"role": "system", "content": spelled(parts[: places[0]])}] if places[0] else []
-        text = spelled(parts[places[-1] :])
-        turn = [*[IMAGE] * len(pictures), text.removeprefix("\n") if pictures else text]
-        return {"messages": [*messages, _message(turn, pictures)], **self.fields}
+        if self.conversation is not None:
+            return {"prompt": spelled(conversation_of(prompt, self.conversation, begun).parts), **self.fields}
+        messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        remaining = iter(pictures)
+        parts = [next(remaining) if part is IMAGE else {"type": "text", "text": part} for part in prompt.parts]
+        alone = len(parts) == 1 and parts[0]["type"] == "text"  # a plain string, which every server takes
+        messages.append({"role": "user", "content": parts[0]["text"] if alone else parts})
+        if begun is None:
+            return {"messages": messages, **self.fields}
+        return {"messages": [*messages, {"role": "assistant", "content": begun}], **self.fields, **CONTINUE}
 
 
 def conversation_of(prompt: Prompt, conversation: Conversation, begun: str | None) -> Prompt:
@@ -88,14 +82,6 @@ def spelled(parts: Iterable[Any]) -> str:
 def picture_part(uri: str) -> dict[str, Any]:
     """A picture inside a message."""
     return {"type": "image_url", "image_url": {"url": uri}}
-
-
-def _message(parts: Sequence[Any], pictures: Sequence[Any]) -> dict[str, Any]:
-    """A user's turn; of text alone it is a plain string, which every server takes."""
-    remaining = iter(pictures)
-    content = [next(remaining) if part is IMAGE else {"type": "text", "text": part} for part in parts if part != ""]
-    alone = len(content) == 1 and content[0]["type"] == "text"
-    return {"role": "user", "content": content[0]["text"] if alone else content}
 
 
 def probe(prompt: Prompt) -> Prompt:

@@ -2,10 +2,10 @@
 
 What the server's model reads is checked where the server shows it. vLLM tells the tokens of a conversation
 (`/tokenize`), so before a call's first prompt they are compared, token for token, with the judge's own wording. Of the
-ways that such a server has (its chat template, with or without its tokenizer's special tokens, a chat template that we
-send, plain completions) the first that writes the judge's prompt is taken; where none does, the call is refused. The
-same holds for an answer that is begun, which score mode reads after. Elsewhere a line says that it was not checked, and
-score mode is refused.
+ways that such a server has (plain completions for texts, its chat template, with or without its tokenizer's special
+tokens) the first that writes the judge's prompt is taken; where none does, the call is refused. The same holds for an
+answer that is begun, which score mode reads after. Elsewhere a line says that it was not checked, and score mode is
+refused.
 
 What differs from an engine on this machine, and can't be otherwise:
 
@@ -44,7 +44,6 @@ GIVE_UP = 8  # prompts in a row without an answer
 KEPT_PICTURES = 16  # encoded, of the latest prompts: neighbours share them
 UNCHECKED = "whether its prompt is the judge's own wording, token for token, is not checked"
 SPECIAL = {"add_special_tokens": True}
-VERBATIM = {"chat_template": "{% for message in messages %}{{ message['content'] }}{% endfor %}"}
 
 
 class ServerEngine(Engine):
@@ -363,10 +362,8 @@ class _Look:
         """The first way in which the server writes the judge's own prompts; ServerError where there is none."""
         ways, conversation = [Way()], self.engine.conversation
         if conversation is not None:
-            ways.append(Way(fields=SPECIAL))
-            ways += [Way(fields=fields, conversation=conversation) for fields in (VERBATIM, VERBATIM | SPECIAL)]
-            if not any(probe.n_images for probe in probes):
-                ways.insert(0, Way("completions", conversation=conversation))
+            shown = any(probe.n_images for probe in probes)
+            ways = [*([] if shown else [Way(conversation=conversation)]), Way(), Way(SPECIAL)]
         begun = {call.ask.marker + text for each in call.scales.values() for text in each.stems.values()}
         faults: list[Rejected | _Different] = []
         for way in ways:
@@ -383,9 +380,8 @@ class _Look:
             return call.way
         end = " and the beginning of an answer after it" if call.ask.scores else ""
         raise ServerError(
-            f"{self.name} can't be made to write the judge's own prompt{end}: {reasons}. Start it"
-            " with the judge's own chat template (--chat-template), or with --trust-request-chat-template;"
-            " conversation=None asks in the server's own words"
+            f"{self.name} can't be made to write the judge's own prompt{end}: {reasons}. Start it with the judge's own"
+            " chat template (--chat-template); conversation=None asks in the server's own words"
         )
 
     async def tested(self, call: Call, probe: Prompt) -> Call:

@@ -54,9 +54,6 @@ class TorchEngine(Engine):
 
     Args:
         model: from `vjudge.models.load`.
-        image_cache_bytes: how many bytes of image features to keep on the device.
-        memory_bytes: what a batch's cache and activations may take under batch_size="auto"; None takes 2 GiB on a CPU
-            and what the weights leave of 80 % of a GPU.
         max_rows: the most rows of a batch under "auto"; None takes 128 on a CPU and 256 on a GPU.
         image_mode: how images are prepared: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision;
             None for the family's own way.
@@ -72,27 +69,21 @@ class TorchEngine(Engine):
         self,
         model: VisionLanguageModel,
         *,
-        image_cache_bytes: int = 1 << 29,
-        memory_bytes: int | None = None,
         max_rows: int | None = None,
         image_mode: str | None = None,
         threads: int | None = None,
     ) -> None:
-        counts = {"memory_bytes": memory_bytes, "max_rows": max_rows, "threads": threads}
+        counts = {"max_rows": max_rows, "threads": threads}
         wrong = [name for name, value in counts.items() if value is not None and not whole(value, 1)]
-        faults = [f"{name}={counts[name]!r}: use a whole number from 1, or None" for name in wrong]
-        if not whole(image_cache_bytes, 0):
-            faults.append(f"image_cache_bytes={image_cache_bytes!r}: use a whole number from 0")
-        if faults:
+        if faults := [f"{name}={counts[name]!r}: use a whole number from 1, or None" for name in wrong]:
             raise ValueError("; ".join(faults))
         self.model, self.image_mode = model, image_mode
         self.threads = None if model.device.type != "cpu" else threads or threads_for(model)  # None: not ours to say
         self.encoder = Encoder(
             model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
         )
-        self.image_cache_bytes = image_cache_bytes
         self.images_of_a_call()  # refuses an unknown mode now
-        self.memory_bytes = memory_bytes or batch_budget(model)
+        self.memory_bytes = batch_budget(model)  # what a batch's cache and activations may take under "auto"
         self.max_rows = max_rows or (128 if model.device.type == "cpu" else 256)
         self.ends = ends_of(model)
         self.plain = why_plain(model)
@@ -143,22 +134,19 @@ class TorchEngine(Engine):
         ]
         batch = batches[len(batches) // 2] if batches else []  # they stand by length: one of the middle
         new, costs = call.measure(batch, seconds) if batch and seconds > 0 else (math.nan, [math.nan] * 4)
-        how, why = f"measured on {len(batch)} verdicts", f"no answer ended within {seconds:g} seconds"
-        if seconds <= 0 or not batch:
-            why = "nothing was measured: seconds=0" if batch else "there is nothing to compute"
-        factors = (n_images, n_computed, n_verdicts, n_verdicts)
-        on_images, on_prompts, on_answers, longest = (cost * n for cost, n in zip(costs, factors, strict=True))
-        times = {
-            "images": on_images,
-            "prompts": on_prompts,
-            "answers": on_answers,
-            "total": on_images + on_prompts + on_answers,
-            "at most": on_images + on_prompts + longest,
-        }
+        why = f"no answer ended within {seconds:g} seconds" if seconds > 0 else "nothing was measured: seconds=0"
+        note = (
+            (why if batch else "there is nothing to compute") if math.isnan(new) else f"measured on {len(batch)} rows"
+        )
+        images, tokens, answers, longest = np.multiply(costs, [n_images, n_computed, n_verdicts, n_verdicts]).tolist()
         return [
             *counts,
-            Quantity("new tokens", new, "an answer", why if math.isnan(new) else how),
-            *(Quantity(name, time, "seconds", why if math.isnan(time) else how) for name, time in times.items()),
+            Quantity("new tokens", new, "an answer", note),
+            Quantity("images", images, "seconds", note),
+            Quantity("prompts", tokens, "seconds", note),
+            Quantity("answers", answers, "seconds", note),
+            Quantity("total", images + tokens + answers, "seconds", note),
+            Quantity("at most", images + tokens + longest, "seconds", note),
         ]
 
     def identity(self) -> dict[str, Any]:
@@ -187,7 +175,7 @@ class TorchEngine(Engine):
         """The images of a call: by the LLaVA families' vision, or a chat model's processor. No mode is the engine's."""
         mode = mode or self.image_mode
         if self.model.kind == "llava":
-            return ImageFeatures(self.model, mode, limit_bytes=self.image_cache_bytes)
+            return ImageFeatures(self.model, mode)
         return ProcessedImages(self.model, mode)
 
     # --- research -----------------------------------------------------------------------------------------------------

@@ -144,9 +144,8 @@ class TiledVision(Vision):
 
     def _tiles(self, image: Image.Image, mode: str) -> torch.Tensor:
         bicubic, side = Image.Resampling.BICUBIC, self.side
-        if mode == "pad":
-            squares = [self.squared(image)]
-        else:
+        squares = [self.squared(image)]
+        if mode != "pad":
             canvas = _letterboxed(image, self._best(image.size))
             squares = [image]  # the whole image is squeezed into a square, not padded
             squares += [
@@ -221,6 +220,7 @@ def _letterboxed(image: Image.Image, size: Size) -> Image.Image:
     return canvas
 
 
+KEPT_BYTES = 1 << 29  # of features on the device; those of one batch are kept in any case
 ENCODED_TOGETHER = 16  # images; settled by the plan, because the last bits of a feature depend on its company
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # where a processor says which tokens are an image's
@@ -269,16 +269,14 @@ class ImageSource:
 
 
 class ImageFeatures(ImageSource):
-    """A LLaVA model's images: features by key, each image encoded once; `limit_bytes` of them are kept on the device,
-    and those of one batch in any case. `mode` is one of `vision.modes`, or None for the family's own way.
-    """
+    """A LLaVA model's images: features by key, each encoded once; `mode` is of `vision.modes`, or None for the own."""
 
-    def __init__(self, model: VisionLanguageModel, mode: str | None = None, *, limit_bytes: int = 1 << 29) -> None:
+    def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
         super().__init__(model, mode)
         self.vision = vision_of(model.model, model.image_processor)
         if mode is not None and mode not in self.vision.modes:
             raise ValueError(f"image_mode {mode!r} is unknown to this judge; use one of {self.vision.modes}")
-        self._capacity = limit_bytes // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
+        self._capacity = KEPT_BYTES // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
         self._modes: dict[str, str] = {}
         self._chunks: dict[str, tuple[str, ...]] = {}  # key -> the images that it is encoded with
         self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
