@@ -201,26 +201,3 @@ def _noise(model: Any, prefix: str) -> dict[str, torch.Tensor]:
 
 def _json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content), encoding="utf-8")
-
-
-def write_llava15_7b(folder: Path, *, kind: str) -> Path:
-    """A checkpoint of LLaVA-1.5 7B's language model in bfloat16, written shard by shard; the tower stays small."""
-    shape = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
-    shape |= {"num_key_value_heads": 32, "vocab_size": 32000}
-    write_llava15(folder, kind=kind, tower=False)
-    for file in {*folder.glob("*.index.json"), *folder.glob("pytorch_model*"), *folder.glob("model-*")}:
-        file.unlink()
-    config = json.loads((folder / "config.json").read_text()) | shape
-    _json(folder / "config.json", config)
-    layers = shape["num_hidden_layers"]
-    for number in range(layers + 1):
-        part = _decoder({**config, "num_hidden_layers": 1}, bias=False, inv_freq=False)
-        inside = {key: value for key, value in part.items() if key.startswith("model.layers.0.")}
-        if number < layers:
-            part = {key.replace(".0.", f".{number}.", 1): value for key, value in inside.items()}
-        else:
-            part = {key: value for key, value in part.items() if key not in inside}
-        part = {key: value.bfloat16() for key, value in part.items()}
-        name = f"pytorch_model-{number:05d}.bin" if kind == "bin" else f"model-{number:05d}.safetensors"
-        torch.save(part, folder / name) if kind == "bin" else save_file(part, folder / name)
-    return folder

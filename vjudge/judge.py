@@ -50,11 +50,8 @@ def load_judge(
     engine: str = "auto",
     revision: str | None = None,
     device_map: str | dict[str, Any] | None = None,
-    max_memory: dict[int | str, int | str] | None = None,
-    offload_folder: str | None = None,
     attention: str = "auto",
     check_memory: bool = True,
-    trust_remote_code: bool = False,
     **engine_options: Any,
 ) -> Judge:
     """Load a judge.
@@ -74,13 +71,9 @@ def load_judge(
         revision: branch, tag or commit of a hub checkpoint.
         device_map: "auto" spreads the weights over all GPUs and, where they are too small, the CPU's memory; or a
             mapping module name -> device; None takes the one device.
-        max_memory: with a `device_map`, device (0, 1, ..., "cpu") -> the most to use there, in bytes or as "20GiB".
-        offload_folder: with a `device_map`, where weights go that don't fit in any memory.
         attention: "auto" is the model's own way, else "flash_attention_2", "sdpa" or "eager".
         check_memory: whether to refuse, before weights are fetched or read, a judge that does not fit in the memory
             that is free; `vjudge.models.fits` says what fits without loading.
-        trust_remote_code: whether to run a model that is Python code of its checkpoint, where transformers has none. It
-            is then said in a warning, and a run's manifest keeps a digest of the code. Read the code first.
         engine_options: for the engine, such as `image_mode`; see `TorchEngine`, `ServerEngine` (`base_url`,
             `concurrency`, `price` and more), `VllmEngine` and `RayEngine` in `vjudge.engines`.
 
@@ -107,8 +100,7 @@ def load_judge(
     if engine == "auto":
         engine = "server" if name.startswith(SERVER) else "torch"
     placing: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
-    placing |= {"device_map": device_map, "max_memory": max_memory, "offload_folder": offload_folder}
-    placing |= {"attention": attention, "check_memory": check_memory, "trust_remote_code": trust_remote_code or None}
+    placing |= {"device_map": device_map, "attention": attention, "check_memory": check_memory}
     placing = {option: value for option, value in placing.items() if value != UNSET.get(option)}
     if engine in LEFT_OPEN and (own := [option for option in placing if option not in LEFT_OPEN[engine]]):
         raise ValueError(f"{', '.join(own)}: these are the {engine} engine's own choice; leave them out")

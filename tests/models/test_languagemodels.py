@@ -17,7 +17,6 @@ from conftest import make_rows
 from vjudge import models
 from vjudge.engines import TorchEngine
 from vjudge.judge import Judge, load_judge
-from vjudge.prompts import families
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*batched plainly")
 
@@ -109,23 +108,3 @@ def test_pickled_weights_of_a_language_model_and_unused_ones(tmp_path: Path) -> 
         loaded = models.load(folder, device="cpu")
     assert torch.equal(loaded.model.lm_head.weight, model.lm_head.weight)
     assert models.weights_fingerprint(folder) == models.weights_fingerprint(folder) != ""
-
-
-def test_a_zero_shot_wording_for_a_model_without_eyes(tmp_path: Path) -> None:
-    folder = make_text("llama", tmp_path / "some-model")
-    (folder / "chat_template.jinja").write_text(
-        "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
-    )
-    judge = load_judge(folder, device="cpu")
-    assert judge.family is families.FAMILIES["chat"] and not judge.template.sees_images
-    text = judge.render(make_rows(1)[0])
-    assert "(This instruction comes with an image that you cannot see.)" in text and "against the image" not in text
-    assert judge.grade(make_rows(2), mode="score", progress=False)["failure"].isna().all()
-    pair = {"id": "p", "images": make_rows(1)[0]["images"], "instruction": "What?", "criteria": "Right?"}
-    assert (
-        judge.compare([pair | {"response_a": "a", "response_b": "b"}], mode="score", progress=False)["failure"]
-        .isna()
-        .all()
-    )
-    with pytest.raises(ValueError, match="reads no images"):
-        load_judge(folder, device="cpu", image_mode="pad")

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_rows
 from originals import PATCH, SIDE, TEXT, VISION, write_llava15, write_onevision
 from PIL import Image
 from safetensors import safe_open
@@ -270,7 +269,6 @@ def test_a_large_image_is_thinned_out(onevision: Path) -> None:
     [
         ({"rope_scaling": {"type": "linear", "factor": 3.0}}, {"rope_type": "linear", "factor": 3.0}),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}, None),
-        ({"rope_theta": 7e4, "transformers_version": "4.36.2"}, {"rope_theta": 7e4}),
         ({"rope_theta": 7e4}, {}),  # transformers 4.31 knew no theta, so this one had no effect
     ],
 )
@@ -305,8 +303,7 @@ def test_tied_embeddings_and_no_index(tmp_path: Path) -> None:
     assert torch.equal(again.forward("is it?", []).logits, found.logits)
 
 
-@pytest.mark.parametrize("kind", ["bin", "safetensors"])
-@pytest.mark.parametrize("tower", [True, False])
+@pytest.mark.parametrize(("kind", "tower"), [("bin", False), ("safetensors", True)])
 def test_every_layout_is_the_same_model(
     tmp_path: Path, llava15: Path, picture: Image.Image, kind: str, tower: bool
 ) -> None:
@@ -314,34 +311,6 @@ def test_every_layout_is_the_same_model(
     found = load_judge(folder, device="cpu").forward("is it?", [picture])
     expected = load_judge(llava15, device="cpu").forward("is it?", [picture])
     assert torch.equal(found.logits, expected.logits)
-
-
-def test_files_from_before_zip_archives(tmp_path: Path, llava15: Path) -> None:
-    """torch before 1.6 wrote files that can't be mapped."""
-    weights = {key: tensor.half() for key, tensor in stored(llava15).items()}
-    torch.save(weights, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    tensors = places.Tensors(tmp_path)
-    assert all(torch.equal(tensors.read(key), tensor) for key, tensor in weights.items())
-
-
-def test_the_tower_may_stand_at_an_absolute_path(tmp_path: Path, picture: Image.Image) -> None:
-    folder = write_llava15(tmp_path / "judge", tower=False)
-    expected = load_judge(folder, device="cpu").forward("is it?", [picture]).logits
-    moved = shutil.move(folder.parent / "tower-clip", tmp_path / "elsewhere")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "mm_vision_tower": str(moved)}))
-    assert torch.equal(load_judge(folder, device="cpu").forward("is it?", [picture]).logits, expected)
-
-
-def test_a_tower_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_reachable", lambda: False)
-    folder = write_llava15(tmp_path / "judge")
-    shutil.rmtree(tmp_path / "tower-clip")
-    with pytest.raises(
-        ValueError,
-        match=r"needs its vision tower as \S*/tower-clip, or elsewhere: 'tower-clip' is no folder .*can't be reached",
-    ):
-        load_judge(folder, device="cpu")
 
 
 def test_whose_tower_weights_count(tmp_path: Path, picture: Image.Image) -> None:
@@ -360,30 +329,10 @@ def test_whose_tower_weights_count(tmp_path: Path, picture: Image.Image) -> None
     }
     torch.save(tower, folder.parent / "tower-siglip" / "pytorch_model.bin")
     assert torch.equal(load_judge(folder, device="cpu").forward("is it?", [picture]).image_features, expected)
-    # The original builds its tower before it reads the weights, so a frozen one's are the checkpoint's, too.
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "mm_tunable_parts": "mm_mlp_adapter"}))
-    assert torch.equal(load_judge(folder, device="cpu").forward("is it?", [picture]).image_features, expected)
-
-
-def test_a_tower_that_todays_transformers_saved(tmp_path: Path, picture: Image.Image) -> None:
-    """Its `save_pretrained` leaves out the prefix that the hub's files have."""
-    folder = write_llava15(tmp_path / "judge")
-    expected = load_judge(folder, device="cpu").forward("is it?", [picture])
-    beside = folder.parent / "tower-clip"
-    tower = CLIPVisionModel(CLIPVisionConfig(**VISION, hidden_act="quick_gelu"))
-    own = torch.load(beside / "pytorch_model.bin")
-    tower.load_state_dict(
-        {name: own[f"vision_model.{name.removeprefix('vision_model.')}"] for name in tower.state_dict()}
-    )
-    (beside / "pytorch_model.bin").unlink()
-    tower.save_pretrained(beside)
-    found = load_judge(folder, device="cpu").forward("is it?", [picture])
-    assert torch.equal(found.logits, expected.logits)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("layer", "feature"), [(-1, "patch"), (2, "patch"), (-5, "patch"), (-2, "cls_patch")])
+@pytest.mark.parametrize(("layer", "feature"), [(2, "patch"), (-2, "cls_patch")])
 def test_which_features_are_taken(tmp_path: Path, picture: Image.Image, layer: int, feature: str) -> None:
     """By layer, counted from either end, the input included; with or without the class token."""
     settings = {"mm_vision_select_layer": layer, "mm_vision_select_feature": feature}
@@ -421,29 +370,6 @@ def test_a_converted_folder_is_whole(family: str, tmp_path: Path, picture: Image
         models.convert(target, tmp_path / "again")
 
 
-@pytest.mark.parametrize("family", ["llava15", "onevision"])
-def test_grading(family: str, tmp_path: Path, picture: Image.Image, request: Any) -> None:
-    """The engine runs both families: pictures of several sizes in one batch, alike to one at a time."""
-    folder: Path = request.getfixturevalue(family)
-    judge = load_judge(folder, device="cpu", image_mode=None, template="prometheus-vision")  # scores in one token
-    judge.engine.model.tokenizer.model_max_length = 2048
-    rows = make_rows(5)
-    for number, row in enumerate(rows):
-        size = (40 + 50 * number, 90)
-        row["images"] = [picture.resize(size)] * (1 + (number == 3))
-    graded = judge.grade(rows, max_new_tokens=6, progress=False)
-    assert graded["raw"].notna().all() and not graded["failure"].str.contains("prompt has", na=False).any()
-    alone = judge.grade(rows, max_new_tokens=6, batch_size=1, progress=False)
-    assert graded["raw"].tolist() == alone["raw"].tolist()
-    assert graded["n_prompt_tokens"].tolist() == alone["n_prompt_tokens"].tolist()
-    if family == "onevision":
-        assert judge.render(rows[0]).startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n")
-        per_image = [judge.forward("x", row["images"]).image_features.shape[0] for row in rows]
-        assert len(set(per_image)) > 2
-    scored = judge.grade(rows, mode="score", progress=False)
-    assert scored["expected_score"].between(1, 5).all()
-
-
 # Hostile and broken folders.
 
 
@@ -457,8 +383,7 @@ class Spy:
         return os.mkdir, (str(self.touched),)
 
 
-@pytest.mark.parametrize("where", ["judge", "tower-clip"])
-@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(("where", "zipped"), [("judge", True), ("tower-clip", False)])
 def test_a_pickle_that_would_run_code(tmp_path: Path, where: str, zipped: bool) -> None:
     folder = write_llava15(tmp_path / "judge", shards=2)
     victim = sorted((tmp_path / where).glob("pytorch_model*.bin"))[-1]
@@ -489,9 +414,8 @@ def test_an_index_that_leaves_its_folder(tmp_path: Path) -> None:
         load_judge(folder, device="cpu")
 
 
-@pytest.mark.parametrize("kind", ["bin", "safetensors"])
-def test_broken_folders(tmp_path: Path, kind: str) -> None:
-    folder = write_llava15(tmp_path / "judge", kind=kind, shards=3)
+def test_broken_folders(tmp_path: Path) -> None:
+    folder = write_llava15(tmp_path / "judge", shards=3)
     index = next(folder.glob("*.index.json"))
     content = json.loads(index.read_text())
     weights = content["weight_map"]
@@ -500,12 +424,6 @@ def test_broken_folders(tmp_path: Path, kind: str) -> None:
     )
     with pytest.raises(ValueError, match=r"weights do not fit its config.json, which asks for \d+: there are \d+"):
         load_judge(folder, device="cpu")
-    with pytest.raises(ValueError, match=r"weights do not fit its config.json, which asks for \d+: there are \d+"):
-        models.convert(folder, tmp_path / "converted")
-    index.write_text(json.dumps({"weight_map": {**weights, "model.norm.weight": weights["lm_head.weight"]}}))
-    if weights["model.norm.weight"] != weights["lm_head.weight"]:
-        with pytest.raises(ValueError, match="lacks model.norm.weight, which its index promises"):
-            models.convert(folder, tmp_path / "converted")
     index.write_text(json.dumps(content))
     shard = folder / weights["lm_head.weight"]
     whole = shard.read_bytes()
@@ -523,22 +441,13 @@ def test_broken_folders(tmp_path: Path, kind: str) -> None:
     [
         (write_llava15, {"architectures": ["LlavaMptForCausalLM"]}, "not supported: its decoder is"),
         (write_llava15, {"mm_projector_type": "linear"}, "not supported: its projector is 'linear'"),
-        (write_llava15, {"mm_use_im_start_end": True}, "not supported: .*start and end tokens"),
         (write_llava15, {"mm_patch_merge_type": "spatial_unpad", "image_aspect_ratio": "anyres"}, "LLaVA-1.6"),
         (write_llava15, {"mm_vision_tower": None}, "not supported: .*names no mm_vision_tower"),
-        (write_llava15, {"mm_vision_select_feature": "slicefour_patch"}, "selects image features by 'slicefour_patch'"),
         (write_llava15, {"mm_vision_select_layer": [-2, -5]}, r"from layer \[-2, -5\], not from one by number"),
         (write_llava15, {"mm_vision_select_layer": -6}, r"from layer -6 \(mm_vision_select_layer\), .* has 4 layers"),
         (write_llava15, {"rope_scaling": 7}, "can't be read from"),
         (write_onevision, {"mm_patch_merge_type": "flat"}, "not supported: .*'flat'"),
-        (write_onevision, {"image_aspect_ratio": "square"}, "not supported: .*'square'"),
         (write_onevision, {"image_grid_pinpoints": "print(1)"}, "image_grid_pinpoints .* no list of resolutions"),
-        (write_onevision, {"image_grid_pinpoints": []}, "image_grid_pinpoints .* no list of resolutions"),
-        (
-            write_onevision,
-            {"image_grid_pinpoints": [[SIDE, SIDE + 1]]},
-            f"multiples of its vision tower's {SIDE} pixels",
-        ),
     ],
 )
 def test_kinds_that_do_not_fit(tmp_path: Path, write: Any, settings: dict[str, Any], reason: str) -> None:
@@ -557,45 +466,6 @@ def test_a_vocabulary_that_is_missing(tmp_path: Path, write: Any, file: str, lac
     (folder / file).unlink()
     with pytest.raises(ValueError, match=f"lacks {lack}.*tokenizer.json; copy the checkpoint's own there"):
         models.load(folder, device="cpu")
-
-
-@pytest.mark.parametrize("content", ["{", "[1]", "\xff"])
-@pytest.mark.parametrize("name", ["config.json", "pytorch_model.bin.index.json"])
-def test_damaged_settings_are_named(tmp_path: Path, name: str, content: str) -> None:
-    folder = write_llava15(tmp_path / "judge")
-    (folder / name).write_bytes(content.encode("latin-1"))
-    for work in (
-        lambda: models.load(folder, device="cpu"),
-        lambda: models.convert(folder, tmp_path / "converted"),
-    ):
-        with pytest.raises(ValueError, match=f"{name} (can't be read|holds no JSON object)"):
-            work()
-
-
-def test_an_index_of_nothing_and_a_folder_of_parts(tmp_path: Path) -> None:
-    folder = write_llava15(tmp_path / "judge")
-    (folder / "pytorch_model.bin.index.json").write_text("{}")
-    with pytest.raises(ValueError, match="names no weights"):
-        models.load(folder, device="cpu")
-    for file in folder.glob("pytorch_model*"):
-        file.unlink()
-    torch.save({"model.mm_projector.0.weight": torch.zeros(2)}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"lacks model.embed_tokens.weight"):
-        models.load(folder, device="cpu")
-
-
-def test_marks_modes_and_lengths(llava15: Path, onevision: Path, picture: Image.Image) -> None:
-    judge = load_judge(llava15, device="cpu")
-    with pytest.raises(ValueError, match=r"2 <image> mark\(s\) and there are 1 image"):
-        judge.forward("<image><image> which?", [picture])
-    with pytest.raises(ValueError, match=r"'anyres' is unknown to this judge; use one of \('crop', 'pad'\)"):
-        judge.forward("is it?", [picture], image_mode="anyres")
-    with pytest.raises(ValueError, match=r"'crop' is unknown to this judge; use one of \('anyres', 'pad'\)"):
-        load_judge(onevision, device="cpu", image_mode="crop")
-    with pytest.raises(ValueError, match="max_new_tokens=0: use a whole number from 1"):
-        judge.complete("is it?", [picture], max_new_tokens=0)
-    with pytest.raises(ValueError, match=r"this judge's limit is 900"):
-        judge.forward("a" * 1000, [])
 
 
 def test_converted_files_are_bounded(llava15: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
 from conftest import make_rows
@@ -159,58 +156,3 @@ def test_a_served_prompt_is_the_judges_own_token_for_token(family: str, converte
         prompt = judge.template.render(Item.from_row(row))
         assert served == judge.engine.encoder.ids(prompt, image_tokens=[1])
         assert served.count(image) == 1 and served.count(1) == (family == "llava15") == (served[0] == 1)
-
-
-@pytest.mark.parametrize("family", ["llava15", "onevision"])
-def test_the_chat_template_writes_the_originals_conversation(family: str, converted: Any) -> None:
-    _, target = converted(family, False)
-    processor = processor_of(target)
-    talk = [
-        {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image"}]},
-        {"role": "assistant", "content": "Yes."},
-        {"role": "user", "content": "So?"},
-    ]
-    written = processor.apply_chat_template(talk, add_generation_prompt=True)
-    if family == "llava15":
-        from vjudge.prompts import VICUNA_V1
-
-        assert written == f"<s>{VICUNA_V1.system} USER: <image>\nHi ASSISTANT: Yes.</s>USER: So? ASSISTANT:"
-    else:
-        assert written == (
-            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<image>\nHi<|im_end|>\n"
-            "<|im_start|>assistant\nYes.<|im_end|>\n<|im_start|>user\nSo?<|im_end|>\n<|im_start|>assistant\n"
-        )
-    ruled = [{"role": "system", "content": "Be brief."}, *talk]
-    assert "Be brief." in processor.apply_chat_template(ruled) and "curious" not in processor.apply_chat_template(ruled)
-    # So does a server's judge, which knows the folder's template alone.
-    judge = load_judge(target, device="cpu", template="chat")
-    assert judge.template.conversation.name == "chat"
-
-
-def test_a_hub_checkpoint_is_fetched_and_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = write_llava15(tmp_path / "cache" / "judge")
-    fetched: list[Any] = []
-
-    def snapshot(name: str, **options: Any) -> str:
-        assert (name, options["revision"]) == ("me/prometheus-vision-7b-v1.0", "abc")
-        fetched.append(options["allow_patterns"])
-        pickled = any(fnmatch("pytorch_model-1.bin", pattern) for pattern in options["allow_patterns"])
-        return str(folder if pickled else bare)
-
-    bare = tmp_path / "cache" / "without pickles"
-    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("*.bin"))
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    target = models.convert("me/prometheus-vision-7b-v1.0", tmp_path / "new", revision="abc")
-    assert fetched[0] == ["config.json"] and len(fetched) == 4  # weights last, as pickles because there are no others
-    image = Image.new("RGB", (50, 60), "red")
-    one, two = (load_judge(path, device="cpu").forward("is it?", [image]) for path in (folder, target))
-    assert torch.equal(one.logits, two.logits)  # type: ignore[arg-type]
-
-
-def test_what_cannot_be_converted_is_said_before_anything_is_fetched(tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
-    with pytest.raises(FileExistsError, match="is not empty"):
-        models.convert("me/judge", tmp_path / "full")
-    with pytest.raises(ValueError, match="nor a folder, nor a hub id"):
-        models.convert(tmp_path / "absent", tmp_path / "new")

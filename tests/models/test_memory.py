@@ -26,15 +26,10 @@ SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "nu
 SMALL |= {"num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
 
 
-# Counting
-
-
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [  # as their authors and the hub's pages count them
         ("Prometheus 7B", 6_738_415_616),
-        ("Prometheus 13B", 13_015_864_320),
-        ("Prometheus 2 7B", 7_241_732_096),
         ("Prometheus 2 8x7B", 46_702_792_704),
         ("Prometheus-Vision 7B", 7_062_902_784),
         ("Prometheus-Vision 13B", 13_350_839_296),
@@ -43,14 +38,6 @@ SMALL |= {"num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings"
 def test_published_parameters(name: str, parameters: int) -> None:
     assert need(assemble(name)).parameters == parameters
     assert need(assemble(name), dtype="float32").weights == 4 * parameters
-
-
-def test_llava_critic_is_qwen2_its_projector_and_its_tower() -> None:
-    """Its decoder has 7,615,616,512 weights and its projector two layers; the rest is the tower."""
-    projector = (1152 + 1) * 3584 + (3584 + 1) * 3584 + 3584  # and the newline
-    layer = 4 * 1152 * 1152 + 4 * 1152 + 2 * 1152 * 4304 + 4304 + 1152 + 4 * 1152
-    tower = 26 * layer + 3 * 14 * 14 * 1152 + 1152 + 729 * 1152 + 2 * 1152
-    assert need(assemble("LLaVA-Critic 7B")).parameters == 7_615_616_512 + projector + tower
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -75,15 +62,6 @@ def test_quantised_weights_by_hand() -> None:
     assert eight.parameters == linear + rest and eight.weights == 2 * rest + linear + 4 * rows
     blocks = [numbers // 64 for numbers in (4096, 2048, 2048, 4096, 6144, 6144, 6144)]
     assert four.weights == 2 * rest + linear // 2 + 3 * sum(each + 4 * -(-each // 256) for each in blocks)
-
-
-def test_quantisation_takes_the_projector_and_leaves_towers_and_experts() -> None:
-    """transformers 5 holds Mixtral's experts in one tensor, and bitsandbytes replaces linear layers alone."""
-    seeing, text = (need(assemble(name), quantization="8bit") for name in ("Prometheus-Vision 7B", "Prometheus 7B"))
-    projector = 4096 * 1024 + 4096 * 4096
-    clip = seeing.parameters - text.parameters - projector - 2 * 4096
-    assert seeing.weights - text.weights == 2 * clip + 2 * 2 * 4096 + projector + 4 * 2 * 4096
-    assert need(assemble("Prometheus 2 8x7B"), quantization="4bit").weights > 80 * GIB
 
 
 def test_places_of_an_image(tmp_path: Path) -> None:
@@ -128,9 +106,6 @@ def test_the_memory_of_a_batch_on_several_gpus(monkeypatch: pytest.MonkeyPatch) 
     assert budget(cuda_0=7_990_000_000) == 1 << 28
 
 
-# Free memory
-
-
 def test_free_ram_keeps_to_a_containers_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     assert 0 < memory.free_ram() <= memory.psutil.virtual_memory().total
@@ -142,21 +117,6 @@ def test_free_ram_keeps_to_a_containers_limit(tmp_path: Path, monkeypatch: pytes
     assert memory.free_ram() > 1_000_000
 
 
-def test_a_gpus_unused_reserve_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: ((number + 1) * GIB, 16 * GIB))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda number: 3 * GIB)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda number: 2 * GIB)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
-    machine = Machine.here()
-    assert machine.gpus == (2 * GIB, 3 * GIB) and not machine.bfloat16
-    assert memory.options(LlamaConfig(**SMALL), machine)[1]["setting"] == "float16 on one GPU"
-
-
-# What fits
-
-
 def test_fits_without_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     thirteen = write_original(tmp_path / "13b", LLAMA_13B)
     table = models.fits(thirteen, machine=COLAB["T4 16 GB"]).set_index("argument")
@@ -165,11 +125,9 @@ def test_fits_without_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert table["fits"].iloc[-1] and "base_url" in table.index[-1]
     assert (table["need_gib"][:-1] > table["weights_gib"][:-1]).all()
     assert models.fits("tiny")["fits"].all()  # two million weights
-    seventy = assemble("LLaVA-Critic 72B")
-    two = {row["setting"]: row["fits"] for row in memory.options(seventy, Machine((80 * GIB, 80 * GIB), 10 * GIB))}
+    seventy, machine = assemble("LLaVA-Critic 72B"), Machine((80 * GIB, 80 * GIB), 10 * GIB)
+    two = {row["setting"]: row["fits"] for row in memory.options(seventy, machine)}
     assert two["bfloat16 over 2 GPUs"] and not two["bfloat16 on one GPU"] and two["4-bit on one GPU"]
-    mac = [row["argument"] for row in memory.options(seventy, Machine(ram=60 * GIB, mps=40 * GIB))]
-    assert mac == ['dtype="float32"', 'dtype="float16"', 'device="cpu", dtype="bfloat16"']
     for name in ("no-such-judge", "./nowhere", "a/b/c"):
         with pytest.raises(ValueError, match="no judge"):
             models.fits(name)
@@ -193,10 +151,6 @@ def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(
     assert "14.0 GiB are free on the CPU" in message and "computed, for one row of 2,624 tokens" in message
     assert 'or a server, load_judge("openai:MODEL", base_url=' in message and "check_memory=False" in message
     assert 'What fits: quantization="8bit" (8-bit on the CPU: ' in message
-    monkeypatch.setattr(memory, "free_ram", lambda: 20 * GIB)
-    ways = r'What fits: dtype="bfloat16" \(bfloat16 on the CPU: 15.8 GiB of 20'
-    with pytest.raises(models.MemoryShortage, match=ways):
-        load_judge("kaist-ai/prometheus-vision-7b-v1.0", device="cpu")
 
 
 def test_a_judge_that_fits_is_loaded_quietly(
@@ -211,16 +165,6 @@ def test_a_judge_that_fits_is_loaded_quietly(
     load_judge(random_judge, device="cpu", check_memory=False)
 
 
-def test_a_device_map_is_compared_with_all_devices(random_judge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("accelerate")
-    with pytest.raises(models.MemoryShortage, match="are free on all devices together"):
-        models.load(random_judge, device_map="auto", max_memory={"cpu": "1KiB"})
-    monkeypatch.setattr(memory, "free_ram", lambda: 1000)
-    with pytest.raises(models.MemoryShortage):
-        models.load(random_judge, device_map={"": "cpu"})
-    memory.check(random_judge, place(device_map="auto", offload_folder="disk"))  # the disk has room
-
-
 def test_on_a_gpu_the_setting_of_the_call_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, card = write_original(tmp_path / "7b", LLAMA_7B), torch.device("cuda", 1)
     room = (40 * GIB, int(14.7 * GIB))
@@ -233,10 +177,9 @@ def test_on_a_gpu_the_setting_of_the_call_is_compared(tmp_path: Path, monkeypatc
     assert "in float16 it needs 16.3 GiB" in message and "14.7 GiB are free on cuda:1" in message
     assert 'quantization="8bit" (8-bit on one GPU: 10.1 GiB of 40.0 GiB)' in message and "device_map=" in message
     memory.check(folder, Placement(card, torch.float16, "8bit", {"device_map": {"": card}}))
-    with pytest.raises(
-        models.MemoryShortage, match="without accelerate its weights go by way of main memory: 13.2 GiB"
-    ):
-        memory.check(folder, Placement(torch.device("cuda", 0), torch.float16, None, {}))
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls: Machine((GIB,), 8 * GIB)))
+    with pytest.raises(models.MemoryShortage, match="9.0 GiB are free on all devices together"):
+        memory.check(folder, place(device_map="auto"))
 
 
 @pytest.mark.parametrize("room", ["llava", "load", "memory", "places"])

@@ -156,7 +156,6 @@ class TorchEngine(Engine):
         own = [] if self.image_mode is None else [f"image_mode={self.image_mode}"]
         extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in attention)
         return {
-            **({} if model.code is None else {"code": model.code}),
             "weights": weights_fingerprint(model.path, *model.others),
             "settings": settings_fingerprint(model.path, *model.others),
             "engine": ", ".join([self.name, *own, *([] if self.plain is None else ["rows batched plainly"])]),

@@ -66,12 +66,13 @@ VOCABULARIES = {  # decoder -> one of these combinations of files is a whole voc
     "llama": (("tokenizer.model",), ("tokenizer.json",)),
     "qwen2": (("vocab.json", "merges.txt"), ("tokenizer.json",)),
 }
+ROPE_SINCE = {  # decoder -> which transformers its code learned a rotary setting with
+    "llama": {"rope_theta": (4, 33), "rope_scaling": (4, 31)},
+    "qwen2": {"rope_theta": (0, 0), "rope_scaling": (4, 45)},
+}
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")
 INSIDE = "model.vision_tower.vision_tower."  # what the names of a tower's weights begin with inside a checkpoint
 NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer without a maximum
-
-
-# Converting
 
 
 def convert(source: str | Path, target: str | Path, *, revision: str | None = None) -> Path:
@@ -79,9 +80,10 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
 
     `load_judge` does this by itself, into the user's cache. Weights keep their stored precision. The tokenizer,
     preprocessing, conversation (as a chat template) and generation settings are the original's, with two deliberate
-    changes to the last: see `Original.generation`. The folder loads with transformers' `AutoProcessor` and
-    `AutoModelForImageTextToText`; the processor's own ways stay: a torchvision-based one differs from the original's
-    pixels by 1-2 of 255 levels, OneVision's counts the features of a few image sizes otherwise than the original, and
+    changes to the last: entries that are no words are suppressed, and there is no repetition penalty, because the
+    original generates from embeddings and so never penalises the prompt. The folder loads with transformers'
+    `AutoProcessor` and `AutoModelForImageTextToText`, whose own ways stay: a torchvision-based processor differs from
+    the original's pixels by 1-2 of 255 levels, OneVision's counts the features of a few image sizes otherwise, and
     text that spells a control token becomes one there.
 
     Args:
@@ -114,10 +116,8 @@ def converted(original: Original) -> Path:
     """The transformers folder of an original checkpoint in the user's cache, written if it is not there.
 
     It is named by the content of the checkpoint's files and its tower's. Processes that want the same one wait for
-    the first. The cache is vjudge's in XDG_CACHE_HOME, or in ~/.cache.
-
-    Raises:
-        ValueError: see `convert`; or the cache can't be written.
+    the first. The cache is vjudge's in XDG_CACHE_HOME, or in ~/.cache. Raises ValueError as `convert`, and where the
+    cache can't be written.
     """
     original.tower_weights  # noqa: B018  # fetched now, so that the fingerprints are of all files
     facts = [weights_fingerprint(*original.origins), settings_fingerprint(*original.origins), str(WRITTEN)]
@@ -159,7 +159,13 @@ def _write(original: Original, target: Path) -> Path:
             f"judge {original.name!r} takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are"
             f" free at {target.parent}: make room, or set XDG_CACHE_HOME to a folder on another disk"
         )
-    original.check_complete()
+    with torch.device("meta"):
+        model = transformers.AutoModelForImageTextToText.from_config(original.config)
+    n_weights = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
+    if (count := len(original.sources)) != n_weights:
+        raise ValueError(
+            f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
+        )
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _write_settings(original, partial)
@@ -179,11 +185,19 @@ def _write(original: Original, target: Path) -> Path:
 
 def _write_settings(original: Original, folder: Path) -> None:
     """Write everything but the weights: configuration, tokenizer, preprocessing, conversation, generation settings."""
-    config = original.config
-    config.dtype = getattr(torch, str(original.settings.get("torch_dtype", "float32")))
+    config, settings = original.config, original.settings
+    config.dtype = getattr(torch, str(settings.get("torch_dtype", "float32")))
     for part in (config, original.tokenizer, original.image_processor):
         part.save_pretrained(folder)
-    _write_json(folder / "generation_config.json", original.generation)
+    file = original.folder / "generation_config.json"
+    generation = read_json(file) if file.is_file() else {}
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        if generation.get(name) is None and settings.get(name) is not None:
+            generation[name] = settings[name]
+    unused = ("repetition_penalty", "attn_implementation")
+    generation = {name: value for name, value in generation.items() if name not in unused}
+    silent = list(range(config.image_token_index, config.text_config.vocab_size))
+    _write_json(folder / "generation_config.json", {**generation, "suppress_tokens": silent})
     patch = config.vision_config.patch_size
     processor: dict[str, Any] = {
         "vision_feature_select_strategy": config.vision_feature_select_strategy,
@@ -219,16 +233,16 @@ def _write_weights(original: Original, folder: Path, bar: Any) -> None:
 def _shards(original: Original) -> Iterator[dict[str, torch.Tensor]]:
     """The weights in files' worth, in the order of the source's files, so that each of those is opened once.
 
-    Embeddings and output weights have `original.rows` rows: zeros stand after the original's vocabulary.
+    Embeddings and output weights have the configuration's rows: zeros stand after the original's vocabulary.
     """
+    vocabulary, rows = original.config.image_token_index, original.config.text_config.vocab_size
     shard: dict[str, torch.Tensor] = {}
     size = 0
     for name, (weights, key) in sorted(original.sources.items(), key=lambda item: str(item[1][0].files[item[1][1]])):
         tensor = weights.read(key).contiguous()
         if name in VOCABULARY_WEIGHTS:
-            used = min(original.vocabulary, len(tensor))
-            padded = tensor.new_zeros((original.rows, *tensor.shape[1:]))
-            padded[:used] = tensor[:used]
+            padded = tensor.new_zeros((rows, *tensor.shape[1:]))
+            padded[: min(vocabulary, len(tensor))] = tensor[:vocabulary]
             tensor = padded
         if shard and size + tensor.nbytes > SHARD_BYTES:
             yield shard
@@ -242,11 +256,8 @@ def _write_json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-# An original folder in transformers' terms
-
-
 class Original:
-    """An original checkpoint folder, read as transformers would have it.
+    """An original checkpoint folder in transformers' terms.
 
     Args:
         folder: holds config.json, the weights and the tokenizer.
@@ -290,10 +301,7 @@ class Original:
 
     @cached_property
     def tower_config(self) -> Any:
-        """The tower's configuration, as much of it as is used.
-
-        Its sizes, heads and activation come from the tower's own folder; the checkpoint does not repeat them.
-        """
+        """The tower's configuration, from its own folder: the checkpoint repeats no sizes, heads or activation."""
         stored = read_json(self.tower_folder / "config.json")
         check_counts(stored, self.name)
         kind = str(stored.get("model_type", "clip")).removesuffix("_vision_model")
@@ -337,7 +345,7 @@ class Original:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The original's tokenizer, with one more entry that holds an image's place.
+        """The original's tokenizer, with entries that hold the place of an image, and of a video.
 
         `AutoTokenizer` reads LLaVA-1.5's sentencepiece file otherwise than the original did; the class by name reads
         it alike.
@@ -361,7 +369,7 @@ class Original:
                 stacklevel=2,
             )
         entries = tokenizer.get_vocab()
-        for mark in self.marks:
+        for mark in ("<image>", "<video>") if self.tiled else ("<image>",):
             mark = mark if mark not in entries else f"{mark[:-1]}_place>"
             tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False)], special_tokens=True)
         if not self.tiled:
@@ -370,34 +378,20 @@ class Original:
             tokenizer.backend_tokenizer.pre_tokenizer = Metaspace(prepend_scheme="always", split=False)
         starts = tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
         image_token = tokenizer.convert_ids_to_tokens(place)
-        tokenizer.chat_template = chat_template(chatml=self.tiled, image_token=image_token, starts=starts)
+        tokenizer.chat_template = _chat_template(chatml=self.tiled, image_token=image_token, starts=starts)
         return tokenizer
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The entries after the original's vocabulary, which hold the place of an image, and of a video."""
-        return ("<image>", "<video>") if self.tiled else ("<image>",)
-
-    @property
-    def vocabulary(self) -> int:
-        """How many entries the original's vocabulary has; an image's place is the entry after them."""
-        return len(self.tokenizer) - len(self.marks)
-
-    @property
-    def rows(self) -> int:
-        """The rows of the embeddings as written: vocabulary, the image's place, and zeros up to a multiple of 64."""
-        return -(-len(self.tokenizer) // 64) * 64
 
     @cached_property
     def config(self) -> Any:
-        """The whole model's configuration."""
-        return self.sized(self.vocabulary, self.rows)
+        """The whole model's configuration; its rows are filled up to a multiple of 64."""
+        entries = len(self.tokenizer)
+        return self.sized(entries - (2 if self.tiled else 1), -(-entries // 64) * 64)
 
     def sized(self, vocabulary: int, rows: int) -> Any:
         """The model's configuration for a vocabulary whose tokenizer need not be there.
 
         Args:
-            vocabulary: of the original.
+            vocabulary: of the original; an image's place is the entry after it.
             rows: of the embeddings as written.
         """
         layer = int(self.settings.get("mm_vision_select_layer", -2))
@@ -408,7 +402,7 @@ class Original:
         text = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
         if not self.tiled:
             text.setdefault("num_key_value_heads", text.get("num_attention_heads"))
-        text |= {"vocab_size": rows, "rope_parameters": self.rope, "tie_word_embeddings": tied}
+        text |= {"vocab_size": rows, "rope_parameters": self._rope(), "tie_word_embeddings": tied}
         shared: dict[str, Any] = {
             "vision_config": self.tower_config,
             "text_config": {"model_type": self.decoder, **text},
@@ -429,17 +423,11 @@ class Original:
         patches = (self.tower_config.image_size // self.tower_config.patch_size) ** 2
         return LlavaConfig(**shared, image_seq_length=patches + (strategy == "full"))
 
-    @cached_property
-    def rope(self) -> dict[str, Any]:
-        """The rotary settings that the code which wrote the checkpoint knew; it ignored any others.
-
-        Llama: a scaling from transformers 4.31, a theta from 4.33. Qwen2: a theta always, a scaling from 4.45.
-        """
+    def _rope(self) -> dict[str, Any]:
+        """The rotary settings that the code which wrote the checkpoint knew; it ignored any others."""
         version = re.match(r"(\d+)\.(\d+)", str(self.settings.get("transformers_version") or ""))
         writer = (int(version[1]), int(version[2])) if version else (99, 0)
-        since = {"rope_theta": (4, 33), "rope_scaling": (4, 31)}
-        if self.tiled:
-            since = {"rope_theta": (0, 0), "rope_scaling": (4, 45)}
+        since = ROPE_SINCE[self.decoder]
         stored = {key: self.settings[key] for key in since if self.settings.get(key) is not None}
         for key in [key for key in stored if writer < since[key]]:
             if stored.pop(key) != 1e4:
@@ -455,8 +443,7 @@ class Original:
     @cached_property
     def grid(self) -> list[list[int]]:
         """The resolutions that a tiled image may take, each (height, width) as transformers has it."""
-        size = self.tower_config.image_size
-        stored = self.settings.get("image_grid_pinpoints")
+        size, stored = self.tower_config.image_size, self.settings.get("image_grid_pinpoints")
         try:
             if isinstance(stored, str) and (corners := re.findall(r"\((\d{1,2})\s*x\s*(\d{1,2})\)", stored)):
                 (left, top), (right, bottom) = (tuple(map(int, corner)) for corner in (corners[0], corners[-1]))
@@ -472,7 +459,7 @@ class Original:
             )
         return grid
 
-    @cached_property
+    @property
     def image_processor(self) -> Any:
         """The original's preprocessing, PIL-based."""
         size = self.tower_config.image_size
@@ -488,23 +475,6 @@ class Original:
         return LlavaOnevisionImageProcessorPil(
             size=square, image_mean=mean, image_std=std, image_grid_pinpoints=self.grid
         )
-
-    @cached_property
-    def generation(self) -> dict[str, Any]:
-        """The content of generation_config.json.
-
-        The original's settings, with the entries that are no words suppressed and without its repetition penalty: the
-        original generates from embeddings and so never penalises the prompt, which every engine that starts from ids
-        would.
-        """
-        file = self.folder / "generation_config.json"
-        stored = read_json(file) if file.is_file() else {}
-        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-            if stored.get(name) is None and self.settings.get(name) is not None:
-                stored[name] = self.settings[name]
-        stored.pop("repetition_penalty", None)
-        stored.pop("attn_implementation", None)
-        return {**stored, "suppress_tokens": list(range(self.vocabulary, self.rows))}
 
     @cached_property
     def sources(self) -> dict[str, tuple[Tensors, str]]:
@@ -531,18 +501,6 @@ class Original:
             sources.pop("language_model.lm_head.weight", None)
         return sources
 
-    def check_complete(self) -> None:
-        """Refuse a checkpoint whose weights do not fit its configuration, before anything is written."""
-        with torch.device("meta"):
-            model = transformers.AutoModelForImageTextToText.from_config(self.config)
-        n_weights = len(model.state_dict()) - bool(self.config.tie_word_embeddings)
-        if (count := len(self.sources)) != n_weights:
-            raise ValueError(
-                f"{self.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
-            )
-
-
-# Its conversation
 
 _CONTENT = (
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
@@ -564,16 +522,11 @@ _CHATML = (
 )
 
 
-def chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
+def _chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
     """The original's conversation as a chat template in Jinja, for engines that write prompts from messages.
 
     A turn's images come first, each with a line feed, then its texts; without a system message the original's own
-    stands. The beginning-of-text token is written, because chat endpoints add none to what a template gives.
-
-    Args:
-        chatml: whether the checkpoint speaks ChatML (LLaVA-Critic) rather than Vicuna's format (Prometheus-Vision).
-        image_token: what stands for an image in its vocabulary.
-        starts: whether its prompts begin with the beginning-of-text token.
+    stands. The beginning-of-text token is written, where prompts begin with it, because chat endpoints add none.
 
     Source: llava/conversation.py of each original (conv_vicuna_v1, conv_qwen).
     """

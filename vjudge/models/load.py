@@ -2,8 +2,8 @@
 
 Three kinds load: the LLaVA families whose vision is ours, from the transformers layout or the original one; any chat
 model that transformers knows as image-text-to-text, through its own processor; and causal language models, which judge
-without images. Anything else is refused with a reason. No code from a checkpoint is run unless asked for, and a
-checkpoint that lacks a weight is an error, because transformers would fill it with random numbers.
+without images. Anything else is refused with a reason. No code from a checkpoint is run, and a checkpoint that lacks a
+weight is an error, because transformers would fill it with random numbers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from vjudge.models.memory import check
 from vjudge.models.places import (
     ADAPTERS,
     SUPPORTED,
-    brings_code,
-    code_fingerprint,
     folder_of,
     input_device,
     kind_of,
@@ -55,6 +53,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 BESIDE = "non_lora_trainables.bin"  # in LLaVA's own folders of adapters: weights that were trained in full
 PATTERN_SECONDS = 10.0  # to match a model's module names with an adapter's pattern
 QUICK = 1 << 28  # bytes of weights that load in a moment
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,6 @@ class VisionLanguageModel:
         device, dtype: where and in what precision it computes.
         quantization: None, "8bit" or "4bit".
         others: further folders that its weights and settings came from.
-        code: a digest of the checkpoint's own code, where it was asked to run; None otherwise.
     """
 
     name: str
@@ -89,7 +87,6 @@ class VisionLanguageModel:
     dtype: torch.dtype = torch.float32
     quantization: str | None = None
     others: tuple[Path, ...] = ()
-    code: str | None = None
 
     @property
     def sees_images(self) -> bool:
@@ -116,10 +113,7 @@ class VisionLanguageModel:
 
     @property
     def prompt_limit(self) -> int:
-        """The most tokens, image tokens included, that a prompt may have.
-
-        For LLaVA's families the tokenizer's maximum, as originally; others look at the model's context alone.
-        """
+        """The most tokens of a prompt: for LLaVA's families the tokenizer's maximum, as originally."""
         stated = int(self.tokenizer.model_max_length)
         return stated if self.kind == "llava" and stated < NO_LIMIT else self.context_length
 
@@ -173,12 +167,7 @@ def _token_id(config: Any, kind: str) -> int | None:
 
 
 def load(
-    name_or_path: str | Path,
-    *,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-    check_memory: bool = True,
-    **placing: Any,
+    name_or_path: str | Path, *, revision: str | None = None, check_memory: bool = True, **placing: Any
 ) -> VisionLanguageModel:
     """Load a judge model for inference.
 
@@ -186,10 +175,8 @@ def load(
         name_or_path: a short name such as "tiny", a folder, or a hub id. An original LLaVA checkpoint is first written
             in the transformers layout, once (`llava.converted`); adapters are loaded with their base, unmerged.
         revision: branch, tag or commit of a hub checkpoint.
-        trust_remote_code: whether to run a model that is code of the checkpoint, where transformers has none; it is
-            said in a warning, and the run's manifest keeps a digest of the code.
         check_memory: whether to compare the need with the memory that is free before weights are fetched or read.
-        placing: `device`, `dtype`, `quantization`, `attention`, `device_map` and more, see `place`.
+        placing: `device`, `dtype`, `quantization`, `attention` and `device_map`, see `place`.
 
     Raises:
         ValueError: unknown name, unsupported or incomplete checkpoint, or an option this machine can't serve.
@@ -205,10 +192,8 @@ def load(
     placed, target = place(**placing), name_or_path if base is None else base
     if check_memory:
         check(target, placed, revision=revision)
-    shape = outline(target, revision=revision, trust_remote_code=trust_remote_code)
+    shape = outline(target, revision=revision)
     auto: Any = transformers.AutoModelForCausalLM if shape.kind == "text" else transformers.AutoModelForImageTextToText
-    if shape.code and auto.__name__ not in shape.model.config.auto_map:
-        auto = transformers.AutoModelForCausalLM
     with _quiet(shape.folder), _reading(shape.name, shape.folder):
         model, report = auto.from_pretrained(
             shape.folder,
@@ -218,91 +203,65 @@ def load(
             weights_only=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported, and refused below with the rest
-            local_files_only=True,
-            trust_remote_code=shape.code is not None,
+            **LOCAL,
             **placed.options,
         )
     _check_weights(report, shape.name, strict=shape.kind == "llava")
     _check_attention(model.config, shape.name, placed.options.get("attn_implementation"))
     if "device_map" not in placed.options:
         model.to(placed.device)
-    _unpack_odd_layers(model)
+    for layer in model.modules():  # 4-bit layers of sizes that bitsandbytes' packed kernel for CPUs does not take
+        if type(layer).__name__ == "Linear4bit" and (layer.out_features % 32 or layer.in_features % 64):
+            layer.support_avx512bf16_for_cpu = False
     model.generation_config = shape.model.generation_config
-    loaded = replace(
-        shape,
-        model=model.eval(),
-        device=input_device(model.get_input_embeddings()),
-        dtype=placed.dtype,
-        quantization=placed.quantization,
-    )
+    device = input_device(model.get_input_embeddings())
+    loaded = replace(shape, model=model.eval(), device=device, dtype=placed.dtype, quantization=placed.quantization)
     return loaded if base is None else replace(attach(loaded, folder_of(name_or_path)), name=name)
 
 
-def outline(
-    name_or_path: str | Path, *, revision: str | None = None, trust_remote_code: bool = False
-) -> VisionLanguageModel:
+def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
     """A judge without its weights, for an engine that runs the model by itself: its `model` has settings alone.
 
-    Args:
-        name_or_path, revision, trust_remote_code: as for `load`; adapters are not read.
-
-    Raises:
-        ValueError: unknown name, unsupported or incomplete checkpoint.
+    Arguments as for `load`; adapters are not read. Raises ValueError for an unknown name, or an unsupported or
+    incomplete checkpoint.
     """
     name = str(name_or_path)
-    path = folder = locate(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
-    settings, others = read_json(folder / "config.json"), tuple[Path, ...]()
-    kind, remote = kind_of(settings, name, trust_remote_code=trust_remote_code), brings_code(settings)
-    if kind == "original":
-        with _reading(name, folder):
+    path = folder = locate(name_or_path, revision=revision)
+    kind, others = kind_of(read_json(folder / "config.json"), name), tuple[Path, ...]()
+    processor = image_processor = None
+    with _reading(name, folder):
+        if kind == "original":
             original = Original(folder, name=name)
             folder, others, kind = converted(original), original.origins[1:], "llava"
-    if remote:
-        warnings.warn(f"judge {name!r}: running the code that comes with the checkpoint ({folder})", stacklevel=3)
-    processor = image_processor = None
-    trusted = {"local_files_only": True, "trust_remote_code": remote}
-    with _reading(name, folder):
-        config = transformers.AutoConfig.from_pretrained(folder, **trusted)
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         if kind == "chat":
-            processor = load_processor(folder, config, trust_remote_code=remote)
+            processor = load_processor(folder, config)
             tokenizer, image_processor = processor.tokenizer, processor.image_processor
         else:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trusted)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         if kind == "llava":
             image_processor = IMAGE_PROCESSORS[config.model_type].from_pretrained(folder, local_files_only=True)
-        generation = _endings(folder, config)
+        # Of the generation settings what ends an answer and what is no word: how to draw is the engine's to say.
+        file = folder / "generation_config.json"
+        stored = (
+            read_json(file) if file.is_file() else transformers.GenerationConfig.from_model_config(config).to_dict()
+        )
+        tokens = {key: value for key, value in stored.items() if key.endswith("_token_id") or key == "suppress_tokens"}
+        settings = SimpleNamespace(config=config, generation_config=transformers.GenerationConfig(**tokens))
     if config.is_encoder_decoder:
         raise ValueError(f"judge {name!r} is an encoder-decoder ({config.model_type}); supported is {SUPPORTED}")
     shape = VisionLanguageModel(
-        name=name,
-        path=path,
-        folder=folder,
-        kind=kind,
-        model=SimpleNamespace(config=config, generation_config=generation),
-        tokenizer=tokenizer,
-        image_processor=image_processor,
-        processor=processor,
-        others=others,
-        code=code_fingerprint(folder) if remote else None,
+        name, path, folder, kind, settings, tokenizer, image_processor, processor, others=others
     )
     if kind != "llava":
         guard(tokenizer, getattr(processor, "chat_template", None) or tokenizer.chat_template, shape.wordless)
     return shape
 
 
-def _endings(folder: Path, config: Any) -> transformers.GenerationConfig:
-    """Of the generation settings what ends an answer and what is no word: how to draw is the engine's to say."""
-    file = folder / "generation_config.json"
-    settings = read_json(file) if file.is_file() else transformers.GenerationConfig.from_model_config(config).to_dict()
-    tokens = {key: value for key, value in settings.items() if key.endswith("_token_id") or key == "suppress_tokens"}
-    return transformers.GenerationConfig(**tokens)
-
-
 @contextlib.contextmanager
 def _quiet(folder: Path) -> Iterator[None]:
     """No progress bar for weights that load in a moment: one that flashes by is noise in a notebook."""
-    # It says so at every layer that it casts in 8 bits, and that a package for faster CPU kernels is not there.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it speaks of every layer that it casts in 8 bits
     progress = transformers.utils.logging
     hide = progress.is_progress_bar_enabled() and sum(file.stat().st_size for file in weight_files(folder)) < QUICK
     if hide:
@@ -334,12 +293,7 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
 
 
 def _check_weights(report: dict[str, Any], name: str, *, strict: bool) -> None:
-    """Refuse weights that fit the configuration only in part.
-
-    Args:
-        strict: whether weights that the model has no place for are refused; otherwise a warning counts them, because
-            checkpoints carry parts that inference has no use for.
-    """
+    """Refuse weights that fit the configuration only in part; of those without a place warn, if not `strict`."""
     faults = {
         kind: sorted(key if isinstance(key, str) else key[0] for key in report[f"{kind}_keys"])
         for kind in ("missing", "mismatched", "unexpected")
@@ -365,30 +319,12 @@ def _check_attention(config: Any, name: str, attention: str | None) -> None:
             raise ValueError(f'judge {name!r}: its {part} computes attention by "{kind}", not by "{attention}"')
 
 
-def _unpack_odd_layers(model: Any) -> None:
-    """Let 4-bit layers of sizes that bitsandbytes' packed kernel for CPUs does not take compute unpacked."""
-    for layer in model.modules():
-        if type(layer).__name__ == "Linear4bit" and (layer.out_features % 32 or layer.in_features % 64):
-            layer.support_avx512bf16_for_cpu = False
-
-
-# A chat model's own processor
-
-
-def load_processor(folder: Path, config: Any, *, trust_remote_code: bool = False) -> Any:
-    """Load a checkpoint's processor: its tokenizer and its PIL-based image preprocessing.
+def load_processor(folder: Path, config: Any) -> Any:
+    """Load a chat model's own processor: its tokenizer and its PIL-based image preprocessing.
 
     Video preprocessing is left out: it needs torchvision, and a judge sees no videos.
-
-    Args:
-        folder: the checkpoint.
-        config: its loaded configuration.
-        trust_remote_code: whether a processor may come from code in the checkpoint.
     """
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code, "backend": "pil"}
     stored = [read_json(folder / name) for name in NAMES_PROCESSOR if (folder / name).is_file()]
-    if trust_remote_code and any("AutoProcessor" in (content.get("auto_map") or {}) for content in stored):
-        return transformers.AutoProcessor.from_pretrained(folder, **options)
     names = [content["processor_class"] for content in stored if content.get("processor_class")]
     kind: Any = (processor_class_from_name(names[0]) if names else None) or PROCESSOR_MAPPING.get(type(config), None)
     if kind is None:
@@ -400,7 +336,7 @@ def load_processor(folder: Path, config: Any, *, trust_remote_code: bool = False
             return [name for name in kind.get_attributes() if name != "video_processor"]
 
     Processor.__name__ = kind.__name__
-    return Processor.from_pretrained(folder, **options)
+    return Processor.from_pretrained(folder, **LOCAL, backend="pil")
 
 
 def guard(tokenizer: Any, chat_template: Any, ids: Collection[int] = ()) -> None:
@@ -415,9 +351,6 @@ def guard(tokenizer: Any, chat_template: Any, ids: Collection[int] = ()) -> None
     ]
     if written:
         tokenizer.add_tokens(written, special_tokens=True)
-
-
-# Judges stored as adapters on a base
 
 
 def base_of(name_or_path: str | Path) -> str | None:
@@ -450,12 +383,11 @@ def attach(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
     except ImportError as error:
         raise ValueError("a judge stored as adapters needs peft: pip install 'vjudge[train]'") from error
     _check_pattern(base.model, read_json(folder / ADAPTERS).get("target_modules"), folder)
-    with _reading(str(folder), folder):
+    with _reading(str(folder), folder), warnings.catch_warnings():
         with safe_open(folder / ADAPTER_WEIGHTS, framework="pt") as file:
             stored = set(file.keys())
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*(missing|unexpected) adapter keys")  # refused below
-            wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
+        warnings.filterwarnings("ignore", message=".*(missing|unexpected) adapter keys")  # refused below
+        wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
         vocabulary = any("embed_tokens" in key or "lm_head" in key for key in stored)
         places = set(peft.get_peft_model_state_dict(wrapped, save_embedding_layers=vocabulary))
     if places != stored:

@@ -1,8 +1,8 @@
 """What fits where: the bytes that a model needs against those that are free, before anything is loaded or downloaded.
 
-Nothing is loaded: the model is built without storage (torch's "meta" device) from its configuration, and its weights
-are counted one by one. What runs beside them is computed by `token_bytes`, by which the engine plans its batches, too;
-what can't be computed (the device's own context, fragmentation) is a stated allowance.
+The model is built without storage (torch's "meta" device) from its configuration, and its weights are counted one by
+one. What runs beside them is computed by `token_bytes`, by which the engine plans its batches, too; what can't be
+computed (the device's own context, fragmentation) is a stated allowance.
 """
 
 from __future__ import annotations
@@ -46,9 +46,6 @@ class MemoryShortage(ValueError):
     """A judge that does not fit where it was to be loaded."""
 
 
-# What a model needs
-
-
 @dataclass(frozen=True)
 class Need:
     """What a model needs on its device for one prompt, in bytes.
@@ -71,7 +68,6 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of it, in bytes."""
         return self.weights + self.cache + self.activations + self.allowance
 
 
@@ -180,15 +176,12 @@ def image_tokens(config: Any) -> int:
 
 def _tiles(config: Any) -> int:
     """Into how many tiles LLaVA-OneVision cuts an image at most."""
-    return int(
-        max(height * width for height, width in config.image_grid_pinpoints) // config.vision_config.image_size**2
-    )
+    return int(max(map(math.prod, config.image_grid_pinpoints)) // config.vision_config.image_size**2)
 
 
 def _vision_activations(config: Any) -> int:
     """Numbers alive while the vision tower reads: every layer's states, which transformers hands back."""
-    vision = getattr(config, "vision_config", None)
-    if vision is None:
+    if (vision := getattr(config, "vision_config", None)) is None:
         return 0
     hidden = int(getattr(vision, "embed_dim", None) or vision.hidden_size)
     layers = int(getattr(vision, "num_hidden_layers", None) or getattr(vision, "depth", None) or 32)
@@ -227,9 +220,6 @@ def _weights(config: str, quantization: str | None, size: int) -> tuple[int, int
     return parameters, stored, widest
 
 
-# What is free
-
-
 @dataclass(frozen=True)
 class Machine:
     """What is free where a model might run, in bytes.
@@ -250,19 +240,16 @@ class Machine:
     def here(cls) -> Machine:
         """This machine, as it is now; to be asked costs each GPU some hundred MB until the process ends."""
         gpus = tuple(map(free_gpu, range(torch.cuda.device_count() if torch.cuda.is_available() else 0)))
-        mps = free_mps() if torch.backends.mps.is_available() else None
-        return cls(gpus, free_ram(), mps, not gpus or torch.cuda.is_bf16_supported(including_emulation=False))
+        ram, mps = free_ram(), None
+        if torch.backends.mps.is_available():
+            mps = min(ram, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+        return cls(gpus, ram, mps, not gpus or torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def free_gpu(number: int) -> int:
     """Free bytes of one CUDA GPU; what torch has reserved and does not use counts as free."""
     free, _ = torch.cuda.mem_get_info(number)
     return int(free + torch.cuda.memory_reserved(number) - torch.cuda.memory_allocated(number))
-
-
-def free_mps() -> int:
-    """Free bytes for Apple's GPU."""
-    return min(free_ram(), torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
 
 
 def free_ram() -> int:
@@ -275,9 +262,6 @@ def free_ram() -> int:
         return min(free, max(0, limit - used + (int(pages[1]) if pages else 0)))  # those are given back
     except (OSError, ValueError):
         return free  # no such limit here
-
-
-# What fits
 
 
 def fits(name_or_path: str | Path, *, machine: Machine | None = None, revision: str | None = None) -> pd.DataFrame:
@@ -310,79 +294,72 @@ def fits(name_or_path: str | Path, *, machine: Machine | None = None, revision: 
 
 def options(config: Any, machine: Machine) -> list[dict[str, Any]]:
     """The rows of `fits`: every way to load a model on a machine, the most exact first."""
-    rows = []
-
-    def add(setting: str, argument: str, dtype: str, device: str, free: int, quantization: str | None = None) -> None:
-        cost = need(config, dtype=dtype, quantization=quantization, device=device)
-        sizes = {"need_gib": cost.total, "weights_gib": cost.weights, "free_gib": free}
-        row = {"setting": setting, "argument": argument} | {key: round(size / GIB, 1) for key, size in sizes.items()}
-        rows.append(row | {"fits": cost.total <= free})
-
     device, place, free = "cpu", "the CPU", machine.ram
     if machine.gpus:
         device, place, free = "cuda", "one GPU", max(machine.gpus)
     elif machine.mps is not None:
         device, place, free = "mps", "Apple's GPU", machine.mps
-    half = "float16" if device == "mps" or not machine.bfloat16 else "bfloat16"
-    for dtype in ("float32", half):
-        add(f"{dtype} on {place}", f'dtype="{dtype}"', dtype, device, free)
-    for bits in ("8bit", "4bit") if device != "mps" else ():
-        dtype = "float32" if device == "cpu" else half
-        add(f"{bits[0]}-bit on {place}", f'quantization="{bits}"', dtype, device, free, bits)
-    if (count := len(machine.gpus)) > 1:
+    half, count = "float16" if device == "mps" or not machine.bfloat16 else "bfloat16", len(machine.gpus)
+    few = "float32" if device == "cpu" else half
+    ways: list[tuple[str, str, str, str, int, str | None]] = [
+        (f"{dtype} on {place}", f'dtype="{dtype}"', dtype, device, free, None) for dtype in ("float32", half)
+    ]
+    if device != "mps":
+        for bits in ("8bit", "4bit"):
+            ways.append((f"{bits[0]}-bit on {place}", f'quantization="{bits}"', few, device, free, bits))
+    if count > 1:
         room = sum(machine.gpus) - (count - 1) * CONTEXT
-        add(f"{half} over {count} GPUs", 'device_map="auto"', half, device, room)
+        ways.append((f"{half} over {count} GPUs", 'device_map="auto"', half, device, room, None))
     if machine.gpus:
         room = sum(machine.gpus) + machine.ram
-        add(f"{half}, slowly, the rest on the CPU", 'device_map="auto"', half, device, room)
+        ways.append((f"{half}, slowly, the rest on the CPU", 'device_map="auto"', half, device, room, None))
     if device != "cpu":
-        add("bfloat16 on the CPU", 'device="cpu", dtype="bfloat16"', "bfloat16", "cpu", machine.ram)
+        ways.append(("bfloat16 on the CPU", 'device="cpu", dtype="bfloat16"', "bfloat16", "cpu", machine.ram, None))
+    rows = []
+    for setting, argument, dtype, where, room, quantization in ways:
+        cost = need(config, dtype=dtype, quantization=quantization, device=where)
+        sizes = {"need_gib": cost.total, "weights_gib": cost.weights, "free_gib": room}
+        row = {"setting": setting, "argument": argument} | {key: round(size / GIB, 1) for key, size in sizes.items()}
+        rows.append(row | {"fits": cost.total <= room})
     return rows
 
 
 def check(name_or_path: str | Path, placed: Placement, *, revision: str | None = None) -> None:
     """Refuse to load a judge that does not fit; quiet where it fits, or where its need can't be computed.
 
-    Only its config.json is fetched. What may be put on a disk is not compared.
+    Only its config.json is fetched.
 
     Raises:
         MemoryShortage: with the need, the free memory, and the options that fit.
     """
-    mapped, device = placed.options.get("device_map", {"": placed.device}), placed.device
-    spread = mapped != {"": device}
-    if placed.options.get("offload_folder") or (isinstance(mapped, dict) and "disk" in mapped.values()):
-        return
+    device = placed.device
     try:
         config = configuration(name_or_path, revision=revision)
         cost = need(config, dtype=placed.dtype, quantization=placed.quantization, device=device.type)
     except UNSOUND:
         return  # loading says what is wrong with it, where anything is
-    if spread:
-        free, where = _pool(placed.options.get("max_memory")), "all devices together"
+    if placed.options.get("device_map", {"": device}) != {"": device}:
+        machine = Machine.here()
+        free, where = sum(machine.gpus) + machine.ram + (machine.mps or 0), "all devices together"
     elif device.type == "cuda":
         free, where = free_gpu(device.index or 0), str(device)
     else:
-        free, where = (free_mps(), "mps") if device.type == "mps" else (free_ram(), "the CPU")
-    name = str(name_or_path)
-    if cost.total > free:
-        setting = f"{placed.quantization[0]}-bit" if placed.quantization else str(placed.dtype).removeprefix("torch.")
-        parts = {"weights": cost.weights, "keys and values": cost.cache, "activations": cost.activations}
-        sizes = ", ".join(f"{part} {_gib(size)}" for part, size in {**parts, "allowance": cost.allowance}.items())
-        ways = [
-            f"{row['argument']} ({row['setting']}: {row['need_gib']} GiB of {row['free_gib']} GiB)"
-            for row in options(config, Machine.here())
-            if row["fits"]
-        ]
-        raise MemoryShortage(
-            f"judge {name!r} does not fit: in {setting} it needs {_gib(cost.total)} ({sizes}; computed, for one row of"
-            f" {cost.tokens:,} tokens), and {_gib(free)} are free on {where}. What fits:"
-            f" {'; or '.join([*ways, f'a server, {SERVER}'])}. check_memory=False loads it all the same"
-        )
-    if device.type == "cuda" and "device_map" not in placed.options and cost.weights > (ram := free_ram()):
-        raise MemoryShortage(
-            f"judge {name!r} fits on {where}, but without accelerate its weights go by way of main memory:"
-            f" {_gib(cost.weights)}, and {_gib(ram)} are free; pip install 'vjudge[gpu]'"
-        )
+        free, where = (Machine.here().mps or 0, "mps") if device.type == "mps" else (free_ram(), "the CPU")
+    if cost.total <= free:
+        return
+    setting = f"{placed.quantization[0]}-bit" if placed.quantization else str(placed.dtype).removeprefix("torch.")
+    parts = {"weights": cost.weights, "keys and values": cost.cache, "activations": cost.activations}
+    sizes = ", ".join(f"{part} {_gib(size)}" for part, size in {**parts, "allowance": cost.allowance}.items())
+    ways = [
+        f"{row['argument']} ({row['setting']}: {row['need_gib']} GiB of {row['free_gib']} GiB)"
+        for row in options(config, Machine.here())
+        if row["fits"]
+    ]
+    raise MemoryShortage(
+        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} ({sizes}; computed, for"
+        f" one row of {cost.tokens:,} tokens), and {_gib(free)} are free on {where}. What fits:"
+        f" {'; or '.join([*ways, f'a server, {SERVER}'])}. check_memory=False loads it all the same"
+    )
 
 
 def configuration(judge: str | Path | PretrainedConfig, *, revision: str | None = None) -> Any:
@@ -399,25 +376,12 @@ def configuration(judge: str | Path | PretrainedConfig, *, revision: str | None 
         return judge
     name, file = str(judge), config_file(judge, revision=revision)
     settings = read_json(file)
-    if kind_of(settings, name, trust_remote_code=True) == "original":
+    if kind_of(settings, name) == "original":
         rows = int(settings["vocab_size"])
         return Original(file.parent, name=name).sized(rows, rows)
     if "quantization_config" in settings:
         raise ValueError(f"judge {name!r} is stored quantised: what it needs can't be computed from its config.json")
     return AutoConfig.for_model(**settings)
-
-
-def _pool(limits: dict[Any, Any] | None) -> int:
-    """What a device map may use in all."""
-    machine = Machine.here()
-    free: dict[Any, int] = {**dict(enumerate(machine.gpus)), "cpu": machine.ram}
-    if machine.mps is not None:
-        free["mps"] = machine.mps
-    if limits is not None:
-        from accelerate.utils import convert_file_size_to_int
-
-        free = {key: min(free.get(key, 0), convert_file_size_to_int(limit)) for key, limit in limits.items()}
-    return sum(free.values())
 
 
 def _gib(size: int) -> str:

@@ -48,7 +48,6 @@ MOST_BYTES = 1 << 26  # of a JSON file: the largest tokenizers take half of it
 PROBE_SECONDS = 5.0  # to reach the hub
 
 ATTENTION = ("auto", "sdpa", "flash_attention_2", "eager")
-AMPERE = (8, 0)  # FlashAttention 2 needs this CUDA compute capability
 UNQUANTIZED = (r"lm_head", r"(model\.)?(vision_tower|vision_model|visual)")
 """Patterns of modules that keep their precision in a quantised model.
 
@@ -61,7 +60,7 @@ Source: haotian-liu/LLaVA llava/model/builder.py; its 4-bit settings are the sam
 # What a config.json says
 
 
-def kind_of(config: Mapping[str, Any], name: str, *, trust_remote_code: bool = False) -> str:
+def kind_of(config: Mapping[str, Any], name: str) -> str:
     """Tell how a checkpoint is loaded from the content of its config.json.
 
     Returns:
@@ -83,24 +82,11 @@ def kind_of(config: Mapping[str, Any], name: str, *, trust_remote_code: bool = F
         return "chat"
     if model_type in TEXT_MODELS:
         return "text"
-    code = config.get("auto_map") or {}
-    autos = [auto for auto in ("AutoModelForImageTextToText", "AutoModelForCausalLM") if auto in code]
-    unknown = (
-        f"judge {name!r} has model_type {model_type!r}, which transformers {transformers.__version__} does not know"
+    code = " (its model is code that comes with the checkpoint, which is not run here; let a server run it)"
+    raise ValueError(
+        f"judge {name!r} has model_type {model_type!r}, which transformers {transformers.__version__} does not know as"
+        f" a generating model{code if config.get('auto_map') else ''}; supported is {SUPPORTED}"
     )
-    if not autos:
-        raise ValueError(f"{unknown} as a generating model; supported is {SUPPORTED}")
-    if not trust_remote_code:
-        raise ValueError(
-            f"{unknown}: its model is code that comes with the checkpoint ({code[autos[0]]}); read that code, and pass"
-            " load_judge trust_remote_code=True to run it"
-        )
-    return "chat" if vision else "text"
-
-
-def brings_code(config: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint's model is its own code, because transformers has none for it."""
-    return not is_original(config) and config.get("model_type") not in {**IMAGE_MODELS, **TEXT_MODELS}
 
 
 def is_original(config: Mapping[str, Any]) -> bool:
@@ -186,7 +172,7 @@ def reason_of(error: Exception) -> str:
 # Where a judge lies
 
 
-def locate(name_or_path: str | Path, *, revision: str | None = None, trust_remote_code: bool = False) -> Path:
+def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
     """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once.
 
     The configuration is fetched and checked before any weight is. Arguments as for `load`.
@@ -195,10 +181,9 @@ def locate(name_or_path: str | Path, *, revision: str | None = None, trust_remot
         ValueError: nothing of that name exists, or what exists is not supported; lists what is.
     """
     name, file = str(name_or_path), config_file(name_or_path, revision=revision)
-    config, folder = read_json(file), file.parent
-    kind = kind_of(config, name, trust_remote_code=trust_remote_code)
+    kind, folder = kind_of(read_json(file), name), file.parent
     if not folder_of(name_or_path).is_dir():
-        folder = fetch_checkpoint(name, *(["*.py"] if brings_code(config) else []), revision=revision)
+        folder = fetch_checkpoint(name, revision=revision)
     if kind == "original":
         return folder  # its conversion says what is missing
     if not weight_files(folder):
@@ -237,9 +222,9 @@ def folder_of(name_or_path: str | Path) -> Path:
     return next((path for path in inside if any((path / file).is_file() for file in ("config.json", ADAPTERS))), folder)
 
 
-def fetch_checkpoint(name: str, *more: str, revision: str | None = None) -> Path:
-    """Download settings, tokenizer, weights and `more`; pickled weights only where there are no others."""
-    files = [*SETTINGS, "*.safetensors", "*.safetensors.index.json", *more]
+def fetch_checkpoint(name: str, *, revision: str | None = None) -> Path:
+    """Download settings, tokenizer and weights; pickled weights only where there are no others."""
+    files = [*SETTINGS, "*.safetensors", "*.safetensors.index.json"]
     folder = fetch(name, files, revision=revision)
     if weight_files(folder):
         return folder
@@ -287,7 +272,7 @@ def weight_files(folder: Path) -> list[Path]:
 def weights_fingerprint(*folders: Path) -> str:
     """Identify a checkpoint's weights: the SHA-256 over its weight files, in the order of their names.
 
-    A file is read once a process; one whose path, size and modification time have not changed is not read again.
+    A file whose path, size and modification time have not changed is read once a process.
     """
     return _fingerprint(file for folder in folders for file in weight_files(folder))
 
@@ -296,11 +281,6 @@ def settings_fingerprint(*folders: Path) -> str:
     """Identify what else decides a checkpoint's outputs: its configuration, tokenizer and preprocessing files."""
     names = sorted((*SETTINGS, ADAPTERS))
     return _fingerprint(file for folder in folders for name in names if (file := folder / name).is_file())
-
-
-def code_fingerprint(folder: Path) -> str:
-    """Identify the code that a checkpoint brings: the SHA-256 over its Python files, in the order of their names."""
-    return _fingerprint(sorted(folder.glob("*.py")))
 
 
 def _fingerprint(files: Iterable[Path]) -> str:
@@ -323,11 +303,13 @@ def _digest(file: Path, modified: int, size: int) -> str:
 class Tensors:
     """The tensors of a folder by name, read from mapped files; safetensors where there are both kinds.
 
-    Nothing in a file is run. A `.bin` file is a pickle; torch's own restricted unpickler reads it and knows tensors
-    alone.
+    Nothing in a file is run: a `.bin` file is a pickle, and torch's own restricted unpickler knows tensors alone.
 
     Args:
         folder: holds the weight files, with an index where they are several.
+
+    Attributes:
+        files: name of a tensor -> its file.
 
     Raises:
         ValueError: no weights, an index that names missing or outlying files, or a file that is damaged or would run
@@ -337,7 +319,24 @@ class Tensors:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._open: tuple[Path, dict[str, torch.Tensor]] | None = None
-        self.files = self._index()
+        self.files: dict[str, Path] = {}
+        index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
+        if index is not None:
+            names = read_json(index).get("weight_map") or {}
+            if not names or not isinstance(names, dict):
+                raise ValueError(f"{index} names no weights; download it again")
+            if outside := sorted({str(file) for file in names.values() if Path(str(file)).name != file}):
+                raise ValueError(f"{index} names a file outside of its folder: {outside[0]!r}")
+            if absent := sorted({file for file in names.values() if not (folder / file).is_file()}):
+                raise ValueError(
+                    f"{folder} lacks {len(absent)} weight file(s) that {index.name} names, such as {absent[0]};"
+                    " download the checkpoint again"
+                )
+            self.files = {key: folder / file for key, file in names.items()}
+        elif files := weight_files(folder):
+            self.files = {key: file for file in files for key in self._map(file)}
+        else:
+            raise ValueError(f"{folder} holds no weights (safetensors or pytorch_model*.bin)")
 
     def read(self, key: str) -> torch.Tensor:
         """One tensor on the CPU, as stored; its pages are read when they are used."""
@@ -353,36 +352,16 @@ class Tensors:
         if self._open is None or self._open[0] != file:
             self._open = None
             try:
-                self._open = file, load_file(file) if file.suffix == ".safetensors" else unpickle(file)
+                self._open = file, load_file(file) if file.suffix == ".safetensors" else _unpickle(file)
             except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
                 raise ValueError(f"{file} can't be read ({reason_of(error)}); download it again") from error
         return self._open[1]
 
-    def _index(self) -> dict[str, Path]:
-        """Where each tensor stands."""
-        for name in INDEXES:
-            if not (self.folder / name).is_file():
-                continue
-            index = read_json(self.folder / name).get("weight_map") or {}
-            if not index or not isinstance(index, dict):
-                raise ValueError(f"{self.folder / name} names no weights; download it again")
-            if outside := sorted({str(file) for file in index.values() if Path(str(file)).name != file}):
-                raise ValueError(f"{self.folder / name} names a file outside of its folder: {outside[0]!r}")
-            if absent := sorted({file for file in index.values() if not (self.folder / file).is_file()}):
-                raise ValueError(
-                    f"{self.folder} lacks {len(absent)} weight file(s) that {name} names, such as {absent[0]};"
-                    " download the checkpoint again"
-                )
-            return {key: self.folder / file for key, file in index.items()}
-        if files := weight_files(self.folder):
-            return {key: file for file in files for key in self._map(file)}
-        raise ValueError(f"{self.folder} holds no weights (safetensors or pytorch_model*.bin)")
 
-
-def unpickle(file: Path) -> dict[str, torch.Tensor]:
+def _unpickle(file: Path) -> dict[str, torch.Tensor]:
     """The tensors of a `.bin` file, mapped where its format allows; nothing in it is run."""
     try:
-        content: dict[str, torch.Tensor] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except RuntimeError as error:
         if "mmap" not in str(error):
             raise
@@ -411,8 +390,6 @@ def place(
     dtype: str | torch.dtype = "auto",
     quantization: str | None = None,
     device_map: str | dict[str, Any] | None = None,
-    max_memory: dict[int | str, int | str] | None = None,
-    offload_folder: str | None = None,
     attention: str = "auto",
 ) -> Placement:
     """Settle where and how a model is to compute; arguments as for `load_judge`.
@@ -421,20 +398,18 @@ def place(
         ValueError: an option that is unknown, at odds with another, or that this machine can't serve.
     """
     has_accelerate = importlib.util.find_spec("accelerate") is not None
-    extra = {"device_map": device_map, "max_memory": max_memory, "offload_folder": offload_folder}
-    options: dict[str, Any] = {key: value for key, value in extra.items() if value is not None}
-    if options and device_map is None:
-        raise ValueError('max_memory and offload_folder go with a device_map; add device_map="auto"')
     if device_map is not None and str(device) != "auto":
         raise ValueError(f"device={str(device)!r} and a device_map exclude each other; leave one out")
     if device_map is not None and not has_accelerate:
         raise ValueError("device_map needs accelerate: pip install 'vjudge[gpu]'")
     chosen = choose_device(device if device_map is None else _first_device(device_map))
     precision = choose_dtype(dtype, chosen)
-    check_attention(attention, chosen, precision)
-    if attention != "auto":
-        options["attn_implementation"] = attention
-    if device_map is None and (quantization or (chosen.type != "cpu" and has_accelerate)):
+    if attention not in ATTENTION:
+        raise ValueError(f"attention {attention!r} is unknown; use one of {ATTENTION}")
+    options: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
+    if device_map is not None:
+        options["device_map"] = device_map
+    elif quantization or (chosen.type != "cpu" and has_accelerate):
         options["device_map"] = {"": chosen}  # each weight straight to its device, not by way of the CPU's memory
     if quantization is not None:
         options["quantization_config"] = quantized(quantization, chosen, precision)
@@ -458,10 +433,7 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-    """Choose the precision: bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU, unless told.
-
-    That a CUDA GPU has no bfloat16 is printed, once a process: float16 has a smaller range, and scores may differ.
-    """
+    """Choose the precision: bfloat16 on a GPU that has it, float16 on other GPUs, which is said, float32 on a CPU."""
     if dtype == "auto":
         if device.type == "cpu":
             return torch.float32
@@ -470,30 +442,15 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
         if device.type == "cuda":
             _say_no_bfloat16(device)
         return torch.float16
-    name = str(dtype).removeprefix("torch.")
-    if name not in ("float32", "bfloat16", "float16"):
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if (name := str(dtype).removeprefix("torch.")) not in names:
         raise ValueError(f'dtype {dtype!r} is unknown; use "auto", "float32", "bfloat16" or "float16"')
-    chosen: torch.dtype = getattr(torch, name)
-    return chosen
+    return names[name]
 
 
 @functools.cache
 def _say_no_bfloat16(device: torch.device) -> None:
     print(f"{torch.cuda.get_device_name(device)} has no bfloat16: computing in float16 instead")
-
-
-def check_attention(attention: str, device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse a way to compute attention that is unknown, or that can't run here."""
-    if attention not in ATTENTION:
-        raise ValueError(f"attention {attention!r} is unknown; use one of {ATTENTION}")
-    has_package = importlib.util.find_spec("flash_attn") is not None
-    runs = has_package and device.type == "cuda" and torch.cuda.get_device_capability(device) >= AMPERE
-    if attention == "flash_attention_2" and (not runs or dtype == torch.float32):
-        here = f"{str(dtype).removeprefix('torch.')} on {device}, {'with' if has_package else 'without'} the package"
-        raise ValueError(
-            'attention="flash_attention_2" needs the package flash-attn, a GPU of compute capability 8.0, and bfloat16'
-            f' or float16; here it is {here}: use attention="sdpa"'
-        )
 
 
 def quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
@@ -513,7 +470,7 @@ def quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> Bi
 
 
 def _first_device(device_map: str | dict[str, Any]) -> str:
-    """The kind of device that a map computes on: weights that wait on the disk are computed with elsewhere."""
+    """The kind of device that a map computes on: weights that wait in a CPU's memory are computed with elsewhere."""
     if isinstance(device_map, str):
         if device_map not in ("auto", "balanced", "balanced_low_0", "sequential"):
             raise ValueError(f'device_map {device_map!r} is unknown; use "auto", "balanced", "sequential" or a mapping')
@@ -534,8 +491,4 @@ def input_device(module: torch.nn.Module) -> torch.device:
 def weight_of(module: Any, name: str) -> torch.Tensor:
     """A module's own weight for use outside of its forward pass, wherever it waits."""
     weight: torch.Tensor = getattr(module, name)
-    if weight.device.type == "meta" and not hasattr(module, "_hf_hook"):
-        raise ValueError(
-            f"the device_map puts {name} by itself on the disk; map it to a device"
-        )  # accelerate leaves it
     return module._hf_hook.weights_map[name] if weight.device.type == "meta" else weight
