@@ -6,56 +6,33 @@ counts in the corner) and `font` ("sans", "times"). What is not drawn is counted
 
 style.py    venues, text sizes, fonts, colours, and what all figures share
 save.py     figures, captions and tables as files
-scores.py   scores against the truth: points, distributions, confusion matrix, calibration curve
+scores.py   scores and lengths against the truth: points, distributions, confusion matrix, calibration curve
 judges.py   judges side by side: heatmap, forest, against each other, model ranking, agreement by cost
 choices.py  stacked bars of wins, ties and losses; tags
-length.py   length of a response, by score and at equal true score
-lines.py    power, labels, best of n; a training
+lines.py    power, labels; a training
 """
 
 from vjudge.names import public
 from vjudge.plots.choices import FOUR_WAY, WINS, preference_bars, tag_bars
 from vjudge.plots.judges import agreement_by_cost, battery_effects, forest, heatmap, model_ranking, who_beats_whom
-from vjudge.plots.length import length_by_score, length_scatter
 from vjudge.plots.lines import curves, training_curve
 from vjudge.plots.save import caption, save_correlations, save_figure, save_table
-from vjudge.plots.scores import calibration_curve, confusion, score_by_score, score_distribution
+from vjudge.plots.scores import (
+    calibration_curve,
+    confusion,
+    length_by_score,
+    length_scatter,
+    score_by_score,
+    score_distribution,
+)
 from vjudge.plots.style import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Page, Venue, looks, page, width
 
 __all__ = [
-    "FOUR_WAY",
-    "WINS",
-    "HATCHES",
-    "MARKERS",
-    "MIN_TEXT",
-    "PALETTE",
-    "VENUES",
-    "Look",
-    "Page",
-    "Venue",
-    "agreement_by_cost",
-    "battery_effects",
-    "calibration_curve",
-    "caption",
-    "confusion",
-    "curves",
-    "forest",
-    "heatmap",
-    "length_by_score",
-    "length_scatter",
-    "looks",
-    "model_ranking",
-    "page",
-    "preference_bars",
-    "save_correlations",
-    "save_figure",
-    "save_table",
-    "score_by_score",
-    "score_distribution",
-    "tag_bars",
-    "training_curve",
-    "who_beats_whom",
+    "FOUR_WAY", "HATCHES", "MARKERS", "MIN_TEXT", "PALETTE", "VENUES", "WINS", "Look", "Page", "Venue",
+    "agreement_by_cost", "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
+    "length_by_score", "length_scatter", "looks", "model_ranking", "page", "preference_bars", "save_correlations",
+    "save_figure", "save_table", "score_by_score", "score_distribution", "tag_bars", "training_curve", "who_beats_whom",
     "width",
-]
+]  # fmt: skip
 
 __dir__ = public(__name__)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vjudge.plots.style import INK, MIN_TEXT, PALETTE, Page, ink_on, looks, names_of, need, page, span
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from vjudge.plots.style import PageOptions
+from vjudge.plots.style import INK, MIN_TEXT, PALETTE, Look, ink_on, looks, names_of, need, page, span
 
 FOUR_WAY = {
     "left": "left side better",
@@ -24,15 +19,12 @@ FOUR_WAY = {
     "right": "right side better",
 }
 WINS = {"win": "wins", "tie": "ties", "loss": "loses"}
-ENDS = ((PALETTE[0], ""), (PALETTE[1], "////"))
-TIES = (("#E6E6E6", ""), ("#BDBDBD", "...."))
+FIRST, LAST = Look(PALETTE[0], "", "", "-"), Look(PALETTE[1], "", "////", "-")
+TIES = (Look("#E6E6E6", "", "", "-"), Look("#BDBDBD", "", "....", "-"))
 
 
 def preference_bars(
-    tables: Mapping[Any, pd.DataFrame],
-    *,
-    labels: Mapping[str, str] | None = None,
-    **options: Unpack[PageOptions],
+    tables: Mapping[Any, pd.DataFrame], *, labels: Mapping[str, str] | None = None, **options: Any
 ) -> Figure:
     """Shares of wins, ties and losses, or of left, both good, both bad and right, as bars that add up to 100%.
 
@@ -58,8 +50,8 @@ def preference_bars(
         absent += [part for part in ("estimate", "low", "high", "n", "missing") if part not in table.columns]
         if absent:
             raise ValueError(f"{name!r} lacks {absent}: pass the table of feedback_preference or win_rate")
-    first, last = next(iter(words)), next(reversed(words))
-    kinds = [ENDS[0], *[TIES[place % 2] for place in range(len(words) - 2)], ENDS[1]]
+    first, *between, last = words
+    drawn = dict(zip(words, [FIRST, *[TIES[place % 2] for place in range(len(between))], LAST], strict=True))
     with page(**options) as paper:
         sides = [name if isinstance(name, tuple) else (str(name), "") for name in tables]
         room = paper.inches - 0.65  # inches of a bar
@@ -70,47 +62,36 @@ def preference_bars(
         for y, (pair, table) in enumerate(zip(above, tables.values(), strict=True)):
             n, share = int(table.at[first, "n"]), 100 * table.loc[list(words), "estimate"].fillna(0)
             counts, starts = (share * n / 100).round().astype(int), share.cumsum() - share
-            for row, (color, hatch) in zip(words, kinds, strict=True):
-                edge = "white" if hatch else INK
-                ax.barh(y, share[row], 0.24 / pitch, left=starts[row], fc=color, hatch=hatch, ec=edge, lw=0.4)
-                if _fits(paper, share[row] / 100 * room, counts[row]):
-                    box = dict(fc=color, ec="none", pad=0.6)
+            fits = {row: share[row] / 100 * room > paper.text_width(str(counts[row])) + 0.06 for row in words}
+            for row, look in drawn.items():
+                ax.barh(y, share[row], 0.24 / pitch, left=starts[row], **look.bar)
+                if fits[row]:
+                    box = dict(fc=look.color, ec="none", pad=0.6)
                     ax.text(starts[row] + share[row] / 2, y, str(counts[row]), ha="center", va="center",
-                            fontsize=MIN_TEXT, color=ink_on(color), bbox=box)  # fmt: skip
+                            fontsize=MIN_TEXT, color=ink_on(look.color), bbox=box)  # fmt: skip
             for row, sign, aside in ((first, 1, -0.07), (last, -1, 0.07)):
                 value, low, high = (100 * float(table.at[row, name]) for name in ("estimate", "low", "high"))
                 reach = np.clip([[value - low], [high - value]][::sign], 0, None)
                 ax.errorbar(value if sign > 0 else 100 - value, y + aside / pitch, xerr=reach, fmt="none", ecolor=INK,
                             elinewidth=0.9, capsize=1.5)  # fmt: skip
             for side, x, align in ((pair[0], 0, "left"), (pair[1], 100, "right")):
-                ax.text(
-                    x, y - 0.155 / pitch, "\n".join(side), ha=align, va="bottom", fontsize=MIN_TEXT, linespacing=1.0
-                )
+                ax.text(x, y - 0.155 / pitch, "\n".join(side), ha=align, va="bottom", fontsize=MIN_TEXT,
+                        linespacing=1.0)  # fmt: skip
             ax.text(101.5, y, f"n={n}", va="center", fontsize=MIN_TEXT)
-            if not all(_fits(paper, share[row] / 100 * room, counts[row]) for row in words):
+            if not all(fits.values()):
                 listed = ", ".join(f"{word} {counts[row]}" for row, word in words.items())
                 paper.account.append(f"counts of {' against '.join(part for part in sides[y] if part)}: {listed}")
         ax.set(xlim=(0, 100), ylim=(len(tables) - 1 + 0.2 / pitch, -(0.2 + 0.125 * lines) / pitch), xlabel="share (%)")
         ax.set_yticks([])
         ax.spines["left"].set_visible(False)
-        paper.legend(
-            fig,
-            [
-                Patch(fc=color, hatch=hatch, ec="white" if hatch else INK, lw=0.4, label=word)
-                for (color, hatch), word in zip(kinds, words.values(), strict=True)
-            ],
-        )
+        paper.legend(fig, [Patch(**look.bar, label=words[row]) for row, look in drawn.items()])
         judged, missing = (sum(int(table.at[first, name]) for table in tables.values()) for name in ("n", "missing"))
         malformed = sum(int(table.attrs.get("malformed", 0)) for table in tables.values())
         gone = f", {missing:,} without an answer" + (f" ({malformed:,} unreadable)" if malformed else "")
         return paper.finish(fig, f"{judged:,} judgements" + (gone if missing else ""))
 
 
-def _fits(paper: Page, inches: float, count: int) -> bool:
-    return inches > paper.text_width(str(count)) + 0.06
-
-
-def tag_bars(table: pd.DataFrame, **options: Unpack[PageOptions]) -> Figure:
+def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
     """Why feedback was rejected: how often each tag was given to each judge's feedback.
 
     Args:
@@ -133,24 +114,20 @@ def tag_bars(table: pd.DataFrame, **options: Unpack[PageOptions]) -> Figure:
         raise ValueError("no tag was given to any feedback: there is nothing to draw")
     judges = looks(list(table["judge"].unique()))
     with page(**options) as paper:
-        pitch = max(0.24, 0.13 * len(judges) + 0.08)
+        pitch, step = max(0.24, 0.13 * len(judges) + 0.08), 0.84 / len(judges)
         left = paper.labels(tags, 0.36 * paper.inches, lines=max(1, int(pitch / 0.12)), what="Tags")
         fig, ax = paper.subplots(pitch * len(tags) + 0.45)
-        step, handles = 0.84 / len(judges), []
         for place, (judge, look) in enumerate(judges.items()):
             rows = table[table["judge"] == judge].set_index("tag").reindex(tags)
             y = np.arange(len(tags)) - 0.42 + (place + 0.5) * step
-            kind: dict[str, Any] = dict(fc=look.color, hatch=look.hatch, ec="white" if look.hatch else INK, lw=0.4)
             share, low, high = (100 * rows[name].to_numpy(float) for name in ("share", "low", "high"))
-            ax.barh(y, share, step, **kind)
             reach = np.clip([share - low, high - share], 0, None)
-            ax.errorbar(share, y, xerr=reach, fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
+            ax.barh(y, share, step, **look.bar, xerr=reach, error_kw=dict(ecolor=INK, elinewidth=0.8, capsize=1.5))
             for at, end, count in zip(y, np.fmax(share, high), rows["count"], strict=True):
                 if np.isfinite(end):
                     text = ax.annotate(f"{count:.0f}", (end, at), xytext=(3, 0), textcoords="offset points",
                                        va="center", fontsize=MIN_TEXT)  # fmt: skip
                     paper.optional(text, "counts")
-            handles.append(Patch(**kind, label=judge))
         ax.set_yticks(range(len(tags)), left)
         ax.set_ylim(len(tags) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
@@ -158,7 +135,7 @@ def tag_bars(table: pd.DataFrame, **options: Unpack[PageOptions]) -> Figure:
         ax.margins(x=0.1)
         ax.set_xlim(left=0)
         if len(judges) > 1:
-            paper.legend(fig, handles)
+            paper.legend(fig, [Patch(**look.bar, label=judge) for judge, look in judges.items()])
         if unused:
             paper.account.append(f"Given to none: {', '.join(map(str, unused))}")
         return paper.finish(fig, f"n = {span(table['n'])}{' a judge' * (len(judges) > 1)}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from itertools import combinations_with_replacement, product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,51 +12,22 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from scipy import stats
 
 from vjudge import metrics
-from vjudge.plots.style import (
-    INK,
-    MIN_TEXT,
-    PALE,
-    PALETTE,
-    TRUTH,
-    Look,
-    ink_on,
-    interval,
-    key,
-    looks,
-    names_of,
-    need,
-    once,
-    p_text,
-    page,
-    short,
-    span,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from vjudge.plots.style import PageOptions
+from vjudge.plots import style
+from vjudge.plots.style import INK, MIN_TEXT, PALE, PALETTE, Look, interval, items, looks, names_of, need, page, short
 
 BETTER, WORSE, EVEN = PALETTE[0], PALETTE[1], "#E6E6E6"
 FEW = 20  # items below which a line is drawn hollow
-FORMS = ((True, True), (True, False), (False, False))  # of a line's numbers: with interval and n, the longest first
+MIDDLE: dict[str, Any] = {"ha": "center", "va": "center"}
 
 
 def heatmap(
-    table: pd.DataFrame,
-    *,
-    rows: str = "judge",
-    columns: str = "benchmark",
-    value: str = "estimate",
-    label: str = "Pearson r",
-    **options: Unpack[PageOptions],
-) -> Figure:
+    table: pd.DataFrame, *, rows: str = "judge", columns: str = "benchmark", value: str = "estimate",
+    label: str = "Pearson r", **options: Any,
+) -> Figure:  # fmt: skip
     """Correlations of judges (rows) with the truth on several benchmarks (columns), each with its interval.
 
     Args:
@@ -75,44 +46,38 @@ def heatmap(
 
     Source: the layout of the correlation heatmap in Prometheus-Vision (arXiv 2401.06591).
     """
-    need(table, rows, columns, value)
-    once(table, [rows, columns])
+    need(table, rows, columns, value, once=(rows, columns))
     table = table.assign(**{name: names_of(table[name]) for name in (rows, columns)})
     people = table["ceiling"].astype(bool) if "ceiling" in table else pd.Series(False, index=table.index)
     names = [*table.loc[~people, rows].unique(), *table.loc[people, rows].unique()]
     n_judges, benchmarks = table.loc[~people, rows].nunique(), list(table[columns].unique())
-    cells = table.set_index([rows, columns])
+    cells = table.set_index([rows, columns]).reindex(columns=[value, "low", "high"])
     grid = cells[value].unstack(sort=False).reindex(index=names, columns=benchmarks).astype(float)
     signed = bool((grid < 0).any(axis=None))
     shades, scale = colormaps["RdBu" if signed else "Blues"], Normalize(-1 if signed else 0, 1)
-    bounds = table.dropna(subset=["low", "high"]) if {"low", "high"} <= set(table.columns) else table[:0]
     best = grid.iloc[:n_judges].round(3).max()
+    bounds = [interval(*row)[1] for row in cells[[value, "low", "high"]].dropna().to_numpy()]
     with page(**options) as paper:
-        left = paper.labels(names, 0.34 * paper.inches, lines=3, what="Rows")
-        side = (paper.inches - max(map(paper.text_width, left)) - 0.25) / len(benchmarks)
-        small = [interval(row[value], row["low"], row["high"])[1] for _, row in bounds.iterrows()]
-        bounded = bool(small) and max(map(paper.text_width, small)) < side - 0.06
-        if small and not bounded:
+
+        def fit(side: float) -> bool:
+            return bool(bounds) and max(map(paper.text_width, bounds)) < side - 0.06
+
+        fig, ax, side = paper.grid(names, benchmarks, lambda side: 0.36 if fit(side) else 0.24, 0.6)
+        if bounds and not fit(side):
             paper.account.append("intervals are in the figure's data")
-        tall = max(0.36 if bounded else 0.24, 0.13 * max(text.count("\n") + 1 for text in left) + 0.06)
-        above, upright, head = paper.top_labels(benchmarks, side)
-        fig, ax = paper.subplots(tall * len(names) + head + 0.6)
-        digits = 3 if not bounded and paper.text_width("\N{MINUS SIGN}.000") * 1.25 < side else 2
+        digits = 3 if not fit(side) and paper.text_width("\N{MINUS SIGN}.000") * 1.25 < side else 2
         image = ax.imshow(np.ma.masked_invalid(grid), cmap=shades, norm=scale, aspect="auto")
         for (i, name), (j, benchmark) in product(enumerate(names), enumerate(benchmarks)):
             number = grid.iat[i, j]
             if np.isnan(number):
-                ax.text(j, i, "\N{EN DASH}", ha="center", va="center", color=PALE)
+                ax.text(j, i, "\N{EN DASH}", color=PALE, **MIDDLE)
                 continue
-            cell, ink = cells.loc[(name, benchmark)], ink_on(shades(scale(number)))
-            two = bounded and np.isfinite(cell["low"])
+            low, high = cells.loc[(name, benchmark), ["low", "high"]]
+            two, ink = fit(side) and np.isfinite(low), style.ink_on(shades(scale(number)))
             first = i < n_judges and round(number, 3) == best[benchmark] and n_judges > 1
-            text, below = interval(number, cell["low"], cell["high"]) if two else (short(number, digits), "")
-            ax.text(j, i - 0.2 * two, text, ha="center", va="center", color=ink, weight="bold" if first else "normal")
-            if two:
-                ax.text(j, i + 0.22, below, ha="center", va="center", color=ink, fontsize=MIN_TEXT)
-        _grid_labels(ax, above, upright, left)
-        ax.spines[:].set_visible(False)
+            text, below = interval(number, low, high) if two else (short(number, digits), "")
+            ax.text(j, i - 0.2 * two, text, color=ink, weight="bold" if first else "normal", **MIDDLE)
+            ax.text(j, i + 0.22, below, color=ink, fontsize=MIN_TEXT, **MIDDLE)
         ax.set_xticks(np.arange(len(benchmarks) - 1) + 0.5, minor=True)
         ax.set_yticks(np.arange(len(names) - 1) + 0.5, minor=True)
         ax.grid(which="minor", color="white", linewidth=1.2)
@@ -122,34 +87,25 @@ def heatmap(
         bar = fig.colorbar(image, ax=ax, location="bottom", aspect=40, pad=0.03, label=label)
         bar.set_ticks([-1, -0.5, 0, 0.5, 1] if signed else [0, 0.25, 0.5, 0.75, 1])
         bar.outline.set_visible(False)
-        return paper.finish(fig, _items(table, "a cell"))
+        return paper.finish(fig, items(table, "a cell"))
 
 
 def forest(
-    table: pd.DataFrame,
-    *,
-    rows: str = "judge",
-    by: str | None = None,
-    panel: str | None = None,
-    value: str = "estimate",
-    label: str = "Pearson r",
-    reference: float | None = 0.0,
-    ceiling: float | None = None,
-    **options: Unpack[PageOptions],
-) -> Figure:
+    table: pd.DataFrame, *, rows: str = "judge", by: str | None = None, panel: str | None = None,
+    value: str = "estimate", label: str = "Pearson r", reference: float | None = 0.0, ceiling: float | None = None,
+    **options: Any,
+) -> Figure:  # fmt: skip
     """Estimates with their intervals as a forest plot: a line a judge, the numbers beside it.
 
     Args:
         table: one row a line: columns `rows`, `value`, `low`, `high`; `n` and `missing` where known; `margin`, half
             the width of a grey band around the reference (what is too small to matter); `by` and `panel`.
         rows: column with the names at the left, in order of appearance.
-        by: column that splits each name into lines of a colour and marker each, for example the statistic; None
-            gives every name one line.
+        by: column that splits each name into lines of a colour and marker each, for example the statistic.
         panel: column that splits the lines over axes of their own, for example the unit, which then stands below.
-        value: column of the estimate.
-        label: of the axis, without panels.
-        reference: where a dashed line stands, such as no correlation; None draws none.
-        ceiling: where a dotted line stands, such as people's agreement; None draws none.
+        value: column of the estimate; label: of the axis, without panels.
+        reference, ceiling: where a dashed line stands, such as no correlation, and a dotted one, such as people's
+            agreement; None draws none.
         options: venue, column, note, font: see `page`.
 
     Returns:
@@ -159,38 +115,26 @@ def forest(
         ValueError: a column is absent, or a line appears twice.
     """
     keys = [name for name in (panel, rows, by) if name is not None]
-    need(table, *keys, value, "low", "high")
-    once(table, keys)
+    need(table, *keys, value, "low", "high", once=keys)
     table = table.reset_index(drop=True).assign(**{name: names_of(table[name]).to_numpy() for name in keys})
-    kinds = [""] if by is None else list(table[by].unique())
-    drawn = looks(kinds)
-    parts = [(label, table)] if panel is None else [(p, table[table[panel] == p]) for p in table[panel].unique()]
+    kinds = looks([""] if by is None else list(table[by].unique()))
+    parts = [(label, table)] if panel is None else list(table.groupby(panel, sort=False))
     gap = 0.4 if len(kinds) > 1 else 0.0
-    pitch = 0.145  # inches a line
     with page(**options) as paper:
         names = list(table[rows].unique())
         left = dict(zip(names, paper.labels(names, 0.36 * paper.inches, lines=2, what="Lines"), strict=True))
         folds = {name: max(len(kinds), 0.9 * (text.count("\n") + 1)) + gap for name, text in left.items()}
         tall = [sum(folds[name] for name in part[rows].unique()) for _, part in parts]
-        few = "n" in table and bool(table["n"].max() > 2 * table["n"].min())
-        room = paper.inches - max(map(paper.text_width, left.values())) - 0.75
-        variants = [
-            [_numbers(line, value, *parts) for _, line in table.iterrows()] for parts in FORMS[0 if few else 1 :]
-        ]
-        fits = [texts for texts in variants if max(map(paper.text_width, texts)) < room] or [[""] * len(table)]
-        if fits[0] != variants[0]:
-            paper.account.append("numbers that do not fit are in the figure's data")
-        numbers = dict(zip(table.index, fits[0], strict=True))
-        height = pitch * sum(tall) + 0.45 * len(parts)
+        numbers = _beside(table, value, paper, paper.inches - max(map(paper.text_width, left.values())) - 0.75)
+        height = 0.145 * sum(tall) + 0.45 * len(parts)
         fig, axes = paper.subplots(height, len(parts), squeeze=False, height_ratios=[t + 0.5 for t in tall])
         for ax, (unit, part) in zip(axes[:, 0], parts, strict=True):
             ticks, top = [], 0.0
             for place, (name, lines) in enumerate(part.groupby(rows, sort=False)):
-                first = top + (folds[name] - len(kinds)) / 2
                 for index, line in lines.iterrows():
                     kind = "" if by is None else line[by]
-                    y = first + kinds.index(kind)
-                    _line(ax, y, line, value, drawn[kind], reference)
+                    y = top + (folds[name] - len(kinds)) / 2 + list(kinds).index(kind)
+                    _line(ax, y, line, value, kinds[kind], reference or 0)
                     ax.text(1.02, y, numbers[index], transform=ax.get_yaxis_transform(), va="center", fontsize=MIN_TEXT)
                 if place % 2 == 0:
                     ax.axhspan(top - 0.5, top + folds[name] - 0.5, color="#F5F5F5", lw=0, zorder=-3)
@@ -198,8 +142,7 @@ def forest(
                 top += folds[name]
             if reference is not None:
                 ax.axvline(reference, color=PALE, ls="--", lw=0.8, zorder=-1)
-            if ceiling is not None:
-                ax.axvline(ceiling, color=INK, ls=":", lw=1, zorder=-1)
+            mark = style.ceiling_line(ax, "x", ceiling)
             ax.set_yticks(*zip(*ticks, strict=True), linespacing=1.0)
             ax.set_ylim(top - 0.5, -0.5)
             ax.tick_params(axis="y", length=0)
@@ -207,17 +150,53 @@ def forest(
             ax.locator_params(axis="x", nbins=2 if paper.inches < 4 else 5)
             ax.set_xlabel("\n".join(paper.wrap(unit, 0.6 * paper.inches, 8)))
             ax.margins(x=0.06)
-        handles = [key(kind, look, lw=1) for kind, look in drawn.items()] if by is not None else []
-        handles += [Line2D([], [], color=INK, ls=":", lw=1, label="ceiling")] if ceiling is not None else []
+        handles = [*([style.key(*one, lw=1) for one in kinds.items()] if by is not None else []), *mark]
         if handles:
             paper.legend(fig, handles)
         hollow = f"hollow: fewer than {FEW} items" if "n" in table and (table["n"] < FEW).any() else ""
         if "margin" in table and table["margin"].notna().any():
             paper.account.append("Grey: changes too small to matter")
-        return paper.finish(fig, "; ".join(part for part in (_items(table, "a line"), hollow) if part))
+        return paper.finish(fig, "; ".join(part for part in (items(table, "a line"), hollow) if part))
 
 
-def battery_effects(table: pd.DataFrame, **options: Unpack[PageOptions]) -> Figure:
+def _line(ax: Axes, y: float, row: pd.Series, value: str, look: Look, reference: float) -> None:
+    estimate, low, high = (float(row[name]) for name in (value, "low", "high"))
+    margin = float(row.get("margin", math.nan))
+    if math.isfinite(margin):
+        ends = reference - margin, reference + margin
+        ax.fill_betweenx([y - 0.42, y + 0.42], *ends, color=style.TRUTH, lw=0, zorder=-2)
+    if np.isfinite([low, high]).all():
+        ax.plot([low, high], [y, y], color=look.color, lw=1.3, solid_capstyle="butt")
+        ax.plot([low, high], [y, y], "|", color=look.color, ms=4, mew=1)
+    hollow = "n" in row.index and row["n"] < FEW
+    ax.plot(estimate, y, look.marker, color="white" if hollow else look.color, ms=4.2,
+            mec=look.color if hollow else INK, mew=0.9 if hollow else 0.5)  # fmt: skip
+
+
+def _beside(table: pd.DataFrame, value: str, paper: style.Page, room: float) -> list[str]:
+    """What stands beside each line: with interval and, where counts differ much, n; less where there is no room."""
+
+    def text(row: pd.Series, bounds: bool, n: bool) -> str:
+        number = short(row[value]) if np.isfinite(row[value]) else "undefined"
+        if bounds and np.isfinite(row[value]):
+            known = np.isfinite([row["low"], row["high"]]).all()
+            number = " ".join(interval(row[value], row["low"], row["high"])) if known else f"{number} no interval"
+        return number + (f"  n={int(row['n'])}" if n else "")
+
+    few = "n" in table and bool(table["n"].max() > 2 * table["n"].min())
+    forms = ((True, True), (True, False), (False, False))[0 if few else 1 :]
+    for form in forms:
+        texts = [text(row, *form) for _, row in table.iterrows()]
+        if max(map(paper.text_width, texts)) < room:
+            break
+    else:
+        texts = [""] * len(table)
+    if form != forms[0] or not any(texts):
+        paper.account.append("numbers that do not fit are in the figure's data")
+    return texts
+
+
+def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     """What each case of a battery did to the scores: a forest with a panel for each unit and what must be.
 
     Args:
@@ -256,7 +235,7 @@ def battery_effects(table: pd.DataFrame, **options: Unpack[PageOptions]) -> Figu
 
 
 def who_beats_whom(
-    comparisons: pd.DataFrame, *, statistic: str = "pearson", alpha: float = 0.05, **options: Unpack[PageOptions]
+    comparisons: pd.DataFrame, *, statistic: str = "pearson", alpha: float = 0.05, **options: Any
 ) -> Figure:
     """Judges against each other: whether the row's judge agrees better with the truth than the column's.
 
@@ -286,51 +265,44 @@ def who_beats_whom(
     }
     floor = comparisons.attrs.get("p_floor", 0) * (1 + 1e-9)
     at_floor = {frozenset(pair) for pair, row in pairs.iterrows() if row["p"] <= floor}
-    order = sorted(verdict.index, key=lambda name: -own[str(name)] if own[str(name)] == own[str(name)] else math.inf)
+    order = sorted(verdict.index, key=lambda name: math.inf if math.isnan(own[str(name)]) else -own[str(name)])
     worse, better = order[1:], order[:-1]
     with page(**options) as paper:
-        left = paper.labels([f"{name} ({short(own[str(name)])})" for name in worse], 0.34 * paper.inches, what="Rows")
-        side = (paper.inches - max(map(paper.text_width, left)) - 0.25) / len(better)
-        above, upright, head = paper.top_labels([f"{name} ({short(own[str(name)])})" for name in better], side)
-        fig, ax = paper.subplots(0.36 * len(worse) + head + 0.1)
-        for i, j in product(range(len(worse)), range(len(better))):
-            if j > i:
-                continue
-            won = verdict.loc[better[j], worse[i]]
+        left, above = ([f"{name} ({short(own[str(name)])})" for name in side] for side in (worse, better))
+        fig, ax, side = paper.grid(left, above, lambda _: 0.36, 0.1)
+        for j, i in combinations_with_replacement(range(len(worse)), 2):
+            pair = better[j], worse[i]
+            won, chance = verdict.loc[pair], p.loc[pair]
             fill = {1.0: BETTER, -1.0: WORSE}.get(won, EVEN)
             hatch = {-1.0: "////"}.get(won, "" if won == won else "....")
             ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fc=fill, ec="white", hatch=hatch, lw=1.2))
-            look: dict[str, Any] = dict(ha="center", va="center", fontsize=MIN_TEXT)
-            look |= dict(
-                color="white" if won == 1 else INK, bbox=dict(fc=WORSE, ec="none", pad=0.8) if won == -1 else None
-            )
-            gap, chance = difference.loc[better[j], worse[i]], p.loc[better[j], worse[i]]
+            look: dict[str, Any] = dict(fontsize=MIN_TEXT, color="white" if won == 1 else INK, **MIDDLE)
+            look["bbox"] = dict(fc=WORSE, ec="none", pad=0.8) if won == -1 else None
             if won != won:
                 paper.optional(ax.text(j, i, "undefined", **look), "numbers", side)
                 continue
-            paper.optional(ax.text(j, i - 0.2, signed(gap), **look), "differences", side)
-            least = chance if frozenset((better[j], worse[i])) in at_floor else None
-            paper.optional(ax.text(j, i + 0.2, p_text(chance, least), **look), "p values", side)
-        ax.set(xlim=(-0.5, len(better) - 0.5), ylim=(len(worse) - 0.5, -0.5))
-        _grid_labels(ax, above, upright, left)
-        ax.spines[:].set_visible(False)
+            paper.optional(ax.text(j, i - 0.2, signed(difference.loc[pair]), **look), "differences", side)
+            least = chance if frozenset(pair) in at_floor else None
+            paper.optional(ax.text(j, i + 0.2, style.p_text(chance, least), **look), "p values", side)
         keys = [
             Patch(fc=BETTER, label="column better"), Patch(fc=WORSE, ec="white", hatch="////", label="row better"),
             Patch(fc=EVEN, label="no difference shown"),
         ]  # fmt: skip
         paper.legend(fig, keys)
-        return paper.finish(fig, f"{len(pairs)} pairs of judges; {_items(pairs, 'a pair')}")
+        return paper.finish(fig, f"{len(pairs)} pairs of judges; {items(pairs, 'a pair')}")
 
 
-def model_ranking(
-    table: pd.DataFrame, *, judge: str = "judge", people: str = "human", **options: Unpack[PageOptions]
-) -> Figure:
+def signed(value: float) -> str:
+    """A difference with its sign."""
+    return ("+" if round(value, 2) > 0 else "") + short(value)
+
+
+def model_ranking(table: pd.DataFrame, *, judge: str = "judge", people: str = "human", **options: Any) -> Figure:
     """How a judge ranks models against how people do, with Kendall's tau.
 
     Args:
         table: one row a model, which is its index, as `metrics.model_ranking` returns it: columns judge and human
-            (strengths or mean scores), judge_low, judge_high, human_low, human_high where known; `attrs` tau, tau_low,
-            tau_high, else tau-b is computed from the two columns.
+            (strengths or mean scores); `attrs` tau, tau_low, tau_high, else tau-b is computed from the two columns.
         judge, people: what the two axes are called.
         options: venue, column, note, font: see `page`.
 
@@ -340,9 +312,9 @@ def model_ranking(
     """
     need(table, "judge", "human")
     known = table.dropna(subset=["judge", "human"])
-    tau = float(table.attrs.get("tau", np.nan))
-    tau = tau if np.isfinite(tau) or len(known) < 2 else float(stats.kendalltau(known["judge"], known["human"])[0])
-    low, high = (float(table.attrs.get(name, np.nan)) for name in ("tau_low", "tau_high"))
+    tau, low, high = (float(table.attrs.get(name, np.nan)) for name in ("tau", "tau_low", "tau_high"))
+    if np.isnan(tau) and len(known) > 1:
+        tau = float(stats.kendalltau(known["judge"], known["human"])[0])
     text = f"Kendall's tau {' '.join(interval(tau, low, high)).rstrip()}"
     with page(**options) as paper:
         place = known[["judge", "human"]].rank(ascending=False, method="first")
@@ -373,15 +345,9 @@ def model_ranking(
 
 
 def agreement_by_cost(
-    table: pd.DataFrame,
-    *,
-    cost: str = "cost",
-    value: str = "estimate",
-    label: str = "Pearson r",
-    cost_label: str = "cost of 1,000 verdicts (USD)",
-    ceiling: float | None = None,
-    **options: Unpack[PageOptions],
-) -> Figure:
+    table: pd.DataFrame, *, cost: str = "cost", value: str = "estimate", label: str = "Pearson r",
+    cost_label: str = "cost of 1,000 verdicts (USD)", ceiling: float | None = None, **options: Any,
+) -> Figure:  # fmt: skip
     """Agreement with the truth against what a judge costs: which judges are beaten at their price.
 
     Args:
@@ -397,85 +363,23 @@ def agreement_by_cost(
     Raises:
         ValueError: a column is absent, a judge appears twice, or a cost is not above 0.
     """
-    need(table, "judge", value, cost)
-    once(table, ["judge"])
+    need(table, "judge", value, cost, once=["judge"])
     known = table.dropna(subset=[value, cost]).sort_values(cost, kind="stable")
     if (known[cost] <= 0).any() or known.empty:
         raise ValueError(f"{cost!r} must be above 0 for at least one judge, on a logarithmic axis")
+    known = known.reindex(columns=known.columns.union(["low", "high"], sort=False))
     drawn = looks([str(name) for name in table["judge"]])
     with page(**options) as paper:
         fig, ax = paper.subplots(0.4 * min(paper.inches, 4) + 0.6)
         front = known[known[value] > known[value].cummax().shift(fill_value=-np.inf)]
         ax.plot(front[cost], front[value], color=PALE, lw=0.8, zorder=0, drawstyle="steps-post")
-        for _, row in known.iterrows():
-            look = drawn[str(row["judge"])]
-            reach = (
-                [[row[value] - row["low"]], [row["high"] - row[value]]] if {"low", "high"} <= set(row.index) else None
-            )
-            ax.errorbar(row[cost], row[value], yerr=reach, color=look.color, marker=look.marker, ms=5, mec=INK, mew=0.4,
-                        elinewidth=0.9, capsize=2)  # fmt: skip
-        if ceiling is not None:
-            ax.axhline(ceiling, color=INK, ls=":", lw=1, zorder=-1)
+        for name, rows in known.groupby("judge", sort=False):
+            style.bars(ax, rows, cost, value, drawn[str(name)], ms=5, elinewidth=0.9, capsize=2)
+        mark = style.ceiling_line(ax, "y", ceiling)
         ax.set(xscale="log", xlabel=cost_label, ylabel=label)
-        log_ticks(ax, "x", known[cost].min(), known[cost].max())
-        keys = [key(str(name), drawn[str(name)], ls="none") for name in known["judge"]]
-        keys += [Line2D([], [], color=INK, ls=":", lw=1, label="ceiling")] if ceiling is not None else []
-        paper.legend(fig, keys)
+        style.log_ticks(ax, "x", known[cost].min(), known[cost].max())
+        keys = [style.key(str(name), drawn[str(name)], ls="none") for name in known["judge"]]
+        paper.legend(fig, [*keys, *mark])
         gone = len(table) - len(known)
-        counts = _items(table, "a judge")
-        return paper.finish(fig, counts, f"{gone} judges without agreement or cost, not drawn" if gone else "")
-
-
-def log_ticks(ax: Axes, axis: str, low: float, high: float) -> None:
-    """Plain numbers on a logarithmic axis, at 1, 2 and 5 where a decade would leave hardly a tick."""
-    both = getattr(ax, f"{axis}axis")
-    both.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
-    both.set_minor_locator(NullLocator())
-    both.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
-    getattr(ax, f"set_{axis}lim")(low / 1.5, high * 1.5)
-
-
-def _grid_labels(ax: Axes, above: list[str], upright: bool, left: list[str]) -> None:
-    """Columns named above, rows at the left."""
-    ax.set_xticks(
-        range(len(above)), above, rotation=90 if upright else 0, multialignment="left" if upright else "center"
-    )
-    ax.set_yticks(range(len(left)), left)
-    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-    ax.spines[:].set_visible(False)
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign."""
-    return "undefined" if math.isnan(value) else ("+" if round(value, digits) > 0 else "") + short(value, digits)
-
-
-def _line(ax: Axes, y: float, row: pd.Series, value: str, look: Look, reference: float | None) -> None:
-    estimate, low, high = (float(row[name]) for name in (value, "low", "high"))
-    margin = float(row.get("margin", math.nan))
-    if math.isfinite(margin):
-        ends = (reference or 0) - margin, (reference or 0) + margin
-        ax.fill_betweenx([y - 0.42, y + 0.42], *ends, color=TRUTH, lw=0, zorder=-2)
-    if np.isfinite([low, high]).all():
-        ax.plot([low, high], [y, y], color=look.color, lw=1.3, solid_capstyle="butt")
-        ax.plot([low, high], [y, y], "|", color=look.color, ms=4, mew=1)
-    hollow = "n" in row.index and row["n"] < FEW
-    ax.plot(estimate, y, look.marker, color="white" if hollow else look.color, ms=4.2,
-            mec=look.color if hollow else INK, mew=0.9 if hollow else 0.5)  # fmt: skip
-
-
-def _numbers(row: pd.Series, value: str, bounds: bool, n: bool) -> str:
-    """What stands beside a line."""
-    parts = [short(row[value]) if np.isfinite(row[value]) else "undefined"]
-    if bounds and np.isfinite(row[value]):
-        known = np.isfinite([row["low"], row["high"]]).all()
-        parts = [*interval(row[value], row["low"], row["high"])] if known else [*parts, "no interval"]
-    return " ".join(parts) + (f"  n={int(row['n'])}" if n else "")
-
-
-def _items(table: pd.DataFrame, unit: str) -> str:
-    if "n" not in table or table["n"].isna().all():
-        return ""
-    text = f"n = {span(table['n'].dropna())}{f' {unit}' * bool(table['n'].nunique() > 1)}"
-    most = int(table["missing"].fillna(0).max()) if "missing" in table else 0
-    return text + (f", up to {most:,} missing" if most else "")
+        note = f"{gone} judges without agreement or cost, not drawn" if gone else ""
+        return paper.finish(fig, items(table, "a judge"), note)

@@ -1,43 +1,24 @@
-"""Curves with intervals: power, what labels buy, best of n; and a training while it runs."""
+"""Curves with intervals: power, what labels buy; and a training while it runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from vjudge.plots.judges import log_ticks
-from vjudge.plots.style import INK, PALE, TRUTH, Look, key, looks, names_of, need, page, span
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from typing_extensions import Unpack
-
-    from vjudge.plots.style import PageOptions
+from vjudge.plots.style import INK, PALE, TRUTH, bars, key, log_ticks, looks, names_of, need, page, span
 
 AGREES, READABLE = "Pearson r", "readable verdicts"
 
 
 def curves(
-    table: pd.DataFrame,
-    *,
-    x: str,
-    y: str,
-    by: str | None = None,
-    panel: str | None = None,
-    low: str = "low",
-    high: str = "high",
-    labels: tuple[str, str] | None = None,
-    lines: Sequence[float] = (),
-    band: tuple[float, float] | None = None,
-    log: bool = False,
-    **options: Unpack[PageOptions],
-) -> Figure:
+    table: pd.DataFrame, *, x: str, y: str, by: str | None = None, panel: str | None = None, low: str = "low",
+    high: str = "high", labels: tuple[str, str] | None = None, lines: Sequence[float] = (),
+    band: tuple[float, float] | None = None, log: bool = False, **options: Any,
+) -> Figure:  # fmt: skip
     """Estimates over a number, such as power by planted effect or an interval's width by labels, with their intervals.
 
     Args:
@@ -45,7 +26,7 @@ def curves(
             known.
         x, y, by, panel, low, high: names of those columns.
         labels: of the two axes; None takes the columns' names.
-        lines: where dotted horizontal lines stand, such as .05 and .9.
+        lines: where dotted horizontal lines stand, such as .05 and .9, for shares, which then stand between 0 and 1.
         band: from where to where a grey band lies, such as .04 to .06.
         log: whether both axes are logarithmic.
         options: venue, column, note, font: see `page`.
@@ -60,7 +41,16 @@ def curves(
     with page(**options) as paper:
         fig, axes = paper.panels(len(parts), 0.7, sharey=True)
         for ax, (_, part) in zip(axes, parts, strict=True):
-            curve_panel(ax, part, kinds, x=x, y=y, by=by, low=low, high=high, lines=lines, band=band)
+            if band is not None:
+                ax.axhspan(*band, color=TRUTH, lw=0, zorder=0)
+            for level in lines:
+                ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
+            for name, look in kinds.items():
+                rows = (part if by is None else part[part[by] == name]).sort_values(x)
+                bars(ax, rows, x, y, look, low=low, high=high, ms=3.5, elinewidth=0.8, capsize=1.5)
+            ax.locator_params(axis="x", nbins=4)
+            if lines:
+                ax.set(ylim=(-0.03, 1.05), yticks=(0, 0.5, 1))
             if log:
                 ax.set(xscale="log", yscale="log")
                 log_ticks(ax, "x", part[x].min(), part[x].max())
@@ -75,35 +65,7 @@ def curves(
         return paper.finish(fig, note)
 
 
-def curve_panel(
-    ax: Axes,
-    part: pd.DataFrame,
-    kinds: dict[str, Look],
-    *,
-    x: str,
-    y: str,
-    by: str | None,
-    low: str = "low",
-    high: str = "high",
-    lines: Sequence[float] = (),
-    band: tuple[float, float] | None = None,
-) -> None:
-    """Draw one panel's lines on given axes; shares stand between 0 and 1 where there are lines to meet."""
-    if band is not None:
-        ax.axhspan(*band, color=TRUTH, lw=0, zorder=0)
-    for level in lines:
-        ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
-    for name, look in kinds.items():
-        rows = (part if by is None else part[part[by] == name]).sort_values(x)
-        reach = np.abs(rows[[low, high]].to_numpy(float) - rows[[y]].to_numpy(float)).T
-        ax.errorbar(rows[x], rows[y], yerr=reach, color=look.color, marker=look.marker, ms=3.5, mec=INK, mew=0.4,
-                    ls=look.dash, elinewidth=0.8, capsize=1.5)  # fmt: skip
-    if lines:
-        ax.set(ylim=(-0.03, 1.05), yticks=(0, 0.5, 1))
-    ax.locator_params(axis="x", nbins=4)
-
-
-def training_curve(log: pd.DataFrame, **options: Unpack[PageOptions]) -> Figure:
+def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
     """The loss of a training and, where it was evaluated, the correlation with its interval, over the steps.
 
     Args:
@@ -118,10 +80,8 @@ def training_curve(log: pd.DataFrame, **options: Unpack[PageOptions]) -> Figure:
     need(log, "step")
     graded = log[log["parsed"].notna()] if "parsed" in log else log[:0]
     losses = log[log["loss"].notna()] if "loss" in log else log[:0]
-    wide: Any = {"column": "full", **options}
-    with page(**wide) as paper:
+    with page(**{"column": "full", **options}) as paper:
         fig, axes = paper.panels(1 + bool(len(graded)), 0.62, least=1.9)
-        drawn = looks([AGREES, READABLE])
         if len(losses):
             axes[0].plot(losses["step"], losses["loss"], color=INK)
             axes[0].set_yscale("log")
@@ -130,13 +90,10 @@ def training_curve(log: pd.DataFrame, **options: Unpack[PageOptions]) -> Figure:
         axes[0].set(xlabel="step", ylabel="loss per token")
         note = ""
         if len(graded):
-            ax, known = axes[1], graded[graded["pearson"].notna()]
-            reach = [known["pearson"] - known["low"], known["high"] - known["pearson"]]
-            ax.errorbar(known["step"], known["pearson"], yerr=reach, color=drawn[AGREES].color, ms=4, mec=INK, mew=0.4,
-                        marker=drawn[AGREES].marker, elinewidth=0.8, capsize=2)  # fmt: skip
-            look = drawn[READABLE]
-            ax.plot(graded["step"], graded["parsed"], color=look.color, marker=look.marker, ms=3.5, mec=INK, mew=0.4,
-                    ls=look.dash)  # fmt: skip
+            ax, drawn = axes[1], looks([AGREES, READABLE])
+            known = graded[graded["pearson"].notna()]
+            bars(ax, known, "step", "pearson", drawn[AGREES], ms=4, elinewidth=0.8, capsize=2)
+            ax.plot(graded["step"], graded["parsed"], ms=3.5, ls=drawn[READABLE].dash, **drawn[READABLE].point)
             ax.set(xlabel="step", ylabel="correlation, share", ylim=(min(-0.05, ax.get_ylim()[0]), 1.05))
             paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
             note = f"{span(graded['n'])} held-out items an evaluation"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Hashable, Sequence
-from numbers import Number
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, need, once, page, short, texts, width
+from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, need, page, short, texts, width
 
 SYMBOLS = {"pearson": "$r$", "spearman": r"$\rho$", "kendall": r"$\tau$"}
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text cell that begins with one
@@ -49,7 +48,7 @@ def save_figure(
     Warns:
         UserWarning: texts overlap, or something reaches beyond the figure's edge and would be cut.
     """
-    _check_name(name, caption)
+    paths = _paths(folder, name, caption, ("pdf", "svg", "png", "txt", "csv"))
     widths = [width(venue or "acl", kind) for kind in ((column,) if column else ("half", "full"))]
     if (venue or column) and all(abs(fig.get_figwidth() - inches) > 1e-6 for inches in widths):
         fig.set_size_inches(widths[0], fig.get_figheight() * widths[0] / fig.get_figwidth())
@@ -64,7 +63,6 @@ def save_figure(
             what = " and ".join(repr(text.get_text()) for text in crowd)
             fault = "overlap" if len(crowd) > 1 else "reaches beyond its edge and is cut there"
             warnings.warn(f"figure {name!r}: {what} {fault}", stacklevel=2)
-        paths = _paths(folder, name, ("pdf", "svg", "png", "txt", "csv"))
         fig.savefig(paths["pdf"], metadata={"CreationDate": None})
         fig.savefig(paths["svg"], metadata={"Date": None})
         fig.savefig(paths["png"], dpi=300, metadata={"Software": None})
@@ -102,30 +100,21 @@ def save_table(
     >>> sorted(path.name for path in paths.values())
     ['scores.csv', 'scores.tex']
     """
-    _check_name(name, caption)
-    levels = [] if isinstance(frame.index, pd.RangeIndex) else list(frame.index.names)
-    flat = (
-        frame.reset_index(names=[level or f"level {place}" for place, level in enumerate(levels)]) if levels else frame
-    )
-    unnamed = [level is None for level in levels] + [False] * frame.shape[1]
-    header = ["" if blank else latex(column) for blank, column in zip(unnamed, flat.columns, strict=True)]
-    body = [[_cell(value, precision) for value in row] for row in flat.itertuples(index=False, name=None)]
-    align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
-    paths = _paths(folder, name, ("csv", "tex"))
+    flat = frame
+    if not isinstance(frame.index, pd.RangeIndex):
+        flat = frame.reset_index(names=[level or "" for level in frame.index.names], allow_duplicates=True)
+    paths = _paths(folder, name, caption, ("csv", "tex"))
     write_csv(frame, paths["csv"])
-    _write_latex(paths["tex"], name, caption, align, [header], [body])
+    align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
+    body = [[_cell(value, precision) for value in row] for row in flat.itertuples(index=False, name=None)]
+    _write_latex(paths["tex"], name, caption, align, [list(map(latex, flat.columns))], [body])
     return paths
 
 
 def save_correlations(
-    table: pd.DataFrame,
-    name: str,
-    *,
-    caption: str,
-    intervals: bool = False,
-    folder: str | Path = "figures",
+    table: pd.DataFrame, name: str, *, caption: str, intervals: bool = False, folder: str | Path = "figures",
     precision: int = 3,
-) -> dict[str, Path]:
+) -> dict[str, Path]:  # fmt: skip
     """Write judges (rows) against benchmarks and statistics (columns) as one LaTeX table, the best of a column in bold.
 
     Args:
@@ -141,46 +130,36 @@ def save_correlations(
     Raises:
         ValueError: a column is absent, a cell appears twice, or as `save_table`.
     """
-    _check_name(name, caption)
-    keys = ["judge", "benchmark", "statistic"]
-    need(table, *keys, "estimate", *(["low", "high"] if intervals else []))
-    once(table, keys)
-    cells = table.set_index(keys)
-    columns = list(dict.fromkeys(zip(table["benchmark"], table["statistic"], strict=True)))
-    columns.sort(key=lambda pair: list(table["benchmark"].unique()).index(pair[0]))
-    ceilings = set(table.loc[table["ceiling"].astype(bool), "judge"]) if "ceiling" in table else set()
-    judges = [judge for judge in table["judge"].unique() if judge not in ceilings]
-    best = {
-        column: max((round(_at(cells, judge, column), precision) for judge in judges), key=_order) for column in columns
-    }
+    keys, bounds = ["judge", "benchmark", "statistic"], ["low", "high"] if intervals else []
+    need(table, *keys, "estimate", *bounds, once=keys)
+    people = table["ceiling"].astype(bool) if "ceiling" in table else pd.Series(False, index=table.index)
+    rounded = table["estimate"].astype(float).round(precision)
+    best = rounded == rounded.where(~people).groupby([table["benchmark"], table["statistic"]]).transform("max")
 
-    def line(judge: Hashable) -> list[str]:
-        parts = [latex(judge)]
-        for column in columns:
-            value = _at(cells, judge, column)
-            text = "--" if math.isnan(value) else _minus(short(value, precision))
-            bold = judge not in ceilings and round(value, precision) == best[column]
-            parts.append(rf"\textbf{{{text}}}" if bold else text)
-            if intervals and not math.isnan(value):
-                row = cells.loc[(judge, *column)]
-                parts[-1] += (
-                    rf" {{\scriptsize [{', '.join(_minus(short(row[at], precision)) for at in ('low', 'high'))}]}}"
-                )
-        return parts
+    def cell(row: pd.Series) -> str:
+        if math.isnan(row["estimate"]):
+            return "--"
+        numbers = [_minus(short(row[part], precision)) for part in ("estimate", *bounds)]
+        text = rf"\textbf{{{numbers[0]}}}" if best[row.name] and not people[row.name] else numbers[0]
+        return text + (rf" {{\scriptsize [{', '.join(numbers[1:])}]}}" if bounds else "")
 
-    benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in columns))
-    widths = [sum(benchmark == other for other, _ in columns) for benchmark in benchmarks]
-    ends = [1 + sum(widths[: place + 1]) for place in range(len(widths))]
-    top = ["", *(rf"\multicolumn{{{n}}}{{c}}{{{latex(b)}}}" for b, n in zip(benchmarks, widths, strict=True))]
-    rules = " ".join(rf"\cmidrule(lr){{{end - n + 1}-{end}}}" for end, n in zip(ends, widths, strict=True))
-    below = ["judge", *(SYMBOLS.get(str(statistic), latex(statistic)) for _, statistic in columns)]
+    cells = table.assign(text=table.apply(cell, axis=1)).set_index(keys)["text"].unstack(keys[1:], sort=False)
+    benchmarks = list(table["benchmark"].unique())
+    cells = cells.sort_index(axis=1, level=0, sort_remaining=False, key=lambda names: names.map(benchmarks.index))
+    top, rules, end = [""], [], 1
+    for benchmark in benchmarks:
+        wide = cells[benchmark].shape[1]
+        top.append(rf"\multicolumn{{{wide}}}{{c}}{{{latex(benchmark)}}}")
+        rules.append(rf"\cmidrule(lr){{{end + 1}-{end + wide}}}")
+        end += wide
+    below = ["judge", *(SYMBOLS.get(str(statistic), latex(statistic)) for _, statistic in cells.columns)]
     blocks = [
-        [line(judge) for judge in judges],
-        [line(judge) for judge in table["judge"].unique() if judge in ceilings],
+        [[latex(judge), *cells.loc[judge].fillna("--")] for judge in table.loc[of, "judge"].unique()]
+        for of in (~people, people)
     ]
-    paths = _paths(folder, name, ("csv", "tex"))
+    paths = _paths(folder, name, caption, ("csv", "tex"))
     write_csv(table, paths["csv"])
-    _write_latex(paths["tex"], name, caption, "l" + "r" * len(columns), [top, rules, below], blocks)
+    _write_latex(paths["tex"], name, caption, "l" + "r" * (end - 1), [top, " ".join(rules), below], blocks)
     return paths
 
 
@@ -272,14 +251,12 @@ def _plain(text: str) -> str:
     return re.sub(r"(?<=\d) %", "%", clean(text))
 
 
-def _check_name(name: str, caption: str) -> None:
+def _paths(folder: str | Path, name: str, caption: str, endings: Sequence[str]) -> dict[str, Path]:
+    """Where a figure's or table's files go, whose name and caption are checked."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
         raise ValueError(f"{name!r} is no file name: use letters, digits, '-' and '_'")
     if not caption.strip():
         raise ValueError(f"{name!r} has no caption: say what is shown, with n, unit, method, seed and failures")
-
-
-def _paths(folder: str | Path, name: str, endings: Sequence[str]) -> dict[str, Path]:
     Path(folder).mkdir(parents=True, exist_ok=True)
     return {ending: Path(folder) / f"{name}.{ending}" for ending in endings}
 
@@ -288,9 +265,8 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
     """A CSV that a spreadsheet opens as data: a text that it would run as a formula has an apostrophe before it."""
     safe = frame.map(_harmless).rename(columns=_harmless)
     indexed = not isinstance(frame.index, pd.RangeIndex)
-    safe = (
-        safe.rename(index=_harmless).rename_axis(index=[_harmless(n) for n in frame.index.names]) if indexed else safe
-    )
+    if indexed:
+        safe = safe.rename(index=_harmless).rename_axis(index=[_harmless(name) for name in frame.index.names])
     safe.to_csv(path, index=indexed, lineterminator="\n", encoding="utf-8")
 
 
@@ -298,13 +274,7 @@ def _harmless(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     value = value.encode("utf-8", "replace").decode()  # a lone surrogate is no text
-    if not value.startswith(FORMULA):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return "'" + value
-    return value
+    return "'" + value if value.startswith(FORMULA) and pd.isna(pd.to_numeric(value, errors="coerce")) else value
 
 
 def _write_latex(
@@ -321,22 +291,12 @@ def _write_latex(
 
 
 def _cell(value: Any, precision: int) -> str:
-    if isinstance(value, Number) and not isinstance(value, bool):
-        number = float(value)  # type: ignore[arg-type]
-        if math.isnan(number):
-            return "--"
-        whole = isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iub")
-        return _minus(str(value) if whole else f"{round(number, precision) + 0.0:.{precision}f}")
-    return "--" if value is None or value is pd.NA or value is pd.NaT else latex(value)
-
-
-def _at(cells: pd.DataFrame, judge: Hashable, column: tuple[Hashable, Hashable]) -> float:
-    key = (judge, *column)
-    return float(cells.at[key, "estimate"]) if key in cells.index else math.nan
-
-
-def _order(value: float) -> float:
-    return -math.inf if math.isnan(value) else value
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return "--"
+    if pd.api.types.is_number(value) and not pd.api.types.is_bool(value):
+        whole = pd.api.types.is_integer(value)
+        return _minus(str(value) if whole else f"{round(float(value), precision) + 0.0:.{precision}f}")
+    return latex(value)
 
 
 def _minus(text: str) -> str:

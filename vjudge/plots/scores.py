@@ -1,9 +1,9 @@
-"""Scores against the truth: point by point, as distributions, as a confusion matrix, and what a score means."""
+"""Scores and lengths against the truth: point by point, as distributions, as a matrix, and what a score means."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,38 +13,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from scipy import stats
 
+from vjudge import metrics
+from vjudge.plots import style
 from vjudge.plots.save import account, name_of
-from vjudge.plots.style import (
-    INK,
-    MIN_TEXT,
-    PALE,
-    TRUTH,
-    Look,
-    Page,
-    clean,
-    ink_on,
-    key,
-    looks,
-    names_of,
-    need,
-    page,
-    span,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from vjudge.plots.style import PageOptions
+from vjudge.plots.style import INK, MARKERS, MIN_TEXT, PALE, TRUTH, Look, Page, clean, looks, names_of, need, page
 
 NONE, OFF = "none", "off"
+GREY = {"truth": Look(TRUTH, "", "", "-"), "people": Look("#A9A9A9", "", "////", "-")}
 
 
 class Bins(NamedTuple):
-    """Where scores are drawn: levels of the scale, or bins of it.
-
-    Attributes:
-        edges: one more than there are bins; centers, labels: of each bin; note: what the caption must say of them.
-    """
+    """Where scores are drawn: levels of the scale, or bins of it, and what the caption must say of them."""
 
     edges: np.ndarray
     centers: np.ndarray
@@ -58,6 +37,13 @@ class Bins(NamedTuple):
         # Of whole levels the outermost half bins are off the scale: 5.4 is no 5 where 5 is the most.
         low, high = (self.edges[[0, -1]] if self.note.startswith("bins") else self.centers[[0, -1]]) + (-1e-9, 1e-9)
         return np.where(np.isnan(numbers), -1, np.where((numbers < low) | (numbers > high), -2, places))
+
+    @property
+    def ticks(self) -> tuple[Sequence[float], list[str]]:
+        """Ticks of a numeric axis: at whole levels, or at the edges of bins."""
+        at = self.edges[:-1] if self.note.startswith("bins") else self.centers
+        every = -(-len(at) // 6) if len(at) > 7 else 1
+        return list(at)[::every], self.labels[::every]
 
 
 def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
@@ -95,16 +81,9 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
 
 
 def score_by_score(
-    run: pd.DataFrame,
-    *,
-    score: str = "score",
-    truth: str = "gold",
-    truth_name: str | None = None,
-    scale: Sequence[int] | None = None,
-    names: Sequence[str] | None = None,
-    seed: int = 0,
-    **options: Unpack[PageOptions],
-) -> Figure:
+    run: pd.DataFrame, *, score: str = "score", truth: str = "gold", truth_name: str | None = None,
+    scale: Sequence[int] | None = None, names: Sequence[str] | None = None, seed: int = 0, **options: Any,
+) -> Figure:  # fmt: skip
     """Judges' scores against the true scores: a panel a judge, jittered points or violins, means with intervals.
 
     Args:
@@ -133,41 +112,69 @@ def score_by_score(
         fig, axes = paper.panels(len(judges), 0.85, sharey=True)
         for ax, (_, look, rows) in zip(axes, judges, strict=True):
             x, y = where.place(rows[truth]), where.place(rows[score])
-            drawn = rows[(x >= 0) & (y >= 0)]
-            off += int(((x == -2) & (y != -1) | (y == -2) & (x != -1)).sum())
-            place = where.place(drawn[truth])
-            at = [drawn.loc[place == k, score].to_numpy(dtype=float) for k in range(len(where.labels))]
+            here = (x >= 0) & (y >= 0)
+            off += int(((x != -1) & (y != -1) & ~here).sum())
+            drawn = rows[here]
+            at = [drawn.loc[x[here] == k, score].to_numpy(dtype=float) for k in range(len(where.labels))]
             ends = (where.edges[0] - 0.05 * step, where.edges[-1] + 0.05 * step)
             ax.plot(ends, ends, ls="--", color=PALE, lw=0.8, zorder=0)
             if (drawn[score] % 1 == 0).all():
                 _jitter(paper, ax, drawn[[truth, score]].astype(float), where, look, rng)
             else:
-                violins(ax, where.centers, at, look, 0.75 * step)
+                _violins(ax, where.centers, at, look, 0.75 * step)
             for center, values in zip(where.centers, at, strict=True):
                 if len(values):
                     reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else np.nan
                     ax.errorbar(center, values.mean(), yerr=reach, fmt="D", ms=3.5, color=INK, mec="white", mew=0.5,
                                 capsize=2)  # fmt: skip
-            ax.set(xlim=ends, ylim=ends)
-            level_ticks(paper, ax, where, [len(values) for values in at], paper.panel_inches - 0.5)
-            ax.set_yticks(*_numbered(where))
-            ax.set_xlabel(name_of(truth, truth_name))
+            ax.set(xlim=ends, ylim=ends, xlabel=name_of(truth, truth_name))
+            _level_ticks(paper, ax, where, [len(values) for values in at], paper.panel_inches - 0.5)
+            ax.set_yticks(*where.ticks)
         label = "judge's score" if score == "score" else score.replace("_", " ")
         paper.name_panels(axes, [name for name, _, _ in judges], label)
         return paper.finish(fig, account(run, score, truth, truth_name), _off_scale(off), where.note)
 
 
+def _jitter(paper: Page, ax: Axes, points: pd.DataFrame, where: Bins, look: Look, rng: np.random.Generator) -> None:
+    x, y = rng.uniform(-0.3, 0.3, (2, len(points))) * (0.3 if where.note else 1)
+    truth, score = (points.iloc[:, column] for column in (0, 1))
+    ax.scatter(truth + x, score + 0.6 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
+    if (paper.panel_inches - 0.5) / len(where.labels) < 0.24:  # counts would hide the points
+        return
+    cells = pd.Series(list(zip(where.place(truth), where.place(score), strict=True))).value_counts()
+    for (i, j), count in cells.items():
+        box = dict(fc="white", ec="none", pad=0.3)
+        text = ax.text(where.centers[i] + 0.4, where.centers[j] + 0.46, str(count), ha="right", va="top",
+                       fontsize=MIN_TEXT, color=INK, bbox=box)  # fmt: skip
+        paper.optional(text, "counts")
+
+
+def _violins(ax: Axes, centers: np.ndarray, at: list[np.ndarray], look: Look, wide: float) -> None:
+    """A violin at each level, and its points where all are alike."""
+    for center, values in zip(centers, at, strict=True):
+        if len(np.unique(values)) > 1:
+            parts: dict[str, Any] = ax.violinplot(values, [center], widths=wide, showextrema=False)
+            parts["bodies"][0].set(facecolor=look.color, edgecolor=INK, alpha=0.35, linewidth=0.5)
+        else:
+            ax.scatter([center] * len(values), values, s=5, color=look.color, marker=look.marker)
+
+
+def _level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inches: float) -> None:
+    """The levels below an axis with the items at each, or without where they do not fit."""
+    labels = [f"{label}\nn={count}" for label, count in zip(where.labels, counts, strict=True)]
+    if max(map(paper.text_width, labels)) <= inches / len(labels) * 0.95:
+        ax.set_xticks(where.centers, labels)
+        return
+    ax.set_xticks(*where.ticks)
+    if len(ax.figure.axes) == 1:
+        paper.account.append(f"n at each level: {', '.join(map(str, counts))}")
+
+
 def score_distribution(
-    run: pd.DataFrame,
-    *,
-    score: str = "score",
-    truth: str | None = "gold",
-    truth_name: str | None = None,
-    people: str = "human_scores",
-    scale: Sequence[int] | None = None,
-    names: Sequence[str] | None = None,
-    **options: Unpack[PageOptions],
-) -> Figure:
+    run: pd.DataFrame, *, score: str = "score", truth: str | None = "gold", truth_name: str | None = None,
+    people: str = "human_scores", scale: Sequence[int] | None = None, names: Sequence[str] | None = None,
+    **options: Any,
+) -> Figure:  # fmt: skip
     """How often each score is given: by people and in truth where known, and by each judge.
 
     Args:
@@ -182,29 +189,26 @@ def score_distribution(
     need(run, score)
     judges = by_judge(run, names)
     first = judges[0][2]
-    bars: list[tuple[str, Look, pd.Series]] = []
-    if truth is not None and truth in run and first[truth].notna().any():
-        bars.append((name_of(truth, truth_name), Look(TRUTH, "", "", "-"), first[truth].dropna()))
+    series: list[tuple[str, Look, pd.Series]] = []
+    if truth is not None and truth in run:
+        series.append((name_of(truth, truth_name), GREY["truth"], first[truth]))
     if people in run:
-        ratings = pd.to_numeric(first[people].explode(), errors="coerce").dropna()
-        if len(ratings):
-            bars.append(("people", Look("#A9A9A9", "", "////", "-"), ratings))
-    bars += [(name, look, rows[score].dropna()) for name, look, rows in judges]
-    where = bins(*(values for _, _, values in bars), scale=scale)
+        series.append(("people", GREY["people"], pd.to_numeric(first[people].explode(), errors="coerce")))
+    series = [one for one in series if one[2].notna().any()]
+    series += [(name, look, rows[score]) for name, look, rows in judges]
+    where = bins(*(values for _, _, values in series), scale=scale)
     with page(**options) as paper:
         fig, ax = paper.subplots(0.5 * min(paper.inches, 4) + 0.2)
-        step, off, handles = 0.84 / len(bars), 0, []
-        for place, (name, look, values) in enumerate(bars):
-            at = where.place(values)
+        step, off, handles = 0.84 / len(series), 0, []
+        for place, (name, look, values) in enumerate(series):
+            at = where.place(values.dropna())
             off += int((at == -2).sum())
             counts = np.bincount(at[at >= 0], minlength=len(where.labels))
             x = np.arange(len(counts)) - 0.42 + (place + 0.5) * step
-            kind: dict[str, Any] = dict(fc=look.color, hatch=look.hatch, ec="white" if look.hatch else INK, lw=0.4)
-            drawn = ax.bar(x, 100 * counts / max(len(values), 1), step, **kind)
-            handles.append(Patch(**kind, label=f"{name} (n={len(values):,})"))
-            room = step * (paper.inches - 0.5) / len(counts)
+            drawn = ax.bar(x, 100 * counts / max(len(at), 1), step, **look.bar)
+            handles.append(Patch(**look.bar, label=f"{name} (n={len(at):,})"))
             for text in ax.bar_label(drawn, [str(count) for count in counts], fontsize=MIN_TEXT, padding=1):
-                paper.optional(text, "counts", room)
+                paper.optional(text, "counts", step * (paper.inches - 0.5) / len(counts))
         ax.set_xticks(range(len(where.labels)), where.labels)
         ax.set(xlabel="score", ylabel="share (%)")
         ax.margins(x=0.02, y=0.14)
@@ -215,15 +219,9 @@ def score_distribution(
 
 
 def confusion(
-    run: pd.DataFrame,
-    *,
-    score: str = "score",
-    truth: str = "gold",
-    truth_name: str | None = None,
-    scale: Sequence[int] | None = None,
-    names: Sequence[str] | None = None,
-    **options: Unpack[PageOptions],
-) -> Figure:
+    run: pd.DataFrame, *, score: str = "score", truth: str = "gold", truth_name: str | None = None,
+    scale: Sequence[int] | None = None, names: Sequence[str] | None = None, **options: Any,
+) -> Figure:  # fmt: skip
     """How often each score is given for each true score: counts, shaded by their share of the true score's items.
 
     Args:
@@ -240,32 +238,57 @@ def confusion(
     judges = by_judge(run, names)
     where = bins(run[score], run[truth], scale=scale)
     x, y = where.place(run[score]), where.place(run[truth])
-    with_truth = y >= 0
-    extra = [(-1, NONE), (-2, OFF)]
-    extra = [(code, label) for code, label in extra if (x[with_truth] == code).any()]
-    columns = [*range(len(where.labels)), *(code for code, _ in extra)]
+    extra = {code: label for code, label in ((-1, NONE), (-2, OFF)) if (x[y >= 0] == code).any()}
+    columns = [*range(len(where.labels)), *extra]
     with page(**options) as paper:
         fig, axes = paper.panels(len(judges), 0.85, margin=0.6)
         for ax, (_, look, rows) in zip(axes, judges, strict=True):
-            at_score, at_truth = where.place(rows[score]), where.place(rows[truth])
-            counts = np.array(
-                [[int(((at_truth == k) & (at_score == c)).sum()) for c in columns] for k in range(len(where.labels))]
-            )
-            _matrix(paper, ax, counts, where, [label for _, label in extra], look)
+            counts = pd.crosstab(where.place(rows[truth]), where.place(rows[score]))
+            counts = counts.reindex(index=range(len(where.labels)), columns=columns, fill_value=0).to_numpy()
+            _matrix(paper, ax, counts, where, list(extra.values()), look)
             ax.set_xlabel("judge's score")
         paper.name_panels(axes, [name for name, _, _ in judges], name_of(truth, truth_name))
-        near = [(np.abs(x - y) <= reach) & (x >= 0) for reach in (0, 1)]
-        close = [f"{hits[with_truth].mean():.1%} {w}" for hits, w in zip(near, ("exact", "within one"), strict=True)]
-        off = int((y == -2).sum())
+        close = ""
+        if (y >= 0).any() and len(judges) == 1:
+            near = [((np.abs(x - y) <= reach) & (x >= 0))[y >= 0].mean() for reach in (0, 1)]
+            close = f"{near[0]:.1%} exact, {near[1]:.1%} within one"
         counted = account(run, score, truth, truth_name)
-        return paper.finish(
-            fig, counted, ", ".join(close) if with_truth.any() and len(judges) == 1 else "", _off_scale(off), where.note
-        )
+        return paper.finish(fig, counted, close, _off_scale(int((y == -2).sum())), where.note)
 
 
-def calibration_curve(
-    tables: Mapping[str, pd.DataFrame], *, label: str = "mean true score", **options: Unpack[PageOptions]
-) -> Figure:
+def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[str], look: Look) -> None:
+    share, shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), colormaps["Blues"]
+    ax.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="auto")
+    margins = paper.panel_inches > 1.7  # else cells take all the room
+    side = (min(paper.panel_inches, 3.5) - 0.45) / (counts.shape[1] * (1.25 if margins else 1))
+    for (i, j), count in np.ndenumerate(counts):
+        if count:
+            text = ax.text(j, i, str(count), ha="center", va="center", fontsize=MIN_TEXT,
+                           color=style.ink_on(shades(share[i, j])))  # fmt: skip
+            paper.optional(text, "counts", side)
+    for i in range(len(where.labels)):
+        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, ec=INK, lw=0.8))
+    names = [*where.labels, *extra]
+    upright = max(map(paper.text_width, names)) > side * 0.9
+    ax.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
+    ax.set_yticks(range(len(where.labels)), where.labels)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    if not margins:
+        return
+    top, right = ax.inset_axes((0, 1.03, 1, 0.2)), ax.inset_axes((1.03, 0, 0.2, 1))
+    by_score, by_truth = counts.sum(axis=0), counts.sum(axis=1)
+    above = top.bar(range(len(by_score)), by_score, 0.8, color=look.color, ec="white", hatch=look.hatch, lw=0.4)
+    beside = right.barh(range(len(by_truth)), by_truth, 0.8, color=TRUTH, ec=INK, lw=0.4)
+    for inset, bars, numbers in ((top, above, by_score), (right, beside, by_truth)):
+        for text in inset.bar_label(bars, [str(n) for n in numbers], fontsize=MIN_TEXT, padding=1):
+            paper.optional(text, "counts in the margins", side if inset is top else np.inf)
+        inset.set_axis_off()
+    top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(by_score.max(), 1)))
+    right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(by_truth.max(), 1)))
+
+
+def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean true score", **options: Any) -> Figure:
     """The mean true score at each score that a judge gives, and how often it gives it.
 
     Args:
@@ -291,26 +314,23 @@ def calibration_curve(
     known = pd.concat([table[["judge", "human"]] for table in tables.values()])
     ends = (float(known.min(axis=None)), float(known.max(axis=None)))
     with page(**options) as paper:
-        fig, (ax, below) = paper.subplots(
-            max(2.1, 0.85 * min(paper.inches, 3.4)), 2, sharex=True, height_ratios=(3.2, 1)
-        )
+        height = max(2.1, 0.85 * min(paper.inches, 3.4))
+        fig, (ax, below) = paper.subplots(height, 2, sharex=True, height_ratios=(3.2, 1))
         ax.plot(ends, ends, ls="--", color=PALE, zorder=0)
         for place, (name, table) in enumerate(tables.items()):
             look, aside = drawn[name], (place - (len(tables) - 1) / 2) * (ends[1] - ends[0])
-            reach = np.abs(table[["low", "high"]].to_numpy() - table[["human"]].to_numpy()).T
             shift = 0.012 * aside  # intervals must not cover each other
-            ax.errorbar(table["judge"] + shift, table["human"], yerr=reach, color=look.color, marker=look.marker, ms=4,
-                        ls=look.dash, mec=INK, mew=0.4, lw=1, elinewidth=0.9, capsize=2)  # fmt: skip
+            style.bars(ax, table, "judge", "human", look, shift=shift, ms=4, lw=1, elinewidth=0.9, capsize=2)
             at, share = table["judge"] + min(0.025, 0.1 / len(tables)) * aside, 100 * table["share"]
             below.vlines(at, 0, share, color=look.color, lw=1.3)
-            below.plot(at, share, look.marker, color=look.color, ms=3.5, mec=INK, mew=0.4)
+            below.plot(at, share, ls="none", ms=3.5, **look.point)
         ax.set_ylabel(label)
         below.set(xlabel="judge's score", ylabel="share (%)")
         below.set_ylim(0, 118 * max(table["share"].max() for table in tables.values()))
         fig.align_ylabels([ax, below])
-        paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
+        paper.legend(fig, [style.key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
         missing = max(int(table.attrs.get("missing", 0)) for table in tables.values())
-        n = f"n = {span([table['n'].sum() for table in tables.values()])}{' a judge' * (len(tables) > 1)}"
+        n = f"n = {style.span([table['n'].sum() for table in tables.values()])}{' a judge' * (len(tables) > 1)}"
         return paper.finish(fig, n + (f", up to {missing} more without a score" if missing else ""))
 
 
@@ -322,91 +342,141 @@ def by_judge(run: pd.DataFrame, names: Sequence[str] | None) -> list[tuple[str, 
     """
     judge = names_of(run["judge"]) if "judge" in run.columns else pd.Series("judge", index=run.index)
     order = list(judge.unique()) if names is None else [clean(name) for name in names]
-    absent = sorted(set(judge.unique()) ^ set(order)) if names is not None else []
-    if absent or not order:
-        raise ValueError(f"names and the run's judges differ: {absent}" if absent else "the run holds no verdict")
+    if absent := sorted(set(judge.unique()) ^ set(order)):
+        raise ValueError(f"names and the run's judges differ: {absent}")
+    if not order:
+        raise ValueError("the run holds no verdict")
     return [(name, look, run[judge == name]) for name, look in looks(order).items()]
-
-
-def level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inches: float) -> None:
-    """The levels below an axis with the items at each, or without where they do not fit."""
-    labels = [f"{label}\nn={count}" for label, count in zip(where.labels, counts, strict=True)]
-    if max(map(paper.text_width, labels)) > inches / len(labels) * 0.95:
-        ax.set_xticks(*_numbered(where))
-        if len(ax.figure.axes) == 1:
-            paper.account.append(f"n at each level: {', '.join(map(str, counts))}")
-    else:
-        ax.set_xticks(where.centers, labels)
-
-
-def violins(ax: Axes, centers: np.ndarray, at: list[np.ndarray], look: Look, wide: float) -> None:
-    """A violin at each level, and its points where all are alike."""
-    for center, values in zip(centers, at, strict=True):
-        if len(np.unique(values)) > 1:
-            parts: dict[str, Any] = ax.violinplot(values, [center], widths=wide, showextrema=False)
-            parts["bodies"][0].set(facecolor=look.color, edgecolor=INK, alpha=0.35, linewidth=0.5)
-        else:
-            ax.scatter([center] * len(values), values, s=5, color=look.color, marker=look.marker)
-
-
-def _jitter(paper: Page, ax: Axes, points: pd.DataFrame, where: Bins, look: Look, rng: np.random.Generator) -> None:
-    whole = where.note == ""
-    x, y = rng.uniform(-0.3, 0.3, (2, len(points))) * (1 if whole else 0.3)
-    truth, score = (points.iloc[:, column] for column in (0, 1))
-    ax.scatter(truth + x, score + 0.6 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
-    if (paper.panel_inches - 0.5) / len(where.labels) < 0.24:  # counts would hide the points
-        return
-    cells = pd.Series(list(zip(where.place(truth), where.place(score), strict=True))).value_counts()
-    for (i, j), count in cells.items():
-        box = dict(fc="white", ec="none", pad=0.3)
-        text = ax.text(where.centers[i] + 0.4, where.centers[j] + 0.46, str(count), ha="right", va="top",
-                       fontsize=MIN_TEXT, color=INK, bbox=box)  # fmt: skip
-        paper.optional(text, "counts")
-
-
-def _matrix(paper: Page, ax: Axes, counts: np.ndarray, where: Bins, extra: list[str], look: Look) -> None:
-    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    shades = colormaps["Blues"]
-    ax.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="auto")
-    margins = paper.panel_inches > 1.7  # else cells take all the room
-    side = (min(paper.panel_inches, 3.5) - 0.45) / (counts.shape[1] * (1.25 if margins else 1))
-    for (i, j), count in np.ndenumerate(counts):
-        if count:
-            text = ax.text(j, i, str(count), ha="center", va="center", fontsize=MIN_TEXT,
-                           color=ink_on(shades(share[i, j])))  # fmt: skip
-            paper.optional(text, "counts", side)
-    for i in range(len(where.labels)):
-        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, ec=INK, lw=0.8))
-    names = [*where.labels, *extra]
-    upright = max(map(paper.text_width, names)) > side * 0.9
-    ax.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
-    ax.set_yticks(range(len(where.labels)), where.labels)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    if margins:
-        _margins(paper, ax, counts, look, side)
-
-
-def _margins(paper: Page, ax: Axes, counts: np.ndarray, look: Look, side: float) -> None:
-    """How often each score is given, above the matrix, and how often each is true, at its right."""
-    top, right = ax.inset_axes((0, 1.03, 1, 0.2)), ax.inset_axes((1.03, 0, 0.2, 1))
-    by_score, by_truth = counts.sum(axis=0), counts.sum(axis=1)
-    above = top.bar(range(len(by_score)), by_score, 0.8, color=look.color, ec="white", hatch=look.hatch, lw=0.4)
-    beside = right.barh(range(len(by_truth)), by_truth, 0.8, color=TRUTH, ec=INK, lw=0.4)
-    for inset, bars, numbers in ((top, above, by_score), (right, beside, by_truth)):
-        for text in inset.bar_label(bars, [str(n) for n in numbers], fontsize=MIN_TEXT, padding=1):
-            paper.optional(text, "counts in the margins", side if inset is top else np.inf)
-        inset.set_axis_off()
-    top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(by_score.max(), 1)))
-    right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(by_truth.max(), 1)))
-
-
-def _numbered(where: Bins) -> tuple[Sequence[float], list[str]]:
-    """Ticks of a numeric axis: at whole levels, or at the edges of bins."""
-    at = where.edges[:-1] if where.note.startswith("bins") else where.centers
-    every = -(-len(at) // 6) if len(at) > 7 else 1
-    return list(at)[::every], where.labels[::every]
 
 
 def _off_scale(count: int) -> str:
     return f"{count:,} off the scale, not drawn" if count else ""
+
+
+# --- length -----------------------------------------------------------------------------------------------------------
+
+
+def length_by_score(
+    frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None, text: str = "response",
+    unit: str | None = None, scale: Sequence[int] | None = None, names: Sequence[str] | None = None, **options: Any,
+) -> Figure:  # fmt: skip
+    """Length of a text at each score: violins with quartiles, or for several judges their quartiles side by side.
+
+    Args:
+        frame: one row an item, or a verdict with its `judge`; columns `score` and `text`.
+        score, text: names of those columns; `text` may also hold lengths as numbers.
+        score_name: what the score is called; None takes the column's name.
+        unit: "words", "characters", or what numbers count; None chooses by script (see `metrics.lengths`).
+        scale, names: see `score_by_score`.
+        options: venue, column, note, font: see `page`.
+
+    Returns:
+        The figure: dots are medians, thick lines reach from the first to the third quartile. In the corner the
+        Kruskal-Wallis test of no difference between scores, which takes items as independent, for a single judge.
+    """
+    need(frame, score, text)
+    lengths, unit = _lengths(frame[text], unit)
+    judges = by_judge(frame, names)
+    where = bins(frame[score], scale=scale)
+    place = where.place(frame[score])
+    known = (place >= 0) & lengths.notna().to_numpy()
+    counts = np.bincount(place[known], minlength=len(where.labels))
+    step, single = where.edges[1] - where.edges[0], len(judges) == 1
+    with page(**options) as paper:
+        fig, ax = paper.subplots(0.4 * min(paper.inches, 4) + 0.6)
+        for k, (_, look, rows) in enumerate(judges):
+            here = known & frame.index.isin(rows.index)
+            at = [lengths[here & (place == level)].to_numpy(float) for level in range(len(where.labels))]
+            aside = (k - (len(judges) - 1) / 2) * 0.84 / len(judges) * step
+            if single:
+                _violins(ax, where.centers, at, look, 0.75 * step)
+            line: dict[str, Any] = dict(color=INK if single else look.color, lw=2.5 if len(judges) < 4 else 1.5)
+            for center, values in zip(where.centers + aside, at, strict=True):
+                if len(values):
+                    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+                    ax.plot([center] * 2, [low, high], solid_capstyle="butt", **line)
+                    ax.plot(center, middle, look.marker, ms=3.5, color="white", mec=INK, mew=0.6)
+        _level_ticks(paper, ax, where, counts.tolist(), paper.inches - 0.5)
+        ax.set(xlabel=name_of(score, score_name), ylabel=f"{text.replace('_', ' ')} ({unit})")
+        ax.set_xlim(where.edges[0], where.edges[-1])
+        ax.set_ylim(bottom=0)
+        if not single:
+            paper.legend(fig, [style.key(name, look, lw=2) for name, look, _ in judges])
+        note = _drawn(known, "items")
+        filled = [lengths[known & (place == level)] for level in np.flatnonzero(counts)]
+        if single and len(filled) > 1 and lengths[known].nunique() > 1:
+            test = stats.kruskal(*filled)
+            note += f"; Kruskal-Wallis H = {test.statistic:.1f}, {style.p_text(test.pvalue)}"
+        return paper.finish(fig, note, where.note)
+
+
+def length_scatter(
+    frame: pd.DataFrame, probe: pd.DataFrame, *, score: str = "score", truth: str = "gold",
+    truth_name: str | None = None, text: str = "response", unit: str | None = None, seed: int = 0, **options: Any,
+) -> Figure:  # fmt: skip
+    """The judge's score against the length of the response, with the slope of `probes.length` at equal true score.
+
+    Args:
+        frame: one row a verdict: columns `score`, `truth`, and `text`, which holds responses or their lengths.
+        probe: what `probes.length` returned for these verdicts; its row "slope at equal gold" is drawn and noted.
+        score, truth, text, truth_name, unit: see `score_by_score` and `length_by_score`.
+        seed: of the vertical jitter of whole-number scores, which has no meaning.
+        options: venue, column, note, font: see `page`.
+
+    Returns:
+        The figure: points by true score, and through each true score's mean a line of the one common slope, with its
+        interval as a band; length on a logarithmic axis. The spacing of the lines is how far the judge tells true
+        scores apart.
+
+    Raises:
+        ValueError: a column or the probe's row is absent.
+    """
+    need(frame, score, truth, text)
+    need(probe, "case", "effect", "low", "high", "p")
+    rows = probe[probe["case"] == "slope at equal gold"]
+    if len(rows) != 1:
+        raise ValueError(f"the probe's table has {len(rows)} rows 'slope at equal gold': pass that of one judge")
+    slope = rows.iloc[0]
+    lengths, unit = _lengths(frame[text], unit)
+    whole = pd.DataFrame({"y": frame[score], "gold": frame[truth], "length": lengths}).astype(float)
+    known = (whole.notna().all(axis=1) & (whole["length"] > 0)).to_numpy()
+    used = whole[known]
+    where = bins(used["gold"])
+    place = where.place(used["gold"])
+    levels = sorted(set(place))
+    shades = colormaps["viridis"](np.linspace(0.0, 0.88, max(len(levels), 2)))
+    rng = np.random.default_rng(seed)
+    jitter = 0.22 if (used["y"] % 1 == 0).all() else 0.0
+    with page(**options) as paper:
+        fig, ax = paper.subplots(0.65 * min(paper.inches, 3.8))
+        handles = []
+        for level, color, marker in zip(levels, shades, [*MARKERS, *MARKERS], strict=False):
+            part = used[place == level]
+            ax.scatter(part["length"], part["y"] + rng.uniform(-jitter, jitter, len(part)), s=6, color=color,
+                       marker=marker, alpha=0.5, linewidths=0)  # fmt: skip
+            x, y = np.log2(part["length"]), part["y"]
+            reach = np.linspace(x.min(), x.max(), 24)
+            lines = [y.mean() + slope[way] * (reach - x.mean()) for way in ("effect", "low", "high")]
+            ax.fill_between(2**reach, lines[1], lines[2], color=color, alpha=0.25, linewidth=0)
+            handles += ax.plot(2**reach, lines[0], color=color, linewidth=1.6, marker=marker, markevery=[0, -1], ms=4,
+                               mec=INK, mew=0.5, label=where.labels[level])  # fmt: skip
+        ax.set_xscale("log")
+        style.log_ticks(ax, "x", used["length"].min() * 1.3, used["length"].max() / 1.3)
+        ax.set(xlabel=f"length of the response ({unit})", ylabel="judge's score")
+        paper.legend(fig, handles, title=name_of(truth, truth_name))
+        estimate = " ".join(style.interval(slope["effect"], slope["low"], slope["high"]))
+        text = f"{estimate} points a doubling at equal {name_of(truth, truth_name)}, {style.p_text(slope['p'])}"
+        return paper.finish(fig, text, _drawn(known, "verdicts"), where.note)
+
+
+def _drawn(known: np.ndarray, what: str) -> str:
+    gone = int((~known).sum())
+    return f"{int(known.sum()):,} {what}" + (f", {gone:,} more without score or text" if gone else "")
+
+
+def _lengths(texts: pd.Series, unit: str | None) -> tuple[pd.Series, str]:
+    """Lengths of texts and their unit; numbers are lengths already."""
+    if pd.api.types.is_numeric_dtype(texts):
+        return texts.astype(float), unit or "words"
+    lengths = metrics.lengths(texts, unit=unit)
+    return lengths, str(lengths.attrs["unit"])

@@ -6,12 +6,12 @@ import math
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -24,15 +24,11 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
-from matplotlib.ticker import FixedLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vjudge.metrics._tables import format_interval, format_number, format_p
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 Column = Literal["half", "full"]
-Font = Literal["sans", "times"]
 
 
 class Venue(NamedTuple):
@@ -64,21 +60,10 @@ DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (2, 2)), (0, (
 INK, PALE, TRUTH = "#222222", "#8C8C8C", "#D9D9D9"
 
 # Both fonts come with matplotlib; STIX is a Times. Chinese, Japanese and Korean are drawn by the first of these.
-FONTS: dict[str, str] = {"sans": "DejaVu Sans", "times": "STIXGeneral"}
+FONTS = {"sans": "DejaVu Sans", "times": "STIXGeneral"}
 EAST_ASIAN = re.compile(r"CJK|Source Han|WenQuanYi|PingFang|Hiragino|YaHei|SimHei|SimSun|Heiti|Arial Unicode|IPA", re.I)
-
-
 # Where a line may break: at spaces, after "/", "_" and "-", and between Chinese characters.
 PIECES = re.compile(r"[ \n]+|[\u2e80-\u9fff\uf900-\uffef]|[^ \n/_\-\u2e80-\u9fff\uf900-\uffef]*[/_-]?")
-
-
-class PageOptions(TypedDict, total=False):
-    """What every figure takes: how wide it is, whether it has the grey note of counts, and its font."""
-
-    venue: str
-    column: Column
-    note: bool
-    font: Font
 
 
 class Look(NamedTuple):
@@ -88,6 +73,16 @@ class Look(NamedTuple):
     marker: str
     hatch: str
     dash: Any
+
+    @property
+    def bar(self) -> dict[str, Any]:
+        """Options of a bar."""
+        return dict(fc=self.color, hatch=self.hatch, ec="white" if self.hatch else INK, lw=0.4)
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """Options of points."""
+        return dict(color=self.color, marker=self.marker, mec=INK, mew=0.4)
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
@@ -118,15 +113,17 @@ def width(venue: str, column: Column) -> float:
 
 
 @contextmanager
-def page(**options: Unpack[PageOptions]) -> Iterator[Page]:
+def page(
+    *, venue: str = "acl", column: Column = "half", note: bool = True, font: Literal["sans", "times"] = "sans"
+) -> Iterator[Page]:
     """A page of a venue: matplotlib's settings for it, and the `Page` that figures are drawn with.
 
     Args:
-        options: venue ("acl"), column ("half" or "full"), note (True: counts stand in grey in the corner; False: in
-            the caption alone), font ("sans" or "times").
+        venue, column: one of `VENUES`, and "half" or "full".
+        note: True lets counts stand in grey in the corner; False in the caption alone.
+        font: "sans" or "times".
 
     Raises:
-        TypeError: an unknown option.
         ValueError: an unknown venue, column or font.
 
     >>> from vjudge import plots
@@ -137,31 +134,17 @@ def page(**options: Unpack[PageOptions]) -> Iterator[Page]:
     >>> float(fig.get_figwidth())
     2.3
     """
-    settings: dict[str, Any] = {"venue": "acl", "column": "half", "note": True, "font": "sans"}
-    if unknown := sorted(set(options) - set(settings)):
-        raise TypeError(f"unknown options {unknown}: a figure takes {', '.join(settings)}")
-    settings |= options
-    inches = width(settings["venue"], settings["column"])
-    if settings["font"] not in FONTS:
-        raise ValueError(f"font must be one of {', '.join(FONTS)}, not {settings['font']!r}")
-    families = [FONTS[settings["font"]], *_east_asian()]
-    with mpl.rc_context():
-        mpl.rcdefaults()  # a user's own settings would change the bytes
-        mpl.rcParams.update(_settings(VENUES[settings["venue"]], families))  # type: ignore[arg-type]
-        yield Page(inches, VENUES[settings["venue"]].height, settings["note"], families)
-
-
-def _settings(venue: Venue, families: list[str]) -> dict[str, Any]:
-    text = max(MIN_TEXT, venue.text - 1)
-    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), text)
-    sizes |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), MIN_TEXT)
-    lines = dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6)
-    return {
-        **sizes,
-        **lines,
+    inches = width(venue, column)
+    if font not in FONTS:
+        raise ValueError(f"font must be one of {', '.join(FONTS)}, not {font!r}")
+    families = [FONTS[font], *_east_asian()]
+    text = max(MIN_TEXT, VENUES[venue].text - 1)
+    settings: dict[str, Any] = {
+        **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), text),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), MIN_TEXT),
+        **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
         "font.family": families,
         "text.parse_math": False,  # a judge's name with "$" is no formula
-        "text.usetex": False,
         "legend.frameon": False,
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -172,12 +155,15 @@ def _settings(venue: Venue, families: list[str]) -> dict[str, Any]:
         "lines.linewidth": 1.0,
         "figure.dpi": 150,
         "savefig.dpi": 300,
-        "savefig.bbox": None,  # "tight" would change the width
         "pdf.fonttype": 42,
         "ps.fonttype": 42,
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": "vjudge",
     }
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a user's own settings would change the bytes
+        mpl.rcParams.update(settings)  # type: ignore[arg-type]
+        yield Page(inches, VENUES[venue].height, note, families)
 
 
 @dataclass
@@ -201,19 +187,15 @@ class Page:
     def subplots(self, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
         """A figure of the page's width, no higher than the page, and its axes, as `plt.subplots`."""
         size = (self.inches, min(height, self.tall))
-        fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
-        return fig, axes
+        return plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
 
     def panels(
         self, count: int, ratio: float, *, least: float = 1.4, margin: float = 0.25, **options: Any
     ) -> tuple[Figure, list[Axes]]:
-        """A figure with `count` panels in rows, none narrower than `least` inches where the page is high enough.
+        """A figure and the axes of its `count` panels in rows, none narrower than `least` inches where there is room.
 
         Args:
             ratio: height of a panel by its width; margin: inches above and below it.
-
-        Returns:
-            The figure, and the axes of the panels, `columns` of them in a row.
         """
         for columns in range(max(1, min(count, int(self.inches / least))), count + 1):
             rows = -(-count // columns)
@@ -259,25 +241,40 @@ class Page:
         wrapped = [self.wrap(str(name), inches) for name in names]
         if all(len(parts) <= lines for parts in wrapped):
             return ["\n".join(parts) for parts in wrapped]
-        self.account.append(
-            f"{what}: " + "; ".join(f"({place}) {clean(str(name))}" for place, name in enumerate(names, 1))
-        )
-        numbered = [self.wrap(f"({place}) {name}", inches - 0.1) for place, name in enumerate(names, 1)]
+        whole = [f"({place}) {clean(str(name))}" for place, name in enumerate(names, 1)]
+        self.account.append(f"{what}: " + "; ".join(whole))
+        numbered = [self.wrap(name, inches - 0.1) for name in whole]
         return ["\n".join(parts[:lines]) + "…" * (len(parts) > lines) for parts in numbered]
 
-    def top_labels(self, names: Sequence[Any], inches: float) -> tuple[list[str], bool, float]:
-        """Names above columns of that width: wrapped where their words fit in two lines, else to stand upright.
+    def grid(
+        self, rows: Sequence[Any], columns: Sequence[Any], tall: Callable[[float], float], below: float
+    ) -> tuple[Figure, Axes, float]:
+        """A figure of cells with rows named at the left and columns above, upright where they do not fit.
+
+        Args:
+            tall: least height of a cell by its width, in inches; below: inches under the cells.
 
         Returns:
-            The names, whether they stand upright, and the height that they take.
+            Figure, axes, and the width of a cell in inches.
         """
-        words = [re.split(r"\s+|(?<=[/_-])", str(name)) for name in names]
-        flat = ["\n".join(self.wrap(str(name), inches - 0.04)) for name in names]
-        upright = any(self.text_width(word) > inches - 0.04 for part in words for word in part)
-        if upright or any(name.count("\n") > 1 for name in flat):
-            names = self.labels(names, 1.0, lines=max(1, int(inches / 0.125)), what="columns")
-            return names, True, max(map(self.text_width, names)) + 0.05
-        return flat, False, 0.125 * (1 + max(name.count("\n") for name in flat)) + 0.05
+        left = self.labels(rows, 0.34 * self.inches, what="Rows")
+        side = (self.inches - max(map(self.text_width, left)) - 0.25) / len(columns)
+        above = ["\n".join(self.wrap(str(name), side - 0.04)) for name in columns]
+        words = [word for name in columns for word in re.split(r"\s+|(?<=[/_-])", str(name))]
+        upright = any(self.text_width(word) > side - 0.04 for word in words) or any(n.count("\n") > 1 for n in above)
+        head = 0.125 * (1 + max(name.count("\n") for name in above))
+        if upright:
+            above = self.labels(columns, 1.0, lines=max(1, int(side / 0.125)), what="columns")
+            head = max(map(self.text_width, above))
+        high = max(tall(side), 0.13 * max(text.count("\n") + 1 for text in left) + 0.06)
+        fig, ax = self.subplots(high * len(left) + head + 0.05 + below)
+        ax.set(xlim=(-0.5, len(above) - 0.5), ylim=(len(left) - 0.5, -0.5))
+        alignment = "left" if upright else "center"
+        ax.set_xticks(range(len(above)), above, rotation=90 if upright else 0, multialignment=alignment)
+        ax.set_yticks(range(len(left)), left)
+        ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+        ax.spines[:].set_visible(False)
+        return fig, ax, side
 
     def legend(self, fig: Figure, handles: Sequence[Any], **options: Any) -> None:
         """A legend above the figure, which grows by it, with as many columns as the page is wide."""
@@ -288,7 +285,7 @@ class Page:
                 break
         fig.legend(list(handles), names, loc="outside upper center", ncols=count, handlelength=1.8, handletextpad=0.5,
                    columnspacing=0.9, **options)  # fmt: skip
-        self._grow(fig, sum(len(part) for part in np.array_split(names, count)[:1]) + ("title" in options))
+        self._grow(fig, len(np.array_split(names, count)[0]) + ("title" in options))
 
     def _grow(self, fig: Figure, lines: int) -> None:
         fig.set_figheight(min(self.tall, fig.get_figheight() + 0.135 * lines + 0.06))
@@ -353,9 +350,8 @@ def crowded(fig: Figure) -> list[tuple[Text, ...]]:
     slack = 0.012 * fig.dpi
     beyond = (boxes[:, :2] < -slack).any(axis=1) | (boxes[:, 2:] > np.array(fig.bbox.max) + slack).any(axis=1)
     low, high = np.maximum(boxes[:, None, :2], boxes[None, :, :2]), np.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
-    pairs = np.argwhere(
-        np.triu(((high - low) > (slack, 2.2 * slack)).all(axis=2), 1)
-    )  # a line's box is higher than ink
+    over = ((high - low) > (slack, 2.2 * slack)).all(axis=2)  # a line's box is higher than its ink
+    pairs = np.argwhere(np.triu(over, 1))
     return [(drawn[place],) for place in np.flatnonzero(beyond)] + [(drawn[i], drawn[j]) for i, j in pairs]
 
 
@@ -364,17 +360,12 @@ def names_of(values: pd.Series) -> pd.Series:
     return pd.Series([clean(str(value)) for value in values], index=values.index, dtype=object)
 
 
+_KINDS = dict.fromkeys(("Cc", "Zl", "Zp"), " ") | dict.fromkeys(("Cs", "Cn"), "\N{REPLACEMENT CHARACTER}") | {"Cf": ""}
+
+
 def clean(text: str) -> str:
     """A text from data as it can be drawn: no surrogates, control characters or marks that turn its direction."""
-    kinds = {
-        "Cc": " ",
-        "Zl": " ",
-        "Zp": " ",
-        "Cs": "\N{REPLACEMENT CHARACTER}",
-        "Cn": "\N{REPLACEMENT CHARACTER}",
-        "Cf": "",
-    }
-    return "".join(c if c == "\n" else kinds.get(unicodedata.category(c), c) for c in str(text))
+    return "".join(c if c == "\n" else _KINDS.get(unicodedata.category(c), c) for c in str(text))
 
 
 def _clean_figure(fig: Figure, families: Sequence[str]) -> None:
@@ -415,8 +406,7 @@ def _settle(fig: Figure) -> None:
 
 @lru_cache(maxsize=1)
 def _east_asian() -> list[str]:
-    names = sorted({font.name for font in fontManager.ttflist if EAST_ASIAN.search(font.name)})
-    return names[:1]
+    return sorted({font.name for font in fontManager.ttflist if EAST_ASIAN.search(font.name)})[:1]
 
 
 @lru_cache(maxsize=8)
@@ -433,6 +423,9 @@ def _points(line: str, families: tuple[str, ...]) -> float:
         return float(TextToPath().get_text_width_height_descent(clean(line), font, False)[0]) if line.strip() else 0.0
 
 
+# What figures draw alike.
+
+
 def ink_on(color: Any) -> str:
     """White on dark colours, ink on pale ones: whichever stands out more."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
@@ -441,7 +434,32 @@ def ink_on(color: Any) -> str:
 
 def key(name: str, look: Look, **options: Any) -> Line2D:
     """A legend's entry for a judge drawn as points or lines."""
-    return Line2D([], [], color=look.color, marker=look.marker, ms=4, mec=INK, mew=0.4, label=name, **options)
+    return Line2D([], [], ms=4, label=name, **{**look.point, **options})
+
+
+def bars(ax: Axes, rows: pd.DataFrame, x: str, y: str, look: Look, *, low: str = "low", high: str = "high",
+         shift: Any = 0.0, **options: Any) -> None:  # fmt: skip
+    """Points of a judge with their intervals as bars, on a line where there is a dash (`ls`)."""
+    reach = np.abs(rows[[low, high]].to_numpy(float) - rows[[y]].to_numpy(float)).T
+    ax.errorbar(rows[x] + shift, rows[y], yerr=reach, **{**look.point, "ls": look.dash, **options})
+
+
+def ceiling_line(ax: Axes, axis: str, at: float | None) -> list[Line2D]:
+    """A dotted line where people's agreement stands, across an axis; its legend's entry."""
+    if at is None:
+        return []
+    look: dict[str, Any] = dict(color=INK, ls=":", lw=1)
+    (ax.axvline if axis == "x" else ax.axhline)(at, zorder=-1, **look)
+    return [Line2D([], [], label="ceiling", **look)]
+
+
+def log_ticks(ax: Axes, axis: str, low: float, high: float) -> None:
+    """Plain numbers on a logarithmic axis, at 1, 2 and 5 where a decade would leave hardly a tick."""
+    both = getattr(ax, f"{axis}axis")
+    both.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    both.set_minor_locator(NullLocator())
+    both.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    getattr(ax, f"set_{axis}lim")(low / 1.5, high * 1.5)
 
 
 def short(number: float, digits: int = 2) -> str:
@@ -466,18 +484,23 @@ def span(counts: pd.Series | Sequence[float]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def need(frame: pd.DataFrame, *columns: str) -> None:
-    """Refuse a frame without these columns."""
+def items(table: pd.DataFrame, unit: str) -> str:
+    """How many items the rows of a table rest on."""
+    if "n" not in table or table["n"].isna().all():
+        return ""
+    text = f"n = {span(table['n'].dropna())}{f' {unit}' * bool(table['n'].nunique() > 1)}"
+    most = int(table["missing"].fillna(0).max()) if "missing" in table else 0
+    return text + (f", up to {most:,} missing" if most else "")
+
+
+def need(frame: pd.DataFrame, *columns: str, once: Sequence[str] = ()) -> None:
+    """Refuse a frame without these columns, or in which a cell or line, named by `once`, appears twice."""
     absent = [name for name in columns if name not in frame.columns]
     if absent:
         raise ValueError(f"columns are absent: {absent}; the frame has {list(frame.columns)}")
-
-
-def once(frame: pd.DataFrame, keys: list[str]) -> None:
-    """Refuse a frame in which a cell or line appears more than once."""
-    twice = frame[frame.duplicated(keys, keep=False)]
+    twice = frame[frame.duplicated(list(once), keep=False)] if once else frame[:0]
     if len(twice):
-        cells = twice[keys].drop_duplicates().to_numpy().tolist()
+        cells = twice[list(once)].drop_duplicates().to_numpy().tolist()
         raise ValueError(
             f"{cells} appear more than once: give one row of each, for example one statistic of a table with several"
         )
