@@ -93,7 +93,6 @@ def test_the_names_used_most_have_examples_that_run(name: str, monkeypatch: pyte
         (None, {}, "None is neither"),
         (" ", {}, "a judge has a name such as 'tiny', or the path of a folder; this one is blank"),
         ("tiny", {"max_rows": -1, "threads": 1.5}, "max_rows=-1: use .*; threads=1.5: use"),
-        ("tiny", {"image_cache_bytes": -1}, "image_cache_bytes=-1: use a whole number from 0"),
     ],
 )
 def test_an_unsound_option_of_a_judge_is_named(name: Any, options: dict[str, Any], message: str) -> None:

@@ -38,7 +38,7 @@ of the most probable others in its place."""
 
 @dataclass(frozen=True)
 class Way:
-    """How a server is made to read a prompt: as messages, which its chat template writes, or whole, in our own words."""
+    """How a server is made to read a prompt: as messages, which its template writes, or whole in our own words."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)  # of each request
     conversation: Conversation | None = None  # of a whole prompt, which goes to the completions endpoint
@@ -55,9 +55,11 @@ class Way:
             raise ValueError("the prompt holds control tokens, and a server writes those itself: use as_messages()")
         if self.conversation is not None:
             return {"prompt": spelled(conversation_of(prompt, self.conversation, begun).parts), **self.fields}
-        messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        messages: list[dict[str, Any]] = [{"role": "system", "content": prompt.system}] if prompt.system else []
         remaining = iter(pictures)
-        parts = [next(remaining) if part is IMAGE else {"type": "text", "text": part} for part in prompt.parts]
+        parts: list[Any] = [
+            next(remaining) if part is IMAGE else {"type": "text", "text": part} for part in prompt.parts
+        ]
         alone = len(parts) == 1 and parts[0]["type"] == "text"  # a plain string, which every server takes
         messages.append({"role": "user", "content": parts[0]["text"] if alone else parts})
         if begun is None:

@@ -138,15 +138,16 @@ class TorchEngine(Engine):
         note = (
             (why if batch else "there is nothing to compute") if math.isnan(new) else f"measured on {len(batch)} rows"
         )
-        images, tokens, answers, longest = np.multiply(costs, [n_images, n_computed, n_verdicts, n_verdicts]).tolist()
+        counted = (n_images, n_computed, n_verdicts, n_verdicts)
+        on_images, on_prompts, on_answers, longest = (cost * n for cost, n in zip(costs, counted, strict=True))
         return [
             *counts,
             Quantity("new tokens", new, "an answer", note),
-            Quantity("images", images, "seconds", note),
-            Quantity("prompts", tokens, "seconds", note),
-            Quantity("answers", answers, "seconds", note),
-            Quantity("total", images + tokens + answers, "seconds", note),
-            Quantity("at most", images + tokens + longest, "seconds", note),
+            Quantity("images", on_images, "seconds", note),
+            Quantity("prompts", on_prompts, "seconds", note),
+            Quantity("answers", on_answers, "seconds", note),
+            Quantity("total", on_images + on_prompts + on_answers, "seconds", note),
+            Quantity("at most", on_images + on_prompts + longest, "seconds", note),
         ]
 
     def identity(self) -> dict[str, Any]:
