@@ -21,80 +21,49 @@ VERDICT = {
 
 
 def row(**changes):
-    made = {
+    return {
         "id": "i0", "images": [Image.new("RGB", (800, 400), "red")], "instruction": "What is shown?",
         "response": "A red field.", "reference_answer": "A field, red all over.", "criteria": "Is it right?",
         "descriptions": ["level one", "level two", "level three", "level four", "level five"], "gold": 2.0,
         "feedback": "The field is red.", "human_scores": [2.0, 3.0], "group": "g",
-    }  # fmt: skip
-    return made | changes
-
-
-def test_an_item_shows_all_its_parts():
-    view = review.show(row())
-    text = Reader(view._repr_html_()).text
-    for shown in (text, repr(view)):
-        for part in ("i0", "What is shown?", "A red field.", "A field, red all over.", "Is it right?", "level five"):
-            assert part in shown
-        for part in ("The field is red.", "2, 3", "800 x 400", "true score"):
-            assert part in shown
-        assert "Judge" not in shown
-    assert "    2: level two  <- true score\n" in repr(view)
-    assert re.search(r'<li class="vj-true"[^>]*><b>2</b> <span dir="auto">level two</span>', view._repr_html_())
+    } | changes  # fmt: skip
 
 
 @pytest.mark.parametrize("make", [dict, pd.Series])
-def test_a_verdict_is_shown_beside_the_truth(make):
-    view = review.show(row(), verdict=make(VERDICT))
-    text = Reader(view._repr_html_()).text
-    for shown in (text, repr(view)):
-        assert "Nearly right." in shown and "3.46" in shown and "tiny" in shown and "60%" in shown
-    assert "    4: level four  <- judge, 60%" in repr(view)
-    assert "    2: level two  <- true score, 2%" in repr(view)
-    assert "failure" not in text
+def test_an_item_shows_all_its_parts_and_the_verdict_beside_the_truth(make):
+    parts = ("i0", "What is shown?", "A red field.", "A field, red all over.", "Is it right?", "level five")
+    parts += ("The field is red.", "2, 3", "800 x 400", "true score")
+    for view, more in ((review.show(row()), ()), (review.show(row(), verdict=make(VERDICT)), ("tiny", "3.46", "60%"))):
+        for text in (Reader(view._repr_html_()).text, repr(view)):
+            assert all(part in text for part in (*parts, *more)) and ("Judge" in text) == bool(more)
+    assert "4 level four judge, 60%\n" in repr(view) and "2 level two true score, 2%\n" in repr(view)
+    assert re.search(r'<li class="vj-true"[^>]*><b>2</b> <span dir="auto">level two</span>', view._repr_html_())
+    with pytest.raises(ValueError, match="'i7', the item is 'i0'"):
+        review.show(row(), verdict=VERDICT | {"id": "i7"})
 
 
 def test_a_failed_verdict_gives_its_reason_and_the_whole_answer():
     failed = {"id": "i0", "score": float("nan"), "expected_score": float("nan"), "probabilities": None}
     view = review.show(row(), verdict=failed | {"feedback": "", "raw": "I like it", "failure": "no verdict marker"})
-    for shown in (Reader(view._repr_html_()).text, repr(view)):
-        assert "no verdict marker" in shown and "I like it" in shown and "nan" not in shown
-
-
-def test_another_items_verdict_is_refused():
-    with pytest.raises(ValueError, match="'i7', the item is 'i0'"):
-        review.show(row(), verdict=VERDICT | {"id": "i7"})
+    assert "no verdict marker" in repr(view) and "I like it" in repr(view) and "nan" not in repr(view)
 
 
 def test_what_is_missing_is_said():
-    bare = row(reference_answer=None, gold=None, feedback=None, human_scores=None, images=[])
-    text = repr(review.show(bare))
-    assert "Reference answer: none given" in text and "True score: none" in text and "0 images" in text
-    assert "Reference feedback" not in text and "Human scores" not in text and "<-" not in text
-    view = review.show({"id": "a", "instruction": "What?", "response": "A cat.", "gold": 85})
-    assert "Rubric: none given" in repr(view) and "85" in repr(view)
-    case = [{"id": id, "instruction": "What?", "response": id, "group": "g"} for id in "ab"]
-    assert "none given" in repr(review.show_case(case))
-
-
-def test_a_broken_image_shows_why():
+    text = repr(review.show(row(reference_answer=None, gold=None, feedback=None, human_scores=None, images=[])))
+    assert "Reference answer: none given" in text and "True score: none" in text
+    assert "Reference feedback" not in text and "Human scores" not in text and "true score" not in text
     view = review.show(row(images=["<b>gone</b>.png"]))
-    assert "does not exist" in Reader(view._repr_html_()).text and "does not exist" in repr(view)
-    assert "<b>gone" not in view._repr_html_()
+    assert "does not exist" in repr(view) and "<b>gone" not in view._repr_html_()
 
 
 FIELDS = ("id", "instruction", "response", "reference_answer", "criteria", "feedback")
 
 
-def hostile(text):
-    changes = {name: f"{name} {text}" for name in FIELDS} | {"descriptions": [f"{i} {text}" for i in range(5)]}
-    said = {"judge": text, "feedback": f"x {text}", "id": changes["id"], "failure": f"y {text}", "raw": text}
-    return row(images=[Image.new("RGB", (2, 2))], **changes), VERDICT | said
-
-
 def all_views(text):
-    item, verdict = hostile(text)
-    yield review.show(item, verdict=verdict)
+    changes = {name: f"{name} {text}" for name in FIELDS} | {"descriptions": [f"{i} {text}" for i in range(5)]}
+    item = row(images=[Image.new("RGB", (2, 2))], **changes)
+    verdict = {"judge": text, "feedback": f"x {text}", "id": changes["id"], "failure": f"y {text}", "raw": text}
+    yield review.show(item, verdict=VERDICT | verdict)
     yield review.show_case([item])
     yield review.contact_sheet([item["images"][0]], captions=[text])
 
@@ -123,14 +92,9 @@ def test_the_true_level_stands_out_where_the_style_sheet_is_dropped():
 
 def test_a_case_is_sorted_by_score_and_shows_the_question_once():
     items = [row(id=f"i{n}", gold=gold, response=f"answer {n}") for n, gold in enumerate([5.0, None, 1.0])]
-    view = review.show_case([items[0], Item.from_row(items[1]), items[2]])
-    page = view._repr_html_()
+    page = review.show_case([items[0], Item.from_row(items[1]), items[2]])._repr_html_()
     assert page.index("answer 2") < page.index("answer 0") < page.index("answer 1")
     assert page.count("What is shown?") == 1 and page.count("<img") == 1
-    assert "Response of score 1: answer 2" in repr(view) and "<-" not in repr(view)
-
-
-def test_a_case_of_different_questions_is_refused():
     with pytest.raises(ValueError, match="instruction, group"):
         review.show_case([row(), row(instruction="Else?", group="h")])
     with pytest.raises(ValueError, match="no item"):
@@ -139,7 +103,6 @@ def test_a_case_of_different_questions_is_refused():
 
 def test_contact_sheet_shows_every_image_or_why_not():
     view = review.contact_sheet([Image.new("RGB", (9, 8)), b"broken"], image_size=4)
-    assert repr(view).startswith("0: 9 x 8\n1: no image: ")
-    assert Reader(view._repr_html_()).tags.count("figure") == 2
+    assert repr(view).startswith("9 x 8\nno image: ")
     with pytest.raises(ValueError, match="1 captions for 2 images"):
         review.contact_sheet([b"", b""], captions=["x"])

@@ -9,24 +9,17 @@ widget.py   the tool to review with, and a confusion matrix to click
 
 from vjudge.names import public
 from vjudge.review.export import collection, error_tags, export, preference, save_page
-from vjudge.review.review import ANSWERS, NOTE_LIMIT, ORDERS, TAGS, Case, Progress, Review, Side
-from vjudge.review.show import View, contact_sheet, show, show_case
+from vjudge.review.review import ANSWERS, TAGS, Review
+from vjudge.review.show import contact_sheet, show, show_case
 from vjudge.review.votes import ReviewError
-from vjudge.review.widget import Matrix, Reviewer, matrix
+from vjudge.review.widget import Reviewer, matrix
 
 __all__ = [
     "ANSWERS",
-    "NOTE_LIMIT",
-    "ORDERS",
     "TAGS",
-    "Case",
-    "Matrix",
-    "Progress",
     "Review",
     "ReviewError",
     "Reviewer",
-    "Side",
-    "View",
     "collection",
     "contact_sheet",
     "error_tags",

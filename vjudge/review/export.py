@@ -12,9 +12,11 @@ from scipy import stats
 from vjudge import plots
 from vjudge.metrics import agreement, feedback_preference
 from vjudge.plots.save import write_csv
-from vjudge.review.review import Review
+from vjudge.review.review import ANSWERS, Review
 from vjudge.review.show import View, case_html, escape, pictures, vote_lines
 from vjudge.runs import replace_file
+
+IMAGE_SIZE = 360  # pixels of an image's longer side at most
 
 
 def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
@@ -36,25 +38,22 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
     scored = scores.notna().any(axis=1).to_numpy()
     if not scored.any():
         raise ValueError("no item has a score yet: vote first")
-    rows = items.select([index for index, has in enumerate(scored) if has])
-    score = datasets.Value("float64")
+    rows, score = items.select(scored.nonzero()[0]), datasets.Value("float64")
     columns = {
         "human_scores": (scores[scored].to_numpy().tolist(), datasets.Sequence(score)),
         "annotators": ([list(scores.columns)] * len(rows), datasets.Sequence(datasets.Value("string"))),
     }
     if (weights := review.weights()) is not None:
         columns["weight"] = (weights[scored].tolist(), score)
+    names = [*items.column_names, *(name for name in columns if name not in items.column_names)]
+    rows = rows.remove_columns([name for name in columns if name in rows.column_names])
     for name, (values, kind) in columns.items():
-        rows = rows.remove_columns([name]) if name in rows.column_names else rows
         rows = rows.add_column(name, values, feature=kind)
-    return rows.select_columns([*items.column_names, *(name for name in columns if name not in items.column_names)])
+    return rows.select_columns(names)
 
 
-def preference(review: Review, *, blind: bool | None = None) -> pd.DataFrame:
+def preference(review: Review) -> pd.DataFrame:
     """Whose feedback people found better, as shares with intervals.
-
-    Args:
-        blind: blind votes alone, others alone, or all.
 
     Returns:
         As `vjudge.metrics.feedback_preference`; "left" is the first judge of the review and "right" the second,
@@ -67,11 +66,8 @@ def preference(review: Review, *, blind: bool | None = None) -> pd.DataFrame:
     """
     if len(review.judges) != 2:
         raise ValueError(f"a preference is between two judges; under review: {', '.join(review.judges)}")
-    votes = review.votes("better")
-    if blind is not None:
-        votes = votes[votes["blind"] == blind]
-    first, second = review.judges
-    labels = {first: "left", second: "right", "both good": "both good", "both bad": "both bad"}
+    votes, (first, second) = review.votes("better"), review.judges
+    labels = {first: "left", second: "right"} | {answer: answer for answer in ANSWERS[2:]}
     shared = votes["id"].duplicated().any()
     table = feedback_preference(votes["value"], labels=labels, groups=votes["id"] if shared else None)
     if shared:
@@ -91,39 +87,32 @@ def preference(review: Review, *, blind: bool | None = None) -> pd.DataFrame:
     return table
 
 
-def error_tags(review: Review, *, confidence: float = 0.95) -> pd.DataFrame:
+def error_tags(review: Review) -> pd.DataFrame:
     """How often each error tag was given to each judge's feedback.
-
-    Args:
-        confidence: coverage of the intervals.
 
     Returns:
         One row a judge and tag: `judge`, `tag`, `count`, `n` (reviews: pairs of an annotator and an item with any
-        vote), `share` in [0, 1] with `low` and `high` (Wilson intervals; reviews are taken as independent).
+        vote), `share` in [0, 1] with `low` and `high` (95 % Wilson intervals; reviews are taken as independent).
     """
     n = len(review.votes()[["id", "annotator"]].drop_duplicates())
-    votes = review.votes("tags")["value"]
-    rows = []
+    votes, rows = review.votes("tags")["value"], []
     for judge in review.judges:
         for tag in review.tags:
             count = sum(tag in tags.get(judge, ()) for tags in votes)
-            test = stats.binomtest(count, n) if n else None
-            low, high = test.proportion_ci(confidence, method="wilson") if test else (math.nan, math.nan)
-            share = count / n if n else math.nan
+            share, low, high = math.nan, math.nan, math.nan
+            if n:
+                share, (low, high) = count / n, stats.binomtest(count, n).proportion_ci(method="wilson")
             rows.append({"judge": judge, "tag": tag, "count": count, "n": n, "share": share, "low": low, "high": high})
     return pd.DataFrame(rows)
 
 
-def save_page(
-    review: Review, path: str | Path, *, title: str = "Review of judges' feedback", image_size: int = 360
-) -> Path:
+def save_page(review: Review, path: str | Path, *, title: str = "Review of judges' feedback") -> Path:
     """Write the listed items of a review into one self-contained HTML file.
 
     Args:
         review: what its annotator may see is written: in a blind review, unvoted items stay hidden.
         path: the file; replaced where it exists.
         title: the page's title.
-        image_size: pixels of an image's longer side at most; it is embedded at that size.
 
     Returns:
         The path. The review's list and position stay as they are.
@@ -131,7 +120,7 @@ def save_page(
     cases = []
     for case in review.cases():
         votes = f"Votes of {review.annotator}: {'; '.join(vote_lines(case.votes)) or 'none'}"
-        body = case_html(case, pictures=pictures(case.item, image_size), truth=True)
+        body = case_html(case, pictures=pictures(case.item, IMAGE_SIZE), truth=True)
         cases.append(View(f'{body}<div class="vj-text" dir="auto">{escape(votes)}</div>').html)
     counts = review.progress
     text = (

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,6 @@ TAGS = (
 )
 """Error tags offered by default; a review takes its own with `tags=`. Source: the first two are among the reasons for
 which people turned feedback down in Prometheus-Vision (arXiv 2401.06591); the others are ours."""
-NOTE_LIMIT = 20_000
 HIDDEN = "[hidden]"
 MOST_LEVELS = 11  # a longer scale is divided into ranges
 TELLING = {"score", "truth", "human", "gap", "unparsed"}
@@ -51,8 +50,8 @@ class Side:
     Args:
         place: "left" or "right" where two judges are reviewed, else a number from "1".
         judge: the judge's name, None while hidden.
-        verdict: the judge's row of its run (score, feedback, failure, ...), of which a blind view has the feedback
-            alone, with `HIDDEN` for what reads as a verdict; None where the judge did not grade this item.
+        verdict: the judge's row of its run, of which a blind view has the feedback alone, with `HIDDEN` for what reads
+            as a verdict; None where the judge did not grade this item.
         hidden: how many places of the feedback are hidden.
     """
 
@@ -71,8 +70,7 @@ class Case:
         item: the item; its gold and human scores are for the view to hide or show, by `revealed`.
         scale: lowest and highest score that its response can have; None where neither a rubric nor the review says.
         sides: the judges' verdicts in the order in which they are shown.
-        votes: this annotator's votes: field -> value.
-        others: the other annotators' votes, annotator -> field -> value; empty while hidden.
+        votes, others: this annotator's votes, field -> value, and those of each other one; empty while hidden.
         revealed: whether names, scores and others' votes are shown.
     """
 
@@ -85,8 +83,7 @@ class Case:
     revealed: bool
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """How far an annotator is: items with a vote in the current list, its length, and the same of everything."""
 
     voted: int
@@ -150,13 +147,16 @@ class Review:
         self._seed, self._own_scale = seed, scale
         self._rows = data.rows_of(items)
         self._texts = _texts(self._rows)
-        self._ids = pd.Index(self._texts["id"], name="id")
+        self._ids = self._texts.index
         self._runs = _by_judge(runs, self._ids)
         self.judges = tuple(self._runs)
         self.criteria = [str(name) for name in self._texts["criteria"].value_counts().index]
-        self.judge_scores = pd.DataFrame({name: run["score"].reindex(self._ids) for name, run in self._runs.items()})
-        self.judge_scores = self.judge_scores.astype(float)
-        self.truth = _truth(self._rows, self._ids)
+        scores = {name: run["score"].reindex(self._ids) for name, run in self._runs.items()}
+        self.judge_scores = pd.DataFrame(scores).astype(float)
+        try:
+            self.truth = data.truth(self._rows).set_axis(self._ids)
+        except data.CollectionError:  # nobody scored yet: that is what a review is for
+            self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
         self._graded = pd.DataFrame({name: self._ids.isin(run.index) for name, run in self._runs.items()}, self._ids)
         self._votes = Votes(out, annotator, data.fingerprint(items)[:16])
         self.path = self._votes.path
@@ -198,7 +198,7 @@ class Review:
     def revealed(self, id: str) -> bool:
         """Whether an item's names and scores are open to this annotator: not blind, voted, or looked up."""
         decisive = "better" if len(self.judges) == 2 else "score"
-        return not self.blind or any(self._votes.last(self.annotator, id, field) for field in ("reveal", decisive))
+        return not self.blind or any((self.annotator, id, field) in self._votes.last for field in ("reveal", decisive))
 
     def sides(self, id: str) -> dict[str, str]:
         """Place -> judge: which feedback stands where; two change sides by the item and the seed in blind mode."""
@@ -214,22 +214,16 @@ class Review:
         voted = self._voted()
         return Progress(int(voted[self._list].sum()), len(self._list), int(voted.sum()), len(voted))
 
-    def next(self) -> Case | None:
-        """Go to the next item of the list; at its end, stay."""
-        self._position = min(self._position + 1, max(len(self._list) - 1, 0))
-        return self.case
-
-    def previous(self) -> Case | None:
-        """Go to the item before; at the start, stay."""
-        self._position = max(self._position - 1, 0)
+    def step(self, by: int = 1) -> Case | None:
+        """Go so many items on in the list, back where negative; at its ends, stay."""
+        self._position = min(max(self._position + by, 0), max(len(self._list) - 1, 0))
         return self.case
 
     def next_unvoted(self) -> Case | None:
         """Go to the next item of the list without a vote, round its end if need be; stay where there is none."""
         waiting = np.flatnonzero(~self._voted()[self._list])
-        if len(waiting):
-            after = waiting[waiting > self._position]
-            self._position = int(after[0] if len(after) else waiting[0])
+        after = waiting[waiting > self._position]
+        self._position = int([*after, *waiting, self._position][0])
         return self.case
 
     def goto(self, id: str) -> Case | None:
@@ -244,25 +238,13 @@ class Review:
         self._position = int(place[0])
         return self.case
 
-    def filter(
-        self,
-        *,
-        judge: str | None = None,
-        score: Level | None = None,
-        truth: Level | None = None,
-        human: Level | None = None,
-        gap: tuple[float, float] | None = None,
-        criterion: str | None = None,
-        unparsed: bool | None = None,
-        voted: bool | None = None,
-        text: str | None = None,
-    ) -> int:
-        """Choose what is listed; what is left out does not restrict.
+    def filter(self, **filters: Any) -> int:
+        """Choose what is listed; what is left out, or None, does not restrict.
 
         Args:
             judge: whose score `score`, `gap` and `unparsed` look at; any judge's where None.
             score, truth, human: the judge's score, the truth, and the mean of the scores voted in this review: each to
-                the nearest level (see `nearest`), which is the one given or lies in the range given.
+                the nearest level, halves up, which is the one given or lies in the range (lowest, highest) given.
             gap: bounds of truth minus score, both included.
             criterion: the item's criterion, whole.
             unparsed: verdicts without a score, or with one.
@@ -274,15 +256,15 @@ class Review:
             selection it was made on; on one by `TELLING` filters, or the worst first, it does not count as blind.
 
         Raises:
-            ValueError: an unknown judge or criterion, or bounds the wrong way round.
+            ValueError: an unknown filter, judge or criterion, or bounds the wrong way round.
         """
-        filters = {"judge": judge, "score": score, "truth": truth, "human": human, "gap": gap, "criterion": criterion}
-        filters |= {"unparsed": unparsed, "voted": voted, "text": text}
         filters = {name: value for name, value in filters.items() if value is not None}
-        if judge is not None and judge not in self.judges:
-            raise ValueError(f"judge {judge!r} is not under review; use one of {', '.join(self.judges)}")
-        if criterion is not None and criterion not in self.criteria:
-            raise ValueError(f"no item has the criterion {criterion!r}; see review.criteria")
+        if unknown := filters.keys() - {*TELLING, "judge", "criterion", "voted", "text"}:
+            raise ValueError(f"no filter is called {', '.join(sorted(unknown))}; see help(review.filter)")
+        if filters.get("judge", self.judges[0]) not in self.judges:
+            raise ValueError(f"judge {filters['judge']!r} is not under review; use one of {', '.join(self.judges)}")
+        if "criterion" in filters and filters["criterion"] not in self.criteria:
+            raise ValueError(f"no item has the criterion {filters['criterion']!r}; see review.criteria")
         for name, value in filters.items():
             if isinstance(value, tuple) and value[0] > value[1]:
                 raise ValueError(f"{name} {value} is the wrong way round: give the lower bound first")
@@ -307,18 +289,17 @@ class Review:
     @property
     def levels(self) -> dict[str, Level]:
         """The levels of scores and truths, by their names: whole numbers, or about ten ranges of a longer scale."""
-        scores = pd.concat([nearest(self.judge_scores).stack(), nearest(self.truth)]).dropna()
-        scale = pd.Series(self._own_scale or (), dtype=float)
-        scores = pd.concat([scores, self._texts[["lowest", "highest"]].stack().dropna(), scale])
-        if not len(scores):
+        scales = [*self._texts["scale"].dropna(), self._own_scale or ()]
+        scores = [*self.judge_scores.to_numpy().ravel(), *self.truth, *(end for scale in scales for end in scale)]
+        values = _nearest(pd.Series(scores, dtype=float)).dropna()
+        if not len(values):
             return {}
-        lowest, highest = int(scores.min()), int(scores.max())
-        width = 1 if highest - lowest < MOST_LEVELS else math.ceil((highest - lowest + 1) / 10)
-        starts = range(lowest, highest + 1, width)
-        if width == 1:
-            return {str(score): float(score) for score in starts}
-        ends = [min(start + width - 1, highest) for start in starts]
-        return {f"{start} to {end}": (float(start), float(end)) for start, end in zip(starts, ends, strict=True)}
+        lowest, highest = int(values.min()), int(values.max())
+        if highest - lowest < MOST_LEVELS:
+            return {str(score): float(score) for score in range(lowest, highest + 1)}
+        width = math.ceil((highest - lowest + 1) / 10)
+        ranges = [(start, min(start + width - 1, highest)) for start in range(lowest, highest + 1, width)]
+        return {f"{start} to {end}": (float(start), float(end)) for start, end in ranges}
 
     def confusion(self, judge: str, *, by: str = "truth") -> pd.DataFrame:
         """How often a judge gives each score to items of each level of truth.
@@ -333,13 +314,13 @@ class Review:
             `between` (truths that are no whole level and count with the nearest, halves up).
         """
         truth = self.truth if by == "truth" else self.human_scores().mean(axis=1)
-        graded, scores = self._graded[judge], nearest(self.judge_scores[judge])
-        rows = {name: graded & _within(nearest(truth), level) for name, level in self.levels.items()}
+        graded, scores = self._graded[judge], self.judge_scores[judge]
+        rows = {name: graded & _within(truth, level) for name, level in self.levels.items()}
         columns = {name: _within(scores, level) for name, level in self.levels.items()} | {"none": scores.isna()}
         counts = {name: {row: int((of & has).sum()) for row, of in rows.items()} for name, has in columns.items()}
         table = pd.DataFrame(counts, index=list(rows))
         name = str(self.truth.name) if by == "truth" else "mean of the scores voted here"
-        between = int((graded & (truth != nearest(truth)) & truth.notna()).sum())
+        between = int((graded & (truth != _nearest(truth)) & truth.notna()).sum())
         table.attrs = {"truth": name, "n": int(table.to_numpy().sum()), "between": between}
         table.attrs["missing"] = int((graded & truth.isna()).sum())
         return table
@@ -397,15 +378,8 @@ class Review:
             self._vote(case, "tags", {**tags, **({sides[side]: after} if after else {})} or None)
 
     def note(self, text: str | None) -> None:
-        """Keep a free note on the current item; blank withdraws it.
-
-        Raises:
-            ValueError: more than `NOTE_LIMIT` characters.
-        """
-        text = (text or "").strip() or None
-        if text and len(text) > NOTE_LIMIT:
-            raise ValueError(f"the note has {len(text)} characters; at most {NOTE_LIMIT} are kept")
-        case = self._current()
+        """Keep a free note on the current item; blank withdraws it."""
+        case, text = self._current(), (text or "").strip() or None
         if text != case.votes.get("note"):
             self._vote(case, "note", text)
 
@@ -449,10 +423,8 @@ class Review:
         """
         votes = self.votes("score").astype({"value": float})
         table = votes.pivot(index="id", columns="annotator", values="value").reindex(self._ids, columns=self.annotators)
-        chosen = self._chosen()
-        if judges := sorted({chosen[id] for id in votes["id"] if id in chosen}):
+        if judges := self._choosers(votes):
             table.attrs["labelled_by"] = f"next_best, by the score of {' and of '.join(judges)},"
-            table.attrs["labelled_by_judges"] = judges
         return table
 
     def weights(self) -> pd.Series | None:
@@ -467,8 +439,7 @@ class Review:
 
         Source: see `vjudge.metrics.label_weights`.
         """
-        human = self.human_scores()
-        judges = human.attrs.get("labelled_by_judges", [])
+        human, judges = self.human_scores(), self._choosers(self.votes("score"))
         if len(judges) > 1:
             raise ValueError(f"items were chosen by the scores of {' and of '.join(judges)}: choose by one judge alone")
         return label_weights(self.judge_scores[judges[0]].to_numpy(), human.mean(axis=1)) if judges else None
@@ -523,20 +494,19 @@ class Review:
         places = {judge: place for place, judge in sides.items()}
         others = [name for name in self.annotators if name != self.annotator] if shown else []
         theirs = {name: _placed(votes, places) for name in others if (votes := self._votes.of(name, id))}
-        item, own = Item.from_row(self._rows[index]), _placed(self._votes.of(self.annotator, id), places)
-        scale = (item.rubric.lowest, item.rubric.highest) if item.rubric else self._own_scale
+        own, scale = _placed(self._votes.of(self.annotator, id), places), self._texts["scale"].iloc[index]
         views = tuple(self._side(id, place, judge, scale, shown) for place, judge in sides.items())
-        return Case(number, item, scale, views, own, theirs, shown)
+        return Case(number, Item.from_row(self._rows[index]), scale or self._own_scale, views, own, theirs, shown)
 
     def _side(self, id: str, place: str, judge: str, scale: tuple[int, int] | None, shown: bool) -> Side:
-        run = self._runs[judge]
+        run, name = self._runs[judge], judge if shown else None
         if id not in run.index:
-            return Side(place, judge if shown else None, None)
+            return Side(place, name, None)
         verdict = {key: value for key, value in run.loc[id].to_dict().items() if not is_missing(value)}
         if shown:
-            return Side(place, judge, verdict)
+            return Side(place, name, verdict)
         feedback = str(verdict.get("feedback", ""))
-        spans = verdict_spans(feedback, scale or (1, 5))
+        spans = verdict_spans(feedback, scale or self._own_scale or (1, 5))
         for start, end in reversed(spans):
             feedback = feedback[:start] + HIDDEN + feedback[end:]
         failure = {"failure": HIDDEN} if "failure" in verdict else {}  # its reason may name scores
@@ -546,6 +516,10 @@ class Review:
         """Item that `next_best` named -> the judge by whose scores."""
         return {vote["id"]: vote["value"] for vote in self._votes.on("next_best")}
 
+    def _choosers(self, votes: pd.DataFrame) -> list[str]:
+        """The judges by whose scores `next_best` named items with a vote."""
+        return sorted({judge for id, judge in self._chosen().items() if id in set(votes["id"])})
+
     def _voted(self) -> np.ndarray:
         own = [vote["id"] for vote in self._votes.on(*VOTED) if vote["annotator"] == self.annotator]
         return np.asarray(self._ids.isin(own))
@@ -553,23 +527,22 @@ class Review:
     def _relist(self) -> None:
         """List what passes the filters, in the order; the current item stays current where it is in the list."""
         current = self._list[self._position] if len(self._list) else -1
-        filters = self._filters
-        judges = [filters["judge"]] if "judge" in filters else list(self.judges)
+        judges = [self._filters["judge"]] if "judge" in self._filters else list(self.judges)
         scores, graded = self.judge_scores[judges], self._graded[judges]
         gap = scores.rsub(self.truth, axis=0)
         tests = {
             "judge": lambda judge: graded[judge],
-            "score": lambda level: _within(nearest(scores), level).any(axis=1),
-            "truth": lambda level: _within(nearest(self.truth), level),
-            "human": lambda level: _within(nearest(self.human_scores().mean(axis=1)), level),
-            "gap": lambda bounds: _within(gap, bounds).any(axis=1),
+            "score": lambda level: _within(scores, level).any(axis=1),
+            "truth": lambda level: _within(self.truth, level),
+            "human": lambda level: _within(self.human_scores().mean(axis=1), level),
+            "gap": lambda bounds: ((gap >= bounds[0]) & (gap <= bounds[1])).any(axis=1),
             "criterion": lambda criterion: self._texts["criteria"].eq(criterion),
             "unparsed": lambda is_so: (scores.isna() & graded).any(axis=1) == is_so,
             "voted": lambda is_so: self._voted() == is_so,
-            "text": lambda text: self._search(str(text)),
+            "text": self._search,
         }
         keep = np.ones(len(self._ids), dtype=bool)
-        for name, value in filters.items():
+        for name, value in self._filters.items():
             keep &= np.asarray(tests[name](value), dtype=bool)
         listed = np.arange(len(self._ids))
         if self.order == "random":
@@ -583,19 +556,19 @@ class Review:
 
     def _search(self, text: str) -> pd.Series:
         columns = [self._texts[name] for name in ("instruction", "response", "reference_answer")]
-        feedbacks = [run["feedback"].reindex(self._ids) for run in self._runs.values() if "feedback" in run]
-        texts = [column.fillna("").astype(str).reset_index(drop=True) for column in columns + feedbacks]
-        return pd.concat(texts, axis=1).agg("\0".join, axis=1).str.casefold().str.contains(text.casefold(), regex=False)
+        columns += [run["feedback"].reindex(self._ids) for run in self._runs.values() if "feedback" in run]
+        texts = pd.concat(columns, axis=1).fillna("").astype(str).agg("\0".join, axis=1)
+        return texts.str.casefold().str.contains(text.casefold(), regex=False)
 
 
-def nearest(scores: Any) -> Any:
+def _nearest(scores: Any) -> Any:
     """Scores to the nearest whole level, halves up: 3.5 is 4."""
     return np.floor(scores + 0.5)
 
 
 def _within(scores: Any, level: Level) -> Any:
-    lowest, highest = level if isinstance(level, (tuple, list)) else (level, level)
-    return (scores >= lowest) & (scores <= highest)
+    lowest, highest = level if isinstance(level, tuple) else (level, level)
+    return (_nearest(scores) >= lowest) & (_nearest(scores) <= highest)
 
 
 def _placed(votes: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
@@ -609,47 +582,36 @@ def _placed(votes: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, An
 
 
 def _texts(rows: Any) -> pd.DataFrame:
-    """What filters look at, without the images."""
-    names = ("id", "instruction", "response", "reference_answer", "criteria")
+    """What filters look at, and the scale of each rubric, without the images; one row an item, by its id."""
+    names = ("instruction", "response", "reference_answer", "criteria")
     if len(rows) and "response" not in rows[0]:
         raise ValueError("a review is of responses with a score each; these rows are pairs or questions")
-    texts = []
+    texts, ids = [], []
     for row in rows:
-        lowest = 1 if is_missing(row.get("lowest")) else int(row["lowest"])
-        n_levels = len(row.get("descriptions") or ())
-        scale = {"lowest": lowest, "highest": lowest + n_levels - 1} if n_levels else {}
-        texts.append({name: row.get(name) for name in names} | scale)
-    frame = pd.DataFrame(texts, columns=[*names, "lowest", "highest"])
-    frame["id"] = frame["id"].astype(str)
-    if repeated := sorted(set(frame["id"][frame["id"].duplicated()])):
-        raise ValueError(f"id: {', '.join(map(repr, repeated[:10]))} stand twice in the collection; give each its own")
-    return frame
-
-
-def _truth(rows: Any, ids: pd.Index) -> pd.Series:
-    try:
-        return data.truth(rows).set_axis(ids)
-    except data.CollectionError:  # nobody scored yet: that is what a review is for
-        return pd.Series(np.nan, index=ids, name="no truth")
+        lowest, n = 1 if is_missing(row.get("lowest")) else int(row["lowest"]), len(row.get("descriptions") or ())
+        texts.append({name: row.get(name) for name in names} | {"scale": (lowest, lowest + n - 1) if n else None})
+        ids.append(str(row["id"]))
+    index = pd.Index(ids, name="id", dtype=object)
+    if index.has_duplicates:
+        repeated = ", ".join(map(repr, sorted(set(index[index.duplicated()]))[:10]))
+        raise ValueError(f"id: {repeated} stand twice in the collection; give each its own")
+    return pd.DataFrame(texts, index, [*names, "scale"])
 
 
 def _by_judge(runs: pd.DataFrame | Mapping[str, pd.DataFrame], ids: pd.Index) -> dict[str, pd.DataFrame]:
     """Each judge's verdicts by item id."""
     if isinstance(runs, pd.DataFrame):
         runs = {str(judge): run for judge, run in runs.groupby("judge", sort=False)}
-    faults, by_judge = [], {}
-    for judge, run in runs.items():
-        own = pd.Index(run["id"].astype(str), name="id")
-        unknown, repeated = own.difference(ids), own[own.duplicated()].unique()
+    faults = [] if len(runs) else ["there is no run to review"]
+    by_judge = {str(judge): run.set_index(pd.Index(run["id"].astype(str), name="id")) for judge, run in runs.items()}
+    for judge, run in by_judge.items():
+        unknown, repeated = run.index.difference(ids), run.index[run.index.duplicated()].unique()
         if len(unknown):
             faults.append(f"{judge}: {len(unknown)} items are not in the collection, such as {unknown[0]!r}")
         if len(repeated):
             faults.append(f"{judge}: {len(repeated)} items have several verdicts, such as {repeated[0]!r}; choose one")
         if judge in ANSWERS:
             faults.append(f"{judge}: is the name of an answer; give the judge another")
-        by_judge[str(judge)] = run.set_index(own)
-    if not by_judge:
-        faults.append("there is no run to review")
     if faults:
         raise ValueError("; ".join(faults))
     return by_judge

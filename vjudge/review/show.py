@@ -11,13 +11,10 @@ import difflib
 import html
 import math
 import re
-import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
-
-from PIL import Image
 
 from vjudge import images
 from vjudge.data import rows_of
@@ -72,16 +69,18 @@ Lines = Sequence[tuple[str, str]]
 
 
 class View:
-    """Something shown as HTML where there is a notebook and as text elsewhere."""
+    """Something shown as HTML where there is a notebook and as its text elsewhere."""
 
-    def __init__(self, body: str, text: str = "") -> None:
-        self.html, self._text = f"<div {_SAFE}>{_STYLE}{body}</div>", text
+    def __init__(self, body: str) -> None:
+        self.body, self.html = body, f"<div {_SAFE}>{_STYLE}{body}</div>"
 
     def _repr_html_(self) -> str:
         return self.html
 
     def __repr__(self) -> str:
-        return self._text
+        text = re.sub("</strong></div><div[^>]*>", ": ", self.body)
+        text = re.sub("<[^>]*>", "", re.sub("</(?:div|li|tr|figure|th|td)>", "\n", text))
+        return html.unescape("\n".join(line for line in text.split("\n") if line.strip()))
 
 
 def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int = 320) -> View:
@@ -103,8 +102,8 @@ def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int
         ValueError: the verdict is another item's.
 
     >>> from vjudge.review import show
-    >>> print(show({"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4}))
-    Item a, 0 images
+    >>> show({"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4})
+    Item a
     Instruction: What is it?
     Response: A cat.
     Reference answer: none given
@@ -115,26 +114,30 @@ def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int
     given = {} if verdict is None else {name: verdict[name] for name in verdict.keys() if not is_missing(verdict[name])}
     if str(given.get("id", item.id)) != item.id:
         raise ValueError(f"the verdict is of item {given['id']!r}, the item is {item.id!r}: pass its own row")
-    score = float(given.get("score", math.nan))
-    shares = {int(level): f"{float(share):.0%}" for level, share in (given.get("probabilities") or {}).items()}
-    marks = {
-        level: [name for name, has in (("true score", level == item.gold), ("judge", level == score)) if has]
-        + [share for of, share in shares.items() if of == level]
-        for level in _levels(item)
-    }
-    truth = [("True score", number(item.gold))]
-    truth += [("Human scores", ", ".join(map(number, item.human_scores)))] if item.human_scores else []
-    truth += [("Reference feedback", item.feedback)] if item.feedback else []
-    judged = [] if verdict is None else _verdict_lines(given)
-    body = (
+    score, shares = float(given.get("score", math.nan)), given.get("probabilities") or {}
+    notes: dict[float, list[str]] = {}
+    marks = [(item.gold, "true score"), (score, "judge"), *((int(n), f"{float(p):.0%}") for n, p in shares.items())]
+    for level, mark in marks:
+        notes.setdefault(level, []).append(mark)
+    judged = ""
+    if verdict is not None:
+        lines = [("Judge's name", str(given["judge"]))] if "judge" in given else []
+        lines.append(("Judge's score", number(score)))
+        if "expected_score" in given:
+            lines.append(("Judge's expected score", f"{float(given['expected_score']):.2f}"))
+        if "failure" in given:
+            lines.append(("Judge's failure", str(given["failure"])))
+        if given.get("feedback"):
+            lines.append(("Judge's feedback", str(given["feedback"])))
+        elif "failure" in given and given.get("raw"):
+            lines.append(("Judge's whole answer", str(given["raw"])))
+        judged = f'<div class="vj-verdict">{_texts(lines)}</div>'
+    return View(
         f'<div class="vj-id">Item {escape(item.id)}</div>'
         f'<div class="vj-top">{pictures(item, image_size)}<div class="vj-texts">{_texts(_question(item))}</div></div>'
-        + _rubric(item, marks, truth=item.gold, judged=score)
-        + f"<div>{_texts(truth)}</div>"
-        + (f'<div class="vj-verdict">{_texts(judged)}</div>' if judged else "")
+        + _rubric(item, notes, truth=item.gold, judged=score)
+        + f"<div>{_texts(_truth(item, 'Human scores'))}</div>{judged}"
     )
-    lines = [*map(_line, _question(item)), *_rubric_lines(item, marks), *map(_line, truth + judged)]
-    return View(body, "\n".join([f"Item {plain(item.id)}, {_images_line(item)}", *lines]))
 
 
 def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> View:
@@ -151,23 +154,18 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> V
     case = sorted(map(_item, items), key=lambda item: (math.isnan(item.gold), item.gold))
     if not case:
         raise ValueError("there is no item to show")
-    first = case[0]
-    same = ("instruction", "reference_answer", "rubric", "group")
-    unlike = [name for name in same if any(getattr(item, name) != getattr(first, name) for item in case)]
-    if unlike:
+    first, same = case[0], ("instruction", "reference_answer", "rubric", "group")
+    if unlike := [name for name in same if any(getattr(item, name) != getattr(first, name) for item in case)]:
         raise ValueError(f"the items differ in {', '.join(unlike)}: pass the rows of one case, see vjudge.data.cases")
     instruction, _, reference = _question(first)
     heads = "".join(f"<th{_LEFT}>{name}</th>" for name in ("True score", "Response", "Reference feedback"))
     cells = [(number(item.gold), item.response, item.feedback or "") for item in case]
     rows = ["".join(f'<td dir="auto"{_LEFT}>{escape(text)}</td>' for text in row) for row in cells]
-    body = (
+    return View(
         f'<div class="vj-top">{pictures(first, image_size)}'
         f'<div class="vj-texts">{_texts([instruction, reference])}{_rubric(first, {})}</div></div>'
         f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>"
     )
-    lines = [_images_line(first), _line(instruction), _line(reference), *_rubric_lines(first, {})]
-    lines += [_line((f"Response of score {number(item.gold)}", item.response)) for item in case]
-    return View(body, "\n".join(lines))
 
 
 def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = None, image_size: int = 120) -> View:
@@ -183,48 +181,38 @@ def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = No
     """
     if captions is not None and len(captions) != len(sources):
         raise ValueError(f"{len(captions)} captions for {len(sources)} images: give one each")
-    opened = [_opened(source) for source in sources]
-    captions = [_described(image) for image in opened] if captions is None else captions
-    figures = [_figure(image, image_size, caption=text) for image, text in zip(opened, captions, strict=True)]
-    lines = [f"{place}: {plain(text)}" for place, text in enumerate(captions)]
-    return View(f'<div class="vj-sheet">{"".join(figures)}</div>', "\n".join(lines))
+    names = captions if captions is not None else [None] * len(sources)
+    figures = [_figure(source, image_size, caption=name) for source, name in zip(sources, names, strict=True)]
+    return View(f'<div class="vj-sheet">{"".join(figures)}</div>')
 
 
 def case_html(case: Case, *, pictures: str, truth: bool = False, differences: bool = False) -> str:
-    """A case as its annotator may see it now.
+    """A case as its annotator may see it now, every text escaped.
 
     Args:
         case: from `Review.case`.
         pictures: HTML of the item's pictures, from `pictures`.
         truth: show the true score, the reference feedback and others' votes, where the case is revealed.
         differences: mark the words in which two feedbacks differ, where they have at most `COMPARED_WORDS` in all.
-
-    Returns:
-        HTML of its own, every text escaped.
     """
-    item, shown = case.item, truth and case.revealed
-    verdicts = [(side.judge or side.place, side.verdict or {}) for side in case.sides]
-    judged = [(name, verdict["score"]) for name, verdict in verdicts if "score" in verdict]
-    notes: dict[int, list[str]] = {level: [] for level in _levels(item)}
-    for name, score in [*([("true score", item.gold)] if shown else []), *judged, ("you", case.votes.get("score"))]:
-        if score in notes:
-            notes[int(score)].append(escape(name))
-    known: list[tuple[str, str]] = []
+    item, shown, own = case.item, truth and case.revealed, case.votes.get("score")
+    notes: dict[float, list[str]] = {}
+    verdicts = [(side.judge or side.place, (side.verdict or {}).get("score")) for side in case.sides]
+    for name, score in [*([("true score", item.gold)] if shown else []), *verdicts, ("you", own)]:
+        if score is not None:
+            notes.setdefault(score, []).append(escape(name))
+    lines: list[tuple[str, str]] = []
     if shown:
-        known.append(("True score", number(item.gold)))
-        known += [("Human scores in the collection", ", ".join(map(number, item.human_scores)))] * bool(
-            item.human_scores
-        )
-        known += [("Reference feedback", item.feedback)] if item.feedback else []
-        known += [(f"Votes of {name}", "; ".join(vote_lines(votes))) for name, votes in case.others.items()]
+        lines = _truth(item, "Human scores in the collection")
+        lines += [(f"Votes of {name}", "; ".join(vote_lines(votes))) for name, votes in case.others.items()]
     feedbacks = _marked(case.sides) if differences else [escape(_feedback(side)) for side in case.sides]
     sides = "".join(_side(side, text) for side, text in zip(case.sides, feedbacks, strict=True))
     return (
         f'<div class="vj-case"><div class="vj-id">Item {escape(item.id)}</div>'
         f'<div class="vj-top">{pictures}<div class="vj-texts">{_texts(_question(item))}'
-        + _rubric(item, notes, truth=item.gold if shown else math.nan, own=case.votes.get("score"))
+        + _rubric(item, notes, truth=item.gold if shown else math.nan, own=own)
         + "</div></div>"
-        + (f"<div>{_texts(known)}</div>" if known else "")
+        + (f"<div>{_texts(lines)}</div>" if lines else "")
         + f'<div class="vj-sides">{sides}</div></div>'
     )
 
@@ -240,10 +228,8 @@ def vote_lines(votes: Mapping[str, Any]) -> list[str]:
 
 def pictures(item: Item, image_size: int, *, enlarge: bool = False) -> str:
     """An item's pictures, their longer side at most `image_size` pixels; smaller ones blown up to it if `enlarge`."""
-    if not item.images:
-        return ""
-    figures = [_figure(_opened(source), image_size, enlarge=enlarge) for source in item.images]
-    return f'<div class="vj-pictures">{"".join(figures)}</div>'
+    figures = [_figure(source, image_size, enlarge=enlarge) for source in item.images]
+    return f'<div class="vj-pictures">{"".join(figures)}</div>' if figures else ""
 
 
 def number(score: float) -> str:
@@ -252,19 +238,18 @@ def number(score: float) -> str:
 
 
 def plain(value: Any) -> str:
-    """Text for a terminal: characters that steer it, or hide or reorder text, by their code."""
-    text = str(value).replace("\r\n", "\n")
-    return "".join(mark if _visible(mark) else f"<U+{ord(mark):04X}>" for mark in text)
+    """Text with its control, format, surrogate and private characters by their code; joiners stay."""
+    return "".join(
+        f"<U+{ord(mark):04X}>"
+        if mark not in "\n\t\u200c\u200d" and unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Co")
+        else mark
+        for mark in str(value).replace("\r\n", "\n")
+    )
 
 
 def escape(text: str) -> str:
     """Text for a page."""
     return html.escape(plain(text))
-
-
-def _visible(mark: str) -> bool:
-    """Whether a character is shown as it is: no control, format, surrogate or private character, except joiners."""
-    return mark in "\n\t\u200c\u200d" or unicodedata.category(mark) not in ("Cc", "Cf", "Cs", "Co")
 
 
 def _item(row: Item | Mapping[str, Any]) -> Item:
@@ -276,37 +261,18 @@ def _question(item: Item) -> list[tuple[str, str]]:
     return [("Instruction", item.instruction), ("Response", item.response), ("Reference answer", reference)]
 
 
-def _verdict_lines(verdict: Mapping[str, Any]) -> list[tuple[str, str]]:
-    lines = [("name", str(verdict["judge"]))] if "judge" in verdict else []
-    lines.append(("score", number(float(verdict.get("score", math.nan)))))
-    if "expected_score" in verdict:
-        lines.append(("expected score", f"{float(verdict['expected_score']):.2f}"))
-    if "failure" in verdict:
-        lines.append(("failure", str(verdict["failure"])))
-    if verdict.get("feedback"):
-        lines.append(("feedback", str(verdict["feedback"])))
-    elif "failure" in verdict and verdict.get("raw"):
-        lines.append(("whole answer", str(verdict["raw"])))
-    return [(f"Judge's {name}", value) for name, value in lines]
+def _truth(item: Item, human_scores: str) -> list[tuple[str, str]]:
+    lines = [("True score", number(item.gold))]
+    lines += [(human_scores, ", ".join(map(number, item.human_scores)))] if item.human_scores else []
+    return [*lines, ("Reference feedback", item.feedback)] if item.feedback else lines
 
 
-def _opened(source: Any) -> Image.Image | images.ImageError:
+def _figure(source: Any, image_size: int, *, caption: str | None = None, enlarge: bool = False) -> str:
     try:
-        return images.open_image(source)
+        image = images.open_image(source)
     except images.ImageError as error:
-        return error
-
-
-def _described(image: Image.Image | images.ImageError) -> str:
-    return f"no image: {image}" if isinstance(image, images.ImageError) else f"{image.width} x {image.height}"
-
-
-def _figure(
-    image: Image.Image | images.ImageError, image_size: int, *, caption: str | None = None, enlarge: bool = False
-) -> str:
-    if isinstance(image, images.ImageError):
-        return f"<figure><figcaption>{escape(_described(image))}</figcaption></figure>"
-    label = escape(_described(image) if caption is None else caption)
+        return f"<figure><figcaption>{escape(f'no image: {error}')}</figcaption></figure>"
+    label = escape(f"{image.width} x {image.height}" if caption is None else caption)
     small = images.thumbnail(image, size=image_size)
     drawing = small.getcolors(_MOST_COLOURS) is not None  # which PNG keeps sharp; of a photograph it is slow and large
     uri = images.data_uri(small, format="png" if drawing else "jpeg")
@@ -318,11 +284,6 @@ def _figure(
     )
 
 
-def _images_line(item: Item) -> str:
-    sizes = [_described(_opened(source)) for source in item.images]
-    return f"{len(sizes)} image{'s' * (len(sizes) != 1)}" + (f" ({', '.join(sizes)})" if sizes else "")
-
-
 def _texts(lines: Lines) -> str:
     return "".join(
         f'<div class="vj-name"><strong>{escape(name)}</strong></div>'
@@ -331,45 +292,24 @@ def _texts(lines: Lines) -> str:
     )
 
 
-def _line(line: tuple[str, str]) -> str:
-    return f"{line[0]}: " + textwrap.indent(plain(line[1]), "    ").lstrip(" ")
-
-
-def _levels(item: Item) -> dict[int, str]:
-    """Score -> its description; none without a rubric."""
-    return dict(zip(item.rubric.scores, item.rubric.descriptions, strict=True)) if item.rubric else {}
-
-
-def _criteria(item: Item) -> tuple[str, str]:
-    return "Rubric", item.rubric.criteria if item.rubric else "none given"
-
-
 def _rubric(
     item: Item,
-    notes: Mapping[int, Sequence[str]],
+    notes: Mapping[float, Sequence[str]],
     *,
     truth: float = math.nan,
     judged: float = math.nan,
     own: float | None = None,
 ) -> str:
     """The rubric with notes beside its levels, and the true, the judge's and one's own level set off."""
-    levels = []
-    for score, description in _levels(item).items():
+    levels, rubric = [], item.rubric
+    for score, description in zip(rubric.scores, rubric.descriptions, strict=True) if rubric else ():
         kinds = {"vj-true": score == truth, "vj-judge": score == judged, "vj-own": score == own}
         note = f" <small><strong>{', '.join(notes[score])}</strong></small>" if notes.get(score) else ""
         levels.append(
             f'<li class="{" ".join(kind for kind in kinds if kinds[kind])}"{_TINT * (score == truth)}>'
             f'<b>{score}</b> <span dir="auto">{escape(description)}</span>{note}</li>'
         )
-    return _texts([_criteria(item)]) + f"<ul>{''.join(levels)}</ul>"
-
-
-def _rubric_lines(item: Item, notes: Mapping[int, Sequence[str]]) -> list[str]:
-    levels = [
-        f"    {score}: {plain(text)}" + (f"  <- {', '.join(notes[score])}" if notes.get(score) else "")
-        for score, text in _levels(item).items()
-    ]
-    return [_line(_criteria(item)), *levels]
+    return _texts([("Rubric", rubric.criteria if rubric else "none given")]) + f"<ul>{''.join(levels)}</ul>"
 
 
 def _side(side: Side, text: str) -> str:

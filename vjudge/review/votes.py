@@ -24,7 +24,6 @@ Vote = dict[str, Any]
 KINDS = {"score": int, "better": str, "tags": dict, "note": str, "reveal": bool, "next_best": str}
 """What a line can be about, and the type of its value; null withdraws it."""
 VOTED = ("score", "better", "tags", "note")
-COLUMNS = ("id", "annotator", "field", "value", "blind", "selection", "time")
 
 
 class ReviewError(RuntimeError):
@@ -39,6 +38,10 @@ class Votes:
         annotator: whose votes are written, into `path`.
         collection: the fingerprint of what is reviewed; votes on another collection are refused.
 
+    Attributes:
+        last: (annotator, id, field) -> the line that holds the vote.
+        annotators: everyone who voted, in the order of the files.
+
     Raises:
         ReviewError: a line is no vote on this collection, or the folder is a file; both are named.
     """
@@ -49,22 +52,16 @@ class Votes:
             raise ReviewError(f"{folder} is a file: give a folder as out=, in which each annotator has a file of votes")
         self.path = self.folder / (re.sub(r"[^\w-]+", "_", annotator)[:60] + ".jsonl")
         self._sizes: dict[Path, int] = {}
-        self._last: dict[tuple[str, str, str], Vote] = {}
-        self._history: list[Vote] = []  # this annotator's votes that were not undone
-        self._people: dict[str, None] = {}
         self.refresh()
-
-    @property
-    def annotators(self) -> list[str]:
-        """Everyone who voted, in the order of the files."""
-        return list(self._people)
 
     def refresh(self) -> None:
         """Read the files again where one has grown."""
         sizes = {path: path.stat().st_size for path in sorted(self.folder.glob("*.jsonl"))}
-        if sizes == self._sizes:
+        if sizes == self._sizes and sizes:
             return
-        self._last, self._history, self._people = {}, [], {}
+        self.last: dict[tuple[str, str, str], Vote] = {}
+        self.annotators: list[str] = []
+        self._history: list[Vote] = []  # this annotator's votes that were not undone
         elsewhere: set[bytes] = set()
         for path in sizes:
             lines = list(self._read(path))
@@ -113,70 +110,62 @@ class Votes:
         self.append(last["id"], last["field"], earlier["value"], **more, undo=True)
         return str(last["id"])
 
-    def last(self, annotator: str, id: str, field: str) -> Vote | None:
-        """The line that holds a vote, None where there is none."""
-        return self._last.get((annotator, id, field))
-
     def of(self, annotator: str, id: str) -> dict[str, Any]:
         """One annotator's votes on one item: field -> value, the better feedback by its judge's name."""
-        return {field: vote["value"] for field in VOTED if (vote := self.last(annotator, id, field))}
+        return {field: vote["value"] for field in VOTED if (vote := self.last.get((annotator, id, field)))}
 
     def on(self, *fields: str) -> list[Vote]:
         """The lines that hold everyone's votes on some fields."""
-        return [vote for vote in self._last.values() if vote["field"] in fields]
+        return [vote for vote in self.last.values() if vote["field"] in fields]
 
     def table(self, *fields: str) -> pd.DataFrame:
-        """One row a vote in any of the fields, with `COLUMNS`."""
+        """One row a vote in any of the fields."""
         rows = []
         for vote in self.on(*fields):
             selection = json.dumps(vote["selection"], sort_keys=True) if vote.get("selection") else ""
             rows.append({**vote, "blind": bool(vote.get("blind")), "selection": selection})
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        return pd.DataFrame(rows, columns=["id", "annotator", "field", "value", "blind", "selection", "time"])
 
     def _take(self, vote: Vote) -> None:
         key = vote["annotator"], vote["id"], vote["field"]
-        self._last.pop(key, None)
+        self.last.pop(key, None)
         if vote["value"] is not None:
-            self._last[key] = vote
+            self.last[key] = vote
         if vote["field"] not in VOTED:
             return
-        self._people.setdefault(vote["annotator"])
-        if vote["annotator"] != self.annotator:
-            return
-        if not vote.get("undo"):
-            self._history.append(vote)
-        elif self._history:
-            self._history.pop()
+        if vote["annotator"] not in self.annotators:
+            self.annotators.append(vote["annotator"])
+        if vote["annotator"] == self.annotator:
+            if not vote.get("undo"):
+                self._history.append(vote)
+            elif self._history:
+                self._history.pop()
 
     def _read(self, path: Path) -> Iterator[tuple[bytes, Vote]]:
         """The lines of a file and what they say."""
         torn = []
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-            try:
-                vote = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError):
-                torn.append(number)
-                continue
-            if vote is not None:
+            if line.strip():
+                try:
+                    vote = json.loads(line)
+                except (ValueError, RecursionError):
+                    torn.append(str(number))
+                    continue
                 if reason := self._why_no_vote(vote):
-                    raise ReviewError(f"{path}, line {number}: {reason}")
+                    raise ReviewError(f"{path}, line {number}: {reason}; correct or remove it, or use another folder")
                 yield line, vote
         if torn:
-            numbers = ", ".join(map(str, torn[:10])) + (", ..." if len(torn) > 10 else "")
             what = "cut short when its kernel was stopped, or damaged since; what it said is not counted"
-            warnings.warn(f"{path}, line {numbers}: {what}", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"{path}, line {', '.join(torn[:10])}: {what}", RuntimeWarning, stacklevel=5)
 
     def _why_no_vote(self, vote: Any) -> str:
-        if isinstance(vote, dict) and ("review" in vote or "event" in vote):
-            return "votes in the form of an earlier vjudge, which kept everyone's in one file; use another folder"
-        texts = ("annotator", "id", "field", "time", "collection")
-        if not isinstance(vote, dict) or not all(isinstance(vote.get(name), str) for name in texts):
-            return "not a vote; move the file elsewhere or use another folder"
-        if vote["field"] not in KINDS:
-            return f"{vote['field']!r} is nothing to vote on; correct or remove the line"
+        names = ("annotator", "id", "field", "time", "collection")
+        if not isinstance(vote, dict) or not all(isinstance(vote.get(name), str) for name in names):
+            return "not a vote"
         if vote["collection"] != self.collection:
             there, here = shortened(vote["collection"]), shortened(self.collection)
-            return f"a vote on another collection (fingerprint {there} there, {here} here); use another folder"
-        if not isinstance(vote.get("value"), (KINDS[vote["field"]], type(None))):
-            return f"the {vote['field']} {shortened(vote.get('value'))} is not a vote; correct or remove the line"
+            return f"a vote on another collection (fingerprint {there} there, {here} here)"
+        field, value = vote["field"], vote.get("value")
+        if field not in KINDS or not isinstance(value, (KINDS[field], type(None))):
+            return f"the {shortened(field)} {shortened(value)} is not a vote"
         return ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,41 +38,36 @@ class Reviewer:
     Args:
         review: the state; votes cast through it elsewhere show after the next action here.
         image_size: pixels of an image's longer side at the start, one of `SIZES` or another.
+        watch: called after each action, such as to draw what votes change.
 
     Where widgets can't run, the current case shows as a plain page.
     """
 
-    def __init__(self, review: Review, *, image_size: int = 360) -> None:
-        self.review = review
-        self._sizes = sorted({*SIZES, image_size})
-        self._size = self._start = image_size
-        self._busy = False
-        self._typed = ""
-        self._watchers: list[Callable[[], None]] = []
+    def __init__(self, review: Review, *, image_size: int = 360, watch: Callable[[], None] = lambda: None) -> None:
+        self.review, self._watch = review, watch
+        self._sizes, self._size, self._start = sorted({*SIZES, image_size}), image_size, image_size
+        self._busy, self._typed = False, ""
         # Shared: a layout of its own for each of seventy controls would be most of a notebook's saved widget state.
         self._auto, self._wide = ipw.Layout(width="auto"), ipw.Layout(width="17em")
         self._button_style = ipw.ButtonStyle()
         self._case = ipw.HTML(layout=ipw.Layout(width="auto"))
         self._status = ipw.HTML(layout=ipw.Layout(width="auto", min_height="1.6em"))
-        self._progress = ipw.HTML()
-        self._progress.add_class("vj-progress")
+        self._progress = _named("vj-progress", ipw.HTML())
         self._buttons: dict[str, Any] = {}
         self._toggles: dict[str, Any] = {}
+        self._tags: dict[tuple[str, str], Any] = {}
         self._fields: list[Any] = []
         self._scale: tuple[int, int] | None = None
         self._drawn, self._pictures = ("", 0), ""
-        self._scores = ipw.HBox(layout=_row(width="auto"))
-        self._tags: dict[tuple[str, str], Any] = {}
+        self._scores = ipw.HBox(layout=_row("auto"))
         self._filters = self._make_filters()
-        self._goto = ipw.Text(description="id", placeholder="go to the item of this id", continuous_update=False,
-                              style=_WIDE, layout=self._wide)  # fmt: skip
+        self._goto = self._text("id", "go to the item of this id")
         self._goto.observe(self._on_id, names="value")
         self._note = ipw.Textarea(
             placeholder="kept when you go on", layout=ipw.Layout(flex="1 1 18rem", width="auto", height="3.4em")
         )
         self._keys = ipw.Text(placeholder="click here and type", layout=ipw.Layout(width="12em"))
-        self._keys.add_class("vj-key-field")
-        self._keys.observe(self._on_keys, names="value")
+        _named("vj-key-field", self._keys).observe(self._on_keys, names="value")
         self.widget = self._arrange()
         with self._working():
             self._draw()
@@ -88,41 +83,34 @@ class Reviewer:
         """List what passes the filters of `Review.filter`, and show them in the controls."""
         self._act(partial(self._set_filters, filters))
 
-    def watch(self, act: Callable[[], None]) -> None:
-        """Do something after each action, such as drawing what votes change."""
-        self._watchers.append(act)
-
     # What it is made of
 
     def _make_filters(self) -> dict[str, Any]:
-        review = self.review
-        levels = [(ANY, None), *review.levels.items()]
-        bounds = [
-            bound for level in review.levels.values() for bound in (level if isinstance(level, tuple) else [level])
-        ]
+        review, levels = self.review, self.review.levels
+        choices = [(ANY, None), *levels.items()]
+        bounds = [bound for level in levels.values() for bound in (level if isinstance(level, tuple) else [level])]
         span = max(bounds, default=0) - min(bounds, default=0)
         far = max(2, math.ceil(span / 5))
-        dropdowns = {
+        gaps = [(f"judge too kind by {far} or more", (-span, -far)), ("judge too kind", (-span, -0.5)),
+                ("agree", (-0.49, 0.49)), ("judge too strict", (0.5, span)),
+                (f"judge too strict by {far} or more", (far, span))]  # fmt: skip
+        short = [name if len(name) <= 60 else f"{name[:57]}..." for name in review.criteria]
+        dropdowns: dict[str, Sequence[Any]] = {
             "judge": [ANY, *review.judges],
-            "score": levels,
-            "truth": levels,
-            "human": levels,
-            "gap": [(ANY, None), (f"judge too kind by {far} or more", (-span, -far)), ("judge too kind", (-span, -0.5)),
-                    ("agree", (-0.49, 0.49)), ("judge too strict", (0.5, span)),
-                    (f"judge too strict by {far} or more", (far, span))] if span else [(ANY, None)],
-            "criterion": [(ANY, None), *((_short(name), name) for name in review.criteria)],
+            "score": choices,
+            "truth": choices,
+            "human": choices,
+            "gap": [(ANY, None), *(gaps if span else [])],
+            "criterion": [(ANY, None), *zip(short, review.criteria, strict=True)],
             "unparsed": [(ANY, None), ("no score could be read", True), ("score read", False)],
             "voted": [(ANY, None), ("not yet by me", False), ("by me", True)],
-            "order": list(ORDERS),
-        }  # fmt: skip
+            "order": ORDERS,
+        }
         controls: dict[str, Any] = {
             name: ipw.Dropdown(options=options, description=name, style=_WIDE, layout=self._wide)
             for name, options in dropdowns.items()
         }
-        controls["text"] = ipw.Text(
-            description="text", placeholder="a part of any text", continuous_update=False, style=_WIDE,
-            layout=self._wide,
-        )  # fmt: skip
+        controls["text"] = self._text("text", "a part of any text")
         controls["order"].value = review.order
         for control in controls.values():
             control.observe(lambda change: self._act(self._filter, change["owner"]), names="value")
@@ -130,9 +118,11 @@ class Reviewer:
 
     def _arrange(self) -> Any:
         review = self.review
+        places = ("left", "right") if len(review.judges) == 2 else tuple(map(str, range(1, len(review.judges) + 1)))
+        self._answers = ANSWERS if len(places) == 2 else ()
         moves = [
-            self._button("previous", "◀ Previous", review.previous),
-            self._button("next", "Next ▶", review.next),
+            self._button("previous", "◀ Previous", partial(review.step, -1)),
+            self._button("next", "Next ▶", review.step),
             self._button("next without a vote", "Next without a vote ▶▶", review.next_unvoted),
             self._button("undo", "↶ Undo", review.undo),
         ]
@@ -143,18 +133,15 @@ class Reviewer:
             self._toggle("true score", "Show true score"),
             self._button("reveal", "Reveal before voting", review.reveal),
         ]
-        places = ("left", "right") if len(review.judges) == 2 else tuple(map(str, range(1, len(review.judges) + 1)))
-        self._answers = ANSWERS if len(places) == 2 else ()
         answers = [
             self._button(answer, answer.capitalize(), partial(self._turn, "better", answer)) for answer in self._answers
         ]
-        better = ipw.HBox([_label("Better feedback"), *answers], layout=_row(width="auto"))
-        better.add_class("vj-better")
+        better = _named("vj-better", ipw.HBox([_label("Better feedback"), *answers], layout=_row("auto")))
         clear = self._button("all items", "Clear filters", partial(self._set_filters, {}))
-        save = self._button("note", "Save note", lambda: None)
         filters = ipw.Accordion(children=[ipw.HBox([*self._filters.values(), self._goto, clear], layout=_row())])
         filters.set_title(0, "Filter, order, go to an item")
         filters.selected_index = None  # closed
+        save = self._button("note", "Save note", lambda: None)
         box = ipw.VBox(
             [
                 ipw.HTML(_STYLE + _GUARD),
@@ -163,74 +150,60 @@ class Reviewer:
                 ipw.HBox(looks, layout=_row()),
                 self._case,
                 self._status,
-                ipw.HBox([self._scores, *([better] if len(places) == 2 else [])], layout=_row()),
+                ipw.HBox([self._scores, *([better] if answers else [])], layout=_row()),
                 ipw.HBox([self._tags_of(place, of_several=len(places) > 1) for place in places], layout=_row()),
                 ipw.HBox([_label("Note"), self._note, save], layout=_row()),
                 ipw.HBox([_label("Keys"), self._keys, ipw.HTML(_KEY_HELP)], layout=_row()),
             ],
             layout=ipw.Layout(width="100%", max_width="66rem"),
         )
-        box.add_class("vj-reviewer")
-        box.add_class("vj-tool")
-        return box
+        return _named("vj-tool", _named("vj-reviewer", box))
 
     def _tags_of(self, place: str, *, of_several: bool) -> Any:
         """The error tags of one feedback, under where it stands."""
-        row = []
         for tag in self.review.tags:
             button = ipw.Button(description=tag, layout=self._auto, style=self._button_style)
-            button.on_click(partial(self._clicked, partial(self.review.tag, tag, side=place)))
+            button.on_click(partial(self._act, partial(self.review.tag, tag, side=place)))
             self._tags[place, tag] = button
-            row.append(button)
+        row = [self._tags[place, tag] for tag in self.review.tags]
         name = f"Errors in the {place} feedback" if of_several else "Errors in the feedback"
-        column = ipw.VBox(
-            [ipw.HTML(f"<b>{escape(name)}</b>"), ipw.HBox(row, layout=_row())],
-            layout=ipw.Layout(flex="1 1 18rem", width="auto"),
+        layout = ipw.Layout(flex="1 1 18rem", width="auto")
+        return _named(
+            "vj-tags", ipw.VBox([ipw.HTML(f"<b>{escape(name)}</b>"), ipw.HBox(row, layout=_row())], layout=layout)
         )
-        column.add_class("vj-tags")
-        return column
+
+    def _text(self, name: str, placeholder: str) -> Any:
+        options = {"continuous_update": False, "style": _WIDE, "layout": self._wide}
+        return ipw.Text(description=name, placeholder=placeholder, **options)
 
     def _button(self, name: str, text: str, act: Callable[[], Any]) -> Any:
         button = ipw.Button(description=text, layout=self._auto, style=self._button_style)
-        button.on_click(partial(self._clicked, act))
-        button.add_class("vj-do-" + name.replace(" ", "-"))
-        self._buttons[name] = button
+        button.on_click(partial(self._act, act))
+        self._buttons[name] = _named("vj-do-" + name.replace(" ", "-"), button)
         return button
 
     def _toggle(self, name: str, text: str) -> Any:
-        toggle = ipw.ToggleButton(description=text, layout=self._auto)
+        self._toggles[name] = toggle = ipw.ToggleButton(description=text, layout=self._auto)
         toggle.observe(lambda change: self._act(lambda: None, change["owner"]), names="value")
-        self._toggles[name] = toggle
         return toggle
 
     # What it does
-
-    def _clicked(self, act: Callable[[], Any], button: Any) -> None:
-        self._act(act, button)
 
     def _act(self, act: Callable[[], Any], pressed: Any = None) -> None:
         """Do one thing, with everything else disabled meanwhile; an error is told in the status line."""
         if self._busy:
             return
         with self._working(pressed):
-            message, note_is_safe = "", False
+            message = ""
             try:
                 self.review.refresh()
-                self._keep_note()
-                note_is_safe = True
+                if self.review.case is not None:  # what was typed must not be lost by going on
+                    self.review.note(self._note.value)
                 act()
             except (ReviewError, ValueError, OSError) as error:
                 message = str(error)
-            self._draw(note=note_is_safe)
-            if message:
-                self._status.value = f'<span class="vj-error">{escape(message)}</span>'
-        for watcher in self._watchers:
-            watcher()
-
-    def _keep_note(self) -> None:
-        """What was typed must not be lost by going on without a click on "Save note"."""
-        if self.review.case is not None:
-            self.review.note(self._note.value)
+            self._draw(message)
+        self._watch()
 
     @contextlib.contextmanager
     def _working(self, pressed: Any = None) -> Iterator[None]:
@@ -241,9 +214,9 @@ class Reviewer:
         try:
             yield
         finally:
-            shut = [control for control in self._shut() if control is not pressed]
+            shut = {id(control) for control in self._shut() if control is not pressed}
             for control in self._controls():
-                control.disabled = any(control is other for other in shut)
+                control.disabled = id(control) in shut
             self.widget.remove_class("vj-busy")
             self._busy = False
 
@@ -255,8 +228,7 @@ class Reviewer:
     def _turn(self, field: str, value: Any) -> None:
         """Cast a vote; the same one again withdraws it."""
         case = self.review.case
-        before = None if case is None else case.votes.get(field)
-        getattr(self.review, field)(None if before == value else value)
+        getattr(self.review, field)(None if case and case.votes.get(field) == value else value)
 
     def _zoom(self, step: int) -> None:
         place = self._sizes.index(self._size) + step
@@ -276,69 +248,62 @@ class Reviewer:
     def _filter(self) -> None:
         values = {name: control.value for name, control in self._filters.items()}
         order = values.pop("order")
-        self.review.filter(**{name: value for name, value in values.items() if value not in (None, ANY, "")})
+        self.review.filter(**{name: value for name, value in values.items() if value not in (ANY, "")})
         if order != self.review.order:
             self.review.sort(order)
 
     def _on_keys(self, change: dict[str, Any]) -> None:
         """Act on each new character of the key field; what was deleted from it does nothing."""
-        before, value = self._typed, change["new"]
-        self._typed = value
-        fresh = value[len(before) :] if value.startswith(before) else "" if before.startswith(value) else value[-1:]
-        for key in fresh.lower():
+        before, self._typed = self._typed, change["new"]
+        fresh = self._typed.removeprefix(before) if self._typed.startswith(before) else self._typed[-1:]
+        for key in "" if before.startswith(self._typed) else fresh.lower():
             name = KEYS.get(key, f"score {key}")
             if name in self._toggles:
                 self._toggles[name].value ^= True
             elif name in self._buttons:
                 self._buttons[name].click()
             elif not key.isspace():
-                self._status.value = f'<span class="vj-error">the key {escape(key)} does nothing here</span>'
+                self._status.value = _error(f"the key {key} does nothing here")
 
     # What it shows
 
-    def _draw(self, *, note: bool = True) -> None:
-        """Show what the review says now; `note` is False where the note that was typed could not be kept."""
+    def _draw(self, message: str = "") -> None:
+        """Show what the review says now, and an error, with which the note that was typed stays in its field."""
         case = self.review.case
-        self._progress.value = f"<span>{escape(self._progress_text())}</span>"
-        self._case.value = View("No item passes the filters." if case is None else self._case_html(case), "").html
-        self._draw_scores(case)
         votes = {} if case is None else case.votes
+        self._progress.value = f"<span>{escape(self._progress_text())}</span>"
+        self._case.value = View("No item passes the filters." if case is None else self._case_html(case)).html
+        self._draw_scores(case)
         for answer in self._answers:
             self._buttons[answer].button_style = "primary" if votes.get("better") == answer else ""
         for (place, tag), button in self._tags.items():
             button.button_style = "warning" if tag in votes.get("tags", {}).get(place, ()) else ""
-        if note:
-            self._note.value = votes.get("note", "")
         lines = "; ".join(vote_lines(votes)) or "none yet"
         self._status.value = escape(f"Your vote: {lines}" if case else "Clear a filter to go on.")
+        if message:
+            self._status.value = _error(message)
+        else:
+            self._note.value = votes.get("note", "")
 
     def _case_html(self, case: Case) -> str:
         drawn = (case.item.id, self._size)
         if drawn != self._drawn:  # votes change the texts around the pictures, not the pictures
             enlarge = self._size > self._start  # zoomed in beyond what a small picture has
             self._drawn, self._pictures = drawn, pictures(case.item, self._size, enlarge=enlarge)
-        return case_html(
-            case,
-            pictures=self._pictures,
-            truth=self._toggles["true score"].value,
-            differences=self._toggles["differences"].value,
-        )
+        truth, differences = (self._toggles[name].value for name in ("true score", "differences"))
+        return case_html(case, pictures=self._pictures, truth=truth, differences=differences)
 
     def _draw_scores(self, case: Case | None) -> None:
         """A button for each score of the current item, or a field where there are too many."""
         scale = None if case is None else case.scale
         if scale != self._scale:
-            self._scale, self._fields = scale, []
+            self._scale, self._fields, controls = scale, [], []
             for name in [name for name in self._buttons if name.startswith("score")]:
                 del self._buttons[name]
-            if scale is None:
-                controls = []
-            elif scale[1] - scale[0] < MOST_LEVELS:
-                controls = [
-                    self._button(f"score {score}", str(score), partial(self._turn, "score", score))
-                    for score in range(scale[0], scale[1] + 1)
-                ]
-            else:
+            if scale and scale[1] - scale[0] < MOST_LEVELS:
+                for score in range(scale[0], scale[1] + 1):
+                    controls.append(self._button(f"score {score}", str(score), partial(self._turn, "score", score)))
+            elif scale:
                 field = ipw.BoundedIntText(min=scale[0], max=scale[1], layout=ipw.Layout(width="6em"))
                 self._fields = [field]
                 controls = [field, self._button("score", "Give score", lambda: self.review.score(field.value))]
@@ -352,15 +317,13 @@ class Reviewer:
         """The controls that can do nothing now."""
         case, buttons = self.review.case, self._buttons
         if case is None:
-            able = ("undo", "all items")
-            shut = [button for name, button in buttons.items() if name not in able]
+            shut = [button for name, button in buttons.items() if name not in ("undo", "all items")]
             return [*shut, *self._tags.values(), *self._toggles.values(), *self._fields, self._note]
-        graded = [side.verdict is not None for side in case.sides]
-        shut = [] if len(graded) == 2 and all(graded) else [buttons[answer] for answer in self._answers]
+        graded = all(side.verdict is not None for side in case.sides)
+        shut = [] if graded else [buttons[answer] for answer in self._answers]
         shut += [buttons["reveal"]] if case.revealed else [self._toggles["true score"]]
         shut += [buttons["previous"]] * (case.number == 0)
-        shut += [buttons["next"]] * (case.number == self.review.progress.listed - 1)
-        return shut
+        return shut + [buttons["next"]] * (case.number == self.review.progress.listed - 1)
 
     def _progress_text(self) -> str:
         case, counts = self.review.case, self.review.progress
@@ -385,7 +348,7 @@ class Matrix:
     def __init__(self, review: Review, *, judge: str | None = None, image_size: int = 360) -> None:
         if judge is not None and judge not in review.judges:
             raise ValueError(f"judge {judge!r} is not under review; use one of {', '.join(review.judges)}")
-        self.review, self.reviewer = review, Reviewer(review, image_size=image_size)
+        self.review, self.reviewer = review, Reviewer(review, image_size=image_size, watch=self._draw)
         voted = ("scores voted here", "human")
         truths = [(str(review.truth.name), "truth"), voted] if review.truth.notna().any() else [voted]
         options = {"style": {"description_width": "auto"}, "layout": ipw.Layout(width="auto", max_width="24em")}
@@ -394,33 +357,25 @@ class Matrix:
         self._by = ipw.Dropdown(options=truths, description="Truth (rows)", **options)
         self._head = ipw.HTML()
         self._cells: dict[tuple[str, str], Any] = {}
-        table = review.confusion(self._judge.value, by=self._by.value)
-        grid = [ipw.HTML(), *(_label(str(name)) for name in table.columns)]
+        table = self._table()
+        grid = [ipw.HTML(), *map(_label, table.columns)]
         for row in table.index[::-1]:
-            grid += [_label(str(row)), *(self._cell(str(row), str(name)) for name in table.columns)]
+            grid += [_label(row), *(self._cell(row, column) for column in table.columns)]
         width = f"max-content repeat({len(table.columns)}, minmax(2.6em, 5em))"
-        self._grid = ipw.GridBox(grid, layout=ipw.Layout(grid_template_columns=width, width="auto"))
-        self._grid.add_class("vj-matrix")
+        cells = ipw.GridBox(grid, layout=ipw.Layout(grid_template_columns=width, width="auto"))
         for control in (self._judge, self._by):
             control.observe(lambda change: self._draw(), names="value")
         self.reviewer.widget.layout.display = "none"
         choices = ipw.HBox([self._judge, self._by], layout=_row())
-        self.widget = ipw.VBox(
-            [ipw.HTML(_STYLE + _GUARD), choices, self._head, self._grid, self.reviewer.widget],
-            layout=ipw.Layout(width="100%", max_width="66rem"),
-        )
-        self.widget.add_class("vj-tool")
-        self.reviewer.watch(self._draw)
+        parts = [ipw.HTML(_STYLE + _GUARD), choices, self._head, _named("vj-matrix", cells), self.reviewer.widget]
+        self.widget = _named("vj-tool", ipw.VBox(parts, layout=ipw.Layout(width="100%", max_width="66rem")))
         self._draw()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The widget, and for a page without a kernel the counts as HTML and as text."""
-        table = self._table()
-        heads = "".join(f"<th>{escape(str(name))}</th>" for name in ["", *table.columns])
-        rows = [[row, *table.loc[row]] for row in table.index[::-1]]
-        cells = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
-        page = f'<div class="vj-note">{escape(self._words(table))}</div><table><tr>{heads}</tr>{cells}</table>'
-        return _bundle(self.widget, f"{self._words(table)}\n{table[::-1].to_string()}", page)
+        table = self._table()[::-1]
+        page = f'<div class="vj-note">{escape(self._words(table))}</div>{table.to_html(border=0)}'
+        return _bundle(self.widget, f"{self._words(table)}\n{table.to_string()}", page)
 
     def _table(self) -> Any:
         return self.review.confusion(self._judge.value, by=self._by.value)
@@ -428,8 +383,7 @@ class Matrix:
     def _cell(self, row: str, column: str) -> Any:
         button = ipw.Button(layout=ipw.Layout(width="auto"), style=ipw.ButtonStyle())
         button.on_click(lambda _: self._open(row, column))
-        button.add_class("vj-same" if row == column else "vj-other")
-        self._cells[row, column] = button
+        self._cells[row, column] = _named("vj-same" if row == column else "vj-other", button)
         return button
 
     def _open(self, row: str, column: str) -> None:
@@ -443,7 +397,7 @@ class Matrix:
         try:
             table = self._table()
         except ReviewError as error:  # of somebody's file; the tool below says so too
-            self._head.value = f'<span class="vj-error">{escape(str(error))}</span>'
+            self._head.value = _error(str(error))
             return
         most = max(1, table.to_numpy().max(initial=0))
         for (row, column), button in self._cells.items():
@@ -505,15 +459,19 @@ def _bundle(widget: Any, text: str, page: str) -> dict[str, Any]:
     return {"text/plain": text, "text/html": View(page).html, "application/vnd.jupyter.widget-view+json": view}
 
 
+def _named(name: str, widget: Any) -> Any:
+    """A widget with a class for style sheets and tests."""
+    widget.add_class(name)
+    return widget
+
+
 def _row(width: str = "100%") -> Any:
     return ipw.Layout(flex_flow="row wrap", width=width)
 
 
 def _label(text: str) -> Any:
-    label = ipw.HTML(f"<b>{escape(text)}</b>", layout=ipw.Layout(width="auto"))
-    label.add_class("vj-label")
-    return label
+    return _named("vj-label", ipw.HTML(f"<b>{escape(text)}</b>", layout=ipw.Layout(width="auto")))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _error(message: str) -> str:
+    return f'<span class="vj-error">{escape(message)}</span>'
