@@ -86,37 +86,19 @@ def make_tokenizer() -> Any:
     )
 
 
-def make_model(tokenizer: Any, *, width: int = 64, layers: int = 2, context: int = 1024, seed: int = 0) -> Any:
+def make_model(tokenizer: Any) -> Any:
     """A LLaVA of random weights, wide enough apart that greedy choices are seldom ties."""
     import torch
     from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
-    torch.manual_seed(seed)
-    vision = CLIPVisionConfig(
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        image_size=SIDE,
-        patch_size=PATCH,
-        projection_dim=width,
-    )
-    text = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        intermediate_size=3 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=context,
-        initializer_range=0.15,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    picture = {"image_size": SIDE, "patch_size": PATCH, "projection_dim": 64}
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    text = {"intermediate_size": 192, "num_key_value_heads": 2, "max_position_embeddings": 1024}
     config = LlavaConfig(
-        vision_config=vision,
-        text_config=text,
+        vision_config=CLIPVisionConfig(**sizes, **picture, intermediate_size=128),
+        text_config=LlamaConfig(**sizes, **text, **ids, vocab_size=len(tokenizer), initializer_range=0.15),
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         image_seq_length=(SIDE // PATCH) ** 2,
         vision_feature_layer=-1,
@@ -125,21 +107,24 @@ def make_model(tokenizer: Any, *, width: int = 64, layers: int = 2, context: int
     return LlavaForConditionalGeneration(config).eval()
 
 
-def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
-    """Write a checkpoint folder in the transformers layout."""
+def make_processor() -> Any:
+    """What makes pixels of its pictures."""
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+    return CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
+
+
+def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
+    """Write a checkpoint folder in the transformers layout."""
     from vjudge.training.lora import tower_names
 
     model.save_pretrained(folder, state_dict=tower_names(model.state_dict()))
     tokenizer.save_pretrained(folder)
-    CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}).save_pretrained(
-        folder
-    )
+    make_processor().save_pretrained(folder)
     return folder
 
 
-def teach(model: Any, tokenizer: Any, image_processor: Any, *, steps: int = 60) -> None:
+def teach(model: Any, tokenizer: Any, *, steps: int = 60) -> None:
     """Train the model until it names the picture's colour and gives it its score, by the judge's own prompt."""
     import torch
 
@@ -147,6 +132,7 @@ def teach(model: Any, tokenizer: Any, image_processor: Any, *, steps: int = 60) 
     from vjudge.prompts import TEMPLATES
     from vjudge.records import Item
 
+    image_processor = make_processor()
     encoder = Encoder(tokenizer, image_token_id=model.config.image_token_id, tokens_per_image=(SIDE // PATCH) ** 2)
     rows = make_rows(60, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
@@ -199,12 +185,9 @@ def random_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def taught_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint folder of a judge that learned, in a few seconds, to write well-formed verdicts."""
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-
     tokenizer = make_tokenizer()
     model = make_model(tokenizer)
-    processor = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
-    teach(model, tokenizer, processor)
+    teach(model, tokenizer)
     return save_judge(tmp_path_factory.mktemp("taught") / "judge", model, tokenizer)
 
 

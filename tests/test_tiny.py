@@ -87,13 +87,6 @@ def test_the_distribution_is_the_verdicts(run):
     np.testing.assert_allclose(mean, known["expected_score"], atol=1e-9)
 
 
-def test_score_mode_gives_every_item_a_distribution(judge, items):
-    forced = judge.grade(items.select(range(100)), mode="score", progress=False)
-    assert forced["score"].isin(range(1, 6)).all()
-    assert forced["expected_score"].between(1, 5).all()
-    assert (forced["n_new_tokens"] == 0).all() or (forced["n_new_tokens"] == 1).all()
-
-
 @pytest.mark.parametrize("name", ["tiny", "tiny-base", "policy"])
 def test_vllm_finds_the_weights_of_what_is_shipped(name):
     with safe_open(str(resources.files("vjudge") / "assets" / name / "model.safetensors"), "pt") as weights:

@@ -2,8 +2,7 @@
 
 (a) the published way: for each item its image is prepared, and `generate` called on it alone;
 (b) left-padded batches of 16 in file order through `generate`, as evaluation harnesses do;
-(c) our engine, feedback; (d) our engine, score; (e) the floor: the arithmetic of the unique tokens at the speed at
-which this machine multiplies matrices of the model's sizes.
+(c) our engine, feedback; (d) our engine, score.
 
 Each is measured in turns with the others, in seconds of processor time of one thread, so that a busy machine slows all
 alike. Greedy, float32, the same tokens and limits. Every way answers every item, and texts are compared on all of them.
@@ -19,8 +18,7 @@ import torch
 from PIL import Image
 
 import vjudge as vj
-from vjudge.engines import Ask, TorchEngine, Work
-from vjudge.engines.torch import Call
+from vjudge.engines import Ask, TorchEngine
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
@@ -58,16 +56,6 @@ def bench_shape(n):
     """Perception-Bench's shape: one response an image."""
     rows = scenes_rows(10 * n)[::10]
     return [(SINGLE.render(Item.from_row(row)), row["images"]) for row in rows]
-
-
-def pairs_shape(n):
-    """Pairs in both orders, put into the wording that the embedded judge knows."""
-    rows, found = scenes_rows(n), []
-    for one, other in zip(rows[::2], rows[1::2], strict=True):
-        for first, second in ((one, other), (other, one)):
-            both = f"{first['response']}\n\n###Response B:\n{second['response']}"
-            found.append((SINGLE.render(Item.from_row({**one, "response": both})), one["images"]))
-    return found
 
 
 # --- the ways ---------------------------------------------------------------------------------------------------------
@@ -177,65 +165,6 @@ def tell(report, name, ways, *, wanted=("", "", "")):
         report.add(f"{name}: texts of (c) equal to ({way})'s", f"{same} of {len(ways.work)}", "all")
 
 
-def tell_parts(report, name, engine, work, *, new, rounds):
-    """Our engine with and without shared prefixes, in turns: what is left to batching and to encoding an image once."""
-    ways = {None: Ways(engine, work, new), "for the benchmark": Ways(engine, work, new)}
-    places, reason = list(range(len(work))), engine.plain
-    try:
-        for plain, way in [*ways.items()] * rounds:
-            engine.plain = plain
-            way.feedback(places)
-            way.score(places)
-    finally:
-        engine.plain = reason
-    shared, plain = ways.values()
-    for label, way in (("(c) feedback", "c"), ("(d) score", "d")):
-        gain = plain.seconds[way] / shared.seconds[way]
-        report.add(f"{name}: {label}, shared prefixes / plain batches of ours", f"{gain:.2f}")
-
-
-# --- the floor --------------------------------------------------------------------------------------------------------
-
-
-def matrix_speed(rows, width, inner):
-    """Floating-point operations a second of a product of the model's sizes: the best of several."""
-    x, weight = torch.randn(rows, width), torch.randn(inner, width)
-    best = 0.0
-    for _ in range(8):
-        start = process_time()
-        torch.nn.functional.linear(x, weight)
-        best = max(best, 2 * rows * width * inner / (process_time() - start))
-    return best
-
-
-def linear_work(module):
-    """Multiplications and additions a token takes in a module's linear layers."""
-    return sum(2 * part.weight.numel() for part in module.modules() if isinstance(part, torch.nn.Linear))
-
-
-def floor(engine, work, speed):
-    """Seconds of a score pass over the unique tokens and the unique images, at the speed of matrix products alone."""
-    model = engine.model.model
-    prompts = [prompt.append(SINGLE.forced) for prompt, _ in work]
-    call = Call(engine, prompts, [images for _, images in work], Ask("score", "[RESULT]", [FIVE] * len(work)), Work())
-    batches = [batch for block in call.blocks() for batch in call.batches(block)]
-    prefixes = [len(prefix.ids) for batch in batches for prefix in call.share(batch)]
-    rows = [row for batch in batches for row in batch]
-    config, seen = model.config.text_config, model.config.vision_config
-    tokens = sum(prefixes) + sum(row.own for row in rows)
-    # A query looks at half of its own run on average, and at all before it.
-    looks = sum(length**2 / 2 for length in prefixes)
-    looks += sum(row.own * (len(row.prefix.ids) + len(row.ids)) / 2 for row in rows)
-    attention = 4 * looks * config.num_attention_heads * config.head_dim * config.num_hidden_layers
-    decoder = tokens * linear_work(model.model.language_model) + len(rows) * linear_work(model.lm_head) + attention
-    patches = (seen.image_size // seen.patch_size) ** 2
-    tower = linear_work(model.model.vision_tower) + linear_work(model.model.multi_modal_projector)
-    image = patches * (
-        tower + 4 * patches * seen.hidden_size * seen.num_hidden_layers + 6 * seen.patch_size**2 * seen.hidden_size
-    )
-    return (decoder + len({key for row in rows for key in row.keys}) * image) / speed
-
-
 # --- the embedded judge -----------------------------------------------------------------------------------------------
 
 
@@ -248,17 +177,11 @@ def test_tiny_on_the_collections_shape(tiny, report, size):
     work = collection_shape(int(300 * size))
     ways = measured(tiny, work, new=64, rounds=3)
     tell(report, "tiny, 30 an image", ways, wanted=("8", "1.5", "18"))
-    tell_parts(report, "tiny, 30 an image", tiny, work[: int(150 * size)], new=64, rounds=2)
 
 
 def test_tiny_on_one_response_an_image(tiny, report, size):
     ways = measured(tiny, bench_shape(int(100 * size)), new=64, rounds=2)
     tell(report, "tiny, 1 an image", ways)
-
-
-def test_tiny_on_pairs(tiny, report, size):
-    ways = measured(tiny, pairs_shape(2 * int(50 * size)), new=46, rounds=2)
-    tell(report, "tiny, pairs in both orders", ways)
 
 
 def test_sixteen_bits(report, size):
@@ -285,30 +208,12 @@ def middle(tiny):
 
     torch.manual_seed(0)
     side, tokenizer = 336, tiny.model.tokenizer
-    vision = CLIPVisionConfig(
-        hidden_size=512,
-        intermediate_size=2048,
-        num_hidden_layers=6,
-        num_attention_heads=8,
-        image_size=side,
-        patch_size=14,
-    )
-    text = LlamaConfig(
-        vocab_size=len(tokenizer) + 8,
-        hidden_size=768,
-        intermediate_size=2304,
-        num_hidden_layers=10,
-        num_attention_heads=12,
-        max_position_embeddings=2048,
-        initializer_range=0.05,
-    )
-    config = LlavaConfig(
-        vision_config=vision,
-        text_config=text,
-        image_token_index=tiny.model.image_token_id,
-        image_seq_length=576,
-        vision_feature_layer=-2,
-    )
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 8}
+    vision = CLIPVisionConfig(**sizes, image_size=side, patch_size=14)
+    sizes = {"hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 10, "num_attention_heads": 12}
+    text = LlamaConfig(**sizes, vocab_size=len(tokenizer) + 8, initializer_range=0.05)
+    token = tiny.model.image_token_id
+    config = LlavaConfig(vision_config=vision, text_config=text, image_token_index=token, image_seq_length=576)
     model = LlavaForConditionalGeneration(config).eval()
     model.generation_config.eos_token_id = len(tokenizer) + 7
     processor = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
@@ -334,8 +239,3 @@ def test_middle_on_the_collections_shape(middle, report, size):
     name = f"{millions:.0f} M parameters, 576 image tokens"
     ways = measured(middle, work, new=60, rounds=1)
     tell(report, name, ways, wanted=("6", "1.7", "12"))
-    speed = matrix_speed(2048, 768, 2304)
-    prefill = ways.seconds["d"] / (floor(middle, work, speed))
-    report.add(f"{name}: (d) prefill / (e) its arithmetic", f"{prefill:.2f}", "2")
-    tell_parts(report, name, middle, work[: int(15 * size)], new=60, rounds=1)
-    report.add(f"{name}: matrix products here, one thread", f"{speed / 1e9:.0f} GFLOP/s")

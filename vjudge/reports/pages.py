@@ -98,6 +98,7 @@ class _Sheet:
             tops[column] = self.y + 0.1
         self.y = max(tops)
         for title, lines in _notes(card):
+            self.y += size / 150
             self.row((0, INNER, title, 1, {"weight": "bold"}))
             self.row((0, INNER, " • ".join(lines), 0.85, {}))
         self.row((0, INNER, SMALL, 0.8, {"color": GREY}))
