@@ -17,7 +17,7 @@ from servers import completion
 from vjudge.engines import chat
 from vjudge.engines.chat import ECHO, UNCOUNTED, Call, Reading, at_verdict, read_reply, read_tokens, scale_key
 from vjudge.engines.engine import Ask
-from vjudge.engines.transport import Key, Unanswered, Usage, check_url, retry_after
+from vjudge.engines.transport import Key, Unanswered, Usage, check_url
 from vjudge.images import data_uri
 
 KEY = "sk-proj-4Zt9bQ-7xWm2Kf0aLr8V_Yc3Ne5Hs1"
@@ -64,15 +64,6 @@ def test_an_address_holds_no_key(url: str) -> None:
     with pytest.raises(ValueError, match="may hold no user") as refusal:
         check_url(url)
     assert KEY not in str(refusal.value) and check_url("https://a:8/v1/") == "https://a:8/v1"
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("7", 7), ("0", 0), (" 1.5 ", 1.5), ("-3", None), ("soon", None), ("", None), ("nan", None)]
-    + [("Sunday, 99-Foo-94", None), ("Sun, 06 Nov 1994 08:49:37 GMT", 0)],
-)
-def test_retry_after(value: str, seconds: float | None) -> None:
-    assert retry_after(value) == seconds
 
 
 # --- what a request holds ---------------------------------------------------------------------------------------------

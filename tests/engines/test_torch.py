@@ -118,7 +118,7 @@ def test_batched_equals_generate_one_at_a_time(random_engine: TorchEngine, mixed
     assert len(texts) > len(prompts) // 2  # the test would prove little if all answers were the same
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 5, "auto"])
+@pytest.mark.parametrize("batch_size", [3, "auto"])
 def test_batch_size_changes_no_text(random_engine: TorchEngine, mixed: Any, batch_size: Any) -> None:
     prompts, images = mixed
     alone = [
@@ -130,7 +130,7 @@ def test_batch_size_changes_no_text(random_engine: TorchEngine, mixed: Any, batc
         assert_same_or_tied(random_engine, prompt, pictures, one, answer.text)
 
 
-@pytest.mark.parametrize("batch_size", [2, 5, "auto"])
+@pytest.mark.parametrize("batch_size", [5, "auto"])
 def test_rows_that_end_early_leave_the_batch(taught_engine: TorchEngine, rows: Any, batch_size: Any) -> None:
     items = [Item.from_row(row) for row in rows[:12]]
     prompts = [TEMPLATE.render(item) for item in items]
@@ -175,7 +175,7 @@ def test_rows_share_the_prefixes_that_save_most(beginnings: tuple[int, int], pre
     assert [row.index for _, sharers in found for row in sharers] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("abreast", [2, 4])
+@pytest.mark.parametrize("abreast", [4])
 def test_rows_that_share_a_lane_write_what_they_write_alone(
     random_engine: TorchEngine, monkeypatch: Any, abreast: int
 ) -> None:
@@ -255,21 +255,6 @@ def test_score_distribution_is_the_models_at_the_verdict(taught_engine: TorchEng
         assert answer.score_logprobs == pytest.approx({n: expected[t].item() for n, t in tokens.items()}, abs=1e-4)
 
 
-def test_score_pass_is_one_forward_after_the_marker(random_engine: TorchEngine, rows: Any) -> None:
-    items = [Item.from_row(row) for row in rows[:9]]
-    prompts = [TEMPLATE.render(item).append(TEMPLATE.forced) for item in items]
-    tokens = random_engine.encoder.scale("[RESULT]", FIVE).tokens
-    found = answers(random_engine.answer(prompts, [item.images for item in items], ask("score")))
-    for answer, item, prompt in zip(found, items, prompts, strict=True):
-        pixels = random_engine.model.image_processor(list(item.images), return_tensors="pt")["pixel_values"]
-        ids = torch.tensor([random_engine.encoder.ids(prompt)])
-        logits = random_engine.model.model(input_ids=ids, pixel_values=pixels).logits[0, -1]
-        logits[random_engine.model.image_token_id] = -torch.inf
-        expected = logits.log_softmax(-1)
-        assert answer.score_logprobs == pytest.approx({n: expected[t].item() for n, t in tokens.items()}, abs=1e-4)
-        assert (answer.text, answer.n_new_tokens) == ("", 0)
-
-
 # --- failures stay in their row ---------------------------------------------------------------------------------------
 
 
@@ -346,25 +331,6 @@ def test_out_of_memory_halves_the_batch(
     assert [answer.index for answer in found] == list(range(14))
     assert max(sizes) == 14 and "out of memory with one prompt of" in found[0].failure
     assert [answer.text for answer in found[1:]] == [answer.text for answer in expected[1:]]
-
-
-@pytest.mark.parametrize("mode", ["feedback", "score"])
-@pytest.mark.parametrize("plain", [None, "for this test"])
-def test_logits_that_are_no_numbers_fail_in_every_mode(
-    random_judge: Path, rows: Any, mode: str, plain: str | None
-) -> None:
-    """One NaN among the weights: every answer says so, and none has a score."""
-    engine = TorchEngine(models.load(random_judge, device="cpu"))
-    engine.plain = plain
-    with torch.no_grad():
-        engine.model.model.lm_head.weight[20, 0] = torch.nan
-    prompts = [TEMPLATE.render(Item.from_row(row)) for row in rows[:5]]
-    if mode == "score":
-        prompts = [prompt.append(TEMPLATE.forced) for prompt in prompts]
-    how = ask(mode, **({"max_new_tokens": 6} if mode == "feedback" else {}))
-    for answer in answers(engine.answer(prompts, [row["images"] for row in rows[:5]], how)):
-        assert "not finite" in answer.failure and "float32" in answer.failure
-        assert answer.score_logprobs is None
 
 
 def test_wanted_rows_get_the_bits_of_a_whole_call(random_engine: TorchEngine, mixed: Any) -> None:

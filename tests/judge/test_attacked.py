@@ -51,7 +51,8 @@ def test_weights_that_are_no_numbers_give_no_verdict(items: Any) -> None:
     judge = vj.load_judge("tiny", device="cpu")
     with torch.no_grad():
         judge.engine.model.model.lm_head.weight[3, 0] = float("nan")  # type: ignore[attr-defined]
-    for mode in ("score", "feedback"):
+    for mode, plain in (("score", None), ("feedback", None), ("score", "for this test"), ("feedback", "for this test")):
+        judge.engine.plain = plain  # type: ignore[attr-defined]
         frame = judge.grade(items[:4], mode=mode, **QUIET)
         assert frame["score"].isna().all() and frame["failure"].notna().all()
         assert frame["failure"].str.contains("finite").all(), frame["failure"].tolist()

@@ -142,32 +142,6 @@ def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
         judge_of(longer).compare(PAIRS, orders="one", out=tmp_path / "cut", **QUIET)
 
 
-def test_all_bad_pairs_are_named_before_any_work(tmp_path: Path) -> None:
-    judge = judge_of(longer)
-    bad = [
-        pair("1", "", "b"),
-        pair("1", "a", "b", preference="first"),
-        pair("3", "a", "b", criteria=" "),
-        pair("4", "a", "b", images=[str(tmp_path / "none.png")]),
-        pair("5", "a", "b", descriptions=["Same.", "Same."]),
-    ]
-    with pytest.raises(CollectionError) as caught:
-        judge.compare(bad, **QUIET)
-    message = str(caught.value)
-    for part in (
-        "response_a: is missing or blank",
-        "row 1 (id '1'), id: is the same as row 0's",
-        "preference: 'first' is not one of",
-        "row 2 (id '3'), criteria: is missing, and the judge's wording shows it",
-        "row 3 (id '4'), images[0]:",
-        "row 4 (id '5'), descriptions: the levels for scores 1 and 2 are the same text",
-    ):
-        assert part in message, part
-    assert judge.engine.asked == 0  # type: ignore[union-attr]
-    with pytest.raises(CollectionError, match="has no rows"):
-        judge.compare([], **QUIET)
-
-
 def test_wrong_use(random_judge: Path) -> None:
     judge = judge_of(longer)
     with pytest.raises(ValueError, match="orders='all'"):

@@ -131,16 +131,6 @@ def test_answers_without_a_verdict_stay_without_a_score(clueless: Judge, rows: A
 @pytest.mark.parametrize(
     ("answer", "score", "failure"),
     [
-        (
-            Answer(
-                0,
-                "Good. [RESULT] 4",
-                stopped=True,
-                score_logprobs={n: math.log(0.1 + 0.1 * (n == 4)) for n in range(1, 6)},
-            ),
-            4,
-            None,
-        ),
         (Answer(0, "Good. [RESULT] 7", stopped=True, score_logprobs=dict.fromkeys(range(1, 6), -2.0)), None, "7"),
         (Answer(0, "[RESULT] 4 or [RESULT] 2", stopped=True), None, "two different verdicts"),
         (Answer(0, "Good and", n_new_tokens=3), None, r"no verdict marker \(cut off at 3 tokens\)"),

@@ -76,15 +76,11 @@ class RayEngine(Engine):
         gpus: float | None = None,
         **options: Any,
     ) -> None:
-        counts = {"workers": workers, "rows_per_block": rows_per_block}
-        counts = {name: count for name, count in counts.items() if count is not None and not whole(count, 1)}
-        faults = [f"{name}={count!r}: use a whole number from 1" for name, count in counts.items()]
-        if not (cpus >= 0 and (gpus or 0) >= 0):
-            faults.append(f"cpus={cpus!r}, gpus={gpus!r}: use numbers from 0")
-        if worker_engine not in ("auto", "torch", "vllm"):
-            faults.append(f'worker_engine={worker_engine!r}: use "auto", "torch" or "vllm"')
-        if faults:
-            raise ValueError("; ".join(faults))
+        if not (workers is None or whole(workers, 1)) or worker_engine not in ("auto", "torch", "vllm"):
+            raise ValueError(
+                f"workers={workers!r}, worker_engine={worker_engine!r}: use a whole number from 1, and"
+                ' "auto", "torch" or "vllm"'
+            )
         self.ray = _connected()
         room = self.ray.cluster_resources()
         gpus = min(1.0, room.get("GPU", 0)) if gpus is None else gpus
@@ -97,8 +93,6 @@ class RayEngine(Engine):
                 f"this Ray cluster has {room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs, and a worker"
                 f" takes cpus={cpus:g} and gpus={gpus:g}: give less, or a larger cluster"
             )
-        if min(fit, default=count) < count:
-            say(f"Ray has room for {min(fit)} of {count} workers now; the others start when it has more")
         self.rows_per_block = rows_per_block or (1024 if worker_engine == "vllm" else 256 if gpus else 64)
         self.judge, self.processes = str(judge), set[tuple[str, int]]()
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
