@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pandas as pd
 import pytest
+import samples
 from PIL import Image
+from rouge_score import rouge_scorer
+from samples import png
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
@@ -19,56 +20,35 @@ LEVELS = ["bad", "fair", "good"]
 
 
 def row(number, **changes):
-    made = {
-        "id": f"i{number}", "images": [], "instruction": "what is it", "response": "a cat", "reference_answer": None,
-        "criteria": "Right?", "descriptions": LEVELS, "gold": 1.0, "group": f"g{number}",
-    }  # fmt: skip
-    return made | changes
-
-
-def png(size, colour="red"):
-    buffer = io.BytesIO()
-    Image.new("RGB", size, colour).save(buffer, "PNG")
-    return buffer.getvalue()
+    changes = {"criteria": "Right?", "descriptions": LEVELS, "gold": 1.0, "group": f"g{number}", **changes}
+    return samples.row(f"i{number}", images=changes.pop("images", []), **changes)
 
 
 def test_cases_are_the_responses_to_one_question():
-    rows = [
-        row(0, group="a", gold=3.0),
-        row(1, group="a", gold=1.0),
-        row(2, group="a", gold=None),
-        row(3, group="a", reference_answer="a dog"),
-        row(4, group="b"),
-        row(5, group="a", descriptions=["bad", "fair", "best"]),
-    ]
-    cases = data.cases(rows)
-    assert cases["rows"].tolist() == [[0, 1, 2], [3], [4], [5]]
+    changes = [{"gold": 3.0}, {"gold": 1.0}, {"gold": None}, {"reference_answer": "a dog"}, {"group": "b"}]
+    changes.append({"descriptions": ["bad", "fair", "best"]})
+    cases = data.cases([row(n, **{"group": "a", **change}) for n, change in enumerate(changes)])
+    assert cases["rows"].tolist() == [[0, 1, 2], [3], [4], [5]] and cases["n"].tolist() == [3, 1, 1, 1]
     assert cases["scores"].tolist() == [[1.0, 3.0], [1.0], [1.0], [1.0]]
     assert cases["reference"].tolist() == [False, True, False, False]
-    assert cases["n"].tolist() == [3, 1, 1, 1]
 
 
 def test_counts_show_every_level_and_what_is_missing():
     rows = [row(0, gold=1), row(1, gold="3"), row(2, criteria="Short?", gold=3), row(3, criteria="Short?", gold=None)]
     counts = data.counts(rows)
     assert counts.columns.tolist() == [1, 2, 3, "missing", "total"]
-    assert counts.loc["Right?"].tolist() == [1, 0, 1, 0, 2]
-    assert counts.loc["Short?"].tolist() == [0, 0, 1, 1, 2]
-    assert counts.loc["all"].tolist() == [1, 0, 2, 1, 4]
+    assert counts.loc[["Right?", "Short?", "all"]].to_numpy().tolist() == [
+        [1, 0, 1, 0, 2],
+        [0, 0, 1, 1, 2],
+        [1, 0, 2, 1, 4],
+    ]
     assert "missing" not in data.counts(rows[:3]).columns
-
-
-def test_counts_by_a_name_for_each_criterion():
-    rows = [row(0), row(1, criteria="Short?"), row(2, criteria="Brief?")]
-    counts = data.counts(rows, by={"Right?": "truth", "Short?": "length", "Brief?": "length"})
-    assert counts["total"].to_dict() == {"truth": 1, "length": 2, "all": 3}
-    with pytest.raises(CollectionError, match=r"\['Brief\?', 'Short\?'\]"):
+    named = data.counts(rows, by={"Right?": "truth", "Short?": "length"})
+    assert named["total"].to_dict() == {"truth": 2, "length": 2, "all": 4}
+    with pytest.raises(CollectionError, match=r"\['Short\?'\]"):
         data.counts(rows, by={"Right?": "truth"})
-
-
-def test_counts_start_at_the_rubrics_lowest_score_and_keep_scores_between_levels():
-    counts = data.counts([row(0, lowest=0, gold=0), row(1, lowest=0, gold=1.5)])
-    assert counts.columns.tolist() == [0, 1, 1.5, 2, "total"]
+    others = data.counts([row(0, lowest=0, gold=0), row(1, lowest=0, gold=1.5)])
+    assert others.columns.tolist() == [0, 1, 1.5, 2, "total"]
 
 
 def test_lengths_count_words_and_characters_and_leave_missing_texts_missing():
@@ -89,37 +69,30 @@ def test_auc_by_hand():
     # Pairs of different score: (1, 2) 1 < 3 won, (1, 3) 1 < 2 won, (2, 3) 3 > 2 lost, and the second 1 (of length 2):
     # against 2 won, against 3 a tie. 3.5 of 5.
     table = data.length_test(texts([1, 2, 3, 2], [1, 1, 2, 3]), n_resamples=0)
-    assert table.at["words", "auc"] == pytest.approx(3.5 / 5)
-    assert np.isnan(table.at["words", "low"])
+    assert table.at["words", "auc"] == pytest.approx(3.5 / 5) and np.isnan(table.at["words", "low"])
 
 
 def test_length_test_equals_scipy_and_scikit_learn():
     rng = np.random.default_rng(3)
     golds = rng.integers(1, 4, 80).astype(float)
     lengths = rng.integers(1, 12, 80) + golds
-    table = data.length_test(texts(lengths, golds), n_resamples=200)
+    words = data.length_test(texts(lengths, golds), n_resamples=200).loc["words"]
     test = stats.kruskal(*(lengths[golds == score] for score in (1, 2, 3)))
     cuts = [roc_auc_score(golds >= score, lengths) for score in (2, 3)]
-    words = table.loc["words"]
     assert words["kruskal_h"] == pytest.approx(test.statistic) and words["kruskal_p"] == pytest.approx(test.pvalue)
     assert (words["cut_min"], words["cut_max"]) == pytest.approx((min(cuts), max(cuts)))
     assert words["low"] < words["auc"] < words["high"]
-    binary = data.length_test(texts(lengths, (golds > 1).astype(float) + 1), n_resamples=0).loc["words"]
-    assert binary["auc"] == binary["cut_min"] == pytest.approx(roc_auc_score(golds > 1, lengths))
 
 
 def test_interval_is_of_the_groups_and_covers():
     rng = np.random.default_rng(0)
-    golds = np.tile([1.0, 2.0], 60)
-    lengths = rng.integers(5, 30, 120)
+    golds, lengths = np.tile([1.0, 2.0], 60), rng.integers(5, 30, 120)
     alone = data.length_test(texts(lengths, golds), n_resamples=400).loc["words"]
-    copied = data.length_test(
-        texts(np.repeat(lengths, 4), np.repeat(golds, 4), np.repeat(np.arange(120), 4)), n_resamples=400
-    ).loc["words"]
-    assert copied["auc"] == pytest.approx(alone["auc"])
+    four = texts(np.repeat(lengths, 4), np.repeat(golds, 4), np.repeat(np.arange(120), 4))
+    copied = data.length_test(four, n_resamples=400).loc["words"]
+    assert copied["auc"] == pytest.approx(alone["auc"]) and alone["low"] < 0.5 < alone["high"]
     # Four copies of every item in its own group are no more evidence than one.
     assert copied["high"] - copied["low"] == pytest.approx(alone["high"] - alone["low"], rel=0.15)
-    assert alone["low"] < 0.5 < alone["high"]
 
 
 def test_planted_length_is_found_and_equal_lengths_are_certain():
@@ -128,9 +101,6 @@ def test_planted_length_is_found_and_equal_lengths_are_certain():
     assert longer["auc"] == longer["low"] == longer["high"] == 1.0 and longer["kruskal_p"] < 1e-5
     same = data.length_test(texts(np.full(30, 5), golds), n_resamples=100).loc["words"]
     assert same["auc"] == same["low"] == same["high"] == 0.5
-
-
-def test_length_test_says_what_it_cannot_say():
     table = data.length_test([row(0), row(1, gold=None), row(2, response=None)])
     assert table["n"].tolist() == [1, 1] and table["missing"].tolist() == [2, 2]
     assert table[["kruskal_h", "auc", "low", "high", "cut_min"]].isna().all(axis=None)
@@ -143,66 +113,42 @@ def test_rubric_overlap_by_hand():
     assert list(zip(table["a"], table["b"], strict=True)) == [("a b c", "a x c"), ("a b c", "q"), ("a x c", "q")]
     assert table["rouge_l_criteria"].tolist() == pytest.approx([2 / 3, 0, 0])
     assert table["rouge_l"].tolist() == pytest.approx([5 / 6, 2 * 3 / 10, 2 * 3 / 10])
-
-
-def test_rubric_overlap_draws_pairs_without_replacement():
     rows = [row(i, criteria=f"criterion {i}") for i in range(40)]
     whole, part = data.rubric_overlap(rows), data.rubric_overlap(rows, max_pairs=100, seed=1)
-    assert len(whole) == 780 == part.attrs["n_pairs"] and not whole[["a", "b"]].duplicated().any()
-    assert len(part) == 100 and not part[["a", "b"]].duplicated().any()
+    assert len(whole) == 780 == part.attrs["n_pairs"] and len(part) == 100 and not part[["a", "b"]].duplicated().any()
     assert set(map(tuple, part[["a", "b"]].to_numpy())) <= set(map(tuple, whole[["a", "b"]].to_numpy()))
-    pd.testing.assert_frame_equal(part, data.rubric_overlap(rows, max_pairs=100, seed=1))
 
 
 def test_reference_overlap_equals_the_package_and_reads_other_scripts():
-    from rouge_score import rouge_scorer
-
     answer, reference = "The red, round ball is on top.", "A red ball lies on the top of it"
     rows = [row(0, response=answer, reference_answer=reference), row(1), row(2, reference_answer=" ")]
     rows += [row(3, response="красный мяч", reference_answer="мяч")]
-    table = data.reference_overlap(rows)
     expected = rouge_scorer.RougeScorer(["rougeL"]).score(reference, answer)["rougeL"].fmeasure
-    assert table["rouge_l"].tolist() == pytest.approx([expected, np.nan, np.nan, 2 / 3], nan_ok=True)
+    overlap = data.reference_overlap(rows)["rouge_l"].tolist()
+    assert overlap == pytest.approx([expected, np.nan, np.nan, 2 / 3], nan_ok=True)
 
 
 def test_image_sizes_list_distinct_images_with_format_and_faults(tmp_path):
     Image.new("L", (30, 20)).save(tmp_path / "gray.jpg")
-    red, path = png((8, 6)), str(tmp_path / "gray.jpg")
-    rows = [
-        row(0, images=[{"bytes": red, "path": None}, path]),
-        row(1, images=[red]),
-        row(2, images=[{"bytes": b"no image", "path": None}]),
-        row(3, images=[Image.new("RGB", (5, 4))]),
-        row(4, images=[np.zeros((3, 2), np.uint8)]),
-        row(5, images=None),
-    ]
-    table = data.image_sizes(rows)
+    red, path = png(), str(tmp_path / "gray.jpg")
+    cells = [[{"bytes": red, "path": None}, path], [red], [{"bytes": b"no image", "path": None}]]
+    cells += [[Image.new("RGB", (5, 4))], [np.zeros((3, 2), np.uint8)], None]
+    table = data.image_sizes([row(n, images=cell) for n, cell in enumerate(cells)])
     assert table["n_items"].tolist() == [2, 1, 1, 1, 1]
     assert table[["row", "place"]].to_numpy().tolist() == [[0, 0], [0, 1], [2, 0], [3, 0], [4, 0]]
-    assert table[["width", "height"]].iloc[[0, 1, 3, 4]].to_numpy().tolist() == [[8, 6], [30, 20], [5, 4], [2, 3]]
+    assert table[["width", "height"]].iloc[[0, 1, 3, 4]].to_numpy().tolist() == [[4, 4], [30, 20], [5, 4], [2, 3]]
     assert table["format"].tolist()[:2] == ["PNG", "JPEG"] and table["format"][2:].isna().all()
     assert table["mode"].tolist()[:2] == ["RGB", "L"]
     assert table["kilobytes"][0] == len(red) / 1024 and table["kilobytes"][1] > 0
-    assert table["fault"].isna().tolist() == [True, True, False, True, True]
-    assert "not an image" in table["fault"][2]
+    assert table["fault"].isna().tolist() == [True, True, False, True, True] and "not an image" in table["fault"][2]
 
 
-def test_a_dataset_rows_and_items_give_the_same():
-    rows = [row(i, images=[{"bytes": png((8, 6 + i)), "path": None}], reference_answer="a cat") for i in range(3)]
-    dataset, items = data.canonical(rows), [Item.from_row(made) for made in rows]
-    for function in (data.cases, data.counts, data.lengths, data.reference_overlap, data.image_sizes):
-        pd.testing.assert_frame_equal(function(dataset), function(rows))
-        pd.testing.assert_frame_equal(function(items), function(rows))
-
-
-@pytest.mark.parametrize(
-    "function", [data.cases, data.counts, data.lengths, data.rubric_overlap, data.reference_overlap, data.image_sizes]
-)
-def test_an_empty_collection_gives_an_empty_frame(function):
+@pytest.mark.parametrize("name", ["cases", "counts", "lengths", "reference_overlap", "rubric_overlap", "image_sizes"])
+def test_a_dataset_rows_and_items_give_the_same_and_nothing_gives_an_empty_frame(name):
+    rows = [row(i, images=[{"bytes": png((i, 0, 0)), "path": None}], reference_answer="a cat") for i in range(3)]
+    function = getattr(data, name)
+    pd.testing.assert_frame_equal(function(data.canonical(rows)), function(rows))
+    pd.testing.assert_frame_equal(function([Item.from_row(made) for made in rows]), function(rows))
     assert len(function([]).drop(index="all", errors="ignore")) == 0
-
-
-def test_a_collection_without_rubrics_is_summed_up_too():
-    rows = [{"id": str(n), "instruction": "What?", "response": "A cat.", "gold": 80 + n} for n in range(2)]
-    assert data.cases(rows)["criteria"].isna().all() and len(data.rubric_overlap(rows)) == 0
-    assert list(data.counts(rows).index) == ["none", "all"] and data.counts(rows).loc["all", "total"] == 2
+    bare = [{"id": str(n), "instruction": "What?", "response": "A cat.", "gold": 80 + n} for n in range(2)]
+    assert len(function(bare)) == {"rubric_overlap": 0, "image_sizes": 0}.get(name, 2)  # without rubrics, too

@@ -11,11 +11,16 @@ from typing import Any
 import pandas as pd
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import CollectionError, Fault, Problem, Rows, features_of, id_of, plain, suggestion
+from vjudge.data.schema import CollectionError, Fault, Problem, features_of, id_of, plain, suggestion
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, brief, is_missing, rubric_faults
+from vjudge.records import as_score, brief, is_missing, rubric_faults, unit_of
 
 RUBRIC = frozenset({"criteria", "descriptions"})
+_KINDS = {
+    "these are candidates: `rank` takes them": {"responses"},
+    "these are pairs: `compare` takes them": {"response_a", "response_b"},
+    "these are single responses: `grade` takes them": {"response"},
+}
 _NONE_ON_PURPOSE = "an `images` column of empty lists says on purpose that there are none"
 
 
@@ -51,8 +56,8 @@ def validate(
     rows = rows_of(items)
     opens = pictures if pictures is not None else Pictures()
     problems: list[Problem] = []
-    first_with: dict[str, int] = {}
     unnamed: list[Problem] = []
+    first_with: dict[str, int] = {}
     pictured = False
     for index, (row, faults) in enumerate(rows.reads()):
         id, unreadable = id_of(row), {field for field, *_ in faults}
@@ -73,9 +78,8 @@ def validate(
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
     if sees_images and len(unnamed) == len(rows):
-        raise CollectionError(_no_pictures(rows))
-    if pictured or sees_images:
-        problems += unnamed
+        check_pictures(rows)
+    problems += unnamed if pictured or sees_images else []
     if problems:
         raise CollectionError.of_rows(sorted(problems, key=lambda problem: problem.index), len(rows))
 
@@ -87,8 +91,15 @@ def check_pictures(items: Any) -> None:
         CollectionError: with the columns that there are, and what to do.
     """
     rows = rows_of(items)
-    if len(rows) and all(row.get("images") is None for row, _ in rows.reads()):
-        raise CollectionError(_no_pictures(rows))
+    if not len(rows) or any(row.get("images") is not None for row, _ in rows.reads()):
+        return
+    names = dict.fromkeys(str(name) for row, _ in rows.reads() for name, cell in row.items() if not is_missing(cell))
+    hint = suggestion("images", names)
+    hint = f"{hint} to `images`" if "`" in hint else "add a column `images` with paths, or rename yours"
+    raise CollectionError(
+        f"this judge looks at pictures, and no column names one (the columns are {', '.join(names)}): {hint};"
+        f" {_NONE_ON_PURPOSE}"
+    )
 
 
 def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
@@ -107,18 +118,28 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
     """
     pictures = pictures if pictures is not None else Pictures()
     digest = hashlib.sha256()
+
+    def number(value: Any) -> str:
+        try:
+            return "" if math.isnan(score := as_score(value)) else f"{score:.17g}"
+        except ValueError:
+            return repr(value)
+
+    def key(source: Any) -> str:
+        try:
+            return str(pictures(source).key)
+        except ImageError:
+            return "unreadable"
+
     for row in rows_of(items):
         kind = features_of(row)
         cells = {name: plain(row.get(name)) for name in kind}
         # One meaning, one form: an absent optional column, None and NaN are the same, and so are 4, 4.0 and "4".
-        cells["id"] = str(cells["id"])
-        cells["group"] = cells["id"] if cells["group"] is None else str(cells["group"])
-        cells["lowest"] = _number(row.get("lowest")) or "1"
-        cells |= {"gold": _number(row.get("gold"))} if "gold" in kind else {}
-        for name in {"human_scores", "ranks"} & set(kind):
-            cells[name] = [_number(score) for score in cells[name] or ()]
+        cells |= {"id": str(cells["id"]), "group": unit_of(cells), "lowest": number(row.get("lowest")) or "1"}
+        cells |= {"gold": number(row.get("gold"))} if "gold" in kind else {}
+        cells |= {name: [number(n) for n in cells[name] or ()] for name in ("human_scores", "ranks") if name in kind}
         cells |= {name: cells[name] or None for name in ("criteria", "descriptions")}  # blank is none
-        cells["images"] = [_key(pictures, source) for source in cells["images"] or ()]
+        cells["images"] = [key(source) for source in cells["images"] or ()]
         digest.update(json.dumps(cells, sort_keys=True, default=str).encode() + b"\n")
     return digest.hexdigest()
 
@@ -143,26 +164,22 @@ def truth(items: Any) -> pd.Series:
     ([4.0, 2.5, nan], 'gold or mean of people', 'mean of people')
     """
     rows = rows_of(items)
-    scores, ids = [], []
     counts = {"gold": 0, "mean of people": 0, "missing": 0}
+    scores = []
     for row in rows:
         score, name = as_score(row.get("gold")), "gold"
         if math.isnan(score):
             people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
             score, name = (sum(people) / len(people), "mean of people") if people else (score, "missing")
         counts[name] += 1
-        scores.append(score)
-        ids.append(id_of(row))
+        scores.append((id_of(row), score))
     names = [name for name in ("gold", "mean of people") if counts[name]]
     if not names:
-        hint = next(
-            (text for field in ("gold", "human_scores") if "`" in (text := suggestion(field, rows.columns))), ""
-        )
-        columns = ", ".join(rows.columns)
-        raise CollectionError(
-            f"no row has a score in gold or human_scores ({hint or 'add one'}); the columns are {columns}"
-        )
-    series = pd.Series(scores, index=pd.Index(ids, name="id", dtype=object), name=" or ".join(names), dtype=float)
+        hints = [suggestion(field, rows.columns) for field in ("gold", "human_scores")]
+        hint, columns = next((text for text in hints if "`" in text), "add one"), ", ".join(rows.columns)
+        raise CollectionError(f"no row has a score in gold or human_scores ({hint}); the columns are {columns}")
+    index = pd.Index([id for id, _ in scores], name="id", dtype=object)
+    series = pd.Series([score for _, score in scores], index=index, name=" or ".join(names), dtype=float)
     series.attrs = dict(counts)
     if counts["mean of people"] and "weight" in rows.columns:
         series.attrs["labelled_by"] = "the review that left a column `weight`"
@@ -180,8 +197,10 @@ def _faults(
     pair = ("response_a" in row or "response_b" in row) if pairs is None else pairs
     for field in ("instruction", "response_a", "response_b") if pair else ("instruction", "response"):
         if field not in row:
-            other_kind = None if pairs is None else _other_kind(row, pair)
-            yield field, f"there is no column {field}", other_kind or suggestion(field, columns)
+            call = "`compare`" if pair else "`grade`"
+            kinds = [kind for kind, names in _KINDS.items() if names <= row.keys() and call not in kind]
+            other = kinds[0] if kinds and pairs is not None else suggestion(field, columns)
+            yield field, f"there is no column {field}", other
         elif not is_missing(row[field]) and not isinstance(row[field], str):
             yield field, f"is no text but {brief(row[field])}", "give a text"
         elif is_missing(row[field]) or not row[field].strip():
@@ -232,38 +251,3 @@ def _rubric_faults(
         if off := sorted({score for score in scores if score < lowest or score > highest}):
             what = f"{', '.join(f'{score:g}' for score in off)} is off the rubric ({lowest}-{highest})"
             yield field, what, "correct it, or give None if unknown"
-
-
-def _other_kind(row: Mapping[str, Any], pair: bool) -> str | None:
-    """What to do with a row of the other kind than the call takes; None where it is of none."""
-    if "responses" in row:
-        return "these are candidates: `rank` takes them"
-    if pair:
-        return "these are single responses: `grade` takes them" if "response" in row else None
-    return "these are pairs: `compare` takes them" if {"response_a", "response_b"} <= row.keys() else None
-
-
-def _no_pictures(rows: Rows) -> str:
-    """What to say of rows that name no picture to a judge that looks at pictures."""
-    names = dict.fromkeys(str(name) for row, _ in rows.reads() for name, cell in row.items() if not is_missing(cell))
-    hint = suggestion("images", names)
-    hint = f"{hint} to `images`" if "`" in hint else "add a column `images` with paths, or rename yours"
-    columns = ", ".join(names)
-    return (
-        f"this judge looks at pictures, and no column names one (the columns are {columns}): {hint}; {_NONE_ON_PURPOSE}"
-    )
-
-
-def _number(value: Any) -> str:
-    try:
-        score = as_score(value)
-    except ValueError:
-        return repr(value)
-    return "" if math.isnan(score) else f"{score:.17g}"
-
-
-def _key(pictures: Callable[[Any], Any], source: Any) -> str:
-    try:
-        return str(pictures(source).key)
-    except ImageError:
-        return "unreadable"

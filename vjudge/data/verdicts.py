@@ -1,10 +1,9 @@
 """Real verdicts: what people and judges said of the same items, read from the public files of the papers.
 
 Nothing of them comes with this package. Each set is a handful of public files at one commit, known by their checksums,
-fetched into the user's cache or read from a clone. To add a set, write a reader and an entry of `SOURCES`.
+fetched into the user's cache or read from a clone. To add a set, write a reader here and its files, with what must be
+said of it, into `assets/verdicts.json`.
 """
-
-# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ import tempfile
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +29,13 @@ SECONDS = 30.0  # without a byte from the server
 
 @dataclass(frozen=True)
 class Source:
-    """Public files with verdicts: "owner/name@commit/path" -> SHA-256, their reader, and what to say beside a number."""
+    """Public files with verdicts: "owner/name@commit/path" -> SHA-256, their reader, and what to say of them."""
 
     files: Mapping[str, str]
     read: Callable[[Mapping[str, Path]], pd.DataFrame]
     licence: str
     citation: str
-    traps: tuple[str, ...]
+    traps: list[str]
 
 
 def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
@@ -79,7 +79,7 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
     frame = source.read({_inside(file): place for file, place in paths.items()})
     repositories = sorted({file.removesuffix(f"/{_inside(file)}") for file in paths})
     frame.attrs |= {"name": name, "source": ", ".join(repositories), "licence": source.licence}
-    frame.attrs |= {"citation": source.citation, "traps": list(source.traps)}
+    frame.attrs |= {"citation": source.citation, "traps": source.traps}
     return frame
 
 
@@ -240,68 +240,7 @@ def _genai_bench(files: Mapping[str, Path]) -> pd.DataFrame:
     return frame
 
 
-_UNCERTAINTY = "divake/VLM-Judge-Uncertainty@6d09bc8191b887d9ec7f896a49734317bf71a899/results"
-_DSG = "j-min/DSG@7330119a39f76ff90e619a8bd3ff321e71aa986b"
-_GENAI = "TIGER-AI-Lab/GenAI-Bench@f0b0334d414074c6b1c97e2c60ad8d8a592bda9f/results/image_edition"
-
-SOURCES: dict[str, Source] = {
-    "mllm-judge": Source(
-        files={
-            f"{_UNCERTAINTY}/v2/error_analysis.csv": "abcc378ed468ad069544982cbdd33f39e0ed954279d56ee7a775eb8996c03fb0",
-            f"{_UNCERTAINTY}/v2/features_s2.csv": "5f19d1dcc7e7c007fb624ebdc607c4d23f7b368d4e522d4143424788710d8915",
-            f"{_UNCERTAINTY}/v2_phi4/features_s2.csv": "e0a291938b239f19d0edc5e86fb8f4b09a0bac6b11d131024eee2e3f3e94183e",
-            f"{_UNCERTAINTY}/v2_gemini/features_s2.csv": "7852727445fb745abac1bb5bdab9764c73c7ab6103dfdc5d917a2fe5daa837f7",
-        },
-        read=_mllm_judge,
-        licence="code MIT; the ratings are MLLM-as-a-Judge's, CC BY-NC by the repository's account",
-        citation="Chen et al. 2024, MLLM-as-a-Judge, arXiv 2402.04788; Kumar et al. 2026, arXiv 2604.25235",
-        traps=(
-            "the source names neither the image nor the answering model: about four rows in succession share an image,"
-            " so that intervals over items are too narrow; group is the data set",
-            "one rater an answer, so that there is no ceiling",
-            "Gemini lacks 308 scores and Phi-4 64; a log-probability of -11.513 is a floor for a token that the"
-            " interface did not return, which the expected scores hold",
-        ),
-    ),
-    "tifa160": Source(
-        files={
-            f"{_DSG}/dsg/data/tifa160-likert-anns.csv": "61c9ff41b9f9fc26a44bbaf5540caeb67c09a9e3039536567f3e45d40ad0e9f8",
-            f"{_DSG}/vqa_answers_release/mplug_dsg.csv": "80feb7ea352dadaca6de97149b9a43c122a5feaec985c32f2fffbf38a39a795c",
-            f"{_DSG}/vqa_answers_release/instructblip_dsg.csv": "459bf361e237efff7f6e127e66076a1205c1f4912b8ba20dab813b89fe8fbb92",
-            f"{_DSG}/vqa_answers_release/pali17b_dsg.csv": "ac394cb8116e2e3723e21064683ffa24b34c866bf2450c6fb0ae6688b15dbf85",
-            "Yushi-Hu/tifa@8e37050f44ab4ee681e4251f3c8a9d4cc86e901e/human_annotations/human_annotations_with_scores.json": (
-                "1720bb802c3c0821dd56df0d8c20a1214ff5085d7e5d9236a75736b1d39b7b3c"
-            ),
-        },
-        read=_tifa160,
-        licence="Apache-2.0",
-        citation="Cho et al. 2023, DSG, arXiv 2310.18235; Hu et al. 2023, TIFA, arXiv 2303.11897",
-        traps=(
-            "human_1 and human_2 correlate .90 with each other and .63 to .70 with the others: perhaps not independent",
-            "160 prompts, each with five generators: group is the prompt, and pooling mixes in what generators differ by",
-            "no question was asked about prompt 134: its five images have no score here, and 0 in the published figures;"
-            " those of prompt 67, where one dependency is misspelt, ignore all its dependencies",
-            "TIFA's own notebook prints Pearson as Spearman",
-        ),
-    ),
-    "genai-bench": Source(
-        files={
-            f"{_GENAI}/gpt4o/pairwise.jsonl": "e2bd4ee9c6b60417d00b08a3cccaeaf9aa2ef358c1fe9db6e0add765c761f223",
-            f"{_GENAI}/gemini-1.5-pro/pairwise.jsonl": "6af9749e0d899c09ba840bd5d58b8417b4bd5e6a0a21d69536a4ce4b14f4cfd1",
-            f"{_GENAI}/llava/pairwise.jsonl": "c5371c4664f873ac133dab9121a1db6108570c24e1ed6ca494bf045c54d0c137",
-            f"{_GENAI}/llavanext/pairwise.jsonl": "de34a0d8409b3c05067aac1a611e589dc48d8b2ca3e88c191ece7932f3b60cca",
-            f"{_GENAI}/qwenVL/pairwise.jsonl": "6b562dcf764d3e3c0948d5dbca2e9a3a46d945d56db91b413b141d4d1943c6ca",
-            f"{_GENAI}/random/pairwise.jsonl": "d2a7070c1d9fe6476dcf7b3e30cc2ca4cc3813b1eeced36dbbe2da68c750a7b0",
-        },
-        read=_genai_bench,
-        licence="MIT",
-        citation="Jiang et al. 2024, GenAI Arena, arXiv 2406.04485",
-        traps=(
-            "the pairs of image editing alone: of the other tasks no checksum is known here",
-            "each pair was shown in one order: a lean to A can be read against people's own rate of A, and not told from"
-            " a preference",
-            "one vote a pair, so that there is no ceiling; a malformed answer is no verdict, and counts as wrong upstream",
-        ),
-    ),
-}
+_READERS = {"mllm-judge": _mllm_judge, "tifa160": _tifa160, "genai-bench": _genai_bench}
+_FACTS = json.loads(resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8"))
+SOURCES = {name: Source(read=_READERS[name], **facts) for name, facts in _FACTS.items()}
 """The sets by name."""
