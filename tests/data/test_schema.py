@@ -15,14 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from samples import LEVELS, png, row
+from samples import LEVELS, ROWS, png, row
 
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
 from vjudge.data.schema import canonical_row, ratings
 from vjudge.images import open_image
 from vjudge.records import IMAGE_COLUMNS, Item, Pair
-
-RED = Image.new("RGB", (4, 4), "red")
 
 
 @pytest.fixture
@@ -49,85 +47,73 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("column", ["images", "image", "image_path", "img", "Image File"])
-def test_every_form_of_a_picture_in_every_column_is_the_same_row(picture: Path, form: str, column: str) -> None:
-    given_row = row(**{column: FORMS[form](picture)})
-    for items in ([given_row], pd.DataFrame([given_row]), iter([given_row])):
-        (made,) = rows_of(items)
-        assert len(made["images"]) == 1 and open_image(made["images"][0]).getpixel((0, 0)) == (255, 0, 0)
-        assert column == "images" or column not in made
-        validate(items if not hasattr(items, "__next__") else [given_row], sees_images=True)
-    several = rows_of([row(**{column: [FORMS[form](picture), str(picture)]})])[0]["images"]
-    assert len(several) == 2 and open_image(several[0]).size == (4, 4)
+def test_every_form_of_a_picture_in_every_column_is_the_same_row(picture: Path, form: str) -> None:
+    for column in ("images", "image", "image_path", "img", "Image File"):
+        mine = row(**{column: FORMS[form](picture)})
+        for items in ([mine], pd.DataFrame([mine]), iter([mine])):
+            (made,) = rows_of(items)
+            assert len(made["images"]) == 1 and open_image(made["images"][0]).getpixel((0, 0)) == (255, 0, 0)
+            assert column == "images" or column not in made
+        validate([mine], sees_images=True)
+        several = rows_of([row(**{column: [FORMS[form](picture), str(picture)]})])[0]["images"]
+        assert len(several) == 2 and open_image(several[0]).size == (4, 4)
 
 
 def test_every_entrance_of_a_collection_gives_the_same_rows(picture: Path, tmp_path: Path) -> None:
-    canonical_rows = [row(str(n), images=[str(picture)], gold=4.0, human_scores=[3.0, 4.0]) for n in range(3)]
-    given_rows = [{**each, "img": str(picture), "human_scores": "3;4"} for each in canonical_rows]
-    for each in given_rows:
-        del each["images"]
-    dataset = datasets.Dataset.from_list(given_rows)
-    pd.DataFrame(given_rows).assign(descriptions=json.dumps(LEVELS)).to_csv(tmp_path / "a.csv", index=False)
-    pd.DataFrame(given_rows).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
-    pd.DataFrame(given_rows).to_json(tmp_path / "a.json", orient="records")
-    pd.DataFrame(given_rows).to_json(tmp_path / "lines.json", orient="records", lines=True)
-    pd.DataFrame(given_rows).to_parquet(tmp_path / "a.parquet")
+    expected = [row(str(n), images=[str(picture)], gold=4.0, human_scores=[3.0, 4.0]) for n in range(3)]
+    mine = [row(str(n), img=str(picture), gold=4.0, human_scores="3;4") for n in range(3)]
+    frame, dataset = pd.DataFrame(mine), datasets.Dataset.from_list(mine)
+    frame.assign(descriptions=json.dumps(LEVELS)).to_csv(tmp_path / "a.csv", index=False)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    frame.to_json(tmp_path / "a.json", orient="records")
+    frame.to_json(tmp_path / "lines.json", orient="records", lines=True)
+    frame.to_parquet(tmp_path / "a.parquet")
     dataset.save_to_disk(str(tmp_path / "saved"))
-    forms = [given_rows, pd.DataFrame(given_rows), dataset, dataset.select([2, 1, 0]).select([2, 1, 0])]
-    forms += [dataset.cast_column("img", datasets.Image()), list(map(Item.from_row, rows_of(canonical_rows)))]
+    forms = [mine, frame, dataset, dataset.select([2, 1, 0]).select([2, 1, 0]), frame.set_index("id")]
+    forms += [dataset.cast_column("img", datasets.Image()), list(map(Item.from_row, rows_of(expected)))]
     forms += [tmp_path / name for name in ("a.csv", "a.jsonl", "a.json", "lines.json", "a.parquet", "saved")]
-    forms += [str(tmp_path / "a.csv"), canonical(given_rows), load_collection(tmp_path / "a.jsonl")]
-    assert {fingerprint(form) for form in forms} == {fingerprint(canonical_rows)}
+    forms += [str(tmp_path / "a.csv"), canonical(mine), load_collection(tmp_path / "a.jsonl")]
+    assert {fingerprint(form) for form in forms} == {fingerprint(expected)}
     for form in forms:
         rows = rows_of(form)
-        assert rows_of(rows) is rows and len(rows) == 3 and [each["id"] for each in rows] == ["0", "1", "2"]
+        assert rows_of(rows) is rows and [each["id"] for each in rows] == ["0", "1", "2"]
         assert [each["gold"] for each in rows[:2]] == [4, 4] and rows[-1]["human_scores"] == [3, 4]
         validate(form, sees_images=True)
+    with pytest.raises(CollectionError, match="the frame has several columns gold; keep one of each"):
+        rows_of(pd.concat([frame, frame[["gold"]]], axis=1))
 
 
+@pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
 def test_genuine_rows_with_a_path_in_a_column_of_their_own() -> None:
-    file = Path(__file__).parents[3] / "shared" / "data" / "rows" / "mllm_judge_score.jsonl"
-    if not file.is_file():
-        pytest.skip(f"the published rows are not at {file}")
+    file = ROWS / "mllm_judge_score.jsonl"
     lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    mine = [
-        {"id": str(n), "image_path": line["image_path"], "instruction": line["instruction"], "response": line["answer"]}
-        for n, line in enumerate(lines)
-    ]
-    made = rows_of(pd.DataFrame(mine))
-    assert [each["images"] for each in made] == [[line["image_path"]] for line in lines]
-    assert [each["group"] for each in made] == [line["image_path"] for line in lines]
+    names = {"image_path": "image_path", "instruction": "instruction", "response": "answer"}
+    mine = [{"id": str(n)} | {name: line[own] for name, own in names.items()} for n, line in enumerate(lines)]
+    made, paths = rows_of(pd.DataFrame(mine)), [line["image_path"] for line in lines]
+    assert [each["images"] for each in made] == [[path] for path in paths]
+    assert [each["group"] for each in made] == paths
     with pytest.raises(CollectionError, match="does not exist or is not a file"):
         validate(mine, needs=())
-    as_published = rows_of(file)
-    assert [Path(each["images"][0]["path"]).name for each in as_published] == [
-        Path(line["image_path"]).name for line in lines
-    ]
+    assert [Path(each["images"][0]["path"]).name for each in rows_of(file)] == [Path(path).name for path in paths]
 
 
 def test_two_columns_that_name_different_pictures_are_both_named(picture: Path) -> None:
     for one, other in (("a.png", "b.png"), (str(picture), png("blue"))):
         with pytest.raises(CollectionError, match="columns `image` and `image_path` name different pictures"):
             rows_of([row(image=one, image_path=other)])[0]
-    same = [("a.png", "a.png"), ({"bytes": png(), "path": "red.png"}, "x/red.png"), (None, "a.png"), ("", "a.png")]
-    for one, other in same:
+    for one, other in [("a.png", "a.png"), ({"bytes": png(), "path": "red.png"}, "x/red.png"), (None, "a.png")]:
         assert len(rows_of([row(image=one, image_path=other)])[0]["images"]) == 1
-    with pytest.raises(CollectionError, match="images: a picture cannot be of type int; give a path"):
-        rows_of([row(images=[5])])[0]
     with pytest.raises(CollectionError, match="img: a picture cannot be of type set; give a path"):
         rows_of([row(img={1})])[0]
 
 
-def test_an_empty_list_is_said_and_a_missing_cell_is_not() -> None:
+def test_an_empty_list_is_said_a_missing_cell_is_not_and_the_picture_is_the_group(picture: Path) -> None:
     cells: list[Any] = [[], "[]", None, float("nan"), ""]
     assert [each["images"] for each in rows_of([row(images=cell) for cell in cells])] == [[], [], None, None, None]
     assert "images" not in rows_of([row()])[0]
-
-
-def test_a_group_is_the_picture_where_none_is_given(picture: Path) -> None:
-    made = rows_of([row(image=str(picture)), row(image=png()), row(image=RED), row(image="a.png", group="g")])
+    made = rows_of([row(image=str(picture)), row(image=png()), row(image="a.png", group="g")])
     groups = [each.get("group") for each in made]
-    assert groups[0] == str(picture) and len(groups[1]) == 16 and groups[2:] == [None, "g"]
+    assert groups[0] == str(picture) and len(groups[1]) == 16 and groups[2] == "g"
 
 
 def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,9 +139,6 @@ def test_items_and_pairs_are_rows() -> None:
 def test_what_is_no_collection_is_refused_with_what_to_give(items: Any) -> None:
     with pytest.raises(CollectionError, match=r"a collection cannot be a (int|dict); give|give one split of it: test"):
         rows_of(items)
-
-
-# --- ratings ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -188,11 +171,9 @@ def test_ratings_written_in_any_way_are_read_back(values: list[float], separator
 @given(st.text(max_size=30))
 def test_a_text_is_numbers_or_refused(text: str) -> None:
     try:
-        made = ratings(text)
+        assert all(isinstance(score, float) for score in ratings(text))
     except ValueError as error:
         assert "is not a number" in str(error)
-    else:
-        assert all(isinstance(score, float) for score in made)
 
 
 @given(
@@ -208,26 +189,20 @@ def test_whatever_stands_in_a_picture_column_is_a_list_or_a_fault(cell: Any, col
     assert faults or made["images"] is None or isinstance(made["images"], list)
 
 
-# --- hostile cells ----------------------------------------------------------------------------------------------------
-
-DEEP = json.loads("[" * 200 + "]" * 200)
-
-
 @pytest.mark.parametrize(
     ("field", "cell", "what"),
     [
         ("response", "ok \ud83d", "holds half a character"),
-        ("descriptions", [*LEVELS[:4], "\udc00"], "holds half a character"),
         ("note", {"a": ["\ud83d"]}, "holds half a character"),
         ("gold", 10**5000, "is a number of more than 4,300 digits"),
         ("gold", "1" * 5000, "is not a number"),
         ("id", 10**5000, "is a number of more than 4,300 digits"),
-        ("note", DEEP, "is nested more than 32 deep"),
+        ("note", json.loads("[" * 200 + "]" * 200), "is nested more than 32 deep"),
         ("human_scores", "3;four", "'four' is not a number"),
     ],
-    ids=range(8),
+    ids=range(7),
 )
-def test_a_hostile_cell_is_named_with_its_row_and_field(tmp_path: Path, field: str, cell: Any, what: str) -> None:
+def test_a_hostile_cell_is_named_with_its_row_and_field(field: str, cell: Any, what: str) -> None:
     rows = [row("good"), row("bad") | {field: cell}]
     for read in (lambda: rows_of(rows)[1], lambda: validate(rows), lambda: canonical(rows)):
         with pytest.raises(CollectionError, match=what) as error:
@@ -241,10 +216,3 @@ def test_errors_show_the_first_three_of_a_kind_and_the_count() -> None:
     message = str(error.value)
     assert len(error.value.problems) == 99 and message.count("response: is missing") == 3
     assert message.count("is off the rubric") == 3 and message.endswith("and 93 more, all in the error's `problems`")
-
-
-def test_a_frame_may_have_its_ids_in_the_index_and_each_column_once() -> None:
-    frame = pd.DataFrame([row("a", gold=3), row("b", gold=4)])
-    assert [each["id"] for each in rows_of(frame.set_index("id"))] == ["a", "b"]
-    with pytest.raises(CollectionError, match="the frame has several columns gold; keep one of each"):
-        rows_of(pd.concat([frame, frame[["gold"]]], axis=1))
