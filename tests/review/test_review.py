@@ -78,11 +78,11 @@ def test_the_current_item_stays_while_the_list_changes(opened):
         (lambda r: r.score(True), "from 1 to 5"),
         (lambda r: r.better("tie"), "left, right, both good, both bad"),
         (lambda r: r.tag("rude", side="left"), "unknown"),
-        (lambda r: r.tag(TAGS[0]), "say whose feedback"),
+        (lambda r: r.tag(TAGS[0]), "side '' is unknown; use one of left, right"),
         (lambda r: r.filter(judge="third"), "first, second"),
-        (lambda r: r.filter(mood="good"), "no filter is called mood"),
+        (lambda r: r.filter(mood="good"), "filter .mood. is unknown"),
         (lambda r: r.filter(gap=(2, 1)), "wrong way round"),
-        (lambda r: r.next_best(judge=None), "name one of first, second"),
+        (lambda r: r.next_best(judge=None), "use one of first, second"),
     ],
 )
 def test_what_can_not_be_meant_is_refused_and_not_written(opened, act, message):

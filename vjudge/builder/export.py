@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -147,37 +148,29 @@ class Build:
             configs=[{"config_name": "default", "data_files": [{"split": "train", "path": "train.parquet"}]}],
         )
         words = pd.Series([len(row["response"].split()) for row in rows]).groupby([row["gold"] for row in rows]).mean()
-        faults, counts = self.faults()["all"], self.counts()
-        versions = ", ".join(stage.version for stage in STAGES.values())
-        sections = [
-            f"---\n{head.to_yaml()}\n---\n\n# {name}",
-            note,
-            f"Written by the model `{self.generator}` and checked by vjudge {__version__}. No text here was written or"
-            " verified by people, except where its publisher says so: the scores are those that the generator was asked"
-            " to write for. Columns: those of kaist-ai/Perception-Collection.\n\n## What is in it",
-            f"{len({case.image for case in self.cases})} of {len(self.images)} images, {self.n_rubrics} rubrics,"
-            f" {len(self.cases)} instructions with reference answers, {len(rows)} responses with feedback: one for each"
-            f" score. {len(self.incomplete)} instructions were left out because some score lacks its response.",
-            "## Length",
-            f"Responses were asked for at the length of the reference answer whatever the score, and rejected beyond"
-            f" {self.options['tolerance']:.0%} of it. Of all pairs, {self.balance}; {1 / 2 - LEAN:.0%} to"
-            f" {1 / 2 + LEAN:.0%} is allowed."
-            + (" **It is exceeded and was exported on request.**" if self.balance.lean else ""),
-            "Mean words by score: " + ", ".join(f"{score:g}: {mean:.1f}" for score, mean in words.items()) + ".",
-            "## What was wrong, and kept out",
-            f"A rejected answer was asked for again with the reason, {self.options['tries']} answers at most to a call;"
-            f" then the call is given up ({counts['given_up'].sum()} of {counts['calls'].sum()} calls). Criteria are"
-            f" duplicates from {NEAR:g} % of their characters.",
-            "\n".join(f"- {kind}: {faults[kind]} ({meaning})" for kind, meaning in KINDS.items()),
-            "## How it was made",
-            "Prompts, written for vjudge (not those of the Perception-Collection paper, whose four stages they follow):"
-            f" {versions}. Options: " + ", ".join(f"{option} {value}" for option, value in self.options.items()) + ".",
-            "## Limits",
-            "A generator's mistakes about an image pass every check made here: rubric and image were matched by the"
-            " generator itself, and no check compares a response or a feedback with the image. Have people review a"
-            " sample (`vjudge.review`) before training on it or reporting on it.",
-        ]
-        return "\n\n".join(filter(None, sections)) + "\n"
+        faults, counts = self.faults()["all"], self.counts().sum()
+        template = (resources.files("vjudge") / "assets" / "card.md").read_text("utf-8")
+        return template.format(
+            build=self,
+            head=head.to_yaml(),
+            name=name,
+            note=f"\n{note}\n" if note else "",
+            version=__version__,
+            n_shown=len({case.image for case in self.cases}),
+            n_images=len(self.images),
+            n_cases=len(self.cases),
+            n_rows=len(rows),
+            n_incomplete=len(self.incomplete),
+            least=0.5 - LEAN,
+            most=0.5 + LEAN,
+            lean=" **It is exceeded and was exported on request.**" if self.balance.lean else "",
+            words=", ".join(f"{score:g}: {mean:.1f}" for score, mean in words.items()),
+            counts=counts,
+            near=NEAR,
+            faults="\n".join(f"- {kind}: {faults[kind]} ({meaning})" for kind, meaning in KINDS.items()),
+            prompts=", ".join(stage.version for stage in STAGES.values()),
+            options=", ".join(f"{option} {value}" for option, value in self.options.items()),
+        )
 
 
 def published_row(row: Mapping[str, Any], image: str) -> dict[str, Any]:

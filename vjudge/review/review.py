@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import namedtuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -83,13 +84,8 @@ class Case:
     revealed: bool
 
 
-class Progress(NamedTuple):
-    """How far an annotator is: items with a vote in the current list, its length, and the same of everything."""
-
-    voted: int
-    listed: int
-    voted_in_all: int
-    items: int
+Progress = namedtuple("Progress", "voted listed voted_in_all items")
+"""How far an annotator is: items with a vote in the current list, its length, and the same of everything."""
 
 
 class Review:
@@ -172,11 +168,7 @@ class Review:
         return self._votes.annotators
 
     def refresh(self) -> None:
-        """Take in what others wrote.
-
-        Raises:
-            ReviewError: a file has votes of another review, or is damaged.
-        """
+        """Take in what others wrote; ReviewError where a file has votes of another review."""
         self._votes.refresh()
         names = {judge for vote in self._votes.on("tags") for judge in vote["value"]}
         names |= {vote["value"] for vote in self._votes.on("better")} - set(ANSWERS[2:])
@@ -227,11 +219,7 @@ class Review:
         return self.case
 
     def goto(self, id: str) -> Case | None:
-        """Go to an item of the list.
-
-        Raises:
-            ValueError: the item is not in the list.
-        """
+        """Go to an item of the list; ValueError where it is not in it."""
         place = np.flatnonzero(self._ids[self._list] == id)
         if not len(place):
             raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
@@ -259,13 +247,10 @@ class Review:
             ValueError: an unknown filter, judge or criterion, or bounds the wrong way round.
         """
         filters = {name: value for name, value in filters.items() if value is not None}
-        if unknown := filters.keys() - {*TELLING, "judge", "criterion", "voted", "text"}:
-            raise ValueError(f"no filter is called {', '.join(sorted(unknown))}; see help(review.filter)")
-        if filters.get("judge", self.judges[0]) not in self.judges:
-            raise ValueError(f"judge {filters['judge']!r} is not under review; use one of {', '.join(self.judges)}")
-        if "criterion" in filters and filters["criterion"] not in self.criteria:
-            raise ValueError(f"no item has the criterion {filters['criterion']!r}; see review.criteria")
+        _check("judge", filters.get("judge"), (None, *self.judges))
+        _check("criterion", filters.get("criterion"), (None, *self.criteria))
         for name, value in filters.items():
+            _check("filter", name, (*sorted(TELLING), "judge", "criterion", "voted", "text"))
             if isinstance(value, tuple) and value[0] > value[1]:
                 raise ValueError(f"{name} {value} is the wrong way round: give the lower bound first")
         self._filters = filters
@@ -280,8 +265,7 @@ class Review:
                 filter's); or "random".
             seed: of "random".
         """
-        if order not in ORDERS:
-            raise ValueError(f"order {order!r} is unknown; use one of {', '.join(ORDERS)}")
+        _check("order", order, ORDERS)
         self.order, self._order_seed = order, seed
         self._relist()
         self._position = 0
@@ -328,11 +312,7 @@ class Review:
     # What is voted
 
     def score(self, value: float | None) -> None:
-        """Give the current item's response a score of one's own; None withdraws it.
-
-        Raises:
-            ValueError: the score is not on the rubric's scale.
-        """
+        """Give the current item's response a score of one's own, on its scale (else ValueError); None withdraws it."""
         case = self._current()
         if case.scale is None:
             raise ValueError(f"item {case.item.id!r} has no rubric: open the review with scale=, such as (0, 100)")
@@ -342,13 +322,8 @@ class Review:
         self._vote(case, "score", None if value is None else int(value))
 
     def better(self, answer: str | None) -> None:
-        """Say which of two feedbacks is better: "left", "right", "both good" or "both bad"; None withdraws it.
-
-        Raises:
-            ValueError: another answer, or not exactly two judges with a feedback on this item.
-        """
-        if answer is not None and answer not in ANSWERS:
-            raise ValueError(f"answer {answer!r} is unknown; use one of {', '.join(ANSWERS)}")
+        """Say which of two judges' feedbacks is better, by one of `ANSWERS` (else ValueError); None withdraws it."""
+        _check("answer", answer, (None, *ANSWERS))
         case = self._current()
         if len(case.sides) != 2 or any(side.verdict is None for side in case.sides):
             raise ValueError("which feedback is better can be asked only of two judges that both graded the item")
@@ -358,19 +333,14 @@ class Review:
         """Set an error tag on a feedback of the current item, take it off, or turn it over where `on` is None.
 
         Args:
-            name: one of the review's tags.
+            name: one of the review's tags; else ValueError.
             side: the place of the feedback, such as "left"; not needed where one judge is reviewed.
-
-        Raises:
-            ValueError: an unknown tag or side.
         """
-        if name not in self.tags:
-            raise ValueError(f"tag {name!r} is unknown; use one of {', '.join(self.tags)}, or open with tags=")
+        _check("tag", name, self.tags)
         case = self._current()
         sides = self.sides(case.item.id)
-        side = next(iter(sides)) if side is None and len(sides) == 1 else side
-        if side not in sides:
-            raise ValueError(f"side {side!r} is unknown: say whose feedback is meant, one of {', '.join(sides)}")
+        side = side or (next(iter(sides)) if len(sides) == 1 else "")
+        _check("side", side, sides)
         tags = dict(self._votes.of(self.annotator, case.item.id).get("tags", {}))
         before = tags.pop(sides[side], [])
         if on is None or on != (name in before):
@@ -390,11 +360,7 @@ class Review:
             self._votes.append(case.item.id, "reveal", True)
 
     def undo(self) -> Case | None:
-        """Put back what this annotator's last vote replaced, and go to its item if it is in the list.
-
-        Raises:
-            ReviewError: there is nothing to undo.
-        """
+        """Put back what this annotator's last vote replaced (else ReviewError), and go to its item if it is listed."""
         self.refresh()
         place = np.flatnonzero(self._ids[self._list] == self._votes.undo())
         self._position = int(place[0]) if len(place) else self._position
@@ -457,14 +423,10 @@ class Review:
             item counts as labelled when anybody scored it; its label is the mean of their scores. The file records
             what was named, so that whoever reads the scores later knows: see `weights`.
 
-        Raises:
-            ValueError: the judge is unknown, or not named among several.
-
-        `vjudge.metrics.next_labels` says how.
+        `vjudge.metrics.next_labels` says how. An unknown judge, or none among several, is a ValueError.
         """
         judge = self.judges[0] if judge is None and len(self.judges) == 1 else judge
-        if judge not in self.judges:
-            raise ValueError(f"judge {judge!r}: name one of {', '.join(self.judges)}")
+        _check("judge", judge, self.judges)
         chosen = next_labels(self.judge_scores[judge], self.human_scores().mean(axis=1).to_numpy(), n=n, seed=seed)
         ids, before = self._ids[chosen["position"]].tolist(), self._chosen()
         for id in ids:
@@ -559,6 +521,12 @@ class Review:
         columns += [run["feedback"].reindex(self._ids) for run in self._runs.values() if "feedback" in run]
         texts = pd.concat(columns, axis=1).fillna("").astype(str).agg("\0".join, axis=1)
         return texts.str.casefold().str.contains(text.casefold(), regex=False)
+
+
+def _check(what: str, value: Any, options: Collection[Any]) -> None:
+    if value not in options:
+        names = ", ".join(str(option) for option in options if option is not None)
+        raise ValueError(f"{what} {value!r} is unknown; use one of {names}")
 
 
 def _nearest(scores: Any) -> Any:

@@ -13,6 +13,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from itertools import zip_longest
 from typing import Any
 
@@ -22,42 +23,7 @@ from vjudge.records import Item, is_missing
 from vjudge.review.review import Case, Side
 
 # Grays and tints are transparent: they take the colour of the page under them.
-_STYLE = """<style>
-.vj{box-sizing:border-box;max-width:62rem;margin:.4rem 0;padding:.9rem 1rem;border:1px solid rgba(128,128,128,.35);
-border-radius:6px;font-size:14px;line-height:1.45;color:inherit;text-align:left}
-.vj *{box-sizing:border-box}
-.vj-top{display:flex;flex-wrap:wrap;gap:.5rem 1.4rem}
-.vj-pictures{flex:0 1 auto;display:flex;flex-wrap:wrap;align-content:flex-start;gap:.6rem;max-width:100%}
-.vj figure{margin:0}.vj img{max-width:100%;height:auto;display:block;border-radius:3px}
-.vj figcaption,.vj-id,.vj-note{font-size:12px;opacity:.72}
-.vj-texts{flex:1 1 20rem;min-width:0}
-.vj-name{font-size:12px;font-weight:600;opacity:.72;margin:.6rem 0 .1rem}
-.vj-texts>.vj-name:first-child{margin-top:0}
-.vj-text{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}.vj-text,.vj li>span{text-align:start}
-.vj ul{list-style:none!important;margin:.3rem 0 0!important;padding:0!important}
-.vj li{display:flex;gap:.7rem;margin:0!important;padding:.2rem .5rem;border-left:3px solid transparent}
-.vj li>b{flex:none;min-width:1.2em;font-weight:600}.vj li>span{flex:1 1 auto;min-width:0;overflow-wrap:anywhere}
-.vj li>small{flex:0 1 auto;max-width:40%;font-size:12px;overflow-wrap:anywhere}
-.vj li.vj-true{border-left-color:rgb(0,114,178)}
-.vj li.vj-judge{box-shadow:inset 0 0 0 1px rgba(213,94,0,.85)}
-.vj-verdict{margin-top:.8rem;padding-top:.3rem;border-top:1px solid rgba(128,128,128,.35)}
-.vj table{border-collapse:collapse;width:100%;margin:.6rem 0 0;font-size:inherit;table-layout:auto}
-.vj th,.vj td{padding:.35rem .7rem .35rem 0;vertical-align:top;white-space:pre-wrap;
-overflow-wrap:anywhere;border-top:1px solid rgba(128,128,128,.25);background:none}
-.vj th{font-size:12px;font-weight:600;border-top:0}.vj td:first-child{font-weight:600;width:3.5em}
-.vj tbody tr{background:none!important}
-.vj-sheet{display:flex;flex-wrap:wrap;gap:.9rem;margin:.6rem 0}
-@media(max-width:34rem){.vj thead{display:none}.vj tr,.vj td{display:block;width:auto!important}
-.vj td{border:0;padding:.1rem 0}.vj td:first-child::before{content:"True score "}
-.vj tr{border-top:1px solid rgba(128,128,128,.35);padding:.4rem 0}}
-.vj-sides{display:flex;flex-wrap:wrap;gap:1rem;margin-top:.8rem}
-.vj-side{flex:1 1 18rem;min-width:0;padding:.6rem .8rem;border:1px solid rgba(128,128,128,.35);border-radius:6px}
-.vj-case .vj-text{max-height:20rem;overflow-y:auto}
-.vj-case li>span,.vj-case li>small{max-height:9rem;overflow-y:auto}
-.vj mark{background:rgba(230,159,0,.35);color:inherit;border-bottom:2px solid rgb(230,159,0)}
-.vj li.vj-own{border-left-color:rgb(0,158,115);background-color:rgba(0,158,115,.16)}
-@media print{.vj-case *{max-height:none!important}.vj-side,.vj li,.vj figure{break-inside:avoid}}
-</style>"""
+_STYLE = f"<style>\n{(resources.files('vjudge') / 'assets' / 'review.css').read_text('utf-8')}</style>"
 
 # JupyterLab drops a style sheet from a notebook that it does not trust yet, and keeps these.
 _TINT, _LEFT = ' style="background-color:rgba(0,114,178,.2)"', ' style="text-align:left"'

@@ -14,6 +14,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import resources
 from typing import Any
 
 import ipywidgets as ipw
@@ -144,7 +145,7 @@ class Reviewer:
         save = self._button("note", "Save note", lambda: None)
         box = ipw.VBox(
             [
-                ipw.HTML(_STYLE + _GUARD),
+                ipw.HTML(_STYLE),
                 filters,
                 ipw.HBox([*moves, self._progress], layout=_row()),
                 ipw.HBox(looks, layout=_row()),
@@ -367,7 +368,7 @@ class Matrix:
             control.observe(lambda change: self._draw(), names="value")
         self.reviewer.widget.layout.display = "none"
         choices = ipw.HBox([self._judge, self._by], layout=_row())
-        parts = [ipw.HTML(_STYLE + _GUARD), choices, self._head, _named("vj-matrix", cells), self.reviewer.widget]
+        parts = [ipw.HTML(_STYLE), choices, self._head, _named("vj-matrix", cells), self.reviewer.widget]
         self.widget = _named("vj-tool", ipw.VBox(parts, layout=ipw.Layout(width="100%", max_width="66rem")))
         self._draw()
 
@@ -422,30 +423,9 @@ def matrix(review: Review, *, judge: str | None = None, image_size: int = 360) -
 
 
 _WIDE = {"description_width": "5em"}
-# Lumino, JupyterLab's toolkit, looks for this attribute on what has the focus; widgets can't set it without a script.
-# Ctrl+S and the like stay the notebook's.
-_GUARD = (
-    "<img src='data:,' alt='' style='display:none' onerror=\"let image=this,tries=0,mark=()=>{"
-    "const tool=image.closest('.vj-tool');if(tool){image.remove();"
-    "const set=(event,on)=>event.target.toggleAttribute('data-lm-suppress-shortcuts',on),"
-    "held=event=>event.ctrlKey||event.metaKey;tool.addEventListener('focusin',event=>set(event,true));"
-    "tool.addEventListener('keydown',event=>{if(held(event))set(event,false)});"
-    "tool.addEventListener('keyup',event=>set(event,!held(event)))}"
-    'else if(tries++<100)setTimeout(mark,100)};mark()">'
-)
-_STYLE = """<style>
-.vj-reviewer .vj{max-width:none}
-.vj-busy button,.vj-busy select{pointer-events:none}
-.vj-reviewer .vj-better{margin-left:1.2em}
-.vj-reviewer .widget-html-content{line-height:1.5}
-.vj-tool .vj-label{min-width:6.5em;margin-right:.4em;align-self:center}
-.vj-reviewer .vj-progress{align-self:center;margin-left:.6em}
-.vj-reviewer .vj-tags button{font-size:12px;height:24px;line-height:22px;padding:0 8px}
-.vj-tool .vj-error{color:rgb(213,94,0)}
-.vj-tool .vj-keys{font-size:12px;opacity:.8}
-.vj-matrix{gap:2px}.vj-matrix .vj-label{margin:0 .4em;text-align:center;min-width:0!important}
-.vj-matrix button{margin:0;color:inherit}.vj-matrix .vj-same{box-shadow:inset 0 0 0 1px rgba(128,128,128,.8)}
-</style>"""
+# Its script marks the tool: Lumino, JupyterLab's toolkit, looks for that attribute on what has the focus, and widgets
+# can't set it without one. Ctrl+S and the like stay the notebook's.
+_STYLE = (resources.files("vjudge") / "assets" / "reviewer.html").read_text("utf-8")
 _KEY_HELP = (
     '<span class="vj-keys"><b>1</b>-<b>5</b> score; '
     + "; ".join(f"<b>{key}</b> {escape(name)}" for key, name in KEYS.items())
