@@ -21,7 +21,7 @@ import vjudge as vj
 from vjudge.data import rows_of
 from vjudge.judge import load_judge
 from vjudge.training import fine_tune, finetune
-from vjudge.training.collate import Examples, Order
+from vjudge.training.collate import Examples, training_order
 from vjudge.training.recipes import recipe_of
 
 BATCH, TURNS, SEED = 16, 2, 0
@@ -116,7 +116,7 @@ def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float
         ),
     )
 
-    def run(order: Order | None = None, **changes: Any) -> tuple[float, list[float]]:
+    def run(order: list[int] | None = None, **changes: Any) -> tuple[float, list[float]]:
         class Trainer(trl.SFTTrainer):
             def _get_train_sampler(self, *args: Any) -> Any:
                 return super()._get_train_sampler(*args) if order is None else order
@@ -147,7 +147,8 @@ def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float
 
 
 def test_against_trl(ours, theirs, rows, examples, report):
-    order = Order(examples.lengths, batch_size=BATCH, steps=len(rows) // BATCH, seed=SEED, grouped=True)
+    shape = dict(batch_size=BATCH, steps=len(rows) // BATCH, seed=SEED, grouped=True)
+    order = training_order(examples.lengths, **shape)
     mine, default = [], []
     for _ in range(TURNS):
         mine.append(ours())

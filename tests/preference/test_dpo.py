@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from safetensors import safe_open  # noqa: E402
 
 from vjudge import models, preference  # noqa: E402
 from vjudge.data import CollectionError  # noqa: E402
-from vjudge.preference.dpo import RECORD, DpoSettings, PairBatches, train  # noqa: E402
+from vjudge.preference.dpo import DpoSettings, PairBatches, train  # noqa: E402
 from vjudge.prompts import Conversation  # noqa: E402
 
 TINY = Path(models.__file__).parents[1] / "assets/tiny"
@@ -104,28 +103,14 @@ def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: s
 # What a round leaves
 
 
-def test_a_round_prefers_what_was_chosen_and_repeats_to_the_bit(trained: Any, pairs: Any, tmp_path: Path) -> None:
+def test_a_round_prefers_what_was_chosen(trained: Any, pairs: Any) -> None:
     out, record = trained
     log = preference.log_of(record)
     assert record["pairs"] == 4 and record["steps"] == 2 and log["loss"].iloc[0] == pytest.approx(math.log(2))
     assert log["rewards/margins"].iloc[-1] > 0 and record["changed"] > 0.5 and record["relative"] > 1e-4
-    again = train(TINY, pairs, tmp_path / "again", DpoSettings(**FAST, epochs=2))
-    assert preference.log_of(again)["loss"].tolist() == log["loss"].tolist()
-    assert models.weights_fingerprint(tmp_path / "again") == models.weights_fingerprint(out)
     with safe_open(out / "model.safetensors", framework="pt") as file:  # the names that vLLM reads
         towers = [name for name in file.keys() if "vision_tower." in name]
     assert towers and all("vision_tower.vision_model." in name for name in towers)
-    (answer,) = preference.load_policy(out).respond(pairs[:1], max_new_tokens=3, progress=False)["response"]
-    assert isinstance(answer, str)
-
-
-def test_what_is_trained_is_not_trained_again_and_another_round_is_refused(trained: Any, pairs: Any) -> None:
-    out, record = trained
-    before = (out / RECORD).stat().st_mtime_ns
-    assert train(TINY, pairs, out, DpoSettings(**FAST, epochs=2)) == json.loads((out / RECORD).read_text())
-    assert (out / RECORD).stat().st_mtime_ns == before
-    with pytest.raises(ValueError, match="holds a round with other settings"):
-        train(TINY, pairs, out, DpoSettings(**FAST, beta=0.2))
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["full", "lora"])
@@ -133,26 +118,22 @@ def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
     pairs: Any, tmp_path: Path, monkeypatch: Any, random_judge: Path, lora: Any
 ) -> None:
     settings = DpoSettings(**FAST | {"batch_size": 2, "microbatch": 2}, epochs=2, checkpoint_every=1, lora=lora)
-    batches, call, stop_after = [], PairBatches.__call__, 99
+    whole = train(random_judge, pairs, tmp_path / "whole", settings)
+    batches, call = [], PairBatches.__call__
 
     def counted(self: PairBatches, rows: Any) -> Any:
-        if len(batches) == stop_after:
-            raise KeyboardInterrupt
         batches.append(len(rows))
+        if len(batches) == 4:
+            raise KeyboardInterrupt
         return call(self, rows)
 
     monkeypatch.setattr(PairBatches, "__call__", counted)
-    whole = train(random_judge, pairs, tmp_path / "whole", settings)
-    assert len(batches) == 4
-    stop_after = 7
     with pytest.raises(KeyboardInterrupt):
         train(random_judge, pairs, tmp_path / "cut", settings)
     (last,) = (tmp_path / "cut.part/checkpoints").glob("checkpoint-*")
     last.with_name("checkpoint-99").mkdir()  # as a kill while it is written leaves it
-    stop_after = 99
-    batches.clear()
     rest = train(random_judge, pairs, tmp_path / "cut", settings)
-    assert last.name in ("checkpoint-2", "checkpoint-3") and len(batches) < 4
+    assert last.name in ("checkpoint-2", "checkpoint-3") and len(batches) < 8
     assert preference.log_of(rest)["loss"].tolist() == preference.log_of(whole)["loss"].tolist()
     assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
 

@@ -82,7 +82,7 @@ def test_the_table_has_means_and_t_intervals_over_seeds():
 def test_every_seed_trains_grades_and_goes_on_where_it_was(random_judge, tmp_path):
     pool = vj.load_collection("scenes", split="train", limit=30)
     test = vj.load_collection("scenes", split="test", limit=5)
-    options = SMALL | dict(names=["no feedback"], n_rows=20, steps=2, template="prometheus-vision", seeds=(3, 4))
+    options = SMALL | dict(names=["no feedback"], n_rows=20, steps=2, seeds=(3, 4))
     options |= dict(allow=["length", "scores"])  # so few rows
     collections = (lambda seed: pool), (lambda seed: test)
     summary = ablate(random_judge, collections[0], test=collections[1], out=tmp_path, max_new_tokens=30, **options)

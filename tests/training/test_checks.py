@@ -79,7 +79,7 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
         (dict(lr=-1.0, freeze=["head"]), r"lr=-1.0: .*; freeze=\('head',\): use tower"),
         (dict(freeze=["tower", "projector", "decoder"]), "nothing to train"),
         (dict(freeze=["decoder"], lora=True), "leave one of them out"),
-        (dict(precision="half"), "precision='half'"),
+        (dict(precision="half"), "half"),
         (dict(rows_at_once=3), "no multiple"),
     ],
 )

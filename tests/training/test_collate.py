@@ -17,7 +17,7 @@ from vjudge import prompts
 from vjudge.data import rows_of
 from vjudge.images import picture
 from vjudge.prompts import TEMPLATES
-from vjudge.training.collate import IGNORED, Collator, Order
+from vjudge.training.collate import IGNORED, Collator, training_order
 from vjudge.training.finetune import Network
 
 
@@ -97,10 +97,11 @@ def test_the_loss_is_transformers_own_and_shared_images_are_opened_once(random_j
 
 def test_epochs_are_drawn_anew_and_alike():
     lengths = [n * 7 % 13 + 1 for n in range(37)]
-    order = Order(lengths, batch_size=4, steps=14, seed=1, grouped=True)
-    first = order.epoch(0)
-    assert sorted(first) == sorted(order.epoch(1)) == list(range(37)) and order.epoch(1) != first
-    assert list(order) == [*first, *order.epoch(1)][:56] == list(order) and len(order) == 56
+    shape = dict(batch_size=4, seed=1, grouped=True)
+    order = training_order(lengths, steps=18, **shape)
+    first, second = order[:37], order[37:]
+    assert sorted(first) == list(range(37)) and len(order) == 72 and first[:35] != second
+    assert len(set(second)) == 35 and training_order(lengths, steps=14, **shape) == order[:56]
     steps = [[lengths[i] for i in first[start : start + 4]] for start in range(0, 36, 4)]
     assert np.mean([max(step) - min(step) for step in steps]) < 2
 

@@ -6,12 +6,6 @@
     pairs = preference.make_pairs(candidates, rewards)          # best against worst
     preference.train("my-vlm", pairs, "outputs/round-1")        # DPO
 
-    policy.py       Policy: an engine and a conversation; its answers are a run; several are candidates
-    rewards.py      what a judge makes of them; pairs, with what was left out; best of n; files for other trainers
-    dpo.py          DPO by TRL: one round, and rounds that each start from the last one's policy
-    hacking.py      whether the judge is pleased and the truth is not
-    truth.py        the true score of a free answer about a scene
-
 A name brings its module when it is first used: `import vjudge.preference` loads no torch.
 """
 

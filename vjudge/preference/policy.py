@@ -48,9 +48,6 @@ class Policy:
     def __init__(self, name: str, *, engine: Engine, conversation: Conversation, sees_images: bool = True) -> None:
         self.name, self.engine, self.conversation, self.sees_images = name, engine, conversation, sees_images
 
-    def __repr__(self) -> str:
-        return f"Policy({self.name!r}, conversation={self.conversation.name!r}, engine={self.engine.name!r})"
-
     def prompt(self, question: Mapping[str, Any]) -> Prompt:
         """What goes to the engine for one question: its images, then its instruction as plain text."""
         images = question.get("images") if self.sees_images else None

@@ -40,10 +40,6 @@ Rows = Sequence[Mapping[str, Any]]
 Check = Callable[[str], Any]  # whether a response has some mark
 TEXTS = ("instruction", "chosen", "rejected")
 IMAGE_MARK = "<image>"
-COLUMNS = (
-    *("id", "question", "instruction", "images", "chosen", "rejected", "reward_chosen", "reward_rejected", "margin"),
-    *("words_chosen", "words_rejected", "length_gap", "consistent", "group"),
-)
 _OF_CANDIDATES = {"responses", "times", "drawn", "true_scores"}
 _SENTENCE_END = re.compile(r"\(\d+\)|[.!?。！？\n]+")
 
@@ -188,7 +184,7 @@ def make_pairs(
     *,
     choose: str = "extremes",
     min_margin: float = 0.0,
-    max_length_ratio: float | None = None,
+    max_length_ratio: float = math.inf,
     consistent_only: bool = False,
     leave_out: Mapping[str, Check] | None = None,
 ) -> pd.DataFrame:
@@ -200,15 +196,14 @@ def make_pairs(
         choose: "extremes" pairs the best with the worst response of a question, as published; of several that tie
             there, the one drawn first, since draws are alike in distribution. "all" takes every two responses.
         min_margin: the difference of rewards must be larger; at 0, ties make no pair.
-        max_length_ratio: the most words of the longer response for one of the shorter; None for any.
+        max_length_ratio: the most words of the longer response for one of the shorter.
         consistent_only: whether to leave out pairs on which the two orders of a direct comparison disagree.
         leave_out: name -> a check of a response's text; where it holds, the response makes no pair, whatever its
             reward: `{"repeats itself": repetition}` for a judge that overpays it.
 
     Returns:
         One row a pair: id ("question/i-j", the chosen one first), question, instruction, images, chosen, rejected,
-        reward_chosen, reward_rejected, margin, words_chosen, words_rejected, length_gap (chosen less rejected, in
-        words), consistent (None where not compared directly), group, and true_chosen, true_rejected where known.
+        reward_chosen, reward_rejected, margin, group, and true_chosen, true_rejected where known.
         `attrs` counts questions, without_pair (questions), answers (drawn), failed (of them), distinct (of the others)
         and `left_out`: reason -> number of questions, responses or pairs, as the reason's first word says.
 
@@ -233,15 +228,27 @@ def make_pairs(
         if len(usable) < 2:
             left_out["question: fewer than two distinct responses to choose from"] += 1
             continue
-        # Of equals the first drawn; of two whose rewards are equal too, either: a tie makes no pair.
         ends = [max(usable, key=lambda entry: entry["reward"]), min(usable, key=lambda entry: entry["reward"])]
         for one, other in combinations(usable, 2) if choose == "all" else [ends]:
-            pair = _pair(question, one, other)
-            if reason := _fault(pair, min_margin, max_length_ratio, consistent_only):
+            better, worse = (one, other) if one["reward"] >= other["reward"] else (other, one)
+            margin, (shorter, longer) = better["reward"] - worse["reward"], sorted((better["words"], worse["words"]))
+            faults = {
+                "a tie": margin == 0,
+                f"margin not above {min_margin:g}": margin <= min_margin,
+                f"one response more than {max_length_ratio:g} times as long": longer > max_length_ratio * shorter,
+                "the orders disagree": consistent_only and worse["candidate"] in better["flipped"],
+            }
+            if reason := next((fault for fault, holds in faults.items() if holds), None):
                 left_out[f"pair: {reason}"] += 1
-            else:
-                rows.append(pair)
-    frame = pd.DataFrame(rows, columns=list(rows[0]) if rows else list(COLUMNS))
+                continue
+            pair: dict[str, Any] = {"id": f"{question['id']}/{better['candidate']}-{worse['candidate']}"}
+            pair |= {"question": str(question["id"]), "instruction": question["instruction"]}
+            pair |= {"images": list(question.get("images") or ()), "margin": margin, "group": better["group"]}
+            for name, entry in {"chosen": better, "rejected": worse}.items():
+                pair |= {name: entry["response"], f"reward_{name}": entry["reward"]}
+                pair |= {f"true_{name}": entry["true_score"]} if "true_score" in entry else {}
+            rows.append(pair)
+    frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["id", "question", "images", *TEXTS])
     answers = sum(row.get("drawn", len(row["responses"])) for row in candidates)
     frame.attrs = {
         "questions": len(candidates),
@@ -273,37 +280,6 @@ def true_order(pairs: pd.DataFrame, **options: Any) -> pd.DataFrame:
     gap = pairs["true_chosen"] - pairs["true_rejected"]
     truth = ["a" if value > 0 else "b" if value < 0 else "tie" if value == 0 else None for value in gap]
     return metrics.pairwise_accuracy(["a"] * len(pairs), truth, groups=list(pairs["group"]), **options)
-
-
-def _pair(question: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    better, worse = (one, other) if one["reward"] >= other["reward"] else (other, one)
-    pair = {
-        "id": f"{question['id']}/{better['candidate']}-{worse['candidate']}",
-        "question": str(question["id"]),
-        "instruction": question["instruction"],
-        "images": list(question.get("images") or ()),
-        **{"chosen": better["response"], "rejected": worse["response"]},
-        **{"reward_chosen": better["reward"], "reward_rejected": worse["reward"]},
-        "margin": better["reward"] - worse["reward"],
-        **{"words_chosen": better["words"], "words_rejected": worse["words"]},
-        "length_gap": better["words"] - worse["words"],
-        "consistent": worse["candidate"] not in better["flipped"] if "flipped" in better else None,
-        "group": better["group"],
-    }
-    if "true_score" in better:
-        pair |= {"true_chosen": better["true_score"], "true_rejected": worse["true_score"]}
-    return pair
-
-
-def _fault(pair: Mapping[str, Any], min_margin: float, ratio: float | None, consistent_only: bool) -> str | None:
-    shorter, longer = sorted((pair["words_chosen"], pair["words_rejected"]))
-    if pair["margin"] == 0:
-        return "a tie"
-    if not pair["margin"] > min_margin:
-        return f"margin not above {min_margin:g}"
-    if ratio is not None and longer > ratio * shorter:
-        return f"one response more than {ratio:g} times as long"
-    return "the orders disagree" if consistent_only and not pair["consistent"] else None
 
 
 # Best of n
@@ -359,19 +335,11 @@ def best_of_n(rewards: pd.DataFrame, *, value: str = "true_score", **options: An
     with np.errstate(invalid="ignore"):
         gains = [column - column.iloc[0] for column in (frame["estimate"], frame["best_possible"])]
         frame["share_of_possible"] = gains[0] / gains[1]
-    frame.attrs["value"] = value
     return frame
 
 
 def expected_best(rewards: Any, values: Any) -> Any:
-    """The mean value of the answer with the highest reward among n, over all choices of n answers, n = 1 to all.
-
-    Args:
-        rewards, values: of each answer, shape (k,).
-
-    Returns:
-        Shape (k,); equal rewards share their chance.
-    """
+    """The mean value of the answer with the highest reward among n, over all choices of n answers, n = 1 to all."""
     k = len(rewards)
     levels, level = np.unique(rewards, return_inverse=True)
     mean = np.array([values[level == place].mean() for place in range(len(levels))])

@@ -3,16 +3,7 @@
     folder = vjudge.training.fine_tune("liuhaotian/llava-v1.5-7b", items, out="outputs/mine", lora=True)
     judge = vjudge.load_judge(folder)
 
-    recipes.py    published trainings, each with its source and what of it is not known; what a training takes
-    targets.py    what a judge is to answer, to the letter
-    checks.py     no cue but the content, and no test item in the collection
-    collate.py    rows -> token ids with the loss on the answer alone -> batches; the order of an epoch
-    lora.py       what trains, in full or by adapters, always in float32; how the result is stored
-    finetune.py   fine_tune: transformers' Trainer with what it lacks for judges
-    watch.py      the log, checkpoints, how far weights moved, the model card
-    ablations.py  what each part of the recipe is worth over several seeds, in one table
-    launch/       configurations for accelerate: DDP, FSDP, DeepSpeed
-
+`launch/` has configurations for accelerate: DDP, FSDP, DeepSpeed.
 A name brings its module when it is first used. Needs `pip install 'vjudge[train]'`.
 """
 

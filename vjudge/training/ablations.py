@@ -8,6 +8,7 @@ To add one, write a function that takes a `Trial` and returns it changed, and en
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +27,10 @@ from vjudge.judge import load_judge
 from vjudge.metrics._tables import holm
 from vjudge.probes import blanked
 from vjudge.probes.perturbations import replaced
-from vjudge.prompts import TEMPLATES, Template
+from vjudge.prompts import Template
 from vjudge.records import as_score
 from vjudge.runs import replace_file
-from vjudge.training.finetune import fine_tune
-from vjudge.training.watch import read_log
+from vjudge.training.finetune import MANIFEST, fine_tune
 
 FULL = "full recipe"
 VERDICT_TOKENS = 8  # enough for "[RESULT] 5": what a judge that gives its score first writes after it is not graded
@@ -136,7 +136,6 @@ def ablate(
     out: str | Path,
     seeds: Sequence[int] = (0, 1, 2),
     names: Sequence[str] | None = None,
-    template: str | Template | None = None,
     n_rows: int | None = None,
     max_new_tokens: int = 1_024,
     **options: Any,
@@ -154,7 +153,6 @@ def ablate(
         out: gets a folder a seed, and in it a folder an ablation.
         seeds: two or more; of drawing and of training.
         names: out of `ABLATIONS`; None is all of them. The full recipe is always among them.
-        template: the wording; None takes the base's own.
         n_rows: how many rows a training sees; None is a fifth of the collection.
         max_new_tokens: of an answer in the test; a judge that never learned to end writes so many.
         options: further arguments of `fine_tune`, such as recipe, steps or lora.
@@ -169,8 +167,7 @@ def ablate(
     chosen = list(ABLATIONS) if names is None else [FULL, *(name for name in names if name != FULL)]
     if unknown := [name for name in chosen if name not in ABLATIONS]:
         raise ValueError(f"unknown ablations: {', '.join(unknown)}; use {', '.join(ABLATIONS)}")
-    wording = TEMPLATES[template] if isinstance(template, str) else template or load_judge(base, device="cpu").template
-    tables = {}
+    wording, tables = load_judge(base, device="cpu").template, {}
     for seed in seeds:
         pool, folder = canonical(items(seed=seed)).shuffle(seed=seed), Path(out) / f"seed-{seed}"
         n = n_rows or max(1, len(pool) // 5)
@@ -193,9 +190,8 @@ def _try(base: str | Path, trial: Trial, folder: Path, seed: int) -> tuple[dict[
     run = load_judge(judge, template=trial.template).grade(
         trial.test, out=folder / "test", max_new_tokens=trial.max_new_tokens, progress=False
     )
-    log = read_log(folder)
     row = {"pearson": _pearson(run), "readable": run["score"].notna().mean(), "n": run["score"].count()}
-    row |= {"rows": len(trial.rows), "steps": int(log["step"].max()), "seconds": log["seconds"].max()}
+    row |= {"rows": len(trial.rows), "steps": json.loads((folder / MANIFEST).read_text("utf-8"))["result"]["steps"]}
     return {**row, "length_auc": length_test(trial.rows, n_resamples=0).loc["words", "auc"]}, run
 
 

@@ -58,13 +58,7 @@ class Coder:
 
 @dataclass(frozen=True)
 class Example:
-    """One row as token ids.
-
-    Args:
-        ids: prompt, with a place for each image token, then the answer and its end.
-        n_prompt: how many of the ids are the prompt's, without loss.
-        images: what `open_image` opens, in order.
-    """
+    """One row as token ids: the prompt's, `n_prompt` of them, then the answer's; with its images."""
 
     ids: list[int]
     n_prompt: int
@@ -187,42 +181,32 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, "labels": labels, "shown": shown, "pictures": pictures}
 
 
-class Order(torch.utils.data.Sampler[int]):
+def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed: int, grouped: bool) -> list[int]:
     """The rows of a whole training in order: epoch after epoch, each drawn by seed and number alone.
 
     One order for all epochs: a continued training skips what it has seen, and needs to know of no epoch.
 
     Args:
         lengths: tokens of each row.
-        batch_size: rows of one optimiser step; rows of like length stand in one step, steps in random order.
+        batch_size: rows of one optimiser step.
         steps: how many steps there are; the last of an epoch is filled up from the next.
         seed: of the draws.
-        grouped: whether to group by length.
+        grouped: whether rows of like length stand in one step, steps in random order.
     """
-
-    def __init__(self, lengths: Sequence[int], *, batch_size: int, steps: int, seed: int, grouped: bool) -> None:
-        self.lengths, self.batch_size, self.steps = np.array(lengths), batch_size, steps
-        self.seed, self.grouped = seed, grouped
-
-    def __len__(self) -> int:
-        return self.steps * self.batch_size
-
-    def __iter__(self) -> Iterator[int]:
-        epochs = itertools.chain.from_iterable(map(self.epoch, itertools.count()))
-        return itertools.islice(epochs, len(self))
-
-    def epoch(self, number: int) -> list[int]:
-        """Every row once."""
-        rng = np.random.default_rng([self.seed, number])
-        order = rng.permutation(len(self.lengths))
-        if self.grouped:
-            pools = _cut(order, POOL * self.batch_size)
-            pools = [pool[np.argsort(-self.lengths[pool], kind="stable")] for pool in pools]
-            steps = [step for pool in pools for step in _cut(pool, self.batch_size)]
-            whole = [step for step in steps if len(step) == self.batch_size]
-            rest = [step for step in steps if len(step) < self.batch_size]
-            order = np.concatenate([*(whole[i] for i in rng.permutation(len(whole))), *rest])
-        return [int(index) for index in order]
+    sizes, order = np.array(lengths), list[int]()
+    for number in itertools.count():
+        if len(order) >= steps * batch_size:
+            break
+        rng = np.random.default_rng([seed, number])
+        epoch = rng.permutation(len(sizes))
+        if grouped:
+            pools = _cut(epoch, POOL * batch_size)
+            parts = [part for pool in pools for part in _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size)]
+            whole = [part for part in parts if len(part) == batch_size]
+            rest = [part for part in parts if len(part) < batch_size]
+            epoch = np.concatenate([*(whole[i] for i in rng.permutation(len(whole))), *rest])
+        order += epoch.tolist()
+    return order[: steps * batch_size]
 
 
 def _cut(values: np.ndarray, size: int) -> list[np.ndarray]:

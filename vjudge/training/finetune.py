@@ -17,7 +17,7 @@ import torch
 import transformers
 from torch import nn
 from torch.nn import functional
-from transformers import Trainer, TrainerState, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 import vjudge
 from vjudge import data
@@ -31,7 +31,7 @@ from vjudge.prompts import Template
 from vjudge.runs import replace_file
 from vjudge.training import lora as adapting
 from vjudge.training.checks import check_balance, check_leakage
-from vjudge.training.collate import IGNORED, Collator, Examples, Order
+from vjudge.training.collate import IGNORED, Collator, Examples, training_order
 from vjudge.training.lora import Lora, as_lora, part_of
 from vjudge.training.recipes import Recipe, recipe_of
 from vjudge.training.targets import has_own_texts
@@ -49,7 +49,6 @@ from vjudge.training.watch import (
 
 MANIFEST = "manifest.json"
 BEST = "best.safetensors"
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 PATIENCE = 6 * 3600  # seconds a process waits for the others, such as for one that grades or writes 13B weights
 
 OnLog = Callable[[dict[str, Any]], None]
@@ -93,8 +92,7 @@ def fine_tune(
         device: "auto", "cpu", "cuda" or "mps"; under a launcher each process takes its own.
         precision: "auto", "float32", "bfloat16" or "float16": of products, and of a base's weights under adapters.
         seed: of the order, of dropout and of adapters' first values.
-        on_log: called with every entry of the log, such as `live_curve()`; of a training that goes on, first with those
-            that it goes on from.
+        on_log: called with every new entry of the log, such as `live_curve()`.
         progress: whether to show a bar.
         changes: fields of `Recipe`, such as lr=1e-5, steps=200 or freeze=["tower", "projector"].
 
@@ -112,7 +110,11 @@ def fine_tune(
         raise ValueError(f"quantization={quantization!r} keeps the base's weights as they are: add lora=True")
     if validation is not None or adapters is not None:
         _check_spread()
-    place, dtype = _place(device, precision)
+    chosen_device, rank = choose_device(device), os.environ.get("LOCAL_RANK")
+    place = f"cuda:{rank}" if rank is not None and chosen_device.type == "cuda" else str(chosen_device)
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        place = "cpu"  # each process moves its shards
+    dtype = str(choose_dtype(precision, chosen_device)).removeprefix("torch.")
     rows = data.rows_of(items)
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
@@ -157,7 +159,6 @@ def fine_tune(
         longest = examples.longest_answer * 5 // 4 + 8  # a base that never ends would take minutes
         grade = partial(judge.grade, validation, mode=mode, max_new_tokens=longest, progress=False)
     trainer = JudgeTrainer(network, examples, chosen, arguments, grade=grade, on_log=on_log)
-    trainer.recall(last)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     spread = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if spread else None
@@ -183,17 +184,6 @@ def fine_tune(
 
 
 # Before any work
-
-
-def _place(device: str, precision: str) -> tuple[str, str]:
-    """The device and the precision, both settled."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision!r}: use {', '.join(PRECISIONS)}")
-    chosen, rank = choose_device(device), os.environ.get("LOCAL_RANK")
-    place = f"cuda:{rank}" if rank is not None and chosen.type == "cuda" else str(chosen)
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        place = "cpu"  # each process moves its shards
-    return place, str(choose_dtype(precision, chosen)).removeprefix("torch.")
 
 
 def _check_spread() -> None:
@@ -385,9 +375,9 @@ class JudgeTrainer(OwnNames, Trainer):
         self.remove_callback(transformers.PrinterCallback)  # the log has its own place
         self.model_accepts_loss_kwargs = True  # the loss is divided by the tokens of the whole step
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Order:
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         shape = dict(batch_size=self.recipe.batch_size, steps=self.args.max_steps, seed=self.args.seed)
-        return Order(self.examples.lengths, grouped=self.recipe.group_by_length, **shape)
+        return training_order(self.examples.lengths, grouped=self.recipe.group_by_length, **shape)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """AdamW with transformers' choice of what decays, and each part's own rate."""
@@ -436,14 +426,6 @@ class JudgeTrainer(OwnNames, Trainer):
     def entries(self) -> list[dict[str, Any]]:
         """The log so far: losses and evaluations, as checkpoints keep them."""
         return [entry for entry in self.state.log_history if "loss" in entry or "parsed" in entry]
-
-    def recall(self, checkpoint: Path | None) -> None:
-        """Count seconds on from a checkpoint's log, and tell `on_log` what stands there."""
-        if checkpoint is not None:
-            self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-            self.began -= self.entries()[-1]["seconds"]
-            for entry in self.entries() if self.is_world_process_zero() else ():
-                self.on_log(entry)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """To transformers' own trackers, to the log file and to `on_log`."""

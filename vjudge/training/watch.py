@@ -210,17 +210,12 @@ base_model: {facts["base"]}
 
 # {name}: a judge fine-tuned with vjudge {vjudge.__version__}
 
-    judge = vjudge.load_judge("{name}/judge")
-
-Base: `{facts["base"]}`, trained {how}; frozen: {", ".join(recipe.freeze) or "nothing"}. Wording: `{template}`; answer:
-{recipe.shape}; the loss is on the answer alone.
-
+Base `{facts["base"]}`, trained {how}; frozen: {", ".join(recipe.freeze) or "nothing"}. Wording: `{template}`.
 Recipe `{recipe.name}` (learning rate {recipe.lr:g}, {recipe.schedule}, warm-up {recipe.warmup:g}, batch
 {recipe.batch_size}). Source: {recipe.source or "none"}. Not known from there: {recipe.unknown or "nothing"}.
 
 Trained on {facts["rows"]:,} rows for {facts["steps"]:,} steps; mean loss {facts["loss"]:.4f}. Of the weights that train
 {facts["changed"]:.1%} changed, by {facts["relative"]:.1e} of their norm. {(facts["lesson"] or "").capitalize()}
-
-Probability that the better of two of its responses is the longer one (0.5 tells nothing): {facts["auc"]:.3f}; its most
+The better of two of its responses is the longer one with probability {facts["auc"]:.3f} (0.5 tells nothing); its most
 frequent score is {facts["ratio"]:.1f} times as frequent as its rarest.
 """
