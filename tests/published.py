@@ -1,8 +1,8 @@
-"""The published judges: the sizes in their config.json, what of them was verified, and the tables of vjudge/README.md
-and of notebook 03, computed from these by the arithmetic that loads and batches."""
+"""The published judges: their sizes, what of them was verified, and the READMEs' tables, computed from these."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,77 +18,26 @@ COLAB = {
 }
 """Colab's GPUs with nothing else on them; the sizes are what torch reports as their capacity (belief, not measured)."""
 
-LLAMA_7B: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 32,
-    "vocab_size": 32000,
-    "max_position_embeddings": 4096,
-}
-"""Llama 2 7B and Vicuna 7B v1.5. Source: config.json of meta-llama/Llama-2-7b-chat-hf, lmsys/vicuna-7b-v1.5."""
-LLAMA_13B = LLAMA_7B | {
-    "hidden_size": 5120,
-    "intermediate_size": 13824,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 40,
-    "num_key_value_heads": 40,
-}
-"""Llama 2 13B and Vicuna 13B v1.5. Source: config.json of meta-llama/Llama-2-13b-chat-hf, lmsys/vicuna-13b-v1.5."""
-MISTRAL_7B = LLAMA_7B | {
-    "model_type": "mistral",
-    "intermediate_size": 14336,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 32768,
-    "sliding_window": None,
-}
-"""Source: config.json of mistralai/Mistral-7B-Instruct-v0.2."""
+# Sizes from the config.json of meta-llama/Llama-2-7b-chat-hf and -13b-chat-hf (Vicuna's are the same),
+# mistralai/Mistral-7B-Instruct-v0.2, mistralai/Mixtral-8x7B-Instruct-v0.1, Qwen/Qwen2-7B-Instruct and -72B-Instruct,
+# openai/clip-vit-large-patch14-336 and google/siglip-so400m-patch14-384, whose last layer of 27 and pooling head the
+# original deletes (LLaVA-VL/LLaVA-NeXT multimodal_encoder/siglip_encoder.py).
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+
+
+def sizes(kind: str, *numbers: int, **more: Any) -> dict[str, Any]:
+    return {"model_type": kind, **dict(zip(SIZES, numbers, strict=False)), **more}
+
+
+LLAMA_7B = sizes("llama", 4096, 11008, 32, 32, 32, vocab_size=32000, max_position_embeddings=4096)
+LLAMA_13B = LLAMA_7B | sizes("llama", 5120, 13824, 40, 40, 40)
+MISTRAL_7B = LLAMA_7B | sizes("mistral", 4096, 14336, 32, 32, 8, max_position_embeddings=32768, sliding_window=None)
 MIXTRAL_8X7B = MISTRAL_7B | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
-"""Source: config.json of mistralai/Mixtral-8x7B-Instruct-v0.1."""
-QWEN2_7B: dict[str, Any] = {
-    "model_type": "qwen2",
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-    "max_position_embeddings": 32768,
-    "tie_word_embeddings": False,
-}
-"""Source: config.json of Qwen/Qwen2-7B-Instruct."""
-QWEN2_72B = QWEN2_7B | {
-    "hidden_size": 8192,
-    "intermediate_size": 29568,
-    "num_hidden_layers": 80,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-}
-"""Source: config.json of Qwen/Qwen2-72B-Instruct."""
-CLIP_L_336: dict[str, Any] = {
-    "model_type": "clip_vision_model",
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "image_size": 336,
-    "patch_size": 14,
-    "projection_dim": 768,
-}
-"""Source: config.json of openai/clip-vit-large-patch14-336."""
-SIGLIP_SO400M: dict[str, Any] = {
-    "model_type": "siglip_vision_model",
-    "hidden_size": 1152,
-    "intermediate_size": 4304,
-    "num_hidden_layers": 26,  # of 27: the original deletes the last, and the pooling head
-    "num_attention_heads": 16,
-    "image_size": 384,
-    "patch_size": 14,
-    "vision_use_head": False,
-}
-"""Source: config.json of google/siglip-so400m-patch14-384; LLaVA-VL/LLaVA-NeXT multimodal_encoder/siglip_encoder.py."""
+QWEN2_7B = sizes("qwen2", 3584, 18944, 28, 28, 4, vocab_size=152064, max_position_embeddings=32768)
+QWEN2_7B["tie_word_embeddings"] = False
+QWEN2_72B = QWEN2_7B | sizes("qwen2", 8192, 29568, 80, 64, 8)
+CLIP_L_336 = sizes("clip_vision_model", 1024, 4096, 24, 16, image_size=336, patch_size=14, projection_dim=768)
+SIGLIP_SO400M = sizes("siglip_vision_model", 1152, 4304, 26, 16, image_size=384, patch_size=14, vision_use_head=False)
 
 ORIGINAL = "small random weights in float32 on a CPU: equal to the original code on {} cases"
 LANGUAGE = (
@@ -98,10 +47,7 @@ LANGUAGE = (
 
 
 class Published(NamedTuple):
-    """A published judge: its name and hub id, the sizes of its decoder and tower, and what of it was run, and on what.
-
-    Nobody ran the published weights here.
-    """
+    """A published judge, the sizes of its decoder and tower, and what of it was run (not the published weights)."""
 
     name: str
     id: str
@@ -139,8 +85,6 @@ def assemble(name: str) -> Any:
 
 def write_original(folder: Path, text: Mapping[str, Any]) -> Path:
     """The settings alone of an original LLaVA-1.5 checkpoint and of its tower: all that is read before its weights."""
-    import json
-
     for part in (folder, folder.parent / "clip-tower"):
         part.mkdir(parents=True, exist_ok=True)
     (folder.parent / "clip-tower" / "config.json").write_text(json.dumps(CLIP_L_336))

@@ -1,11 +1,8 @@
 """Open any image safely, and show it.
 
-What comes out is what a viewer would see: turned as its EXIF tag says, its transparent parts on white, eight bits a
-channel, RGB. On opaque, upright 8-bit images, which is what judges were trained on, it is to the bit what the original
-LLaVA loader's `Image.open(file).convert("RGB")` gives. Elsewhere this differs on purpose: the original ignores EXIF
-orientation, shows the colours hidden under transparent pixels, clips 16-bit values at 255, and fails on some
-premultiplied alpha. Of an animation it is the first frame, and colour profiles are not applied: both as in the
-original. Nothing is fetched from a network, and formats that would start another program (EPS) are refused.
+What comes out is what a viewer would see, in RGB of eight bits: turned as its EXIF tag says, transparent parts on
+white, 16-bit values scaled. On opaque, upright 8-bit images it is to the bit what the original LLaVA loader's
+`Image.open(file).convert("RGB")` gives, which elsewhere ignores or clips these. Nothing is fetched from a network.
 
 A file of more than `MAX_BYTES` is refused without being read, a picture of more than `MAX_PIXELS` without being
 decoded. At that limit decoding takes two or, with transparency outside of RGBA, three pictures of four bytes a pixel
@@ -16,14 +13,12 @@ from __future__ import annotations
 
 import base64
 import copy
-import functools
 import hashlib
 import io
 import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -229,17 +224,14 @@ def _content(source: Any) -> bytes | Image.Image:
     if isinstance(inner, str) and "://" in inner:
         raise ImageError(f"{_name(inner)} is a URL; download it and give the local path")
     if isinstance(inner, (str, os.PathLike)):
+        if not os.path.isfile(inner):
+            raise ImageError(f"{_name(source)} does not exist or is not a file; correct the path")
         try:
-            if Path(inner).is_file():
-                with open(inner, "rb") as file:
-                    _check_length(source, os.fstat(file.fileno()).st_size)
-                    return file.read(MAX_BYTES + 1)
+            with open(inner, "rb") as file:
+                _check_length(source, os.fstat(file.fileno()).st_size)
+                return file.read(MAX_BYTES + 1)
         except OSError as error:
             raise ImageError(f"{_name(source)} cannot be read ({error.strerror}); correct the path") from error
-        except ValueError as error:
-            if isinstance(error, ImageError):
-                raise  # else a name that no file can have
-        raise ImageError(f"{_name(source)} does not exist or is not a file; correct the path")
     if isinstance(source, Mapping) and inner is None:
         raise ImageError("the image holds neither bytes nor a path; give one of them")
     raise ImageError(f"an image cannot be a {type(inner).__name__}; give a path, bytes, a data URI or a PIL image")
@@ -282,7 +274,16 @@ def _checked_size(source: Any, data: bytes) -> tuple[int, int]:
 
 def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> AbstractContextManager[Image.Image]:
     """The image, not yet decoded, after the size check; a caller's own stays open."""
-    image = _identify(source, content) if isinstance(content, bytes) else content
+    if isinstance(content, bytes):
+        Image.init()
+        try:
+            formats = [name for name in _FORMATS if name in Image.OPEN]  # that this build of Pillow can read
+            image: Image.Image = Image.open(io.BytesIO(content), formats=formats)
+        except UnidentifiedImageError as error:
+            kinds = ", ".join(_FORMATS)
+            raise ImageError(f"{_name(source)} is not an image of a known format ({kinds}); convert it") from error
+    else:
+        image = content
     if image.width * image.height > max_pixels:
         raise ImageError(
             f"{_name(source)} has {image.width} x {image.height} pixels, more than the limit of {max_pixels:,}; "
@@ -293,26 +294,9 @@ def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> Abstrac
     return image if isinstance(content, bytes) else nullcontext(image)
 
 
-def _identify(source: Any, data: bytes) -> Image.Image:
-    try:
-        return Image.open(io.BytesIO(data), formats=_formats())
-    except UnidentifiedImageError as error:
-        kinds = ", ".join(_FORMATS)
-        raise ImageError(f"{_name(source)} is not an image of a known format ({kinds}); convert it") from error
-    except Image.DecompressionBombError as error:
-        raise ImageError(f"{_name(source)} is too large to open safely ({error}); shrink it") from error
-
-
 def _check_length(source: Any, length: int) -> None:
     if length > MAX_BYTES:
         raise ImageError(f"{_name(source)} has {length:,} bytes, more than the limit of {MAX_BYTES:,}; shrink it")
-
-
-@functools.cache
-def _formats() -> tuple[str, ...]:
-    """The accepted formats that this build of Pillow can read."""
-    Image.init()
-    return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

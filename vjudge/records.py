@@ -1,7 +1,6 @@
 """The words every other file speaks: a rubric, an item to grade, a pair to compare, and a verdict.
 
-Plain frozen dataclasses on the standard library alone. A missing number is NaN and a missing text is None, never a
-stand-in value.
+A missing number is NaN and a missing text is None, never a stand-in value.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ class Rubric:
         if isinstance(self.descriptions, str):
             raise ValueError("descriptions: one text for each score is needed, not a single text")
         object.__setattr__(self, "descriptions", tuple(self.descriptions))
-        faults = rubric_faults(self.criteria, self.descriptions, lowest=self.lowest)
-        if faults:
+        if faults := rubric_faults(self.criteria, self.descriptions, lowest=self.lowest):
             raise ValueError("; ".join(f"{field}: {what}" for field, what in faults))
 
     @property
@@ -148,8 +146,7 @@ class Item:
 
         Args:
             row: `id`, `instruction`, `response`; and where known `criteria` and `descriptions`, `lowest` (the first
-                description's score, 1 if absent), and the fields of `Item`. An optional value may be absent, None or
-                NaN; a blank reference answer is none, and without descriptions there is no rubric.
+                description's score, 1 if absent), and the fields of `Item`. A blank reference answer is none.
 
         Raises:
             KeyError: a required column is absent.

@@ -26,16 +26,6 @@ def folder(random_judge: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(random_judge, tmp_path / "judge"))
 
 
-class Touch:
-    """Unpickled without care, it writes a file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.file}",)
-
-
 def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
@@ -128,13 +118,6 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(hub: Any, fo
     assert fetched == [["config.json"]]
 
 
-def test_pickles_are_fetched_where_there_are_no_safetensors(hub: Any, folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model-1.bin")
-    fetched = hub(folder)
-    models.locate("some/judge", revision="abc")
-    assert fetched[0] == ["config.json"] and fetched[-1] == ["pytorch_model-1.bin"]
-
-
 def test_what_does_not_generate_is_refused(folder: Path) -> None:
     for kind in ("bert_of_tomorrow", "clip"):
         edit(folder / "config.json", model_type=kind)
@@ -143,18 +126,6 @@ def test_what_does_not_generate_is_refused(folder: Path) -> None:
     edit(folder / "config.json", model_type="whisper")
     with pytest.raises(ValueError, match="is an encoder-decoder"):
         models.load(folder, device="cpu")
-
-
-def test_pickled_weights_load_as_tensors_and_run_nothing(folder: Path, random_judge: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save(weights, folder / "pytorch_model.bin")
-    loaded, known = models.load(folder, device="cpu"), models.load(random_judge, device="cpu")
-    assert all(torch.equal(*pair) for pair in zip(loaded.model.parameters(), known.model.parameters(), strict=True))
-    torch.save({**weights, "stray": Touch(folder / "ran")}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="holds more than tensors.*refused and nothing in it was run"):
-        models.load(folder, device="cpu")
-    assert not (folder / "ran").exists()
 
 
 @pytest.mark.parametrize(

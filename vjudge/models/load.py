@@ -1,9 +1,7 @@
 """Load a judge model for inference, whole or not at all.
 
-Three kinds load: the LLaVA families whose vision is ours, from the transformers layout or the original one; any chat
-model that transformers knows as image-text-to-text, through its own processor; and causal language models, which judge
-without images. Anything else is refused with a reason. No code from a checkpoint is run, and a checkpoint that lacks a
-weight is an error, because transformers would fill it with random numbers.
+No code from a checkpoint is run, and a checkpoint that lacks a weight is an error, because transformers would fill it
+with random numbers.
 """
 
 from __future__ import annotations
@@ -222,8 +220,7 @@ def load(
 def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
     """A judge without its weights, for an engine that runs the model by itself: its `model` has settings alone.
 
-    Arguments as for `load`; adapters are not read. Raises ValueError for an unknown name, or an unsupported or
-    incomplete checkpoint.
+    Arguments and errors as for `load`; adapters are not read.
     """
     name = str(name_or_path)
     path = folder = locate(name_or_path, revision=revision)

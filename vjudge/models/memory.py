@@ -37,7 +37,6 @@ CONTEXT = GIB // 2  # allowance on a GPU for what the driver and the libraries t
 FRAGMENTS = 0.05  # allowance, of the weights
 CPU_BATCH = 2 << 30  # bytes of a batch on a CPU
 UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, StrictDataclassError)
-"""What libraries raise on settings of the wrong kind."""
 CGROUP = Path("/sys/fs/cgroup")
 SERVER = 'load_judge("openai:MODEL", base_url="http://HOST:PORT/v1")'
 
@@ -78,16 +77,11 @@ def need(
 
     Linear layers of the decoder and the projector count quantised (see `places.UNQUANTIZED`): in "8bit" at 1 byte a
     weight and 4 a row; in "4bit" (nf4, quantised twice) at half a byte a weight, 1 for 64 of them and 4 for 16,384.
-    Weights that are not in linear layers, such as the experts that transformers 5 holds in one tensor, stay in `dtype`.
+    Other weights, such as the experts that transformers 5 holds in one tensor, stay in `dtype`.
 
     Args:
-        config: a transformers configuration.
-        dtype: "float32", "bfloat16" or "float16".
-        quantization: None, "8bit" or "4bit".
+        config: a transformers configuration; ValueError for one whose model can't be built.
         device: "cuda", "mps" or "cpu".
-
-    Raises:
-        ValueError: the architecture is unknown to this transformers.
     """
     precision: torch.dtype = getattr(torch, str(dtype).removeprefix("torch."))
     size, text, image = precision.itemsize, config.get_text_config(), image_tokens(config)
@@ -111,10 +105,6 @@ def need(
 def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:
     """Bytes that one position takes while a batch runs: its keys and values in all layers, its activations in one.
 
-    Args:
-        config: the model's transformers configuration; sliding windows are not subtracted.
-        dtype: in which it computes.
-
     >>> from transformers import LlamaConfig
     >>> token_bytes(LlamaConfig(), torch.bfloat16)  # of 7 B weights
     (524288, 131584)
@@ -129,14 +119,10 @@ def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:
 
 
 def batch_budget(model: Any) -> int:
-    """Bytes for a batch, from the device's size and not from what is free now, so that the next run plans alike.
+    """Bytes for a `VisionLanguageModel`'s batch, from the device's size, so that the next run plans alike.
 
-    Args:
-        model: a `VisionLanguageModel`.
-
-    Returns:
-        2 GiB on a CPU; on GPUs what the weights leave of 80 %, bounded by the GPU with the least room for its share of
-        the layers.
+    2 GiB on a CPU; on GPUs what the weights leave of 80 %, bounded by the GPU with the least room for its share of the
+    layers.
     """
     if model.device.type != "cuda":
         return CPU_BATCH
@@ -325,13 +311,7 @@ def options(config: Any, machine: Machine) -> list[dict[str, Any]]:
 
 
 def check(name_or_path: str | Path, placed: Placement, *, revision: str | None = None) -> None:
-    """Refuse to load a judge that does not fit; quiet where it fits, or where its need can't be computed.
-
-    Only its config.json is fetched.
-
-    Raises:
-        MemoryShortage: with the need, the free memory, and the options that fit.
-    """
+    """Refuse by MemoryShortage a judge that does not fit; quiet where it fits, or where its need can't be computed."""
     device = placed.device
     try:
         config = configuration(name_or_path, revision=revision)
@@ -365,12 +345,7 @@ def check(name_or_path: str | Path, placed: Placement, *, revision: str | None =
 def configuration(judge: str | Path | PretrainedConfig, *, revision: str | None = None) -> Any:
     """A judge's transformers configuration from its config.json alone, and of an original from its tower's.
 
-    Args:
-        judge: as for `load_judge`; or its configuration, which is given back.
-        revision: branch, tag or commit of a hub checkpoint.
-
-    Raises:
-        ValueError: there is no such judge, or one whose weights can't be counted from its configuration.
+    A configuration is given back. ValueError where there is no such judge, or its weights can't be counted so.
     """
     if isinstance(judge, PretrainedConfig):
         return judge

@@ -49,26 +49,16 @@ PROBE_SECONDS = 5.0  # to reach the hub
 
 ATTENTION = ("auto", "sdpa", "flash_attention_2", "eager")
 UNQUANTIZED = (r"lm_head", r"(model\.)?(vision_tower|vision_model|visual)")
-"""Patterns of modules that keep their precision in a quantised model.
-
-The LLaVA-1.5 code quantises every linear layer but the output weights, and loads its vision tower afterwards, in
-float16; the projector is quantised. Both families are treated so here.
-Source: haotian-liu/LLaVA llava/model/builder.py; its 4-bit settings are the same there (nf4, quantised twice).
-"""
-
-
-# What a config.json says
+"""Patterns of modules that keep their precision in a quantised model; the projector is quantised, as the 4-bit settings
+are those of haotian-liu/LLaVA llava/model/builder.py (nf4, quantised twice)."""
 
 
 def kind_of(config: Mapping[str, Any], name: str) -> str:
-    """Tell how a checkpoint is loaded from the content of its config.json.
+    """Tell how a checkpoint is loaded from its config.json; ValueError for a model that can't be loaded right.
 
     Returns:
         "original" (LLaVA's own layout), "llava" (a family whose vision is ours), "chat" (a model with a processor of
         its own), or "text" (a causal language model, which sees no images).
-
-    Raises:
-        ValueError: a model that can't be loaded right, or not without running the checkpoint's code.
     """
     check_counts(config, name)
     if is_original(config):
@@ -169,16 +159,11 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {line}"
 
 
-# Where a judge lies
-
-
 def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
     """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once.
 
-    The configuration is fetched and checked before any weight is. Arguments as for `load`.
-
-    Raises:
-        ValueError: nothing of that name exists, or what exists is not supported; lists what is.
+    The configuration is fetched and checked before any weight is. ValueError where nothing of that name exists, or
+    what exists is not supported; it lists what is.
     """
     name, file = str(name_or_path), config_file(name_or_path, revision=revision)
     kind, folder = kind_of(read_json(file), name), file.parent
@@ -232,11 +217,7 @@ def fetch_checkpoint(name: str, *, revision: str | None = None) -> Path:
 
 
 def fetch(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
-    """Download files of a hub repository by pattern, each once; without a connection, take what was downloaded before.
-
-    Raises:
-        ValueError: there is no such repository, or no connection.
-    """
+    """Download files of a hub repository by pattern, each once; without a connection, take what is in the cache."""
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -259,9 +240,6 @@ def _reachable() -> bool:
     except Exception:  # whatever the HTTP client of this version raises
         return False
     return True
-
-
-# What its files hold
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -304,16 +282,8 @@ class Tensors:
     """The tensors of a folder by name, read from mapped files; safetensors where there are both kinds.
 
     Nothing in a file is run: a `.bin` file is a pickle, and torch's own restricted unpickler knows tensors alone.
-
-    Args:
-        folder: holds the weight files, with an index where they are several.
-
-    Attributes:
-        files: name of a tensor -> its file.
-
-    Raises:
-        ValueError: no weights, an index that names missing or outlying files, or a file that is damaged or would run
-            code.
+    `files` says where each tensor stands. ValueError for no weights, an index that names missing or outlying files,
+    or a file that is damaged or would run code.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -371,9 +341,6 @@ def _unpickle(file: Path) -> dict[str, torch.Tensor]:
     return content
 
 
-# Where it runs
-
-
 @dataclass(frozen=True)
 class Placement:
     """Where and how a model is to compute; `options` are for transformers' `from_pretrained`."""
@@ -392,11 +359,7 @@ def place(
     device_map: str | dict[str, Any] | None = None,
     attention: str = "auto",
 ) -> Placement:
-    """Settle where and how a model is to compute; arguments as for `load_judge`.
-
-    Raises:
-        ValueError: an option that is unknown, at odds with another, or that this machine can't serve.
-    """
+    """Settle where and how a model is to compute; arguments and errors as for `load_judge`."""
     has_accelerate = importlib.util.find_spec("accelerate") is not None
     if device_map is not None and str(device) != "auto":
         raise ValueError(f"device={str(device)!r} and a device_map exclude each other; leave one out")

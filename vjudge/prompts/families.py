@@ -87,8 +87,7 @@ def register(
         fields: `ids`, `published` and others of `Family`.
 
     Raises:
-        ValueError: the name or an id is taken; `template` compares two responses, or `pairs` does not; an unknown
-            template or answer format.
+        ValueError: the name or an id is taken, or a template does not fit its place; all that is wrong is named.
     """
     single, double = _template(template), _template(pairs) if pairs is not None else None
     fields |= {key: tuple(fields[key]) for key in ("ids", "variants", "stems") if key in fields}

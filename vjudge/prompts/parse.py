@@ -1,11 +1,8 @@
 """A judge's answer -> a verdict, or no verdict and the reason.
 
-A verdict is read only where the judge's format puts it. Nothing is guessed from the prose, and nothing falls back to a
-default: an answer that does not state exactly one verdict is a failure that says why. A tie is a verdict, and so is an
-abstention ("N/A", "abstain", "cannot judge", "unable to decide" in the verdict's place): neither is a number.
-
-`FORMATS` lists what can be read. Every pattern is linear in the length of the answer: repeats are bounded, or end
-before the next place can start.
+A verdict is read only where the judge's format puts it: nothing is guessed from the prose, and nothing falls back to a
+default. A tie is a verdict, and so is an abstention ("N/A", "abstain", "cannot judge" in the verdict's place). Every
+pattern is linear in the length of the answer: repeats are bounded, or end before the next place can start.
 """
 
 from __future__ import annotations
@@ -451,6 +448,18 @@ def _after_thinking(text: str, pattern: re.Pattern[str], expected: Expected, wha
     return replace(readout, feedback=before)
 
 
+def _answer(text: str, scale: Scale) -> Readout:
+    return _after_thinking(text, _TAGGED, "ab12", "<answer>", tag="answer")
+
+
+def _boxed(text: str, scale: Scale) -> Readout:
+    return _after_thinking(text, _BOXED, "ab12", "\\boxed{}")
+
+
+def _boxed_score(text: str, scale: Scale) -> Readout:
+    return _after_thinking(text, _BOXED, scale, "\\boxed{}")
+
+
 def _flow_judge(text: str, scale: Scale) -> Readout:
     start, end = text.lower().find("<feedback>"), text.lower().rfind("</feedback>")
     marked = 0 <= start < end
@@ -475,7 +484,6 @@ class Format:
     Args:
         gives: "score", or "choice" between two responses.
         read: the answer and a scale -> what it says (internal).
-        example: an answer with its verdict.
         source: who writes it.
         scale: lowest and highest score of the format's own; None where the rubric's holds, or where a choice is made
             without numbers.
@@ -483,114 +491,39 @@ class Format:
 
     gives: str
     read: Reader
-    example: str
     source: str
     scale: tuple[int, int] | None = None
 
 
-_CRITIC = "LLaVA-Critic-113k"
+_RELATIVE = _after(_MARKER, "last verdict marker", "no verdict marker", "ab")
+_FINAL_SCORE = _after(_FINAL, '"Final Score"', 'no "Final Score"')
+_BENCH, _CRITIC = "haotian-liu/LLaVA llava/eval (LLaVA-Bench)", "LLaVA-Critic-113k"
+_MT_BENCH, _REWARD = "MT-Bench (arXiv 2306.05685)", "UnifiedReward (arXiv 2503.05236)"
 FORMATS: dict[str, Format] = {
-    "prometheus": Format(
-        "score",
-        _prometheus,
-        "The answer is mostly right. So the overall score is 4.\n[RESULT] 4",
-        "prometheus-eval/prometheus-vision README.md; prometheus-eval/prometheus-eval parser.py",
-    ),
-    "prometheus-relative": Format(
-        "choice",
-        _after(_MARKER, "last verdict marker", "no verdict marker", "ab"),
-        "Response A misses the cat, Response B names it. [RESULT] B",
-        "Prometheus 2: prometheus-eval/prometheus-eval parser.py; ties are ours",
-    ),
-    "final-score": Format(
-        "score",
-        _after(_FINAL, '"Final Score"', 'no "Final Score"'),
-        "The caption fits the image.\nFinal Score: 4",
-        "UnifiedReward (arXiv 2503.05236), pointwise",
-    ),
-    "score": Format(
-        "score", _score, "The sign is misread.\n**Score:** 2", "ours, for chat models that keep to no other format"
-    ),
-    "llava-critic": Format(
-        "score",
-        _critic_score,
-        "The response is accurate but brief.\nFinal Score: 85",
-        f"{_CRITIC} pointwise rows (LLaVA-VL/LLaVA-NeXT#461)",
-        (0, 100),
-    ),
-    "llava-critic-pair": Format(
-        "choice",
-        _critic_pair,
-        "The better response: [second].\nReason: it names the number.",
-        f"{_CRITIC} pairwise rows: better-response, arena, mt-bench or two-scores",
-        (1, 10),
-    ),
-    "better-response": Format("choice", _better_response, "The better response: [1].", _CRITIC),
-    "arena": Format(
-        "choice", _arena, "My final verdict is: [[A>>B]]", f"{_CRITIC}; WildVision; lmarena/arena-hard-auto"
-    ),
-    "mt-bench": Format(
-        "choice",
-        _mt_bench,
-        "Assistant A reads the sign right. [[A]]",
-        "MT-Bench (arXiv 2306.05685), [[C]] is a tie; Multimodal RewardBench",
-    ),
-    "mt-bench-score": Format(
-        "score",
-        _mt_bench_score,
-        "It misreads the sign. Rating: [[5]]",
-        "MT-Bench (arXiv 2306.05685), single-answer grading",
-        (1, 10),
-    ),
-    "two-scores": Format(
-        "choice",
-        _two_scores,
-        "8 6\nAssistant 1 describes the scene in more detail.",
-        f"{_CRITIC}; haotian-liu/LLaVA llava/eval (LLaVA-Bench)",
-        (1, 10),
-    ),
-    "reference-scores": Format(
-        "score",
-        _reference_scores,
-        "9 7\nAssistant 2 leaves the date out.",
-        "haotian-liu/LLaVA llava/eval/eval_gpt_review_bench.py (LLaVA-Bench): of the reference, then of the response",
-        (1, 10),
-    ),
-    "unified-reward": Format(
-        "choice",
-        _unified_reward,
-        "Both name the dog, one its colour.\nAnswer 1 is better",
-        'UnifiedReward (arXiv 2503.05236), pairwise; "Overall Judgment" binds over it',
-    ),
-    "vl-rewardbench": Format(
-        "choice",
-        _JUDGED,
-        "1. Accuracy: Answer 1 is better.\nOverall Judgment: Answer 2 is better.",
-        "vl-rewardbench/VL_RewardBench",
-    ),
-    "think-answer": Format(
-        "choice",
-        lambda text, scale: _after_thinking(text, _TAGGED, "ab12", "<answer>", tag="answer"),
-        "<think>The first invents a dog.</think><answer>2</answer>",
-        "R1-Reward (yfzhang114/r1_reward)",
-    ),
-    "boxed": Format(
-        "choice",
-        lambda text, scale: _after_thinking(text, _BOXED, "ab12", "\\boxed{}"),
-        "<think>The first invents a dog.</think>\\boxed{2}",
-        "LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475)",
-    ),
-    "boxed-score": Format(
-        "score",
-        lambda text, scale: _after_thinking(text, _BOXED, scale, "\\boxed{}"),
-        "<think>One claim is wrong.</think>\\boxed{4}",
-        "ours, after LLaVA-Critic-R1's form for pairs",
-    ),
-    "flow-judge": Format(
-        "score",
-        _flow_judge,
-        "<feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score>",
-        "flowaicom/Flow-Judge-v0.1",
-    ),
+    # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B"
+    "prometheus": Format("score", _prometheus, "prometheus-eval/prometheus-vision README.md and parser.py"),
+    "prometheus-relative": Format("choice", _RELATIVE, "prometheus-eval/prometheus-eval parser.py; ties are ours"),
+    # "... Final Score: 4", "... **Score:** 2"
+    "final-score": Format("score", _FINAL_SCORE, f"{_REWARD}, pointwise"),
+    "score": Format("score", _score, "ours, for chat models that keep to no other format"),
+    # "... Final Score: 85"; "The better response: [second].", or any of the other three
+    "llava-critic": Format("score", _critic_score, f"{_CRITIC} pointwise rows (LLaVA-VL/LLaVA-NeXT#461)", (0, 100)),
+    "llava-critic-pair": Format("choice", _critic_pair, f"{_CRITIC} pairwise rows", (1, 10)),
+    "better-response": Format("choice", _better_response, _CRITIC),
+    # "... [[A>>B]]", "... [[A]]" with [[C]] for a tie, "... Rating: [[5]]"
+    "arena": Format("choice", _arena, f"{_CRITIC}; WildVision; lmarena/arena-hard-auto"),
+    "mt-bench": Format("choice", _mt_bench, f"{_MT_BENCH}; Multimodal RewardBench"),
+    "mt-bench-score": Format("score", _mt_bench_score, f"{_MT_BENCH}, single-answer grading", (1, 10)),
+    # "8 6\n..."; of the second the first score is the reference's
+    "two-scores": Format("choice", _two_scores, f"{_CRITIC}; {_BENCH}", (1, 10)),
+    "reference-scores": Format("score", _reference_scores, _BENCH, (1, 10)),
+    # "...\nAnswer 1 is better", "... Overall Judgment: Answer 2 is better."
+    "unified-reward": Format("choice", _unified_reward, f"{_REWARD}, pairwise"),
+    "vl-rewardbench": Format("choice", _JUDGED, "vl-rewardbench/VL_RewardBench"),
+    # "<think>...</think><answer>2</answer>", "<think>...</think>\\boxed{2}", "<feedback>...</feedback><score>4</score>"
+    "think-answer": Format("choice", _answer, "R1-Reward (yfzhang114/r1_reward)"),
+    "boxed": Format("choice", _boxed, "LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475)"),
+    "boxed-score": Format("score", _boxed_score, "ours, after LLaVA-Critic-R1's form for pairs"),
+    "flow-judge": Format("score", _flow_judge, "flowaicom/Flow-Judge-v0.1"),
 }
 """What can be read, by name."""

@@ -1,9 +1,8 @@
-"""A template is one wording of a judging task; filled with an item or a pair it gives a prompt. No model, no parsing.
+"""A template is one wording of a judging task; filled with an item or a pair it gives a prompt, a wire format.
 
-A judge was trained on one exact wording, so a prompt here is a wire format. It is a tuple of plain strings, of the
-sentinel `IMAGE` and of `Control` tokens. Text that comes from data is never scanned for markup: only the sentinel
-stands for an image and only a template makes a control token, so a response that says "<image>" or "<|im_end|>" stays
-text. An engine must encode the strings with special tokens switched off.
+Text that comes from data is never scanned for markup: only the sentinel `IMAGE` stands for an image and only a template
+makes a `Control` token, so a response that says "<image>" or "<|im_end|>" stays text. An engine must encode the strings
+with special tokens switched off.
 """
 
 from __future__ import annotations
@@ -81,12 +80,8 @@ class Prompt:
     def messages(self) -> list[dict[str, Any]]:
         """The prompt as chat messages, for a server or a processor that writes the conversation itself.
 
-        Returns:
-            A system message, if there is one, and a user message; its content is a list of `{"type": "image"}`, in the
-            images' order, and `{"type": "text", "text": ...}`.
-
-        Raises:
-            ValueError: the prompt holds control tokens: it is a whole conversation already (`Template.as_messages`).
+        A system message, if there is one, and a user message; its content is a list of `{"type": "image"}`, in the
+        images' order, and `{"type": "text", "text": ...}`. ValueError where the prompt is a whole conversation already.
         """
         if any(isinstance(part, Control) for part in self.parts):
             raise ValueError("the prompt is a whole conversation already: render it with Template.as_messages()")
@@ -171,10 +166,7 @@ MESSAGES = Messages(name="messages", opening="", closing="", reply="")
 
 @dataclass(frozen=True)
 class Chat(Messages):
-    """A checkpoint's own chat template, as its tokenizer or processor carries it.
-
-    The template writes the conversation around a stand-in, which is then replaced by the text. So text from data never
-    passes through Jinja, and nothing in it can become a control token.
+    """A checkpoint's own chat template; text from data never passes through it, but takes a stand-in's place.
 
     Args:
         jinja: the chat template.
@@ -228,14 +220,8 @@ def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
 def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
     """The prompt of a free question.
 
-    Args:
-        conversation: the words around it.
-        text: may say "<image>" where an image stands, once for each; without any, the images come first. Anything else
-            in it is plain text.
-        n_images: how many images there are.
-
-    Raises:
-        ValueError: another number of marks than of images.
+    Its text may say "<image>" where an image stands, once for each (ValueError for another number); without any, the
+    images come first. Anything else in it is plain text.
     """
     pieces = text.split(IMAGE.value)
     if len(pieces) == 1:
@@ -356,11 +342,7 @@ class Template:
 
         Without a reference answer its section is left out, and its mention in the first sentence, as in Prometheus 2's
         own templates; for Prometheus-Vision, which publishes none, that is our choice. So is that "Score 5" and
-        "between 1 and 5" follow the rubric's scale. A text-only judge is told, before the instruction, of images that
-        it can't see, unless its wording shows their `context`; that line is ours.
-
-        Args:
-            item: an `Item`, or a `Pair` for a template that compares.
+        "between 1 and 5" follow the rubric's scale, and that a text-only judge is told of images that it can't see.
 
         Returns:
             A prompt that ends where the judge's reply starts; the reply is separated by `conversation.reply`.
@@ -389,14 +371,10 @@ class Template:
         return replace(self, conversation=replace(MESSAGES, system=self.conversation.system))
 
     def bind(self, tokenizer: Any, *, image_token: str | None = None) -> Template:
-        """The same wording in a checkpoint's own chat template.
+        """The same wording in the chat template of a tokenizer, or of a processor with one; ValueError without one.
 
         Args:
-            tokenizer: a transformers tokenizer, or a processor with one.
             image_token: what stands for an image in it; None takes the processor's or tokenizer's own `image_token`.
-
-        Raises:
-            ValueError: the checkpoint has no chat template.
         """
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         source = getattr(tokenizer, "chat_template", None) or getattr(inner, "chat_template", None)
@@ -460,14 +438,10 @@ class Template:
 
 
 def target(feedback: str, score: int) -> str:
-    """The answer a judge is trained to give: the feedback, its closing sentence, and the verdict.
+    """The answer a judge is trained to give: the feedback, its closing sentence unless it ends so, and the verdict.
 
     >>> target("The caption names every box.", 5)
     'The caption names every box. So the overall score is 5.\\n[RESULT] 5'
-
-    Args:
-        feedback: the feedback; its closing "So the overall score is N." is added unless it already ends so.
-        score: a score of the rubric.
 
     Raises:
         ValueError: the feedback closes with another score, or holds the verdict marker already.
