@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from vjudge.metrics import agreement, average_samples, human_ceiling, noise_corrected, rater_table
+from vjudge.metrics import agreement, average_samples, human_ceiling, rater_table
 from vjudge.metrics.agreement import METHODS
 
 # Six targets rated by four judges: Shrout and Fleiss (1979), table 2.
@@ -193,42 +193,6 @@ def test_samples_of_one_judge_are_averaged_and_failures_carried_along():
     assert table.attrs == {"failures": {"cut off": 2, "no score": 1}, "missing": 1}
     with pytest.raises(ValueError, match="needs id"):
         average_samples(run.drop(columns="id"))
-
-
-def test_noise_correction_finds_the_correlation_with_the_true_score():
-    """All are normal; the judge correlates .8 with the truth, and the raters' noise hides part of it."""
-    rng = np.random.default_rng(0)
-    truth = rng.normal(size=4000)
-    judge = 0.8 * truth + 0.6 * rng.normal(size=4000)
-    ratings = truth[:, None] + 1.5 * rng.normal(size=(4000, 3)) + np.array([0, 1, -1])
-    table = noise_corrected(judge, ratings, n_resamples=200)
-    assert table.loc["observed", "estimate"] == pytest.approx(0.8 * np.sqrt(1 / 1.75), abs=0.03)
-    assert table.loc["corrected", "low"] < 0.8 < table.loc["corrected", "high"]
-    # Cronbach's alpha, by its own formula.
-    alpha = 3 / 2 * (1 - ratings.var(axis=0, ddof=1).sum() / ratings.sum(axis=1).var(ddof=1))
-    assert table.loc["reliability", "estimate"] == pytest.approx(alpha, abs=1e-10)
-
-
-def test_noise_correction_of_unequal_numbers_of_ratings():
-    """One to four raters an item, each item with raters of its own."""
-    rng = np.random.default_rng(0)
-    truth = rng.normal(size=6000)
-    ratings = truth[:, None] + 1.5 * rng.normal(size=(6000, 4))
-    ratings[np.arange(4) >= rng.integers(1, 5, 6000)[:, None]] = np.nan
-    judge = 0.8 * truth + 0.6 * rng.normal(size=6000)
-    table = noise_corrected(judge, ratings, raters="different", n_resamples=200)
-    # The mean of 1 / m over m = 1, 2, 3, 4 is 25 / 48: what is left of a noise of variance 2.25 in the means.
-    assert table.loc["reliability", "estimate"] == pytest.approx(1 / (1 + 2.25 * 25 / 48), abs=0.03)
-    assert table.loc["corrected", "low"] < 0.8 < table.loc["corrected", "high"]
-    with pytest.warns(UserWarning, match='raters="different"'):
-        noise_corrected(judge[:9], ratings[:9, :3] * np.array([1, 1, np.nan]), n_resamples=0)
-
-
-def test_a_correction_beyond_one_is_not_clipped():
-    ratings = simulated(30, 2, missing=0)
-    with pytest.warns(UserWarning, match="beyond 1"):
-        table = noise_corrected(ratings.mean(axis=1), ratings, n_resamples=0)
-    assert table.loc["corrected", "estimate"] > 1
 
 
 @pytest.mark.parametrize(

@@ -84,13 +84,6 @@ def test_no_item_sees_its_own_label_or_its_groups():
     assert (before != after).any()
 
 
-@pytest.mark.parametrize("method", ["shift", "isotonic"])
-@pytest.mark.parametrize(("judge", "human"), [([], []), ([1, 2], [1, 2]), ([np.nan] * 5, [1, 2, 3, 4, 5])])
-def test_too_few_items_are_nan_with_a_warning(method, judge, human):
-    with pytest.warns(UserWarning, match="undefined"):
-        assert calibrate(judge, human, method=method).isna().all()
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

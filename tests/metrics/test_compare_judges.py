@@ -21,7 +21,6 @@ from vjudge.metrics._tables import holm
 from vjudge.metrics.correlation import COMPARISON, _matched
 
 JUDGES = Population(((1, 0.8, 0.6), (0.8, 1, 0.5), (0.6, 0.5, 1)))
-ALIKE = Population(((1, 0.6, 0.6), (0.6, 1, 0.5), (0.6, 0.5, 1)))
 
 
 def sample(population, n, seed=0, per_group=1):
@@ -113,18 +112,6 @@ def test_level_of_similar_judges():
     assert (rejected <= 0.11).all() and (rejected > 0).all(), rejected  # .005 before, for ranks
 
 
-def test_levels_are_matched_by_their_share_of_items():
-    a, b = np.array([1.0, 2, 2, 3, 3, 3]), np.array([10.0, 20, 20, 30, 30, 30])
-    np.testing.assert_array_equal(*_matched(a, b))  # another name for each level
-    a, b = np.array([1.0, 1, 2, 2, 3, 3, 4, 4]), np.array([1.0, 1, 2, 2, 3, 4, 4, 4])
-    one, other = _matched(a, b)
-    assert (one == other).tolist() == [True] * 5 + [False] + [True] * 2
-    assert (np.diff(other) >= 0).all() and len(set(other)) == 4
-    continuous = np.random.default_rng(0).normal(size=(2, 50))
-    for values, positions in zip(continuous, _matched(*continuous), strict=True):
-        np.testing.assert_allclose(positions, (stats.rankdata(values) - 0.5) / 50)
-
-
 @given(st.lists(st.tuples(st.integers(1, 5), st.one_of(st.integers(1, 9), st.floats(1, 5))), min_size=3, max_size=30))
 def test_matching_keeps_every_order_and_every_tie(pairs):
     for values, positions in zip(
@@ -166,36 +153,11 @@ def test_many_judges_and_who_beats_whom():
     pd.testing.assert_frame_equal(table, as_mapping)
 
 
-def test_named_columns_keep_their_names():
-    gold, a, b, _ = sample(JUDGES, 30)
-    table = compare_judges(pd.Series(gold), pd.Series(a, name="llava"), pd.Series(b, name="tiny"), n_resamples=0)
-    assert table.index[0] == ("llava", "tiny", "pearson") and table[["low", "p", "p_holm"]].isna().all(axis=None)
-
-
-@pytest.mark.parametrize("per_group", [1, 5])
-def test_level_and_power(per_group):
-    """Of 60 comparisons of judges who are alike about 5 % come out significant, of 20 of judges who differ most do."""
-    options = dict(n_resamples=99, seed=0)
-    alike = [sample(ALIKE, 60, seed, per_group) for seed in range(100, 160)]
-    apart = [sample(JUDGES, 250, seed, per_group) for seed in range(20)]
-    level, power = (
-        np.mean(
-            [compare_judges(g, a, b, groups=k, **options)["p"].to_numpy() <= 0.05 for g, a, b, k in samples], axis=0
-        )
-        for samples in (alike, apart)
-    )
-    assert (level <= 0.16).all(), level
-    assert (power >= 0.7).all(), power
-
-
 @pytest.mark.parametrize(
     ("gold", "a", "b", "reason"),
     [
         ([1, 2, 3, 4], [2, 2, 2, 2], [1, 2, 3, 4], "a constant"),
         ([3, 3, 3, 3], [1, 2, 3, 4], [2, 2, 2, 2], "the reference and b constant"),
-        ([1, 2], [1, 2], [2, 1], "2 complete items"),
-        ([], [], [], "0 complete items"),
-        ([np.nan] * 4, [1, 2, 3, 4], [4, 3, 2, 1], "0 complete items"),
         ([1, 2, None, 4, 5], [1, 2, 3, 4, 5], [None, None, 1, 2, 3], "2 complete items"),
     ],
 )
@@ -203,7 +165,6 @@ def test_undefined_is_nan_with_a_warning(gold, a, b, reason):
     with pytest.warns(UserWarning, match=reason):
         table = compare_judges(gold, a, b)
     assert table.drop(columns=["n", "missing", "conflict"]).isna().all(axis=None) and not table["conflict"].any()
-    assert who_beats_whom(table).isna().all(axis=None)
 
 
 @pytest.mark.parametrize(
@@ -215,20 +176,12 @@ def test_undefined_is_nan_with_a_warning(gold, a, b, reason):
         (dict(a={"x": [1, 2, 3]}), ValueError, "1 judges: at least 2"),
         (dict(a={"x": [1, 2, 3], "y": [1, 2, 3]}, b=[1, 2, 3]), TypeError, "leave b out"),
         (dict(a={1: [1, 2, 3], "1": [1, 2, 3]}), ValueError, "share a name: 1;"),
-        (dict(a=[1, 2, 55], b=[1, 2, 3], scale=(1, 5)), ValueError, "off the scale 1 to 5: position 2"),
         (dict(a=[1, 2, 3], b=[1, 2, 3], groups=["x", None, "x"]), ValueError, "position 1"),
     ],
 )
 def test_bad_input_is_named(arguments, error, message):
     with pytest.raises(error, match=message):
         compare_judges([1, 2, 3], **arguments)
-
-
-def test_judges_may_have_any_name():
-    table = compare_judges([1, 2, 3, 4], {"reference": [1, 2, 4, 3], "groups": [4, 1, 2, 3]}, n_resamples=50)
-    assert table.index[0] == ("reference", "groups", "pearson")
-    with pytest.raises(ValueError, match="reference and judge x have different indexes"):
-        compare_judges(pd.Series([1, 2, 3]), {"x": pd.Series([1, 2, 3], index=[2, 1, 0]), "y": [1, 2, 3]})
 
 
 @given(st.data())

@@ -1,8 +1,10 @@
-"""Degenerate input to every public function of `vjudge.metrics`: NaN with a warning, or an error that says why."""
+"""Every public function of `vjudge.metrics`: its example runs; degenerate input is NaN with a warning, or an error."""
 
 from __future__ import annotations
 
+import doctest
 import warnings
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -49,7 +51,6 @@ CALLS = {
     "longer_wins": lambda x, y, g: metrics.longer_wins(as_verdicts(x), x, y, groups=g),
     "model_ranking": lambda x, y, g: metrics.model_ranking(g, x, y, **FAST),
     "next_labels": lambda x, y, g: metrics.next_labels(x, y, n=2),
-    "noise_corrected": lambda x, y, g: metrics.noise_corrected(x, list(zip(x, y, strict=True)), groups=g, **FAST),
     "order_consistency": lambda x, y, g: metrics.order_consistency(as_verdicts(x), as_verdicts(y), groups=g),
     "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(as_texts(x), as_texts(y)),
     "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(as_verdicts(x), as_verdicts(y), groups=g),
@@ -140,3 +141,19 @@ def test_no_exception_on_any_numbers(name, rows):
         told(CALLS[name], x, y, groups)
     except ValueError as error:
         assert len(rows) < 6 or pd.isna(pd.Series(x + y, dtype=object)).any(), error
+
+
+MODULES = ["_tables", "agreement", "baselines", "calibration", "correlation", "pairwise", "ppi"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_run(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # small examples are undefined here and there
+        result = doctest.testmod(import_module(f"vjudge.metrics.{name}"))
+    assert result.attempted and not result.failed
+
+
+def test_every_public_statistic_has_a_source():
+    for name in metrics.__all__:
+        assert name == "FIVE_POINT" or "Source:" in getattr(metrics, name).__doc__, name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from scipy import stats
 
 from vjudge.metrics import average_correlations, correlate, correlate_levels
-from vjudge.metrics._bootstrap import BLOCK_BYTES
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 
@@ -101,20 +99,9 @@ def test_fishers_average_of_a_perfect_group_is_undefined():
     [
         ({"within": ["a", None, "b"]}, "within.*position 1"),
         ({"within": list("aab"), "averages": ["median"]}, "averages must be some of"),
-        ({"within": list("ab")}, "2 labels for 3 items"),
+        ({"within": list("ab")}, "within has 2"),
     ],
 )
 def test_bad_input_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         average_correlations([1, 2, 3], [1, 3, 2], **options)
-
-
-def test_many_systems_do_not_fill_the_memory():
-    rng = np.random.default_rng(0)
-    y = rng.integers(1, 6, 1200)
-    tracemalloc.start()
-    with pytest.warns(UserWarning):
-        correlate_levels(np.clip(y + rng.integers(-1, 2, 1200), 1, 5), y, systems=np.arange(1200) // 4, n_resamples=60)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 12 * BLOCK_BYTES, f"{peak / 2**20:.0f} MB"

@@ -21,7 +21,6 @@ from vjudge.metrics import (
     human_ceiling,
     length_controlled,
     longer_wins,
-    model_ranking,
     pairwise_accuracy,
     rater_table,
     win_rate,
@@ -84,7 +83,7 @@ def test_tifa_ten_metrics(tifa):
 
 
 def test_tifa_raters(tifa):
-    ceiling = human_ceiling(tifa["human_scores"], groups=tifa["text_id"], scale=(1, 5), n_resamples=100)
+    ceiling = human_ceiling(tifa["human_scores"], groups=tifa["text_id"], n_resamples=100)
     assert ceiling["estimate"][["pearson", "spearman"]].round(3).tolist() == [0.684, 0.722]
     found = agreement(tifa["human_scores"], groups=tifa["text_id"], scale=(1, 5), n_resamples=100)
     table = np.array(tifa["human_scores"].tolist())
@@ -115,16 +114,6 @@ def test_viescore_each_average_under_its_own_name(viescore):
 def spearman_of_groups(rows, aspect):
     parts = rows.groupby("group")[[f"judge {aspect}", f"human {aspect}"]]
     return parts.apply(lambda part: correlate(*part.to_numpy().T, n_resamples=0).loc["spearman", "estimate"])
-
-
-def test_viescore_groups_as_printed(viescore):
-    judge, rows, _ = viescore
-    if judge != "gemini":
-        pytest.skip("the notebook prints Gemini's groups")
-    rho = spearman_of_groups(rows, "SC").round(4)
-    printed = {"Control-Guided_IG/UniControl": 0.4059, "Control-Guided_IG/ControlNet": 0.2695}
-    printed |= {"Text-Guided_IE/MagicBrush": 0.4689, "Subject-Driven_IE/PhotoSwap": 0.175}
-    assert {name: rho[name] for name in printed} == printed and len(rho) == 29
 
 
 def test_wildvision_win_rates(wildvision):
@@ -259,38 +248,13 @@ def test_mllm_as_a_judge_errors_as_printed():
         assert close.loc["exact", "n"] == published[f"{judge} n"]
 
 
-def test_wildvision_models_in_the_order_of_people(wildvision):
-    """The judge's ranking of 20 models against human Elo: rho .950 over the models; tau and its interval by us."""
-    models = verdicts("wildvision_models").dropna(subset="human_elo_anony").set_index("model")
-    elo = models.drop(index=BASELINE, errors="ignore")["human_elo_anony"]
-    rows = wildvision[wildvision["model"].isin(elo.index)]
-    won = rows["verdict"].map({"A>>B": 0, "A>B": 0, "A=B": 0.5, "B>A": 1, "B>>A": 1})
-    found = model_ranking(rows["model"], won, rows["model"].map(elo), groups=rows["question_id"], n_resamples=200)
-    assert len(found) == 20 and (found["human"] == elo[found.index]).all()
-    rates = [
-        win_rate(part["verdict"], side="b", labels=FIVE_POINT).loc["win_of_all", "estimate"]
-        for _, part in rows.groupby("model")
-    ]
-    order = sorted(set(rows["model"]))
-    published = figures("wildvision_models")["judge win rate vs human Elo spearman, 20 models"]
-    rho = correlate(rates, elo[order], n_resamples=0)["estimate"]
-    assert published == 0.94 and round(rho["spearman"], 3) == 0.95  # .94 is of another Elo list
-    assert 0.75 < found.attrs["tau_low"] <= found.attrs["tau"] <= found.attrs["tau_high"] <= 1
-
-
 def test_wildvision_at_equal_length(wildvision):
-    """Length moves GPT-4o's verdicts with every preference unknown; a model against itself wins one half."""
-    itself = wildvision[wildvision["model"] == BASELINE]
-    if len(itself):
-        with pytest.warns(UserWarning, match="length_log_odds"):
-            found = length_controlled(["tie"] * len(itself), itself["tok_a"], itself["tok_a"])
-        assert found.loc["length_controlled_win_rate", "estimate"] == 0.5
+    """Length moves GPT-4o's verdicts with every preference unknown."""
     rows = wildvision[wildvision["model"] == "gpt-4o"]
     swapped = {"A>>B": "b", "A>B": "b", "A=B": "tie", "B>A": "a", "B>>A": "a"}
-    found = length_controlled(rows["verdict"], rows["tok_b"], rows["tok_a"], labels=swapped)
-    assert found.loc["length_log_odds", "low"] > 0
-    assert found.loc["win_rate", "estimate"] == (403 + 7) / 500, "255 + 148 won and 14 tied of 500"
-    assert (found["low"] < found["estimate"]).all() and (found["estimate"] < found["high"]).all()
+    table = length_controlled(rows["verdict"], rows["tok_b"], rows["tok_a"], labels=swapped)
+    assert table.loc["length_log_odds", "low"] > 0
+    assert table.loc["win_rate", "estimate"] == (403 + 7) / 500, "255 + 148 won and 14 tied of 500"
 
 
 def correlations_in(name, rows):

@@ -109,20 +109,18 @@ PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 def interval(
     replicates: Floats, estimate: float, *, n_units: int, method: str, inflation: float = 1.0, confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """The bootstrap interval of one statistic.
+    """Low and high of the bootstrap interval of one statistic, and the share of replicates that are undefined.
 
     Args:
-        replicates: shape (n_resamples,). estimate: the statistic of the sample. n_units: see `Design`.
+        replicates, estimate: the statistic of each resample, shape (n_resamples,), and of the sample.
+        n_units: see `Design`.
         method: "percentile"; "t", Student's with n_units - 1 degrees of freedom around the estimate, where the variance
             is that of the replicates times n_units / (n_units - 1); "fisher", the same for correlations on Fisher's z
             scale, where perfect replicates, which have no z, take the most extreme value below 1 among the others and
             the estimate; "logit", the same for shares on the logit scale.
         inflation: by how much the variance of the replicates exceeds the true one, a ratio that it is divided by.
-        confidence: coverage aimed at, in (0, 1).
 
-    Returns:
-        Low, high, and the share of undefined replicates, which the bounds leave out. The bounds are NaN where the
-        statistic or more than half its replicates are.
+    The bounds are NaN where the statistic or more than half its replicates are.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12; Fisher, Metron 1 (1921), 3-32.
     """
@@ -184,11 +182,9 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) 
     """A statistic after the two judges' names are swapped at random, in half of the rows or groups.
 
     Args:
-        statistic: from weights of shape (2k, replicates): the first k rows count the rows of each cell that stand as
-            they are, the last k those that are swapped. Rows of one cell are alike, so how many of them are swapped is
-            one binomial draw.
+        statistic: of weights of shape (2k, replicates): the first k rows count the rows of each cell that stand as they
+            are, the last k those that are swapped. Rows of one cell are alike: how many are swapped is a binomial draw.
         design: the k cells; with groups, all rows of a group are swapped together.
-        n_resamples, seed: see `replicates`.
 
     Source: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses (2005), chapter 3, matched pairs.
     """
@@ -210,15 +206,10 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) 
 
 
 def p_value(permuted: Floats, observed: Floats | float) -> Floats:
-    """Two-sided p of a statistic that is 0 under the null hypothesis, from random permutations.
+    """Two-sided p of a statistic that is 0 under the null hypothesis, from random permutations, shape (..., n).
 
-    Args:
-        permuted: the statistic of each permutation; shape (..., n_resamples).
-        observed: the statistic itself; shape (...).
-
-    Returns:
-        The share of permutations at least as far from 0, the observed one and undefined ones counted among them, so
-        never 0; shape (...). NaN where the statistic is undefined.
+    The share of permutations at least as far from 0, the observed one and undefined ones counted among them, so never
+    0; NaN where the statistic is undefined.
 
     Source: Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9 (2010), article 39.
     """

@@ -22,6 +22,9 @@ from vjudge.records import is_missing
 
 Labels: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
 Scores: TypeAlias = Sequence[float] | np.ndarray | pd.Series
+Groups: TypeAlias = Labels | None
+Spelling: TypeAlias = Mapping[Any, str] | None
+Scale: TypeAlias = tuple[float, float] | None
 
 
 def warn(message: str) -> None:
@@ -32,32 +35,25 @@ def warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-def same_index(**columns: Any) -> None:
-    """Series are aligned by position, so refuse those whose labels say otherwise."""
-    series = {name: column for name, column in columns.items() if isinstance(column, pd.Series)}
-    first = next(iter(series), "")
-    for name, column in series.items():
-        if not column.index.equals(series[first].index):
+def check_columns(**columns: Any) -> None:
+    """Refuse what is no column, and columns of one table that differ in length or index; None is left out."""
+    columns = {name: column for name, column in columns.items() if column is not None}
+    for name, column in columns.items():
+        if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+            raise TypeError(f"{name} must be a sequence, one of each per item, not {type(column).__name__}")
+    if len({len(column) for column in columns.values()}) > 1:
+        lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
+        raise ValueError(f"{lengths}: give one of each per item")
+    indexes = {name: column.index for name, column in columns.items() if isinstance(column, pd.DataFrame | pd.Series)}
+    for name, index in indexes.items():
+        if not index.equals(indexes[first := next(iter(indexes))]):
             raise ValueError(
                 f"{first} and {name} have different indexes: align them first, or pass .to_numpy() if their "
                 "order is the same"
             )
 
 
-def check_sequence(values: Any, name: str, of: str) -> None:
-    """Refuse a text or a single value where one value an item is meant."""
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise TypeError(f"{name} must be a sequence of {of}, not {type(values).__name__}")
-
-
-def same_length(**columns: Any) -> None:
-    """Refuse columns of different lengths."""
-    if len({len(column) for column in columns.values()}) > 1:
-        lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
-        raise ValueError(f"{lengths}: give one of each per item")
-
-
-def scores(values: Any, *, name: str, scale: tuple[float, float] | None = None, by_design: bool = False) -> np.ndarray:
+def scores(values: Any, *, name: str, scale: Scale = None, by_design: bool = False) -> np.ndarray:
     """Scores as float64 with NaN for missing; anything but numbers on the scale is refused, position by position.
 
     Labels that were chosen, and say so in `attrs["labelled_by"]`, are refused unless the caller weights them.
@@ -68,7 +64,7 @@ def scores(values: Any, *, name: str, scale: tuple[float, float] | None = None, 
             f"{name} was labelled where {chooser} chose, which is no random sample: use correlate with "
             "weights=review.weights(), or the collection's column weight; or clear attrs if you know better"
         )
-    check_sequence(values, name, "numbers")
+    check_columns(**{name: values})
     if getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name} must have one dimension, not {values.ndim}")
     cells = values
@@ -97,9 +93,8 @@ def scores(values: Any, *, name: str, scale: tuple[float, float] | None = None, 
 
 def aligned(*, groups: Any = None, scale: Any = None, by_design: bool = False, **columns: Any) -> list[Any]:
     """Columns of scores of the same items, each as `scores` reads it, and last which items have all of them."""
-    same_index(**columns, groups=groups)
+    check_columns(**columns, groups=groups)
     arrays = [scores(values, name=name, scale=scale, by_design=by_design) for name, values in columns.items()]
-    same_length(**dict(zip(columns, arrays, strict=True)))
     return [*arrays, ~np.isnan(arrays).any(axis=0)]
 
 
@@ -119,8 +114,6 @@ def listed(positions: Any, values: Any, *, most: int = 20) -> str:
 def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> np.ndarray:
     """Codes 0..G-1 of the groups of the used items; a used item without a group is refused."""
     labels = list(groups)
-    if len(labels) != len(used):
-        raise ValueError(f"{name} has {len(labels)} labels for {len(used)} items: give one per item")
     codes = pd.factorize(pd.Series(labels, dtype=object))[0]
     bad = np.flatnonzero(used & (codes < 0))
     if len(bad):
@@ -148,10 +141,8 @@ FIVE_POINT = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 class Verdicts:
     """Verdicts sorted from what is none.
 
-    Args:
-        choice: "a", "b", "tie" or None, one for each comparison.
-        account: comparisons without a verdict: missing, abstained, malformed (counts) and malformed_verdicts (what was
-            no verdict, at most 80 characters each, and how often it occurs).
+    choice: "a", "b", "tie" or None, one for each comparison. account: counts of comparisons without a verdict, missing,
+    abstained and malformed, and malformed_verdicts (what was no verdict, at most 80 characters each, with counts).
     """
 
     choice: NDArray[np.object_]
@@ -163,19 +154,13 @@ class Verdicts:
         return np.array([choice is not None for choice in self.choice], dtype=bool)
 
 
-def read_verdicts(verdicts: Labels, *, labels: Mapping[Any, str] | None = None) -> Verdicts:
+def read_verdicts(verdicts: Labels, *, labels: Spelling = None) -> Verdicts:
     """Sort verdicts from missing, abstaining and malformed ones.
 
-    Args:
-        verdicts: one for each comparison.
-        labels: spelling -> "a", "b", "tie" or "abstain", exactly as it stands; for example `FIVE_POINT`. None reads
-            these four words. What is no spelling of a verdict is malformed; nothing is guessed.
-
-    Raises:
-        TypeError: verdicts is no sequence.
-        ValueError: a label stands for something that is no verdict.
+    labels: spelling -> "a", "b", "tie" or "abstain", exactly as it stands; for example `FIVE_POINT`. None reads these
+    four words. What is no spelling of a verdict is malformed; nothing is guessed.
     """
-    check_sequence(verdicts, "verdicts", "labels")
+    check_columns(verdicts=verdicts)
     meanings = {name: name for name in (*CHOICES, "abstain")} if labels is None else dict(labels)
     if wrong := sorted({str(meaning) for meaning in meanings.values()} - {*CHOICES, "abstain"}):
         raise ValueError(f"labels may stand for a, b, tie and abstain, not {', '.join(wrong)}")
@@ -228,22 +213,19 @@ def tabulate(
     no_width: bool = True,
     **options: Any,
 ) -> pd.DataFrame:
-    """Estimate several statistics of one sample, a row each.
+    """Estimate several statistics of one sample, a row each: columns estimate, low, high, n, missing.
 
     Args:
         statistic: from weights of shape (cells, replicates) to values of shape (rows, replicates).
         names: of the rows; tuples make a MultiIndex, with several names in `index`.
         design: what is drawn.
         n, missing: what each row is made of and leaves out, for all rows or one for each; None takes the design's.
-        method, inflation: of the intervals, see `metrics._bootstrap.interval`; one for all rows or one for each.
-        width: see `metrics._bootstrap.replicates`.
-        unit: the word for a row of the sample, in captions.
+        method, inflation: of the intervals, see `_bootstrap.interval`; one for all rows or one for each.
+        width: see `_bootstrap.replicates`.
+        unit: the word for a row of the sample, in `attrs["method"]`, which says in words, for a caption, how.
         why: what a NaN means, for its warning.
         no_width: whether to warn of an interval without a width.
         options: confidence, n_resamples and seed, see `correlate`.
-
-    Returns:
-        Columns estimate, low, high, n, missing; `attrs["method"]` says in words, for a caption, how.
     """
     confidence, n_resamples, seed = check_options(**options)
     rows, units = index_of(names, index), design.n_units
@@ -288,28 +270,27 @@ def tabulate(
 def shares(
     rows: Sequence[tuple[Any, NDArray[Any], NDArray[Any]]],
     *,
-    groups: Labels | None,
+    groups: Groups,
     unit: str,
     confidence: float = 0.95,
     index: str | Sequence[str] = "statistic",
+    account: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """Shares of one sample, a row each, with Wilson's interval at the effective number of cases.
+    """Shares of one sample, a row each, with Wilson's interval at the effective number of cases; columns as `tabulate`.
 
     Args:
         rows: name, gain and weight of each of n cases, 0 <= gain <= weight; the share is the sum of gains over the sum
             of weights. Gains and weights of shape (k, n) are k shares, and the row is their plain mean.
         groups: the group of each case; None takes cases as independent.
-        unit, confidence, index: see `tabulate`.
-
-    Returns:
-        Columns as `tabulate`: n counts the cases with a weight, missing the others.
+        unit, confidence, index: see `tabulate`. account: goes to `attrs`.
 
     The effective number is p (1 - p) over the variance of the share, which is linearised and summed by group; for
-    independent cases of gain 0 or 1 it is n. With groups Student's t takes the place of the normal quantile, with one
-    degree of freedom less than groups. Where every unit has one and the same share v, Wilson bounds the share u of
-    units that could have another, and the interval is v (1 - u) to v + (1 - v) u. In simulated groups of five with an
-    intraclass correlation of 1/3, 95 % intervals covered shares of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a
-    share of .97 in 91 % with 60 groups, 95 % with 200.
+    independent cases of gain 0 or 1 it is n. With groups Student's t takes the place of the normal quantile. Where
+    every unit has one and the same share v, Wilson bounds the share u of units that could have another, and the
+    interval is v (1
+    - u) to v + (1 - v) u. In simulated groups of five with an intraclass correlation of 1/3, 95 % intervals covered
+      shares
+    of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """
@@ -332,7 +313,7 @@ def shares(
     over = f"{int(used.sum())} {unit}"
     if groups is not None:
         over = f"the effective number of {unit}, of {over} in {int(codes.max(initial=-1)) + 1} groups"
-    table.attrs = {"method": f"{confidence:.0%} Wilson intervals over {over}"}
+    table.attrs = {"method": f"{confidence:.0%} Wilson intervals over {over}", **(account or {})}
     return table
 
 
@@ -370,7 +351,6 @@ def _share(
 def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
     """A number as tables and figures print it: never -0.00, "n/a" where it is NaN; zero: the one before the point.
 
-    >>> from vjudge.metrics._tables import format_number
     >>> format_number(-0.001), format_number(-0.714, zero=False), format_number(float("nan"))
     ('0.00', '-.71', 'n/a')
     """
@@ -387,7 +367,6 @@ def format_interval(estimate: float, low: float, high: float, digits: int = 2, *
     Digits grow, up to five, where two bounds that differ by more than rounding would print alike; bounds that are NaN
     aren't printed.
 
-    >>> from vjudge.metrics._tables import format_interval
     >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997), format_interval(0, -3e-17, 1e-17)
     ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]', '0.00 [0.00, 0.00]')
     """
@@ -402,11 +381,8 @@ def format_interval(estimate: float, low: float, high: float, digits: int = 2, *
 def format_p(p: float, *, floor: float | None = None) -> str:
     """A p value with its sign of relation: "= .015", "< .001", "<= .0001" at the floor of its permutations.
 
-    Args:
-        p: the p value.
-        floor: the least p that the permutations can give, `attrs["p_floor"]` of a table; None for an exact test.
+    floor: the least p that the permutations can give, `attrs["p_floor"]` of a table; None for an exact test.
 
-    >>> from vjudge.metrics._tables import format_p
     >>> format_p(0.0149), format_p(1 / 67, floor=1 / 67), format_p(0.0001), format_p(1.0)
     ('= .015', '<= .015', '< .001', '= 1')
     """

@@ -1,5 +1,4 @@
-"""How far raters agree: chance-corrected agreement, reliability, the human ceiling, a judge's correlation corrected for
-the noise of the people it is held to; four-way votes on feedback; several samples of one judge."""
+"""How far raters agree, the human ceiling, four-way votes, several samples of a judge."""
 
 from __future__ import annotations
 
@@ -13,18 +12,18 @@ import pandas as pd
 
 from vjudge.metrics._bootstrap import STATISTICS, Floats, Statistic, Table, Weights, correlations, summing
 from vjudge.metrics._tables import (
+    Groups,
     Labels,
+    Scale,
     Scores,
-    check_sequence,
+    Spelling,
+    check_columns,
     design_of,
     listed_twice,
     read_verdicts,
-    same_index,
-    same_length,
     scores,
     shares,
     tabulate,
-    warn,
 )
 from vjudge.records import is_missing
 
@@ -40,23 +39,15 @@ _TINY = np.finfo(float).tiny
 
 
 def read_ratings(
-    ratings: Any, *, scale: tuple[float, float] | None = None, nominal: bool = False, columns: Mapping[str, Any]
+    ratings: Any, *, scale: Scale = None, nominal: bool = False, columns: Mapping[str, Any]
 ) -> tuple[Floats, list[Any]]:
-    """Ratings as an n by m array of float64, NaN where missing, and the raters' names.
+    """Ratings (see `agreement`) as an n by m array of float64, NaN where missing, and the raters' names.
 
     Args:
-        ratings: a frame, a 2-D array, or one list of ratings an item.
-        scale: lowest and highest rating; None accepts any.
-        nominal: ratings are labels, which become numbers by their order of appearance.
-        columns: others of the same items, whose index must be the ratings'.
-
-    Raises:
-        TypeError: the ratings are no table, or some are no numbers.
-        ValueError: some are infinite or off the scale, or columns share a name.
+        ratings, scale: see `agreement`. nominal: ratings are labels, which become numbers by their order of appearance.
+        columns: others of the same items.
     """
-    check_sequence(ratings, "ratings", "items, each a list of ratings, or a table of items by raters")
-    if isinstance(ratings, pd.DataFrame | pd.Series):
-        same_index(**{"ratings": ratings.index.to_series(), **columns})
+    check_columns(**{"ratings": ratings, **columns})
     if isinstance(ratings, pd.DataFrame):
         if twice := listed_twice(map(str, ratings.columns)):
             raise ValueError(f"raters share a name: {twice}; give each column its own")
@@ -85,20 +76,14 @@ def _distinct(table: Floats) -> tuple[Floats, np.ndarray]:
 
 
 def agreement(
-    ratings: Any,
-    *,
-    level: str = "scores",
-    groups: Labels | None = None,
-    scale: tuple[float, float] | None = None,
-    **options: Any,
+    ratings: Any, *, level: str = "scores", groups: Groups = None, scale: Scale = None, **options: Any
 ) -> pd.DataFrame:
     """Measure how far raters agree with one another, with bootstrap intervals.
 
     Args:
         ratings: n items by m raters: a frame (a column a rater), a 2-D array, or one list of ratings an item
             (`human_scores`; lists may differ in length). NaN and None are missing.
-        level: "scores", ratings are numbers; "nominal", they are labels without an order, such as the four-way votes
-            of several annotators.
+        level: "scores", ratings are numbers; "nominal", they are labels without an order, such as four-way votes.
         groups: the unit of resampling of each item, for example its image; None resamples items.
         scale: lowest and highest possible rating; a rating outside is refused. None accepts any.
         options: confidence, n_resamples, seed, see `correlate`.
@@ -106,30 +91,28 @@ def agreement(
     Returns:
         A frame with columns estimate, low, high, n (items used) and missing (items left out), and rows
         - alpha_nominal, alpha_ordinal, alpha_interval: Krippendorff's alpha, at most 1, over items with at least two
-          ratings; it allows missing ratings and doesn't need to know who rated.
-        - cohen_kappa, quadratic_kappa: the mean over pairs of raters who share items (Light's kappa; for two raters,
-          the kappa itself). Quadratic weights are squared differences of the ratings themselves.
-        - icc_1_1: the intraclass correlation of one rating where each item may have had other raters, and any number
-          of them; over items with at least two ratings.
+          ratings; it doesn't need to know who rated.
+        - cohen_kappa, quadratic_kappa: the mean over pairs of raters who share items. Quadratic weights are squared
+          differences of the ratings themselves.
+        - icc_1_1: the intraclass correlation of one rating where each item may have had other raters, and any number.
         - icc_2_1, icc_2_k: over items that every rater rated: one rating, absolute agreement, raters a sample of
           raters; the mean of the m ratings likewise.
-        - exact, within_one: the share in [0, 1] of all pairs of ratings of one item that are equal, or at most 1
-          apart.
+        - exact, within_one: the share of all pairs of ratings of one item that are equal, or at most 1 apart.
         Of labels alpha_nominal, cohen_kappa and exact alone. Kappa and ICC(2, .) mean something only if a column is one
-        and the same rater throughout: read alpha and ICC(1,1) where it isn't.
+        and the same rater throughout.
 
     Raises:
-        TypeError: a rating is not a number.
-        ValueError: level is not known, a rating is infinite or off the scale, or a used item has no group.
+        TypeError, ValueError: level is not known, a rating is no number, infinite or off the scale, or an item no
+            group.
 
-    Over 400 simulated samples of 50 items and three raters on a 5-point scale, 95 % intervals covered the truth in
-    94.5 % to 96.2 % for every row.
+    Over 400 simulated samples of 50 items and three raters on a 5-point scale, 95 % intervals covered the truth in 94.5
+    % to 96.2 % for every row.
 
     Source: Krippendorff, Content Analysis (2004), chapter 11, where the ordinal metric is the squared difference of
     midranks; Shrout and Fleiss, Psychological Bulletin 86 (1979), 420-428; Donner, International Statistical Review 54
-    (1986), 67-82, for ICC(1,1) of unequal numbers of ratings; Light, Psychological Bulletin 76 (1971).
+    (1986), 67-82, for ICC(1,1) of unequal numbers of ratings; Light, Psychological Bulletin 76 (1971), for pairs of
+    raters.
 
-    >>> from vjudge.metrics import agreement
     >>> table = agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)
     >>> table["estimate"][["exact", "within_one"]].tolist()
     [0.5, 1.0]
@@ -149,8 +132,8 @@ def agreement(
             [
                 _alphas(values, w),
                 _kappas(values, w),
-                _one_way(values, w)[:1],
-                _two_way(values, w)[:2],
+                _one_way(values, w),
+                _two_way(values, w),
                 _close(values, w),
             ]
         )[rows],
@@ -233,13 +216,9 @@ def _close(values: Floats, weights: Weights) -> Floats:
 
 
 def _one_way(values: Floats, w: Weights) -> Floats:
-    """ICC(1,1), and the reliability of mean ratings, where each item has raters of its own; shape (2, replicates).
-
-    With equal numbers of ratings the second is ICC(1,k): the share of the variance of the means that is not the raters'
-    noise, which is the variance within items times the mean of 1 / (ratings of the item).
-    """
+    """ICC(1,1), where each item has raters of its own; shape (1, replicates)."""
     if not values.size:
-        return np.full((2, w.shape[1]), np.nan)
+        return np.full((1, w.shape[1]), np.nan)
     size = (~np.isnan(values)).sum(axis=1)
     values = values - np.unique(values[~np.isnan(values)]).mean()  # so that sums of squares don't cancel
     mean = np.nansum(values, axis=1) / size
@@ -247,22 +226,18 @@ def _one_way(values: Floats, w: Weights) -> Floats:
     within = np.nansum((values - mean[:, None]) ** 2, axis=1) @ w / (total - n)
     between = np.maximum((size * mean**2) @ w - ((size * mean) @ w) ** 2 / total, 0) / (n - 1)
     per_item = (total - size**2 @ w / total) / (n - 1)
-    spread = np.maximum(mean**2 @ w - (mean @ w) ** 2 / n, 0) / (n - 1)
-    single = (between - within) / (between + (per_item - 1) * within)
-    icc = np.stack([single, 1 - within * ((1 / size) @ w / n) / spread])
+    icc = (between - within) / (between + (per_item - 1) * within)
     tiny = 1e-12 * max(float(np.nanmax(values**2)), _TINY)
-    icc[:, (n < 2) | (between + within <= tiny)] = np.nan
-    icc[1, spread <= tiny] = np.nan
-    return np.where(np.isfinite(icc), icc, np.nan)
+    return np.where((n < 2) | (between + within <= tiny) | ~np.isfinite(icc), np.nan, icc)[None]
 
 
 def _two_way(values: Floats, weights: Weights) -> Floats:
-    """ICC(2,1), ICC(2,k), ICC(3,k) of complete rows; shape (3, replicates)."""
+    """ICC(2,1) and ICC(2,k) of complete rows; shape (2, replicates)."""
     complete = ~np.isnan(values).any(axis=1)
     values, w = values[complete], weights[complete]
     m = values.shape[1]
     if m < 2 or not len(values):
-        return np.full((3, weights.shape[1]), np.nan)
+        return np.full((2, weights.shape[1]), np.nan)
     values = values - values.mean()  # so that sums of squares don't cancel
     n = w.sum(axis=0)
     column = values.T @ w / n
@@ -273,46 +248,40 @@ def _two_way(values: Floats, weights: Weights) -> Floats:
     items, raters = by_item / (n - 1), by_rater / (m - 1)
     error = np.maximum(total - by_item - by_rater, 0) / ((n - 1) * (m - 1))
     apart = (raters - error) / n
-    icc = np.stack([(items - error) / (items + k) for k in ((m - 1) * error + m * apart, apart, 0)])
+    icc = np.stack([(items - error) / (items + k) for k in ((m - 1) * error + m * apart, apart)])
     tiny = 1e-12 * max(float((values**2).max()), _TINY) * n
     icc[:, (n < 2) | (total <= tiny)] = np.nan
-    icc[2, by_item <= tiny] = np.nan
     return np.where(np.isfinite(icc), icc, np.nan)
 
 
 def _correlation(x: Floats, y: Floats) -> Statistic:
-    """Pearson, Spearman and Kendall of two columns as a function of the weights of their rows; shape (3, replicates).
-
-    Rows in which either is NaN take no part.
-    """
+    """Pearson, Spearman and Kendall of two columns, without rows that lack one, as a function of the rows' weights."""
     rows = np.flatnonzero(~np.isnan(x) & ~np.isnan(y))
     table = Table(x[rows], y[rows])
     collect = summing(table.cell, rows, (len(table.counts), len(x)))
     return lambda weights: correlations(table, collect @ weights)
 
 
-def _mean_of(values: Floats, counts: Any = None) -> Floats:
+def _mean_of(values: Floats) -> Floats:
     """The mean of each row's ratings, NaN where there is none; rounded, so that equal means are ties."""
-    counts = (~np.isnan(values)).sum(axis=1) if counts is None else counts
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.round(np.nansum(values, axis=1) / counts, 12))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.round(np.nansum(values, axis=1) / (~np.isnan(values)).sum(axis=1), 12))
 
 
 def rater_table(
     ratings: Any,
     judges: Scores | Mapping[str, Scores] | None = None,
     *,
-    groups: Labels | None = None,
-    scale: tuple[float, float] | None = None,
+    groups: Groups = None,
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
     """Each rater against the others, the human ceiling, and judges against each rater and their mean, in one table.
 
     Args:
-        ratings: n items by m raters, see `agreement`; a frame's columns name the raters.
+        ratings, groups: see `agreement`; a frame's columns name the raters.
         judges: one judge's scores of the items, or several by name; NaN where missing. None: people alone.
-        groups, scale: see `agreement`. n_resamples, options: confidence and seed, see `correlate`.
+        n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         Columns estimate, low, high, n and missing (items), index (who, against, statistic) with statistic pearson,
@@ -324,25 +293,18 @@ def rater_table(
           so that this figure may pass the ceiling without the judge being better than a person;
         - (judge, "all but one"): the mean over raters of the judge's correlation with the mean of the others, on the
           items which that rater rated: the one to hold beside the ceiling.
-        NaN, with a warning, where a rater shares too few items or there is no variation.
-
-    Raises:
-        TypeError, ValueError: as `agreement`; judges and items differ in number.
 
     Source: see `human_ceiling`; the like-for-like comparison as in Calderon, Reichart and Dror, "The Alternative
     Annotator Test" (arXiv 2501.10970), section 3.
 
-    >>> import pandas as pd
-    >>> from vjudge.metrics import rater_table
     >>> people = {"ann": [1, 2, 4, 5], "bob": [2, 2, 3, 5], "eve": [1, 3, 4, 4]}
     >>> table = rater_table(pd.DataFrame(people), [1, 2, 3, 5], n_resamples=0)
     >>> table["estimate"].xs("pearson", level="statistic").round(2).to_dict()[("judge", "the mean")]
     0.98
     """
     by_name = {} if judges is None else dict(judges) if isinstance(judges, Mapping) else {"judge": judges}
-    table, raters = read_ratings(ratings, scale=scale, columns={"groups": groups, **by_name})
+    table, raters = read_ratings(ratings, columns={"groups": groups, **by_name})
     columns = {str(name): scores(column, name=str(name)) for name, column in by_name.items()}
-    same_length(ratings=table, **columns)
     used = (~np.isnan(table)).sum(axis=1) >= (1 if by_name else 2)
     values, cell = _distinct(np.column_stack([table, *columns.values()])[used])
     people, machines = np.hsplit(values, [len(raters)])
@@ -359,9 +321,8 @@ def rater_table(
         rows[judge, "the mean"] = [(column, mean)]
         rows[judge, "all but one"] = [(column, np.where(np.isnan(x), np.nan, rest)) for x, rest in own]
     counts = np.bincount(cell, minlength=len(people))
-    n = np.array(
-        [counts[np.any([~np.isnan(x + y) for x, y in pairs] or [counts < 0], axis=0)].sum() for pairs in rows.values()]
-    ).repeat(len(STATISTICS))
+    with_both = ([~np.isnan(x + y) for x, y in pairs] or [counts < 0] for pairs in rows.values())
+    n = np.array([counts[np.any(some, axis=0)].sum() for some in with_both]).repeat(len(STATISTICS))
     functions = [[_correlation(*pair) for pair in pairs] for pairs in rows.values()]
 
     def statistic(w: Weights) -> Floats:
@@ -382,111 +343,29 @@ def rater_table(
     )
 
 
-def human_ceiling(
-    ratings: Any,
-    *,
-    groups: Labels | None = None,
-    scale: tuple[float, float] | None = None,
-    n_resamples: int = 10_000,
-    **options: Any,
-) -> pd.DataFrame:
+def human_ceiling(ratings: Any, *, groups: Groups = None, n_resamples: int = 10_000, **options: Any) -> pd.DataFrame:
     """Correlate each rater with the mean of the others: what a judge as good as one more human would reach.
 
     Args:
-        ratings, groups, scale: see `agreement`. n_resamples, options: confidence and seed, see `correlate`.
+        ratings, groups: see `agreement`. n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        Rows pearson, spearman and kendall, each the plain mean over the raters; columns as `correlate`. For two raters
-        it is the correlation between them. n counts items with two ratings or more. `rater_table` gives each rater's
-        own, and judges beside them. NaN, with a warning, where some rater's is undefined.
-
-    A judge is commonly held to the mean of all raters, which is less noisy than the mean of all but one, so a judge may
-    pass this ceiling without being better than a human; compare like with like.
+        Rows pearson, spearman and kendall, each the plain mean over the raters; columns as `correlate`. `rater_table`
+        has each rater's own, and what to hold beside this: the mean of all raters is less noisy than that of all but
+        one.
 
     Source: the human upper bound as, for example, in VIEScore's `compute_spearman_correlation_by_item`
     (TIGER-AI-Lab/VIEScore, analyze_json.ipynb): each rater against the mean of the other two.
 
-    >>> from vjudge.metrics import human_ceiling
     >>> human_ceiling([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)["estimate"].round(3).to_dict()
     {'pearson': 0.904, 'spearman': 0.949, 'kendall': 0.913}
     """
-    table = rater_table(ratings, groups=groups, scale=scale, n_resamples=n_resamples, **options)
+    table = rater_table(ratings, groups=groups, n_resamples=n_resamples, **options)
     return table.iloc[-len(STATISTICS) :].droplevel(["who", "against"])
 
 
-def noise_corrected(
-    judge: Scores, ratings: Any, *, raters: str = "same", groups: Labels | None = None, **options: Any
-) -> pd.DataFrame:
-    """Correct a judge's correlation with the mean human rating for the noise in that mean.
-
-    Args:
-        judge: n scores; NaN is missing.
-        ratings: n items by m raters, see `agreement`.
-        raters: "same" if a column is one rater throughout: only items that all raters rated are used, and the
-            reliability is ICC(3,k), Cronbach's alpha, since a rater's own leniency moves every mean alike. "different"
-            if each item had raters of its own, in any number: all items with a rating are used, and the reliability is
-            1 less the share of the variance of the means that is raters' noise, ICC(1,k) where the numbers are equal.
-        groups, options: see `agreement`.
-
-    Returns:
-        Rows observed (Pearson with the mean rating), reliability (of the mean rating), ceiling (its square root: what a
-        judge that knew the true score would reach against this mean), corrected (observed over ceiling); columns as
-        `correlate`. Both reliability and correlation are drawn anew in every resample. corrected is not clipped: above
-        1 it says, with a warning, that an assumption fails or that the sample is small. NaN where the reliability is
-        not positive.
-
-    It assumes that raters' errors are independent of each other, of the true score and of the judge's errors, and
-    equal in size. Humans who share a bias with one another make the correction too small; a judge that shares the
-    humans' errors (it was tuned on them, say) gets a corrected value that is too high. The judge's own noise is not
-    corrected for. It holds for Pearson; no such formula holds for ranks.
-
-    Source: Spearman, American Journal of Psychology 15 (1904), 72-101; Shrout and Fleiss (see `agreement`).
-
-    >>> from vjudge.metrics import noise_corrected
-    >>> people = [[1, 2], [2, 4], [4, 3], [5, 5]]
-    >>> noise_corrected([2, 1, 4, 5], people, n_resamples=0)["estimate"].round(2).to_dict()
-    {'observed': 0.76, 'reliability': 0.8, 'ceiling': 0.89, 'corrected': 0.85}
-    """
-    if raters not in ("same", "different"):
-        raise ValueError(f'raters must be "same" or "different", not {raters!r}')
-    table, names = read_ratings(ratings, columns={"judge": judge, "groups": groups})
-    score = scores(judge, name="judge")
-    same_length(judge=score, ratings=table)
-    lacking = np.isnan(table)
-    rated = ~(lacking.any(axis=1) if raters == "same" else lacking.all(axis=1))
-    used = ~np.isnan(score) & rated & bool(names)
-    values, cell = _distinct(np.column_stack([score, table])[used])
-    people = values[:, 1:]
-    correlation = _correlation(values[:, 0], _mean_of(people))
-
-    def statistic(w: Weights) -> Floats:
-        observed = correlation(w)[0]
-        reliability = _two_way(people, w)[2] if raters == "same" else _one_way(people, w)[1]
-        ceiling = np.sqrt(np.where(reliability > 0, reliability, np.nan))
-        return np.stack([observed, reliability, ceiling, observed / ceiling])
-
-    needed = "two ratings"
-    if raters == "same":
-        needed = 'a rating of every rater (where items have raters of their own, pass raters="different")'
-    result = tabulate(
-        statistic,
-        ("observed", "reliability", "ceiling", "corrected"),
-        design_of(cell, groups, used),
-        method=["fisher", "fisher", "fisher", "t"],
-        why=f"too few items with {needed}, one rater, no variation, or a reliability that is not positive",
-        **options,
-    )
-    if abs(result.loc["corrected", "estimate"]) > 1:
-        warn("corrected lies beyond 1: an assumption fails, or the sample is small")
-    return result
-
-
 def feedback_preference(
-    judgements: Labels | Mapping[str, int],
-    *,
-    labels: Mapping[Any, str] | None = None,
-    groups: Labels | None = None,
-    confidence: float = 0.95,
+    judgements: Labels | Mapping[str, int], *, labels: Spelling = None, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Which of two feedbacks people prefer, with the answers left, right, both good and both bad.
 
@@ -500,18 +379,16 @@ def feedback_preference(
         Rows, all shares in [0, 1] of the n judgements unless it says otherwise; columns and `attrs` as `win_rate`:
         - left, right, both_good, both_bad: the four answers;
         - left_as_good_or_better: left + both good, Prometheus-Vision's headline figure. It counts every "both good" for
-          the left side and none for the right, and says nothing of "both bad", so it is above one half for equals;
-        - right_as_good_or_better: the same figure from the other side; the two add up to more than 1 by both_good;
+          the left side and says nothing of "both bad", so it is above one half for equals;
+        - right_as_good_or_better: the same from the other side; the two add up to more than 1 by both_good;
         - left_of_decided: left of left and right alone, 0.5 for equals;
         - left_ties_half: left and half of both kinds of tie.
-        How far several annotators agree: `agreement(table, level="nominal")`, a column an annotator.
 
     Raises:
         ValueError: counts are negative or no whole numbers, an answer is not known, or groups come with counts.
 
     Source: Prometheus-Vision (arXiv 2401.06591), human comparison of feedback: 57.78 % is (21 + 57) / 135.
 
-    >>> from vjudge.metrics import feedback_preference
     >>> table = feedback_preference({"left": 21, "right": 36, "both good": 57, "both bad": 21})
     >>> table["estimate"][["left_as_good_or_better", "left_of_decided"]].round(4).tolist()
     [0.5778, 0.3684]
@@ -524,7 +401,7 @@ def feedback_preference(
         if not whole or not set(counts) <= set(FEEDBACK_CHOICES):
             raise ValueError(f"counts must be whole numbers for {', '.join(FEEDBACK_CHOICES)}, not {counts}")
         judgements = [answer for answer, count in counts.items() for _ in range(int(count))]
-    same_index(judgements=judgements, groups=groups)
+    check_columns(judgements=judgements, groups=groups)
     meanings = labels or {answer: answer for answer in FEEDBACK_CHOICES}
     if wrong := sorted({str(meaning) for meaning in meanings.values()} - set(FEEDBACK_CHOICES)):
         raise ValueError(f"labels may stand for {', '.join(FEEDBACK_CHOICES)}, not {', '.join(wrong)}")
@@ -542,9 +419,7 @@ def feedback_preference(
         ("left_of_decided", left, left | right),
         ("left_ties_half", left + (good | bad) / 2, used),
     ]
-    table = shares(rows, groups=groups, confidence=confidence, unit="judgements")
-    table.attrs |= read.account
-    return table
+    return shares(rows, groups=groups, confidence=confidence, unit="judgements", account=read.account)
 
 
 def average_samples(run: pd.DataFrame) -> pd.DataFrame:
@@ -554,18 +429,15 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
         run: from `Judge.grade(samples=...)`: id, score or expected_score, failure, and judge where there are several.
 
     Returns:
-        One row an item (and judge), in the run's order: id, what describes the item (judge, gold, human_scores, group,
-        criteria, category), the mean of each score over the samples that have one, n_samples, n_failed, and failure:
-        None, or where no sample has a score the commonest reason. `attrs` has failures (samples without a score by
-        reason) and missing (items without any score).
+        One row an item (and judge), in the run's order: what describes the item, the mean of each score over the
+        samples that have one, n_samples, n_failed, and failure: None, or where no sample has a score the commonest
+        reason. `attrs` has failures (samples without a score by reason) and missing (items without any score).
 
     Raises:
         ValueError: the run lacks id or any of the scores.
 
     Source: averaging samples as in G-Eval (arXiv 2303.16634), section 2, which estimates expected scores by 20 samples.
 
-    >>> import pandas as pd
-    >>> from vjudge.metrics import average_samples
     >>> run = pd.DataFrame({"id": ["p", "p", "q"], "score": [4, 5, None], "failure": [None, None, "no score"]})
     >>> average_samples(run)[["score", "n_samples", "n_failed", "failure"]].values.tolist()
     [[4.5, 2, 0, None], [nan, 1, 1, 'no score']]

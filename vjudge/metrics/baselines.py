@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data.summary import rouge_l as rouge_l_of
-from vjudge.metrics._tables import check_sequence, listed, same_index, same_length
+from vjudge.metrics._tables import check_columns, listed
 from vjudge.records import is_missing
 
 Texts: TypeAlias = Sequence[str | None] | np.ndarray | pd.Series
@@ -60,33 +60,24 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
         responses, references: n texts each; None and NaN are missing. An empty response scores 0.
 
     Returns:
-        n rows, columns
-        - rouge_l: F1 of the longest common subsequence of words, in [0, 1], without stemming; words of any script, and
-          the tokens of sacrebleu's tokenizer where a script has no spaces;
-        - bleu: sentence BLEU in [0, 1], sacrebleu's over 100 (effective order, exponential smoothing), with sacrebleu's
-          tokenizer for the script;
+        n rows, NaN where a text is missing, columns
+        - rouge_l: F1 of the longest common subsequence, in [0, 1], of words of any script without stemming, or of the
+          tokens of sacrebleu's tokenizer where a script has no spaces;
+        - bleu: sentence BLEU in [0, 1], sacrebleu's over 100, with its tokenizer for the script;
         - chrf: chrF2 in [0, 1], sacrebleu's over 100: F-score of character n-grams up to 6;
-        - length: of the response, see `lengths`. A rank correlation with it says what length alone predicts, in
-          whichever direction its sign points.
-        NaN where a text is missing. `attrs` has method (by column), tokenizers (how many items each cut) and unit (of
-        length).
-
-    Raises:
-        TypeError: a text is no string; every such position is named.
-        ValueError: lengths or indexes differ.
+        - length: of the response, see `lengths`.
+        `attrs` has method (by column), tokenizers (how many items each cut) and unit (of length).
 
     Source: Lin, ROUGE (2004), equal to the rouge-score package, whose own words are a-z and 0-9 alone; Papineni et al.,
     ACL 2002, Popović, WMT 2015, and Post, A Call for Clarity in Reporting BLEU Scores (2018), by sacrebleu.
 
-    >>> from vjudge.metrics import overlap_baselines
     >>> overlap_baselines(["a cat sat on the mat", "一只猫在垫子上"], ["the cat sat on the mat", "猫在垫子上"]).round(2)
        rouge_l  bleu  chrf  length
     0     0.83  0.76  0.81    20.0
     1     0.83  0.61  0.87     7.0
     """
-    same_index(responses=responses, references=references)
+    check_columns(responses=responses, references=references)
     candidates, targets = _texts(responses, name="responses"), _texts(references, name="references")
-    same_length(responses=candidates, references=targets)
     length = lengths(responses)
     frame = pd.DataFrame(np.nan, index=length.index, columns=["rouge_l", "bleu", "chrf", "length"])
     frame["length"] = length
@@ -116,7 +107,7 @@ def _scorer(metric: str, **options: Any) -> Any:
 
 
 def _texts(values: Texts, *, name: str) -> list[str | None]:
-    check_sequence(values, name, "texts")
+    check_columns(**{name: values})
     cells: list[Any] = [None if is_missing(cell) else cell for cell in values]
     if bad := [i for i, cell in enumerate(cells) if not isinstance(cell, str | None)]:
         raise TypeError(f"{name} has values that are not texts: {listed(bad, cells)}; convert them or set them to None")
@@ -128,21 +119,19 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
 
     Args:
         texts: n texts; None and NaN are missing.
-        unit: "words" (between spaces), "characters" (without spaces around the text) or "tokens" (of `tokenizer`).
-            None chooses: tokens where there is a tokenizer; characters where any text is of a script without spaces,
-            since one unit must serve all; else words.
+        unit: "words" (between spaces), "characters" (without spaces around the text) or "tokens" (of `tokenizer`). None
+            chooses: tokens where there is a tokenizer; characters where any text is of a script without spaces; else
+            words.
         tokenizer: a function from a text to its tokens, or an object with `encode`, such as the judge's own.
 
     Returns:
         n counts as float, NaN where the text is missing; `attrs` has unit and reason (why this unit, in words).
 
     Raises:
-        TypeError: a text is no string; every such position is named.
-        ValueError: the unit is not known, or tokens have no tokenizer.
+        TypeError, ValueError: a text is no string, the unit is not known, or tokens have no tokenizer.
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's and WildVision's lengths.
 
-    >>> from vjudge.metrics import lengths
     >>> lengths(["a cat", None]).tolist(), lengths(["a cat", "一只猫"]).attrs["unit"]
     ([2.0, nan], 'characters')
     """
@@ -173,9 +162,7 @@ def published(paper: str, *, table: str | None = None, statistic: str | None = N
 
     Args:
         paper: "prometheus-vision" or "llava-critic".
-        table: "instruction following" (correlation with GPT-4V's scores) or "human evaluators" of the first;
-            "pointwise" or "pairwise" of the second; all when None.
-        statistic: such as "pearson"; all when None.
+        table: such as "instruction following" or "pairwise"; statistic: such as "pearson"; all when None.
 
     Returns:
         Columns paper, table, evaluator, benchmark, truth (what was correlated with), statistic, value, source.
@@ -185,7 +172,6 @@ def published(paper: str, *, table: str | None = None, statistic: str | None = N
 
     Source: each row names its paper and table.
 
-    >>> from vjudge.metrics import published
     >>> published("llava-critic", table="pairwise", statistic="kendall").set_index("evaluator")["value"]["GPT-4o"]
     np.float64(0.819)
     """

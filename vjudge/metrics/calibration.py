@@ -10,41 +10,31 @@ import pandas as pd
 from scipy import optimize, stats
 
 from vjudge.metrics._bootstrap import Floats, Weights
-from vjudge.metrics._tables import Labels, Scores, aligned, check_options, design_of, tabulate, unit_codes, warn
+from vjudge.metrics._tables import Groups, Scores, aligned, check_options, design_of, tabulate, unit_codes, warn
 
 METHODS = ("shift", "isotonic")
 ERRORS = ("bias", "mae", "rmse", "exact")
 
 
 def calibration_curve(
-    judge: Scores,
-    human: Scores,
-    *,
-    bins: int | None = None,
-    groups: Labels | None = None,
-    confidence: float = 0.95,
+    judge: Scores, human: Scores, *, bins: int | None = None, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """The mean human score at each score of the judge: on the diagonal, a score means what it says.
 
     Args:
         judge, human: scores of n items, NaN where missing.
-        bins: None makes a row of every distinct score of the judge; a number cuts expected or other continuous scores
-            into that many bins with about equal counts (fewer where scores tie).
+        bins: None makes a row of every distinct score of the judge; a number cuts continuous scores into that many bins
+            with about equal counts (fewer where scores tie).
         groups: of each item; standard errors then let items of one group depend on each other.
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
-        One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t, with as
-        many degrees of freedom as items or groups in the bin less one), gap (human - judge), n, share. The interval is
-        NaN, with a warning, in a bin of one item or group, and where all human scores of a bin are the same: no spread
-        says nothing of uncertainty. `attrs` has method and missing.
-
-    Raises:
-        TypeError, ValueError: as `correlate`; bins is below 1, or a used item has no group.
+        One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t), gap
+        (human - judge), n, share. The interval is NaN, with a warning, in a bin of one item or group, and where all
+        human scores of a bin are the same. `attrs` has method and missing.
 
     Source: reliability diagrams as in Niculescu-Mizil and Caruana, ICML 2005, of scores instead of probabilities.
 
-    >>> from vjudge.metrics import calibration_curve
     >>> calibration_curve([1, 1, 2, 2], [1, 2, 3, 4])[["judge", "human", "gap", "n"]].values.tolist()
     [[1.0, 1.5, 0.5, 2.0], [2.0, 3.5, 1.5, 2.0]]
     """
@@ -80,14 +70,14 @@ def calibration_curve(
 
 
 def calibrate(
-    judge: Scores, human: Scores, *, method: str = "isotonic", groups: Labels | None = None, seed: int = 0
+    judge: Scores, human: Scores, *, method: str = "isotonic", groups: Groups = None, seed: int = 0
 ) -> pd.Series:
     """Map a judge's scores to human scores, each item by a map fitted on the other half of the items.
 
     Args:
         judge, human: scores of n items, NaN where missing.
-        method: "shift" adds the mean gap; "isotonic" is the best map that never falls, interpolated between the
-            judge's scores and constant beyond them.
+        method: "shift" adds the mean gap; "isotonic" is the best map that never falls, interpolated between the judge's
+            scores and constant beyond them.
         groups: whole groups go to one half, so that no item is mapped by its neighbours; None splits items.
         seed: of the split.
 
@@ -95,12 +85,8 @@ def calibrate(
         n calibrated scores, NaN where either score is missing; index of `judge` if it is a Series. `attrs` has method
         and missing. All NaN, with a warning, with fewer than four items or two groups.
 
-    Raises:
-        TypeError, ValueError: as `correlate`; the method is not known, or a used item has no group.
-
     Source: Barlow et al., Statistical Inference under Order Restrictions (1972), by `scipy.optimize`.
 
-    >>> from vjudge.metrics import calibrate
     >>> judge, human = [1, 2, 3, 4, 5] * 4, [2, 3, 4, 5, 5] * 4
     >>> [round(float(score), 2) for score in calibrate(judge, human, method="shift")[:3]]
     [1.7, 2.9, 3.7]
@@ -138,7 +124,7 @@ def calibration_errors(
     human: Scores,
     *,
     methods: Sequence[str] = METHODS,
-    groups: Labels | None = None,
+    groups: Groups = None,
     n_resamples: int = 2_000,
     seed: int = 0,
     **options: Any,
@@ -152,18 +138,13 @@ def calibration_errors(
 
     Returns:
         Rows (map, error): bias (mean of score - human), mae, rmse, exact (share of items whose rounded score is the
-        human one); columns estimate, low, high, n, missing, and reduction, low_reduction, high_reduction: how much
-        smaller the error is than raw, on the same resamples (for exact: how much larger the share; for bias: in
-        absolute value). Every item is mapped by a map fitted on the other half. Intervals take the two maps as
-        given: they say nothing about other splits.
-
-    Raises:
-        TypeError, ValueError: as `calibrate`.
+        human one); columns as `correlate`, and reduction, low_reduction, high_reduction: how much smaller the error is
+        than raw, on the same resamples (for exact: how much larger the share; for bias: in absolute value). Intervals
+        take the two halves' maps as given.
 
     Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, for errors on
     the half that a map was not fitted on.
 
-    >>> from vjudge.metrics import calibration_errors
     >>> table = calibration_errors([2, 3, 4, 5] * 5, [1, 2, 3, 4] * 5, methods=["shift"], n_resamples=0)
     >>> table["estimate"].round(2).loc[:, "mae"].to_dict()
     {'raw': 1.0, 'shift': 0.0}

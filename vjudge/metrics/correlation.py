@@ -1,10 +1,9 @@
 """How far judges' scores agree with a reference: correlations at every level, and which judge agrees better.
 
 Item level: over all items of all systems together. System level: over the systems' mean scores. Within: inside each
-system, or each question, then averaged. They answer different questions and may differ in sign. When some systems are
-better than others, a judge that only tells which system wrote a response reaches a high item-level correlation and
-knows nothing within any system; a judge that ranks well within every system but is lenient to the weak ones may have a
-negative one overall (Simpson's paradox). So a figure means little until its level is named.
+system, or each question, then averaged. A judge that only tells which system wrote a response reaches a high item-level
+correlation and knows nothing within any system; one that ranks well within every system but is lenient to the weak ones
+may have a negative one overall (Simpson's paradox). So a figure means little until its level is named.
 """
 
 from __future__ import annotations
@@ -34,17 +33,18 @@ from vjudge.metrics._bootstrap import (
     values,
 )
 from vjudge.metrics._tables import (
+    Groups,
     Labels,
+    Scale,
     Scores,
     aligned,
+    check_columns,
     check_options,
     design_of,
     group_codes,
     holm,
     listed,
     listed_twice,
-    same_index,
-    same_length,
     scores,
     tabulate,
     warn,
@@ -60,9 +60,9 @@ def correlate(
     x: Scores,
     y: Scores,
     *,
-    groups: Labels | None = None,
+    groups: Groups = None,
     weights: Scores | None = None,
-    scale: tuple[float, float] | None = None,
+    scale: Scale = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -71,36 +71,34 @@ def correlate(
 
     Args:
         x, y: scores of n items, in the same order; None and NaN are missing. Two Series must share their index.
-        groups: the unit of resampling of each item, for example its image; items of one image are not independent, and
-            drawing whole images keeps the interval honest about that. None resamples items.
-        weights: how many items each pair stands for, where the labelled items were chosen and are no random sample
-            (`label_weights`, `Review.weights`); the interval is then a stratified jackknife's. None weighs all alike,
-            and refuses labels that say of themselves that `next_best` chose them.
+        groups: the unit of resampling of each item, for example its image, whose items are not independent. None:
+            items.
+        weights: how many items each pair stands for, where the labelled items were chosen (`label_weights`,
+            `Review.weights`); the interval is then a stratified jackknife's. None weighs all alike, and refuses labels
+            that say of themselves that `next_best` chose them.
         scale: lowest and highest possible score; a score outside is refused. None accepts any.
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: bootstrap replicates; 0 leaves the intervals NaN.
         seed: of the resampling.
 
     Returns:
-        A frame with rows pearson, spearman (midranks) and kendall (tau-b), and columns estimate, low and high in
-        [-1, 1], n (pairs used) and missing (pairs left out). NaN, with a warning, where a statistic is undefined: fewer
-        than three pairs, a constant score, fewer than two groups. `attrs` has the method in words for a caption, and
-        off_mode: for x and y, how many items are off the most frequent score.
+        A frame with rows pearson, spearman (midranks) and kendall (tau-b), and columns estimate, low and high in [-1,
+        1], n (pairs used) and missing (pairs left out). NaN, with a warning, where undefined: fewer than three pairs, a
+        constant score, fewer than two groups. `attrs` has the method in words for a caption, and off_mode: for x and y,
+        how many items are off the most frequent score.
 
     Raises:
         TypeError: a score is not a number; every such position is named.
         ValueError: lengths or indexes differ, a score is infinite or off the scale, a used pair has no group, or an
             option is off range.
 
-    Over 2,000 simulated samples of each kind (50, 200 or 1,000 items, on a 5-point scale or continuous; latent
-    correlation .67; single items or images of five items each) 95 % intervals held the true correlation in 94 % to
-    96.5 %: figures/validity_correlation_coverage.csv, by `make validity`. Under a strong ceiling, where most items have
-    one score and few are off it, they hold it less often (.87 to .94 with 80 % of both at the top, n of 20 to 60, and
-    less beyond), and a warning says how few.
+    Over 2,000 simulated samples of each kind (50, 200 or 1,000 items, 5-point or continuous, single or in images of
+    five) 95 % intervals held the true correlation in 94 % to 96.5 %: figures/validity_correlation_coverage.csv, by
+    `make validity`. Under a strong ceiling they hold it less often (.87 to .94 with 80 % of both at the top, n of 20 to
+    60, and less beyond), and a warning says how few items are off it.
 
     Source: `_bootstrap.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
-    >>> from vjudge.metrics import correlate
     >>> judge, gold = [1, 2, 2, 4, 5, 5], [1, 2, 3, 4, 4, 5]
     >>> correlate(judge, gold, seed=0)[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
@@ -122,7 +120,7 @@ def correlate(
     )
     if weights is not None and not why:
         worth = scores(weights, name="weights")
-        same_length(weights=worth, x=a)
+        check_columns(weights=worth, x=a)
         if (bad := np.flatnonzero(used & ~(worth > 0))).size:
             raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
         codes = None if groups is None else group_codes(groups, used)
@@ -143,33 +141,25 @@ def correlate(
     return result
 
 
-def correlate_levels(
-    x: Scores, y: Scores, *, systems: Labels, groups: Labels | None = None, **options: Any
-) -> pd.DataFrame:
+def correlate_levels(x: Scores, y: Scores, *, systems: Labels, groups: Groups = None, **options: Any) -> pd.DataFrame:
     """Correlate two scores at the item level, at the system level and within systems.
 
     Args:
         x, y: scores of n items, NaN where missing.
         systems: what each item is an output of (a model, a decoding), or any other grouping to look within.
-        groups: the unit of resampling, for example the image or question that systems share. None draws items, and
-            systems as wholes for the mean within them.
+        groups: the unit of resampling, for example the question that systems share: the systems are then taken as
+            given. None draws items, and whole systems for the mean within them, whose interval is for other systems
+            like these.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
-        Rows (level, statistic): item (all items together, as `correlate` gives it), system (mean scores of the systems,
-        each counting once), within (the plain mean of the systems' own correlations); columns estimate, low, high, n
-        (items, systems, and systems whose own correlation is defined) and missing (items; at "within", systems without
-        a correlation, which the mean leaves out). With `groups`, the systems are taken as given: intervals say how the
-        figure would vary over other items of the same systems. Without, or where the systems are the groups, the
-        interval at "within" is for other systems like these. `attrs["simpson"]` lists the statistics whose item-level
-        and within-system correlations have opposite signs.
-
-    Raises:
-        TypeError, ValueError: as `correlate`; a scored item has no system.
+        Rows (level, statistic): item (as `correlate`), system (mean scores of the systems), within (the plain mean of
+        the systems' own correlations); columns as `correlate`, where n counts items, systems, and systems with a
+        correlation of their own. `attrs["simpson"]` lists the statistics whose signs over all items and within systems
+        are opposite.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
-    >>> from vjudge.metrics import correlate_levels
     >>> judge, gold = [1, 2, 3, 4, 5, 6], [2, 1, 3, 5, 4, 6]
     >>> table = correlate_levels(judge, gold, systems=list("aaabbb"), n_resamples=0)
     >>> table["estimate"].xs("spearman", level="statistic").round(3).to_dict()
@@ -199,36 +189,27 @@ def correlate_levels(
 
 
 def average_correlations(
-    x: Scores,
-    y: Scores,
-    *,
-    within: Labels,
-    groups: Labels | None = None,
-    averages: Sequence[str] = AVERAGES,
-    **options: Any,
+    x: Scores, y: Scores, *, within: Labels, groups: Groups = None, averages: Sequence[str] = AVERAGES, **options: Any
 ) -> pd.DataFrame:
     """Average the correlations within groups in each of the ways that papers use, each under its own name.
 
     Args:
         x, y: scores of n items, NaN where missing.
         within: the group each correlation is taken in; every group counts the same, whatever its size.
-        groups: the unit of resampling of each item. None draws the groups of `within`; so does a unit that holds whole
-            groups of them. Where units run across (questions that all systems answer), the groups are taken as given.
+        groups: the unit of resampling of each item. None draws the groups of `within`, and so does a unit that holds
+            whole groups of them; where units run across (questions that all systems answer), the groups are taken as
+            given.
         averages: some of "mean", the plain mean of the correlations; "fisher", tanh of the mean of their atanh;
             "pooled", one correlation over all items (`correlate`), in which differences between groups count.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
-        Rows (average, statistic), columns estimate, low, high, n (groups with a correlation; for "pooled", items) and
-        missing (groups without one, which the averages leave out, with a warning; for "pooled", items). A group
-        correlation of 1 or -1 makes the Fisher average infinite: NaN, with a warning.
-
-    Raises:
-        TypeError, ValueError: as `correlate`; a scored item has no group, or an average is not known.
+        Rows (average, statistic), columns as `correlate`, where n and missing count groups with and without a
+        correlation; the averages leave the latter out, with a warning. A correlation of 1 or -1 makes the Fisher
+        average NaN.
 
     Source: Corey, Dunlap and Burke, Journal of General Psychology 125 (1998), 245-261, for mean against Fisher z.
 
-    >>> from vjudge.metrics import average_correlations
     >>> judge, gold, question = [1, 2, 3, 1, 2, 3], [1, 3, 2, 1, 2, 2], list("aaabbb")
     >>> table = average_correlations(judge, gold, within=question, averages=["mean"], n_resamples=0)
     >>> table["estimate"].round(3).tolist()
@@ -254,8 +235,8 @@ def _joined(parts: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
 class _Within:
     """The distinct (group, x, y) of the items, and correlations within groups as functions of how often each occurs."""
 
-    def __init__(self, x: Scores, y: Scores, labels: Labels, *, groups: Labels | None, name: str) -> None:
-        same_index(x=x, **{name: labels})
+    def __init__(self, x: Scores, y: Scores, labels: Labels, *, groups: Groups, name: str) -> None:
+        check_columns(x=x, **{name: labels})
         a, b, used = aligned(x=x, y=y, groups=groups)
         codes = group_codes(labels, used, name=name)
         self.n_groups = int(codes.max(initial=-1)) + 1
@@ -333,8 +314,7 @@ def compare_judges(
     a: Scores | Mapping[str, Any] | pd.DataFrame,
     b: Scores | None = None,
     *,
-    groups: Labels | None = None,
-    scale: tuple[float, float] | None = None,
+    groups: Groups = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -343,10 +323,9 @@ def compare_judges(
 
     Args:
         reference: the scores to agree with, of n items; None and NaN are missing.
-        a: one judge's scores of the same items, in the same order; or many judges, as a mapping from name to scores or
-            a frame with a column each.
-        b: the other judge's scores; None with many judges. Two Series must share the index of the reference.
-        groups, scale, confidence: see `correlate`.
+        a: one judge's scores of the same items; or many judges, as a mapping from name to scores or a frame.
+        b: the other judge's scores; None with many judges.
+        groups, confidence: see `correlate`.
         n_resamples: bootstrap replicates, and permutations; 0 leaves intervals and p NaN.
         seed: of the resampling; every pair of judges uses the same.
 
@@ -355,24 +334,21 @@ def compare_judges(
         estimate_a, estimate_b: each judge's correlation with the reference, over the items that both scored.
         difference: estimate_a - estimate_b, in [-2, 2], with the bounds low and high of a paired bootstrap.
         p: two-sided, of a paired permutation: the judges' scores are swapped within each item, or in all items of a
-            group together. The judges are brought to one scale first, so that a judge that is only harsher or uses a
-            wider range isn't told apart by that: standardised, for Pearson; level matched to level by its share of
-            items, for Spearman and Kendall, so that what ties on a judge's scale still ties.
+            group together. They are brought to one scale first, so that a harsher judge or a wider range isn't told
+            apart by that: standardised, for Pearson; level matched to level by its share of items, for Spearman and
+            Kendall, so that what ties on a judge's scale still ties.
         p_holm: p corrected over the pairs of judges, for each statistic alone (Holm).
         conflict: whether p and the interval disagree at this confidence about a difference; then nothing is proven.
         n, missing: items used, and left out because one of the three scores is missing.
-        A correlation is NaN, with a warning, where it is undefined: fewer than three items, a constant score. `attrs`
-        has the method in words for a caption, and p_floor (the least p that so many permutations can give).
+        NaN, with a warning, where a correlation is undefined. `attrs` has the method in words for a caption, and
+        p_floor, the least p that so many permutations can give.
 
     Raises:
-        TypeError: a score is not a number, or judges are neither two columns nor a mapping; every position is named.
-        ValueError: lengths or indexes differ, a score is infinite or off the scale, a used item has no group, there are
-            fewer than two judges, or an option is off range.
+        TypeError, ValueError: as `correlate`; judges are neither two columns nor a mapping of two or more.
 
     Source: `_bootstrap.interval` ("t") and `_bootstrap.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
     65-70. Coverage and level by simulation, similar judges among them: figures/validity_comparison.csv.
 
-    >>> from vjudge.metrics import compare_judges
     >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
     >>> table = compare_judges(gold, first, second, n_resamples=200)
     >>> table["difference"].round(2).tolist()  # by how much the first agrees better
@@ -381,11 +357,9 @@ def compare_judges(
     check_options(confidence=confidence, n_resamples=n_resamples)
     columns = _judges(a, b)
     for name, column in columns.items():
-        same_index(**{"reference": reference, f"judge {name}": column, "groups": groups})
-    gold = scores(reference, name="reference", scale=scale)
-    judged = {name: scores(column, name=name, scale=scale) for name, column in columns.items()}
-    for name, column in judged.items():
-        same_length(**{"reference": gold, f"judge {name}": column})
+        check_columns(**{"reference": reference, f"judge {name}": column, "groups": groups})
+    gold = scores(reference, name="reference")
+    judged = {name: scores(column, name=name) for name, column in columns.items()}
     options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
     pairs = list(combinations(judged, 2))
     parts = {(a, b): _compare(gold, judged, a, b, groups, **options) for a, b in pairs}
@@ -462,11 +436,9 @@ def _sides(gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATI
 def _permutation(
     design: Design, gold: Floats, judges: Floats, first: Integers, *, n_resamples: int, seed: int
 ) -> Floats:
-    """p of each statistic: the judges brought to one scale, then swapped.
+    """p of each statistic: the judges, shape (2, n), brought to one scale, then swapped.
 
-    Args:
-        design: its cells are the distinct triples of scores; gold: of each cell; first: an item of each cell.
-        judges: the two judges' scores of all items, shape (2, n).
+    The cells of the design are the distinct triples of scores: gold is each one's reference, first an item of each.
     """
     parts = []
     centred = judges - judges.mean(axis=1, keepdims=True)
@@ -484,10 +456,9 @@ def _permutation(
 def _matched(a: Floats, b: Floats) -> list[Floats]:
     """Two judges' scores as positions on one scale, on which a level of one may be a level of the other.
 
-    The position of a level is the share of the judge's items below it and half of those at it. Levels of the two judges
-    that are each other's nearest share a position. Were positions taken alone, as ranks are, then two judges who give
-    one item another score would agree on no level: every tie of the raw scores would break in a swap, and the test
-    would lose its power against similar judges.
+    The position of a level is the share of the judge's items below it and half of those at it; levels of the two judges
+    that are each other's nearest share one. Were positions taken alone, as ranks are, every tie of the raw scores would
+    break in a swap, and the test would lose its power against similar judges.
     """
     positions, codes = [], []
     for scale in (a, b):
@@ -512,7 +483,7 @@ def _nearest(points: Floats, among: Floats) -> Integers:
 def who_beats_whom(
     comparisons: pd.DataFrame, *, statistic: str = "pearson", value: str = "verdict", alpha: float = 0.05
 ) -> pd.DataFrame:
-    """The pairs of `compare_judges` as a square frame, judge by judge.
+    """The pairs of `compare_judges` as a square frame: judges as rows and columns, NaN where undefined.
 
     Args:
         comparisons: from `compare_judges`.
@@ -521,15 +492,11 @@ def who_beats_whom(
             most alpha, -1 where worse, 0 where they are not told apart; or "difference", row less column; or "p_holm".
         alpha: the family-wise error rate of the verdicts, in (0, 1).
 
-    Returns:
-        A frame with judges as rows and columns, in the order given; NaN on the diagonal and where undefined.
-
     Raises:
         ValueError: an unknown statistic or value, or alpha off range.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70, for the error rate of all verdicts together.
 
-    >>> from vjudge.metrics import compare_judges, who_beats_whom
     >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
     >>> table = compare_judges(gold, {"first": first, "second": second}, n_resamples=200)
     >>> float(who_beats_whom(table).loc["first", "second"])
@@ -542,12 +509,12 @@ def who_beats_whom(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, not {alpha}")
     rows = comparisons.xs(statistic, level="statistic")
-    names = list(dict.fromkeys([*rows.index.get_level_values("a"), *rows.index.get_level_values("b")]))
+    cells = rows["p_holm"] if value == "p_holm" else rows["difference"]
+    if value == "verdict":
+        cells = (np.sign(cells) * (rows["p_holm"] <= alpha)).where(rows["p_holm"].notna())
+    names = pd.unique(pd.Series([name for pair in rows.index for name in pair]))
     matrix = pd.DataFrame(np.nan, index=pd.Index(names, name="judge"), columns=pd.Index(names, name="against"))
-    for (first, second), row in rows.iterrows():
-        cell = row["p_holm"] if value == "p_holm" else row["difference"]
-        if value == "verdict":
-            cell = np.nan if np.isnan(row["p_holm"]) else np.sign(cell) * (row["p_holm"] <= alpha)
+    for (first, second), cell in cells.items():
         matrix.loc[first, second] = cell
         matrix.loc[second, first] = cell if value == "p_holm" else 0 - cell
     matrix.attrs = comparisons.attrs
@@ -565,8 +532,7 @@ def correlation_table(
     """Correlate every judge with the truth of every benchmark: the table of a paper, in long form.
 
     Args:
-        judges: for each benchmark, the judges' scores of its items, as a mapping from name to scores or a frame with a
-            column each. A judge may lack a benchmark.
+        judges: for each benchmark, the judges' scores of its items, by name; a judge may lack a benchmark.
         truth: for each benchmark, the scores to agree with.
         groups: for each benchmark, the unit of resampling of each item; one that is not named draws items.
         ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
@@ -574,15 +540,13 @@ def correlation_table(
 
     Returns:
         One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
-        missing, best (whether no judge has a higher estimate of this statistic on this benchmark) and ceiling (True in
-        the rows of the people, whom the column judge calls "people"). `attrs["method"]` is for a caption.
+        missing, best (no judge has a higher estimate on this benchmark) and ceiling (True in the rows of "people").
 
     Raises:
         ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.
 
     Source: as `correlate`.
 
-    >>> from vjudge.metrics import correlation_table
     >>> judges = {"scenes": {"first": [1, 2, 3, 4], "second": [2, 1, 3, 4]}}
     >>> table = correlation_table(judges, {"scenes": [1, 2, 3, 5]}, n_resamples=0)
     >>> table.loc[table["statistic"] == "kendall", ["judge", "estimate", "best"]].round(2).values.tolist()

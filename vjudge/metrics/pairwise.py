@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,16 @@ from scipy.sparse.csgraph import connected_components
 
 from vjudge.metrics._bootstrap import Design, Floats, Integers, Weights, correlations_of, summing
 from vjudge.metrics._tables import (
+    Groups,
     Labels,
     Scores,
+    Spelling,
     Verdicts,
     aligned,
-    check_sequence,
+    check_columns,
     design_of,
     group_codes,
     read_verdicts,
-    same_index,
-    same_length,
     scores,
     shares,
     tabulate,
@@ -40,12 +39,7 @@ NOT_ALPACA_EVAL = (
 
 
 def win_rate(
-    verdicts: Labels,
-    *,
-    side: str = "a",
-    labels: Mapping[Any, str] | None = None,
-    groups: Labels | None = None,
-    confidence: float = 0.95,
+    verdicts: Labels, *, side: str = "a", labels: Spelling = None, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """How often one side wins, with each treatment of ties under its own name.
 
@@ -57,29 +51,25 @@ def win_rate(
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
-        Rows, all shares in [0, 1], with columns estimate, low, high, n and missing:
-        - win, tie, loss: of all verdicts; n is their number;
-        - win_ties_half: win + tie / 2;
+        Rows, all shares in [0, 1], with columns estimate, low, high (Wilson's, with groups at the effective number of
+        comparisons), n and missing:
+        - win, tie, loss: of all verdicts; win_ties_half: win + tie / 2; win_or_tie: win + tie, "as good or better";
         - win_ties_out: wins of the decided verdicts alone;
-        - win_or_tie: win + tie, "as good or better";
-        - win_of_all: wins of all comparisons, those without a verdict included. Reports that count a verdict that
-          can't be read as a tie print this figure as the win rate.
-        missing counts comparisons without a verdict (and, for win_ties_out, ties). `attrs` also has, apart: missing,
-        abstained, malformed (a count) and malformed_verdicts (texts, at most 80 characters each, with counts).
-        Intervals are Wilson's; with groups, at the effective number of comparisons.
+        - win_of_all: wins of all comparisons, those without a verdict included. Reports that count a verdict that can't
+          be read as a tie print this figure as the win rate.
+        `attrs` has, apart: missing, abstained, malformed (counts) and malformed_verdicts (texts with counts).
 
     Raises:
         ValueError: side is neither a nor b, or a comparison has no group.
 
     Source: Wilson, JASA 22 (1927), 209-212.
 
-    >>> from vjudge.metrics import win_rate
     >>> win_rate(["a", "a", "b", "tie"])["estimate"].round(3)[["win", "win_ties_half", "win_ties_out"]].tolist()
     [0.5, 0.625, 0.667]
     """
     if side not in ("a", "b"):
         raise ValueError(f'side must be "a" or "b", not {side!r}')
-    same_index(verdicts=verdicts, groups=groups)
+    check_columns(verdicts=verdicts, groups=groups)
     read = read_verdicts(verdicts, labels=labels)
     used, won, tied = read.used, read.choice == side, read.choice == "tie"
     rows = [
@@ -91,26 +81,23 @@ def win_rate(
         ("win_or_tie", won | tied, used),
         ("win_of_all", won, np.ones(len(used), dtype=bool)),
     ]
-    table = shares(rows, groups=groups, confidence=confidence, unit="comparisons")
-    table.attrs |= read.account
-    return table
+    return shares(rows, groups=groups, confidence=confidence, unit="comparisons", account=read.account)
 
 
 def pairwise_accuracy(
     verdicts: Labels,
     preferences: Labels,
     *,
-    labels: Mapping[Any, str] | None = None,
-    preference_labels: Mapping[Any, str] | None = None,
-    groups: Labels | None = None,
+    labels: Spelling = None,
+    preference_labels: Spelling = None,
+    groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """How often a judge's verdict is the human preference, with and without ties.
 
     Args:
         verdicts, preferences: the judge's and the human's choice on each pair, see `win_rate`.
-        labels, preference_labels: how each is spelled.
-        groups, confidence: see `win_rate`.
+        labels, preference_labels: how each is spelled. groups, confidence: see `win_rate`.
 
     Returns:
         Rows, columns as `win_rate`:
@@ -118,22 +105,15 @@ def pairwise_accuracy(
         - without_ties: of the pairs on which the human decided; a judge's tie there is an error;
         - both_decided: of the pairs on which both decided;
         - all_pairs: as with_ties, but a pair without a verdict is an error: failures count against the judge.
-        n counts pairs; missing, pairs that have no human preference or no verdict, or are left out as ties. `attrs` has
-        the judge's account of malformed verdicts as `win_rate`, and that of the humans under "preferences".
+        `attrs` has the judge's account of malformed verdicts as `win_rate`, and that of the humans under "preferences".
 
-    Raises:
-        ValueError: lengths differ, or a used pair has no group.
+    Source: the ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic (arXiv 2410.02712).
 
-    Source: the three ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic (arXiv
-    2410.02712).
-
-    >>> from vjudge.metrics import pairwise_accuracy
     >>> pairwise_accuracy(["a", "b", "tie"], ["a", "a", "tie"])["estimate"].round(2).to_dict()
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
-    same_index(verdicts=verdicts, preferences=preferences, groups=groups)
+    check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
     judge, human = read_verdicts(verdicts, labels=labels), read_verdicts(preferences, labels=preference_labels)
-    same_length(verdicts=judge.choice, preferences=human.choice)
     both = judge.used & human.used
     right = (judge.choice == human.choice) & both
     decided = both & (human.choice != "tie")
@@ -143,13 +123,12 @@ def pairwise_accuracy(
         ("both_decided", right, decided & (judge.choice != "tie")),
         ("all_pairs", right, human.used),
     ]
-    table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
-    table.attrs |= {**judge.account, "preferences": human.account}
-    return table
+    account = judge.account | {"preferences": human.account}
+    return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
 def classification(
-    predicted: Labels, actual: Labels, *, groups: Labels | None = None, confidence: float = 0.95
+    predicted: Labels, actual: Labels, *, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Accuracy, macro-F1 and recall, precision and F1 of each class, for verdicts that are labels of any kind.
 
@@ -159,27 +138,19 @@ def classification(
         groups, confidence: see `win_rate`.
 
     Returns:
-        Rows (class, statistic), columns as `win_rate`: ("all", "accuracy") of items with both labels;
-        ("all", "accuracy_of_all") of all items with a true label, where a missing verdict is an error;
-        ("all", "macro_f1"), the plain mean of the classes' F1; and for each class, in sorted order, recall (the
-        accuracy on items of that class), precision and f1. A class is any label that occurs on either side, so that a
-        label which is no true class counts in macro_f1 with 0. n counts the items that a row is made of. Recall is NaN,
-        with a warning, for a class that no item has, precision for one that the judge never gives.
-
-    Raises:
-        ValueError: lengths differ, or a used item has no group.
+        Rows (class, statistic), columns as `win_rate`: ("all", "accuracy") of items with both labels; ("all",
+        "accuracy_of_all") of all items with a true label, where a missing verdict is an error; ("all", "macro_f1"), the
+        plain mean of the classes' F1; and for each class that occurs on either side, in sorted order, recall (the
+        accuracy on items of that class), precision and f1. Recall is NaN, with a warning, for a class that no item has,
+        precision for one that the judge never gives.
 
     Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
 
-    >>> from vjudge.metrics import classification
     >>> table = classification(["a", "b", "tie", "b"], ["a", "a", "tie", "b"])
     >>> table["estimate"].round(3)[[("all", "accuracy"), ("all", "macro_f1"), ("a", "recall")]].tolist()
     [0.75, 0.778, 0.5]
     """
-    same_index(predicted=predicted, actual=actual, groups=groups)
-    for name, column in (("predicted", predicted), ("actual", actual)):
-        check_sequence(column, name, "labels")
-    same_length(predicted=predicted, actual=actual)
+    check_columns(predicted=predicted, actual=actual, groups=groups)
     texts = (["" if is_missing(label) else str(label) for label in column] for column in (predicted, actual))
     verdict, true = (np.array(column, dtype=str if column else "<U1") for column in texts)
     has_truth = true != ""
@@ -204,32 +175,24 @@ def classification(
 
 
 def tie_calibrated_accuracy(
-    judge: Scores,
-    human: Scores,
-    *,
-    within: Labels,
-    groups: Labels | None = None,
-    n_resamples: int = 2_000,
-    **options: Any,
+    judge: Scores, human: Scores, *, within: Labels, groups: Groups = None, n_resamples: int = 2_000, **options: Any
 ) -> pd.DataFrame:
     """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
 
     Fine scores, such as expected ones, never tie, and people often do. So the threshold below which the judge's
-    difference is a tie is the one that suits the human scores best.
+    difference is a tie is the one that suits the human scores best; it is chosen anew in every resample.
 
     Args:
         judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
         within: what makes items comparable: the question or image whose responses are ordered, or the pair (its human
-            scores 1 and 0, or .5 twice for a tie). Every two items of one group are a pair, and every group counts the
-            same.
+            scores 1 and 0, or .5 twice for a tie). Every group counts the same.
         groups: the unit of resampling, where groups of `within` belong together; None draws those.
-        n_resamples, options: confidence and seed, see `correlate`. The threshold is chosen anew in every resample.
+        n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        Rows calibrated (at the best threshold) and as_scored (at 0: equal scores alone are a tie); columns as
-        `correlate`, where n counts groups with at least one pair and missing the other groups. `attrs` has epsilon (the
-        threshold; the smallest where several are best), n_pairs, and missing_items. The threshold is chosen on the
-        items that it is judged on, as its authors do: compare judges by it, each with a threshold of its own.
+        Rows calibrated (at the best threshold) and as_scored (equal scores alone are a tie); columns as `correlate`,
+        where n counts groups with at least one pair. `attrs` has epsilon (the threshold; the smallest where several are
+        best), n_pairs, and missing_items. The threshold is chosen on the items that it is judged on, as its authors do.
 
     Raises:
         TypeError, ValueError: as `correlate`; a scored item has no group, or a group of `within` lies in several units.
@@ -237,12 +200,11 @@ def tie_calibrated_accuracy(
     Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
     tau_optimization.py, `acc_23`.
 
-    >>> from vjudge.metrics import tie_calibrated_accuracy
     >>> table = tie_calibrated_accuracy([0, 2, 6, 8], [1, 1, 1, 4], within=["q"] * 4, n_resamples=0)
     >>> table["estimate"].round(3).to_dict(), table.attrs["epsilon"]
     ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
     """
-    same_index(judge=judge, within=within)
+    check_columns(judge=judge, within=within)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     code = group_codes(within, used, name="within")
     x, y = x[used], y[used]
@@ -294,7 +256,7 @@ def tie_calibrated_accuracy(
 
 
 def order_consistency(
-    verdicts_ab: Labels, verdicts_ba: Labels, *, groups: Labels | None = None, confidence: float = 0.95
+    verdicts_ab: Labels, verdicts_ba: Labels, *, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Whether verdicts on the same pairs hold when the order of the two responses is turned.
 
@@ -304,26 +266,20 @@ def order_consistency(
         groups, confidence: see `win_rate`.
 
     Returns:
-        Rows, columns as `win_rate`; n counts pairs with a verdict in both orders, missing the others:
-        - consistent: the same verdict in both orders;
-        - flipped: a in one order and b in the other;
+        Rows, columns as `win_rate`; n counts pairs with a verdict in both orders:
+        - consistent: the same verdict in both orders; flipped: a in one order and b in the other;
         - tie_in_one: a tie in one order only;
         - first_chosen: of the choices of a response (ties left out, two choices a pair at most), those of the one shown
           first; 0.5 without a bias for a position. n counts pairs with a choice.
         `attrs["ab"]` and `attrs["ba"]` have the account of missing and malformed verdicts.
 
-    Raises:
-        ValueError: lengths differ, or a used pair has no group.
-
     Source: Zheng et al., "Judging LLM-as-a-Judge" (arXiv 2306.05685), section 3.3, for both orders.
 
-    >>> from vjudge.metrics import order_consistency
     >>> order_consistency(["a", "b", "a"], ["a", "a", "tie"])["estimate"].round(2).to_dict()
     {'consistent': 0.33, 'flipped': 0.33, 'tie_in_one': 0.33, 'first_chosen': 0.4}
     """
-    same_index(verdicts_ab=verdicts_ab, verdicts_ba=verdicts_ba, groups=groups)
+    check_columns(verdicts_ab=verdicts_ab, verdicts_ba=verdicts_ba, groups=groups)
     ab, ba = read_verdicts(verdicts_ab), read_verdicts(verdicts_ba)
-    same_length(verdicts_ab=ab.choice, verdicts_ba=ba.choice)
     used = ab.used & ba.used
     tie_ab, tie_ba, same = ab.choice == "tie", ba.choice == "tie", ab.choice == ba.choice
     rows = [
@@ -332,9 +288,8 @@ def order_consistency(
         ("tie_in_one", tie_ab != tie_ba, used),
         ("first_chosen", used * ((ab.choice == "a") * 1 + (ba.choice == "b")), used * (~tie_ab * 1 + ~tie_ba)),
     ]
-    table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
-    table.attrs |= {"ab": ab.account, "ba": ba.account}
-    return table
+    account = {"ab": ab.account, "ba": ba.account}
+    return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
 def longer_wins(
@@ -342,38 +297,32 @@ def longer_wins(
     length_a: Scores,
     length_b: Scores,
     *,
-    labels: Mapping[Any, str] | None = None,
-    groups: Labels | None = None,
+    labels: Spelling = None,
+    groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """How often the longer of two responses wins, among decided verdicts on responses of different length.
 
-    It is no measure of bias by itself, since longer answers may be better: `length_controlled` with a known preference
-    and the padding probe separate the two.
+    It is no measure of bias by itself, since longer answers may be better: see `length_controlled` and the padding
+    probe.
 
     Args:
         verdicts, labels, groups, confidence: see `win_rate`.
         length_a, length_b: lengths in any one unit, see `lengths`; NaN where unknown.
 
     Returns:
-        One row, longer_wins; n counts the comparisons used, missing all others: ties, equal or unknown lengths, and
-        those without a verdict. Columns and `attrs` as `win_rate`.
-
-    Raises:
-        ValueError: lengths differ in number, or a used comparison has no group.
+        One row, longer_wins; missing counts ties, equal or unknown lengths too. Columns and `attrs` as `win_rate`.
 
     Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for the share of longer winners.
 
-    >>> from vjudge.metrics import longer_wins
     >>> longer_wins(["a", "b", "a", "tie"], [5, 5, 1, 9], [3, 3, 2, 1]).loc["longer_wins", "estimate"].round(3)
     np.float64(0.333)
     """
     read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
     used = read.used & (read.choice != "tie") & (np.abs(gap) > 0)
     longer = read.choice == np.where(gap > 0, "a", "b")
-    table = shares([("longer_wins", longer, used)], groups=groups, confidence=confidence, unit="comparisons")
-    table.attrs |= read.account
-    return table
+    rows = [("longer_wins", longer, used)]
+    return shares(rows, groups=groups, confidence=confidence, unit="comparisons", account=read.account)
 
 
 def length_controlled(
@@ -382,8 +331,8 @@ def length_controlled(
     length_b: Scores,
     *,
     preferences: Labels | None = None,
-    labels: Mapping[Any, str] | None = None,
-    groups: Labels | None = None,
+    labels: Spelling = None,
+    groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """The win rate of side a were the lengths equal, and how far length moves the verdict.
@@ -395,25 +344,21 @@ def length_controlled(
 
     Args:
         verdicts, length_a, length_b, labels, groups, confidence: see `longer_wins`.
-        preferences: the known preference of each pair, "a", "b" or "tie"; pairs without one are then left out and
-            counted, and the model stays the same. None: quality is held equal on average only.
+        preferences: the known preference of each pair, "a", "b" or "tie"; pairs without one are left out and counted.
+            None: quality is held equal on average only.
 
     Returns:
         Rows win_rate (ties as half), length_controlled_win_rate (both shares of side a) and length_log_odds (log-odds
         of a's winning for a full advantage in length; 0 without a bias, given preferences); columns as `win_rate`. The
-        last two have Student's intervals by a jackknife over groups, or over comparisons without groups, the win rate
-        on the logit scale. `attrs` has p (two-sided, of length_log_odds), overlap (share of comparisons in which the
-        side that is mostly shorter is not the shorter one; below .1 the controlled rate is an extrapolation, with a
-        warning), note, and the account as `win_rate`. Of equal lengths alone, as of a model against itself, the
-        controlled rate is the win rate. NaN, with a warning, where length or preference separates the verdicts.
-
-    Raises:
-        ValueError: as `longer_wins`.
+        last two have Student's intervals by a jackknife over groups, the rate on the logit scale. `attrs` has p
+        (two-sided, of length_log_odds), overlap (share of comparisons in which the side that is mostly shorter is not
+        the shorter one; below .1 the rate is an extrapolation, with a warning), note, and the account as `win_rate`. Of
+        equal lengths alone, as of a model against itself, the controlled rate is the win rate. NaN, with a warning,
+        where length or preference separates the verdicts.
 
     Source: Dubois, Galambosi, Liang and Hashimoto, "Length-Controlled AlpacaEval" (arXiv 2404.04475), section 3, for
     the regression; MacKinnon, Nielsen and Webb, Journal of Econometrics 232 (2023), for the jackknife over groups.
 
-    >>> from vjudge.metrics import length_controlled
     >>> itself = length_controlled(["tie"] * 20, [9] * 20, [9] * 20)
     >>> itself["estimate"].tolist()[:2]
     [0.5, 0.5]
@@ -421,9 +366,8 @@ def length_controlled(
     read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
     used, quality = read.used & ~np.isnan(gap), np.zeros(len(gap))
     if preferences is not None:
-        same_index(verdicts=verdicts, preferences=preferences)
+        check_columns(verdicts=verdicts, preferences=preferences)
         human = read_verdicts(preferences)
-        same_length(verdicts=gap, preferences=human.choice)
         quality, used = (human.choice == "a").astype(float) - (human.choice == "b"), used & human.used
     worth = np.where(read.choice == "a", 1.0, np.where(read.choice == "b", 0.0, 0.5))
     table = shares([("win_rate", worth, used)], groups=groups, confidence=confidence, unit="comparisons")
@@ -459,22 +403,18 @@ def length_controlled(
 
 
 def _with_lengths(
-    verdicts: Labels, length_a: Scores, length_b: Scores, labels: Mapping[Any, str] | None, groups: Labels | None
+    verdicts: Labels, length_a: Scores, length_b: Scores, labels: Spelling, groups: Groups
 ) -> tuple[Verdicts, Floats]:
     """The verdicts, and by how much a is longer."""
-    same_index(verdicts=verdicts, length_a=length_a, length_b=length_b, groups=groups)
+    check_columns(verdicts=verdicts, length_a=length_a, length_b=length_b, groups=groups)
     read = read_verdicts(verdicts, labels=labels)
     a, b = scores(length_a, name="length_a"), scores(length_b, name="length_b")
-    same_length(verdicts=read.choice, length_a=a, length_b=b)
     return read, a - b
 
 
 def _at_equal_length(y: Floats, design: Floats, code: Integers, confidence: float) -> tuple[Floats, Floats, float]:
-    """Win rate at equal length and coefficient of length, each with its bounds, and p of the second.
-
-    The advantage in length is the last column of the design. Without each group the fit is one step of Newton's from
-    the whole fit.
-    """
+    """Win rate at equal length and coefficient of length, the last column of the design, each with its bounds, and p of
+    the second. Without each group the fit is one step of Newton's from the whole fit."""
     nothing = np.full(3, np.nan), np.full(3, np.nan), math.nan
     n_groups, k = int(code.max(initial=-1)) + 1, design.shape[1]
     beta = _logistic(y, design)
@@ -526,8 +466,8 @@ def bradley_terry(
     *,
     weights: Scores | None = None,
     anchor: Any = None,
-    labels: Mapping[Any, str] | None = None,
-    groups: Labels | None = None,
+    labels: Spelling = None,
+    groups: Groups = None,
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
@@ -535,36 +475,32 @@ def bradley_terry(
 
     Args:
         first, second: the players of each comparison; verdict "a" means that the first won; a tie is half a win for
-            each (as Chatbot Arena and WildVision-Bench count it).
+            each.
         verdicts, labels, groups: see `win_rate`.
         weights: how often each comparison counts (Arena-Hard counts strong verdicts three times); None once.
         anchor: the player whose strength is 0 and whose Elo is 1000; None centres the mean strength at 0.
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        One row a player, the strongest first: estimate, low, high (strength in logits), elo, elo_low, elo_high
-        (1000 + 400 / ln 10 times it), n (comparisons used), wins, losses, ties (weighted). Intervals are Student's with
-        the bootstrap's standard error over comparisons or groups; the anchor's has no width, since all is relative to
-        it. Strengths are NaN, with a warning, where no finite maximum exists: some set of players never beats, or
-        never meets, the rest. A resample without one is left out. `attrs` has self_comparisons (of a player with
-        itself, left out), and the account of malformed verdicts as `win_rate`.
+        One row a player, the strongest first: estimate, low, high (strength in logits), elo, elo_low, elo_high (1000 +
+        400 / ln 10 times it), n (comparisons used), wins, losses, ties (weighted). Intervals are Student's with the
+        bootstrap's standard error; the anchor's has no width. NaN, with a warning, where no finite maximum exists: some
+        set of players never beats, or never meets, the rest; a resample without one is left out. `attrs` has
+        self_comparisons (left out), and the account of malformed verdicts as `win_rate`.
 
     Raises:
-        ValueError: lengths differ, a player is missing, the anchor doesn't play, a weight is negative or missing, or a
-            used comparison has no group.
+        ValueError: lengths differ, a player is missing, the anchor doesn't play, or a weight is negative or missing.
 
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957), for when a maximum
     exists; WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
 
-    >>> from vjudge.metrics import bradley_terry
     >>> table = bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"], n_resamples=0)
     >>> bool(table.loc["x", "estimate"] > table.loc["y", "estimate"])
     True
     """
-    same_index(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
+    check_columns(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
     read = read_verdicts(verdicts, labels=labels)
     worth = np.ones(len(read.choice)) if weights is None else scores(weights, name="weights")
-    same_length(first=first, second=second, verdicts=read.choice, weights=worth)
     codes, index = pd.factorize(pd.Series([*first, *second], dtype=object))
     players, p = list(index), len(index)
     i, j = np.split(codes.astype(np.int64), 2)
@@ -616,14 +552,10 @@ def bradley_terry(
 
 
 def _strengths(won: Floats) -> Floats:
-    """Maximum-likelihood strengths of many tournaments at once, by Newton's method.
+    """Maximum-likelihood strengths of many tournaments at once, by Newton's method, shape (R, p), with mean 0.
 
-    Args:
-        won: won[r, i, j], wins of i over j in tournament r, ties as half a win each; shape (R, p, p).
-
-    Returns:
-        Strengths of shape (R, p), with mean 0; NaN where there is no finite maximum: it exists if and only if wins lead
-        from every player to every other.
+    won[r, i, j] is wins of i over j in tournament r, ties as half a win each. NaN where there is no finite maximum: it
+    exists if and only if wins lead from every player to every other.
     """
     p = won.shape[1]
     strength = np.full(won.shape[:2], np.nan)
@@ -649,13 +581,7 @@ def _strengths(won: Floats) -> Floats:
 
 
 def model_ranking(
-    models: Labels,
-    judge: Scores,
-    human: Scores,
-    *,
-    groups: Labels | None = None,
-    n_resamples: int = 2_000,
-    **options: Any,
+    models: Labels, judge: Scores, human: Scores, *, groups: Groups = None, n_resamples: int = 2_000, **options: Any
 ) -> pd.DataFrame:
     """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
 
@@ -669,21 +595,16 @@ def model_ranking(
     Returns:
         One row a model, the people's best first: judge, judge_low, judge_high, judge_rank, human, human_low,
         human_high, human_rank (1 is the best, equals share the mean rank), n, missing. `attrs` has tau (Kendall's tau-b
-        of the two rankings), tau_low, tau_high (percentiles of the same resamples, and tau itself where it lies beyond
-        them), and method. The models are taken as given: the intervals say what other questions would change, not what
-        other models would.
-
-    Raises:
-        TypeError, ValueError: as `correlate`; a scored response has no model.
+        of the two rankings), tau_low, tau_high (percentiles of the same resamples), and method. The models are taken as
+        given.
 
     Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
 
-    >>> from vjudge.metrics import model_ranking
     >>> table = model_ranking(list("xxyyzz"), [5, 4, 3, 3, 1, 2], [4, 5, 2, 1, 3, 3], n_resamples=0)
     >>> table["judge_rank"].to_dict(), round(table.attrs["tau"], 3)
     ({'x': 1.0, 'z': 3.0, 'y': 2.0}, 0.333)
     """
-    same_index(models=models, judge=judge)
+    check_columns(models=models, judge=judge)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     code = group_codes(models, used, name="models")
     labels = pd.Series(list(models), dtype=object)

@@ -1,9 +1,7 @@
-"""A few human labels and many judge scores: prediction-powered means, which items to label next, and correlations from
-labels that were chosen.
+"""A few human labels and many judge scores: prediction-powered means, what to label next, correlations of such labels.
 
-Labels chosen by the judge's score are a stratified sample: within a stratum of the score at random, and in the strata
-where a label says most about the correlation more of them. Each label then stands for as many items as its stratum has
-for each of its labels. `label_weights` gives these numbers, and `correlate(..., weights=)` uses them.
+Labels chosen by the judge's score are a stratified sample. Each stands for as many items as its stratum has for each of
+its labels: `label_weights` gives these numbers, and `correlate(..., weights=)` uses them.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations, summing, values
-from vjudge.metrics._tables import Labels, Scores, aligned, check_options, scores, unit_codes, warn
+from vjudge.metrics._tables import Groups, Scores, aligned, check_options, scores, unit_codes, warn
 
 MOST_STRATA = 10
 FIRST_LABELS = 4  # of every stratum, before any gets more
@@ -24,13 +22,14 @@ EXPECTED_R, MOST_R = 0.6, 0.95  # the correlation where no label tells it yet, a
 
 
 def prediction_powered_mean(
-    judge: Scores, human: Scores, *, groups: Labels | None = None, confidence: float = 0.95
+    judge: Scores, human: Scores, *, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Estimate the mean human score of a collection from a judge's scores of all items and human scores of some.
 
     Args:
         judge: the judge's score of every item; NaN where it gave none (such items are left out and counted).
-        human: the human score where there is one, NaN elsewhere.
+        human: the human score where there is one, NaN elsewhere. The labelled items must be a random sample; labels
+            that say of themselves that `next_best` chose them are refused.
         groups: of each item, for example its image: standard errors then let items of one group depend on each other.
         confidence: coverage of the intervals, in (0, 1).
 
@@ -41,23 +40,16 @@ def prediction_powered_mean(
         - ppi_tuned: the same with the judge's scores weighted by lambda, chosen for the smallest variance: never much
           wider than human, whatever the judge is worth. The one to report;
         - judge: the mean of the judge's scores, whose interval says nothing about the human mean; for comparison.
-        Columns estimate, low, high, n (items the row reads) and missing (items left out), width (high - low), weight
+        Columns estimate, low, high (Student's), n (items the row reads) and missing, width (high - low), weight
         (lambda). `attrs` has method, correlation (of judge and human on labelled items) and gain: the share by which
         ppi_tuned is narrower than human.
 
-    The labelled items must be a random sample of the collection; labels that say of themselves that `next_best` chose
-    them are refused. Intervals take Student's t with as many degrees of freedom as labelled items (or labelled groups)
-    less two for ppi_tuned, less one for the others. Over 600 simulated samples of 600 items on a 5-point scale, 95 %
-    intervals of ppi_tuned covered the truth in 94.8 % with 20 labels and 94.7 % with 50; with fewer labels or very
-    skewed scores they may cover less.
-
-    Raises:
-        TypeError, ValueError: as `correlate`; a used item has no group.
+    Over 600 simulated samples of 600 items on a 5-point scale, 95 % intervals of ppi_tuned covered the truth in 94.8 %
+    with 20 labels and 94.7 % with 50; with fewer labels or very skewed scores they may cover less.
 
     Source: Angelopoulos et al., Science 382 (2023), 669-674; Angelopoulos, Duchi and Zrnic, PPI++ (arXiv 2311.01453),
     section 6, for lambda.
 
-    >>> from vjudge.metrics import prediction_powered_mean
     >>> judge, human = [4, 3, 5, 2, 4, 3, 5, 2], [4, 3, 4, 2] + [float("nan")] * 4
     >>> prediction_powered_mean(judge, human)["estimate"].round(3).to_dict()
     {'human': 3.25, 'ppi': 3.25, 'ppi_tuned': 3.25, 'judge': 3.5}
@@ -128,10 +120,8 @@ def _standard_error(influence: Floats, codes: Integers) -> float:
 def strata(judge: Scores) -> Integers:
     """The stratum of each item: its judge's score, or its decile where there are more than `MOST_STRATA` scores.
 
-    A score that fewer than `FIRST_LABELS` items have joins the next higher one, the highest the next lower.
-
-    Returns:
-        Codes from 0, lowest score first, shape (n,); -1 where the judge gave no score.
+    A score that fewer than `FIRST_LABELS` items have joins the next higher one, the highest the next lower. Codes from
+    0, lowest score first; -1 where the judge gave no score.
     """
     every = scores(judge, name="judge")
     scored = every[~np.isnan(every)]
@@ -157,13 +147,11 @@ def label_weights(judge: Scores, human: Scores) -> pd.Series:
         human: the label of each item, NaN where there is none.
 
     Returns:
-        n weights: items over labels of the stratum where there is a label, NaN elsewhere; index of `human`. They add up
-        to the number of items that the judge scored. Every stratum needs a label: NaN throughout, with a warning, where
-        one has none.
+        n weights: items over labels of the stratum where there is a label, NaN elsewhere; index of `human`. NaN
+        throughout, with a warning, where a stratum has no label.
 
     Source: stratified sampling as in Cochran, Sampling Techniques (1977), chapter 5.
 
-    >>> from vjudge.metrics import label_weights
     >>> label_weights([1] * 8 + [2] * 4, [3, 3] + [None] * 6 + [4, 4, 5, 4]).dropna().tolist()
     [4.0, 4.0, 1.0, 1.0, 1.0, 1.0]
     """
@@ -186,13 +174,10 @@ def next_labels(judge: Scores, human: Scores, *, n: int, seed: int = 0) -> pd.Da
 
     Every stratum gets `FIRST_LABELS` labels first, the largest stratum first. Then each label goes where it is expected
     to take most off the variance, W_s^2 S_s^2 (1 / n_s - 1 / (n_s + 1)): W_s is the stratum's share, S_s^2 the variance
-    of the correlation's influence function within it. Within a stratum the choice is random, so that the correlation
-    with `label_weights` stays honest; the plain one on such labels is not.
+    of the correlation's influence function within it. Within a stratum the choice is random.
 
     Args:
-        judge, human: as in `label_weights`.
-        n: how many items, at most; fewer where fewer are left.
-        seed: of the choice within strata.
+        judge, human: as in `label_weights`. n: how many items, at most. seed: of the choice within strata.
 
     Returns:
         One row an item, the most useful first: `position` in the input, `stratum`, `judge` (its score), `gain` (how
@@ -224,10 +209,9 @@ def next_labels(judge: Scores, human: Scores, *, n: int, seed: int = 0) -> pd.Da
 def _influence_variance(x: Floats, y: Floats, code: Integers, sizes: Integers) -> Floats:
     """Variance within each stratum of Pearson's influence function, zx zy - r (zx^2 + zy^2) / 2, shape (strata,).
 
-    With zy = r zx + e and e of variance v = 1 - r^2, the function varies within a stratum as (1 - r^2) zx e - r e^2 /
-    2: for a normal e, by (1 - r^2)^2 zx^2 v + r^2 v^2 / 2. Only r is taken from the labels: a variance of a stratum's
-    own would send labels away from strata whose first few happened to agree, which biases the estimate upwards (by
-    .02 at 60 labels, in a simulation).
+    With zy = r zx + e and a normal e of variance v = 1 - r^2 it is (1 - r^2)^2 zx^2 v + r^2 v^2 / 2. Only r is taken
+    from the labels: variances of their own would send labels away from strata whose first few happened to agree, which
+    biases the estimate upwards (by .02 at 60 labels, in a simulation).
     """
     both = (code >= 0) & ~np.isnan(y)
     varied = both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0
@@ -246,16 +230,15 @@ def weighted_correlations(
     """Correlations of labels that stand for unequal numbers of items, for `correlate(weights=)`.
 
     Args:
-        x, y: finite scores, shape (n,). weights: positive, shape (n,); labels of one weight are taken as one stratum,
+        x, y, weights: finite scores and positive weights, shape (n,); labels of one weight are taken as one stratum,
             within which the choice was random.
         codes: group of each label; None takes labels as independent.
 
     Returns:
         Estimate, low and high of `STATISTICS`, shape (3, 3), NaN where undefined; and the method in words. The interval
-        is Student's on Fisher's scale. Without groups its variance is that of a stratified jackknife, over the labels
-        within strata and over the strata's sizes, with Satterthwaite's degrees of freedom; it is NaN where a stratum
-        that was not labelled whole has a single label. With groups it is a jackknife over whole groups, which errs on
-        the wide side since it takes the sizes of the strata as random.
+        is Student's on Fisher's scale. Its variance is that of a stratified jackknife, over the labels within strata
+        and over the strata's sizes, with Satterthwaite's degrees of freedom, NaN where a stratum that was not labelled
+        whole has a single label; with groups it is a jackknife over whole groups, which errs on the wide side.
 
     Source: Cochran, Sampling Techniques (1977), chapter 5; Jones, Biometrika 61 (1974), for the stratified jackknife.
     """
