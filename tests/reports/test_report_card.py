@@ -23,7 +23,7 @@ QUICK: dict[str, Any] = dict(n_resamples=200, progress=False)
 HOSTILE = "<script>alert(1)</script> 100%_of & #1 {judge} $x$ ^~\\ \u202e评 ρ"
 
 
-def rated(n: int = 60, *, top: int = 5) -> pd.DataFrame:
+def rated(n: int = 60, top: int = 5) -> pd.DataFrame:
     """A run whose items three simulated people rated, without gold."""
     rng = np.random.default_rng(0)
     level = rng.integers(1, top + 1, n)
@@ -45,8 +45,8 @@ def test_red_is_the_verdict_of_a_corrected_test_and_an_honest_judge_has_none() -
     states = {name: {part.name: part.state for part in card.parts} for name, card in cards.items()}
     assert "against" not in states["honest"].values() and states["honest"]["image"] == "sound"
     assert states["pays"]["length"] == "against"
-    assert "though it must" in to_html(cards["pays"]) and "though it must" not in to_html(cards["honest"])
     table = cards["pays"].table
+    assert "though it must" in to_html(cards["pays"]) and "though it must" not in to_html(cards["honest"])
     assert (table.loc[table["reading"].str.contains("though"), "p_holm"] < 0.05).all()
 
 
@@ -54,18 +54,16 @@ def test_a_judge_is_graded_under_all_controls_after_their_number_is_said_and_goe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     items, judge = vj.load_collection("scenes", split="test", limit=12), vj.load_judge("tiny", device="cpu")
-    options: dict[str, Any] = dict(out=tmp_path, samples=2, gold="exact", n_resamples=200, collection="Scenes")
-    options["mode"] = "score"
+    options: dict[str, Any] = dict(out=tmp_path, samples=2, n_resamples=200, collection="Scenes", mode="score")
     card = vj.report(judge, items, **options)
     assert "about 180 verdicts: 12 items once, 12 under 14 controls" in capsys.readouterr().err
-    names = [part.name for part in card.parts]
-    assert names == ["agreement", "image", "length", "injection", "consistency", "failures", "calibration", "cost"]
-    assert dict(card.absent)["human ceiling"] == "no item was rated by two people"
+    parts = "agreement image length injection consistency failures calibration cost".split()
+    assert [part.name for part in card.parts] == parts
     assert "wording for two responses" in dict(card.absent)["position"]
     text = (tmp_path / "report.html").read_text()
     for words in ("one forward pass", "weights", "prometheus-vision", "seed 0", "12 items in 2 groups of Scenes"):
         assert words in text, words
-    assert "http" not in text  # nothing is loaded from elsewhere
+    assert not re.search(r'(?:src|href)="(?!data:image/png)', text), "nothing is loaded from elsewhere"
     assert len(re.findall(rb"/Type /Page\b", (tmp_path / "report.pdf").read_bytes())) == 1
     monkeypatch.setattr(type(judge.engine), "answer", lambda *_: pytest.fail("a verdict was computed twice"))
     again = vj.report(judge, items, progress=False, **options)
@@ -82,9 +80,8 @@ def test_people_without_gold_are_the_truth_and_stand_beside_the_judge() -> None:
     r = metrics.correlate(run["score"], mean, groups=run["group"], n_resamples=200).loc["pearson"]
     assert table.loc["Pearson r", ["estimate", "low", "high"]].tolist() == pytest.approx(r[["estimate", "low", "high"]])
     people = metrics.rater_table(run["human_scores"].tolist(), {"j": run["score"]}, groups=run["group"])
-    like = people["estimate"].xs("pearson", level="statistic")
-    assert table["estimate"]["ceiling: a rater and the others"] == pytest.approx(like["ceiling", "the others"])
-    assert table["estimate"]["the judge and the same means"] == pytest.approx(like["j", "all but one"])
+    expected = people["estimate"].xs("pearson", level="statistic")[[("ceiling", "the others"), ("j", "all but one")]]
+    assert table["estimate"].iloc[-2:].tolist() == pytest.approx(expected.tolist())
     assert card.parts[0].sentence.endswith("the intervals overlap.")
     assert dict(card.absent)["image"].startswith("needs the run 'image_blanked'")
 
@@ -97,10 +94,7 @@ def test_a_column_of_a_frame_is_a_judge_by_its_own_name_and_the_best_of_all_is_b
                    "citation": "Chen et al. 2024, arXiv 2402.04788; {my} 100% own", "name": "mine"}  # fmt: skip
     card = vj.report(frame, score="ours", name={"ours": "Our judge", "theirs": "Theirs"}, out=tmp_path, **QUICK)
     assert (card.judge, card.collection, card.truth) == ("Our judge", "mine", "one rater's score")
-    assert (
-        dict(card.absent)["human ceiling"] == "no item was rated by two people"
-        and card.remarks[0] in frame.attrs["traps"]
-    )
+    assert "human ceiling" in dict(card.absent) and "one rater an answer" in card.remarks
     error = np.abs(frame["ours"] - frame["human"]).mean()
     assert part(card, "calibration").loc["mean absolute error", "estimate"] == pytest.approx(error)
     table = (tmp_path / "paper/tables/agreement.tex").read_text()
@@ -153,9 +147,8 @@ def test_pairs_have_accuracy_and_position() -> None:
     expected = metrics.pairwise_accuracy(verdict, truth).loc["with_ties", "estimate"]
     assert part(card, "agreement").loc["same choice of three", "estimate"] == expected
     assert dict(card.absent)["image"] == dict(card.absent)["calibration"] == "a comparison of pairs has no scores"
-    single = vj.report(
-        pd.DataFrame({"item": range(80), "theirs": verdict, "preference": truth}), score="theirs", **QUICK
-    )
+    votes = pd.DataFrame({"item": range(80), "theirs": verdict, "preference": truth})
+    single = vj.report(votes, score="theirs", **QUICK)
     assert part(single, "agreement").loc["same choice of three", "estimate"] == expected
     assert dict(single.absent)["position"] == "each pair was shown in one order"
 
@@ -176,13 +169,12 @@ def test_hostile_names_are_text_on_one_page_and_in_a_paper_that_compiles(venue: 
     assert all((paper / f"{name}.tex").is_file() for name in re.findall(r"\\input\{(.+?)\}", main))
     keys = {key for text in re.findall(r"\\cite\{(.+?)\}", methods) for key in text.split(",")}
     assert keys == set(re.findall(r"@\w+\{(\w+),", (paper / "references.bib").read_text()))
-    if shutil.which("pdflatex") is None:
-        return
-    latex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
-    for command in (latex, ["bibtex", "main"], latex, latex):
-        done = subprocess.run(command, cwd=paper, capture_output=True, timeout=120)
-        assert done.returncode == 0, done.stdout[-2000:].decode("utf-8", "replace")
-    assert "undefined" not in (paper / "main.log").read_text(errors="replace").lower()
-    first = [path.read_bytes() for path in (tmp_path / "report.html", tmp_path / "report.pdf")]
+    first = [path.read_bytes() for path in tmp_path.glob("report.*")]
     card.write(tmp_path)
-    assert first == [path.read_bytes() for path in (tmp_path / "report.html", tmp_path / "report.pdf")]
+    assert first == [path.read_bytes() for path in tmp_path.glob("report.*")], "the same bytes"
+    if shutil.which("pdflatex") is not None:
+        latex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
+        for command in (latex, ["bibtex", "main"], latex, latex):
+            done = subprocess.run(command, cwd=paper, capture_output=True, timeout=120)
+            assert done.returncode == 0, done.stdout[-2000:].decode("utf-8", "replace")
+        assert "undefined" not in (paper / "main.log").read_text(errors="replace").lower()

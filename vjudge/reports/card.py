@@ -367,9 +367,8 @@ def _calibration(card: Card) -> tuple[Any, ...]:
     if 2 * (min(high, most) - max(low, least)) < max(high - low, most - least):
         spans = f"the judge's scores go from {low:g} to {high:g}, the truth's from {least:g} to {most:g}"
         raise Unmet(f"{spans}: they share less than half of a scale")
-    curve = metrics.calibration_curve(
-        *columns, bins=None if len(np.unique(columns[0][both])) <= 11 else 10, groups=card.groups
-    )
+    bins = None if len(np.unique(columns[0][both])) <= 11 else 10
+    curve = metrics.calibration_curve(*columns, bins=bins, groups=card.groups)
     label = "mean gold" if card.truth == "gold" else brief(card.truth)
     text = f"{card.truth} at each score of {card.judge}, on average"
     card.draw("calibration", plots.calibration_curve, text, {brief(card.judge): curve}, curve, label=label)
@@ -377,7 +376,8 @@ def _calibration(card: Card) -> tuple[Any, ...]:
     names = {("raw", "bias"): "mean of score less truth", ("raw", "mae"): "mean absolute error"}
     names["isotonic", "mae"] = "the same after an isotonic map"
     bias, raw, mapped = (errors.loc[key] for key in names)
-    side = "is milder than" if bias["low"] > 0 else "is harsher than" if bias["high"] < 0 else "does not differ from"
+    side = "is milder than" if bias["low"] > 0 else "is not shown to differ from"
+    side = "is harsher than" if bias["high"] < 0 else side
     sentence = f"On average it {side} {card.truth} ({interval_text(bias)} points); its mean absolute error is"
     sentence += f" {interval_text(raw)}"
     if mapped["low_reduction"] > 0:
