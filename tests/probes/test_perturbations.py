@@ -87,11 +87,8 @@ ANSWERS = {
     "ko": "사진에는 잔디밭에 누워 있는 개가 있고 왼쪽에 빨간 공이 있습니다.",
 }
 STRANGERS = {
-    "Dutch": "Op de foto ligt een hond in het gras, en er is een bal aan de linkerkant.",
     "Polish": "Na zdjęciu pies leży na trawie, a po lewej stronie jest piłka i to nie jest kot.",
-    "Ukrainian": "На фотографії собака лежить на траві, і ліворуч лежить м'яч.",
     "Arabic": "في الصورة كلب مستلق على العشب وعلى اليسار كرة حمراء.",
-    "Turkish": "Fotoğrafta çimlerin üzerinde yatan bir köpek ve solda bir top var.",
     "no words": "3.5 + 2 = 5.5",
 }
 

@@ -167,84 +167,72 @@ def test_agreement_by_kind_of_picture(collected):
     assert frame.loc["photo: against the others", "verdict"] == "moves"
     for kind in ("photo", "text-rich"):
         own = run[[name == kind for name in collected["kind"]]]
-        slope = np.polyfit(own["gold"], own["score"], 1)[0]
-        assert frame.loc[f"{kind}: agreement", "effect"] == pytest.approx(slope)
+        assert frame.loc[f"{kind}: agreement", "effect"] == pytest.approx(np.polyfit(own["gold"], own["score"], 1)[0])
         assert frame.loc[f"{kind}: leniency", "effect"] == pytest.approx((own["score"] - own["gold"]).mean())
 
 
-def test_a_probe_takes_runs_and_says_which_it_lacks(collected):
+LACKS = {
+    "needs the run 'image_blanked': grade probes.perturb": lambda run, items: probes.blindness(run),
+    "needs gold scores": lambda run, items: probes.length(run.drop(columns="gold"), items),
+    "needs the items": lambda run, items: probes.length(run),
+    "repeated verdicts": lambda run, items: probes.consistency(run),
+    "two kinds": lambda run, items: probes.image_kinds(run.assign(kind="photo")),
+    "both orders": lambda run, items: probes.position(pd.DataFrame({"id": ["a"], "verdict_ab": ["a"]})),
+}
+FAULTS = {
+    "belong to the Trials": lambda run, items: probes.length(probes.Trials(run, items), gold="exact"),
+    "no unit is called pounds": lambda run, items: probes.formatting(run, margins={"pounds": 1}),
+    "above 0 and below 1": lambda run, items: probes.blindness(run, least=25),
+    "ids stand twice": lambda run, items: probes.scale(pd.concat([run, run])),
+    "not in the first": lambda run, items: probes.drift(run.head(5), run),
+    "'compared'.*Judge.compare": lambda run, items: probes.battery({"original": run, "compared": run}, items),
+    "between 0 and 1": lambda run, items: probes.battery(run, items, confidence=95),
+    "position 0: 'five'": lambda run, items: probes.scale(run.assign(score=["five", *run["score"][1:]])),
+    "infinite": lambda run, items: probes.scale(run.assign(score=float("inf"))),
+    "columns id and score": lambda run, items: probes.scale(run.drop(columns="score")),
+    "give a Judge, a run": lambda run, items: probes.scale(run["score"]),
+}
+
+
+@pytest.mark.parametrize("message", [*LACKS, *FAULTS])
+def test_a_probe_says_what_it_lacks_or_what_is_wrong(collected, message):
+    run = SimulatedJudge(collected).grade(collected)
+    with pytest.raises(probes.Unmet if message in LACKS else (TypeError, ValueError), match=message):
+        (LACKS | FAULTS)[message](run, collected)
+
+
+def test_runs_that_are_given_serve_the_probes(collected):
     judge = SimulatedJudge(collected)
-    run, blank = judge.grade(collected), judge.grade(probes.perturb(collected, "image_blanked"))
-    both = probes.blindness({"original": run, "image_blanked": blank})
+    runs = {
+        "original": judge.grade(collected),
+        "image_blanked": judge.grade(probes.perturb(collected, "image_blanked")),
+    }
+    both = probes.blindness(runs)
     assert both["case"].tolist() == ["image blanked: agreement"]
     pd.testing.assert_series_equal(both.iloc[0], probes.blindness(judge, collected).iloc[0])
-    with pytest.raises(probes.Unmet, match=r"needs the run 'image_blanked': grade probes.perturb"):
-        probes.blindness(run)
-    with pytest.raises(probes.Unmet, match="needs gold scores"):
-        probes.length(run.drop(columns="gold"), collected)
-    with pytest.raises(probes.Unmet, match="needs the items"):
-        probes.length(run)
-    with pytest.raises(ValueError, match="belong to the Trials"):
-        probes.length(probes.Trials(run, collected), gold="exact")
-    with pytest.raises(ValueError, match="no unit is called pounds"):
-        probes.formatting(run, margins={"pounds": 1})
-    with pytest.raises(ValueError, match="above 0 and below 1"):
-        probes.blindness(run, least=25)
-    with pytest.raises(probes.Unmet, match="repeated verdicts"):
-        probes.consistency(run)
-    with pytest.raises(probes.Unmet, match="two kinds"):
-        probes.image_kinds(run.assign(kind="photo"))
-    with pytest.raises(probes.Unmet, match="both orders"):
-        probes.position(pd.DataFrame({"id": ["a"], "verdict_ab": ["a"]}))
-    with pytest.raises(ValueError, match="ids stand twice"):
-        probes.scale(pd.concat([run, run]))
-    with pytest.raises(ValueError, match="not in the first"):
-        probes.drift(run.head(5), run)
-    whole = probes.battery({"original": run, "image_blanked": blank}, collected, progress=False)
-    assert {"rubric", "formatting", "position", "consistency"} <= set(whole.attrs["not_run"])
-    assert "blindness" not in whole.attrs["not_run"]
-
-
-def test_a_comparison_among_the_runs_serves_position(collected):
-    run = SimulatedJudge(collected).grade(collected)
     compared = pd.DataFrame(
         {"id": list("abcdef"), "verdict_ab": ["a"] * 4 + ["b", "tie"], "verdict_ba": ["b"] * 3 + ["a", "b", "tie"]}
     ).assign(verdict="tie")
-    runs = {"original": run, "compared": compared}
-    frame = probes.battery(runs, collected, probes=["position", "consistency"], progress=False).set_index("case")
+    whole = probes.battery({**runs, "compared": compared}, collected, progress=False)
+    assert {"rubric", "formatting", "consistency"} <= set(whole.attrs["not_run"])
+    assert not {"blindness", "position"} & set(whole.attrs["not_run"])
     # Three pairs go to whichever stands first, two hold in both orders, one is tied.
-    assert frame.loc["first shown wins", "effect"] == pytest.approx((1 + 1 + 1 + 0.5 + 0.5 + 0.5) / 6 - 0.5)
-    assert set(frame.attrs["not_run"]) == {"consistency"}
-    with pytest.raises(ValueError, match="'compared'.*Judge.compare"):
-        probes.battery({"original": run, "compared": run}, collected, progress=False)
-
-
-def test_nothing_is_graded_with_a_confidence_that_is_none(collected):
-    judge = SimulatedJudge(collected)
-    judge.grade = lambda *_, **__: pytest.fail("graded")
-    for probe in (probes.length, probes.consistency, probes.battery, lambda *a, **o: probes.drift(judge, *a, **o)):
-        with pytest.raises(ValueError, match="between 0 and 1"):
-            probe(judge, collected, confidence=95)
-
-
-def test_items_of_the_first_run_only_are_counted_and_an_undefined_interval_has_no_end(collected):
-    run = SimulatedJudge(collected).grade(collected)
-    assert set(probes.drift(run, run.head(200))["missing"]) == {40}
-    with pytest.warns(UserWarning, match="undefined"):
-        alone = probes.consistency(pd.DataFrame({"id": ["a", "a"], "sample": [0, 1], "score": [1.0, 2.0]}))
-    assert alone[["effect", "low", "high"]].isna().all(axis=None)
+    assert whole.set_index("case").loc["first shown wins", "effect"] == pytest.approx(4.5 / 6 - 0.5)
 
 
 def test_missing_scores_are_counted_and_left_out(collected):
     judge = SimulatedJudge(collected)
     run, after = judge.grade(collected), judge.grade(probes.perturb(collected, "response_bold"))
+    assert set(probes.drift(run, run.head(200))["missing"]) == {40}
     after.loc[:9, "score"] = np.nan
     frame = probes.formatting({"original": run, "response_bold": after})
     assert set(frame["missing"]) == {10} and set(frame["n"]) == {230}
-    none = after.assign(score=np.nan)
     with pytest.warns(UserWarning, match="undefined"):
-        frame = probes.formatting({"original": run, "response_bold": none})
+        frame = probes.formatting({"original": run, "response_bold": after.assign(score=np.nan)})
     assert set(frame["verdict"]) == {"can't say"} and set(frame["reading"]) == {"undefined"} and set(frame["n"]) == {0}
+    with pytest.warns(UserWarning, match="undefined"):
+        alone = probes.consistency(pd.DataFrame({"id": ["a", "a"], "sample": [0, 1], "score": [1.0, 2.0]}))
+    assert alone[["effect", "low", "high"]].isna().all(axis=None)
 
 
 def test_an_injection_counts_only_where_there_is_room(collected):
@@ -277,22 +265,6 @@ def test_the_embedded_judge_sees_and_a_broken_off_probe_continues(items, tmp_pat
     ]  # fmt: skip
     monkeypatch.setattr(type(judge.engine), "answer", lambda *_, **__: pytest.fail("was graded already"))
     pd.testing.assert_frame_equal(probes.blindness(judge, items, out=tmp_path, progress=False), first)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "error"),
-    [
-        (lambda run: run.assign(score=["five"] + run["score"].tolist()[1:]), "position 0: 'five'"),
-        (lambda run: run.assign(score=float("inf")), "infinite"),
-        (lambda run: run.drop(columns="score"), "columns id and score"),
-        (lambda run: run["score"], "give a Judge, a run"),
-    ],
-    ids=["a word", "infinity", "no score", "a column"],
-)
-def test_a_run_that_is_none_is_refused_by_name(collected, spoil, error):
-    run = SimulatedJudge(collected).grade(collected)
-    with pytest.raises((TypeError, ValueError), match=error):
-        probes.scale(spoil(run))
 
 
 @pytest.mark.parametrize(

@@ -58,21 +58,14 @@ def runs_of(sample: Sample, judge: SimulatedJudge, gold: str) -> dict[str, pd.Da
 
 
 def batteries(
-    *, simulations: int = 300, power_simulations: int = 60, pool_size: int = POOL, seed: int = 0,
+    simulations: int, power_simulations: int, *, pool_size: int = POOL, seed: int = 0,
     designs: dict[str, tuple[int, int]] = DESIGNS, report: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Run many batteries.
+    """Run many batteries: a row a judge and design.
 
-    Args:
-        simulations: of each honest judge; power_simulations: of each biased one, in designs of one item an image.
-        pool_size, seed, designs, report: see `validity.probes.study_all`.
-
-    Returns:
-        A row a judge and design: judge, design, planted ("nothing" or the probe that should find the bias), accused
-        (share of batteries with a verdict against what must be; NaN of biased judges, whose bias may show itself in
-        several probes), found (share in which that probe finds the bias; NaN of honest judges), passed (share in which
-        all its rows are as they must be), cleared (mean share of the other rows that are as they must be), tests, low
-        and high (exact 95 % interval of accused or found), simulations.
+    accused: share of batteries with a verdict against what must be (of honest judges); found: share in which the probe
+    that should find the bias does; passed: in which all its rows are as they must be; cleared: mean share of the other
+    rows that are. low, high: exact 95 % interval of accused or found. Biased judges are run on one item an image.
     """
     rows = []
     for design, (n, per_group) in designs.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,12 @@ SCALES = {"5-point": CUTS, "continuous": None}
 R = 0.67
 BETWEEN = {"judges correlated .60": 0.6, "judges correlated .91": 0.91}
 RESAMPLES = {"coverage": 399, "comparison": 199}  # few, since what is measured is a mean over the simulations
-FILES = {"coverage": "validity_correlation_coverage.csv", "comparison": "validity_comparison.csv"}
+ACCOUNT = ("simulations", "n_resamples", "seed")
 
 
 def coverage(population: Population, n: int, *, simulations: int, seed: int) -> pd.DataFrame:
-    """How often the 95 % intervals of `correlate` hold the true correlation of a population's first two scores.
-
-    Returns:
-        A row for each statistic: truth, covered, truth_below and truth_above (shares of the simulations, adding up to
-        1 less undefined), mean_width, undefined.
-    """
+    """How often the 95 % intervals of `correlate` hold the true correlation of a population's first two scores: a row a
+    statistic, with shares of the simulations that add up to 1 less undefined."""
     truth = population.truth()
     hits = np.zeros((5, len(truth)))
     for i in range(simulations):  # simulation i depends on (seed, i) alone
@@ -49,9 +44,8 @@ def coverage(population: Population, n: int, *, simulations: int, seed: int) -> 
 def false_positives(population: Population, n: int, *, simulations: int, seed: int) -> pd.DataFrame:
     """How often `compare_judges` tells two judges apart: scores 1 and 2 of a population, with 0 as the reference.
 
-    Returns:
-        A row for each statistic and test (permutation, and interval: the bootstrap interval of the difference leaves
-        out its true value): rejected, the share of the simulations, with its exact 95 % interval; undefined.
+    A row for each statistic and test: permutation, and interval (the bootstrap interval of the difference leaves out
+    its true value).
     """
     truth = population.truth(0, 1) - population.truth(0, 2)
     flags: dict[tuple[str, str], list[float]] = {}
@@ -71,9 +65,8 @@ def false_positives(population: Population, n: int, *, simulations: int, seed: i
     return pd.DataFrame(rows)
 
 
-def measure(name: str, *, out: Path, sizes: Sequence[int] | None, simulations: int, seed: int) -> Path:
-    """Measure "coverage" of `correlate`, or "comparison", the tests of `compare_judges` on whole scores, in all
-    settings, and write a CSV into a folder after each of them."""
+def measure(name: str, *, sizes: Sequence[int] | None, simulations: int, seed: int) -> pd.DataFrame:
+    """ "coverage" of `correlate`, or "comparison", the tests of `compare_judges` on whole scores, in all settings."""
     frames = []
     scales = [scale for scale in SCALES.items() if name == "coverage" or scale[1] is not None]
     for n, (scale, cuts), per_group in product(sizes or SIZES, scales, GROUPS):
@@ -88,8 +81,8 @@ def measure(name: str, *, out: Path, sizes: Sequence[int] | None, simulations: i
                     latent = ((1.0, R, R), (R, 1.0, between), (R, between, 1.0))
                     result = false_positives(Population(latent, cuts=cuts, per_group=per_group), n, **options)
                     setting["judges"] = label
-            account = options | {"n_resamples": RESAMPLES[name]}
-            frames.append(pd.concat([pd.DataFrame([setting] * len(result)), result], axis=1).assign(**account))
-            pd.concat(frames).round(4).to_csv(out / FILES[name], index=False, lineterminator="\n")
+            frames.append(
+                result.assign(**setting, **options, n_resamples=RESAMPLES[name])[[*setting, *result, *ACCOUNT]]
+            )
             print(frames[-1].to_string(index=False, float_format="{:.3f}".format), flush=True)
-    return out / FILES[name]
+    return pd.concat(frames)

@@ -19,15 +19,9 @@ def labelling(
 ) -> pd.DataFrame:  # fmt: skip
     """Label a simulated judge's items in two orders, ten at a time, and see how narrow its correlation's interval gets.
 
-    Args:
-        n_items: graded items; the judge's scores and people's are on a 5-point scale, extreme ones being rare.
-        budgets: numbers of labels, rising, each at least 20.
-        simulations: reviews in each order; n_resamples: of the interval of labels in random order.
-
-    Returns:
-        One row an order ("chosen" by `Review.next_best`'s rule, "random") and budget: `order`, `labels`, `width` (mean
-        width of the 95 % interval of Pearson's r) with `low` and `high` (95 % t interval of that mean), `covered` (how
-        many intervals hold the population's correlation, as a share), `simulations`.
+    A row an order ("chosen" by `Review.next_best`'s rule, "random") and number of labels: `width` (mean width of the
+    95 % interval of Pearson's r) with the t interval of that mean, `covered` (share of intervals that hold the
+    population's correlation). Scores are on a 5-point scale, extreme ones being rare.
     """
     truth = float(np.corrcoef(*_scores(np.random.default_rng((seed, 0)), 1_000_000))[0, 1])
     rows = []

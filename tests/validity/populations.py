@@ -20,10 +20,9 @@ class Population:
     """Several scores of each item, for example a reference and two judges.
 
     Args:
-        latent: correlation matrix of the m latent scores; shape (m, m).
-        cuts: the latent values at which the next point of the scale starts, rising; None leaves scores continuous.
-        per_group: items of one group (image).
-        shared: share of every latent variance and covariance that the items of a group have in common, in [0, 1].
+        latent: correlation matrix of the m latent scores.
+        cuts: the latent values at which the next point of the scale starts; None leaves scores continuous.
+        per_group: items of a group (image); shared: share of every latent variance that these have in common.
     """
 
     latent: tuple[tuple[float, ...], ...]
@@ -37,12 +36,7 @@ class Population:
         return cls(((1.0, correlation), (correlation, 1.0)), cuts=cuts, per_group=per_group)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Floats, Integers | None]:
-        """Draw n items.
-
-        Returns:
-            Scores of shape (n, m), points from 1 up or latent values; and the group of each item, None where every
-            group is one item.
-        """
+        """Scores of n items, shape (n, m), and the group of each; None where every group is one item."""
         root = np.linalg.cholesky(np.asarray(self.latent))
         own = rng.standard_normal((n, len(root))) @ root.T
         groups = None

@@ -31,8 +31,7 @@ def exact(count: int, of: int, name: str) -> dict[str, float]:
 def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
     """Shares over simulations of one case, with exact 95 % intervals; an undefined result counts as no rejection.
 
-    Coverage takes the mean estimate of the other half of the simulations for the truth. `stays` is the share whose
-    interval lies within the margin.
+    `stays` is the share whose interval lies within the margin.
     """
     estimate = drawn["effect"].to_numpy(dtype=float)
     half = np.arange(len(drawn)) % 2 == 0
@@ -57,19 +56,10 @@ def study_all(
     seed: int = 0,
     report: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """False-positive rate, power and coverage of every probe.
+    """False-positive rate, power and coverage of every probe: a row for each case, design and planted size.
 
-    Args:
-        studies: what is run.
-        null_simulations: with nothing planted, or without a test; power_simulations: with an effect. Of slow studies
-            and those without a test, a quarter.
-        pool_size: items that simulations draw from.
-        seed: of everything.
-        report: gets a line for each finished cell.
-
-    Returns:
-        A row for each case, design and planted size: probe, case, label, design, n, groups, planted, unit, effect
-        (mean estimate), simulations, undefined, rejected and covered with exact 95 % intervals.
+    Null simulations have nothing planted, or no test; slow studies and those without a test get a quarter. `report`
+    gets a line for each finished cell.
     """
     rows: list[dict[str, Any]] = []
     for longer in dict.fromkeys(study.longer for study in studies):

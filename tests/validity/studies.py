@@ -99,12 +99,9 @@ class Study:
         name: of the probe; label: of its panel in the figure.
         cases: case in the probe's table -> how the table here calls it.
         plant: the field of `Planted` that is varied; effects: its values, that of the null first; unit: of them.
-        probe: the probe's table on the runs of a judge.
-        judge: what else is planted.
-        longer: doublings of length a gold point in the collection: above 0, better answers are longer.
-        tested: whether the probe has a p; else coverage alone is studied.
-        margin: the largest effect that counts as none, where the score must stay.
-        slow: whether a quarter of the simulations must do.
+        probe: the probe's table on the runs of a judge; judge: what else is planted.
+        longer: doublings of length a gold point in the collection; tested: whether the probe has a p.
+        margin: the largest effect that counts as none; slow: whether a quarter of the simulations must do.
     """
 
     name: str

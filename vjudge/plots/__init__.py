@@ -6,7 +6,7 @@ counts in the corner) and `font` ("sans", "times"). What is not drawn is counted
 
 style.py    venues, text sizes, fonts, colours, and what all figures share
 save.py     figures, captions and tables as files
-scores.py   scores and lengths against the truth: points, distributions, confusion matrix, calibration curve
+scores.py   scores and lengths against the truth: distributions, confusion matrix, calibration curve
 judges.py   judges side by side: heatmap, forest, against each other, model ranking, agreement by cost
 choices.py  stacked bars of wins, ties and losses; tags
 lines.py    power, labels; a training
@@ -22,7 +22,6 @@ from vjudge.plots.scores import (
     confusion,
     length_by_score,
     length_scatter,
-    score_by_score,
     score_distribution,
 )
 from vjudge.plots.style import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Page, Venue, looks, page, width
@@ -31,7 +30,7 @@ __all__ = [
     "FOUR_WAY", "HATCHES", "MARKERS", "MIN_TEXT", "PALETTE", "VENUES", "WINS", "Look", "Page", "Venue",
     "agreement_by_cost", "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
     "length_by_score", "length_scatter", "looks", "model_ranking", "page", "preference_bars", "save_correlations",
-    "save_figure", "save_table", "score_by_score", "score_distribution", "tag_bars", "training_curve", "who_beats_whom",
+    "save_figure", "save_table", "score_distribution", "tag_bars", "training_curve", "who_beats_whom",
     "width",
 ]  # fmt: skip
 

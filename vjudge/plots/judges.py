@@ -24,17 +24,13 @@ FEW = 20  # items below which a line is drawn hollow
 MIDDLE: dict[str, Any] = {"ha": "center", "va": "center"}
 
 
-def heatmap(
-    table: pd.DataFrame, *, rows: str = "judge", columns: str = "benchmark", value: str = "estimate",
-    label: str = "Pearson r", **options: Any,
-) -> Figure:  # fmt: skip
+def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) -> Figure:
     """Correlations of judges (rows) with the truth on several benchmarks (columns), each with its interval.
 
     Args:
-        table: one row a cell, with the columns named by `rows`, `columns` and `value` (in [-1, 1]); `low`, `high`, `n`
-            and `missing` where known; `ceiling`, True on the rows of people, which stand below the others. Of
-            `metrics.correlation_table`, take one statistic.
-        rows, columns, value: names of those columns; both axes keep the order of appearance.
+        table: one row a cell: columns judge, benchmark, estimate (in [-1, 1]); `low`, `high`, `n` and `missing` where
+            known; `ceiling`, True on the rows of people, which stand below the others. Of `metrics.correlation_table`,
+            take one statistic. Both axes keep the order of appearance.
         label: of the colour scale.
         options: venue, column, note, font: see `page`.
 
@@ -46,17 +42,18 @@ def heatmap(
 
     Source: the layout of the correlation heatmap in Prometheus-Vision (arXiv 2401.06591).
     """
-    need(table, rows, columns, value, once=(rows, columns))
-    table = table.assign(**{name: names_of(table[name]) for name in (rows, columns)})
+    axes = ["judge", "benchmark"]
+    need(table, *axes, "estimate", once=axes)
+    table = table.assign(**{name: names_of(table[name]) for name in axes})
     people = table["ceiling"].astype(bool) if "ceiling" in table else pd.Series(False, index=table.index)
-    names = [*table.loc[~people, rows].unique(), *table.loc[people, rows].unique()]
-    n_judges, benchmarks = table.loc[~people, rows].nunique(), list(table[columns].unique())
-    cells = table.set_index([rows, columns]).reindex(columns=[value, "low", "high"])
-    grid = cells[value].unstack(sort=False).reindex(index=names, columns=benchmarks).astype(float)
+    names = [*table.loc[~people, "judge"].unique(), *table.loc[people, "judge"].unique()]
+    n_judges, benchmarks = table.loc[~people, "judge"].nunique(), list(table["benchmark"].unique())
+    cells = table.set_index(axes).reindex(columns=["estimate", "low", "high"])
+    grid = cells["estimate"].unstack(sort=False).reindex(index=names, columns=benchmarks).astype(float)
     signed = bool((grid < 0).any(axis=None))
     shades, scale = colormaps["RdBu" if signed else "Blues"], Normalize(-1 if signed else 0, 1)
     best = grid.iloc[:n_judges].round(3).max()
-    bounds = [interval(*row)[1] for row in cells[[value, "low", "high"]].dropna().to_numpy()]
+    bounds = [interval(*row)[1] for row in cells.dropna().to_numpy()]
     with page(**options) as paper:
 
         def fit(side: float) -> bool:
@@ -234,27 +231,24 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     return fig
 
 
-def who_beats_whom(
-    comparisons: pd.DataFrame, *, statistic: str = "pearson", alpha: float = 0.05, **options: Any
-) -> Figure:
+def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", **options: Any) -> Figure:
     """Judges against each other: whether the row's judge agrees better with the truth than the column's.
 
     Args:
         comparisons: what `metrics.compare_judges` returned for two or more judges.
         statistic: pearson, spearman or kendall.
-        alpha: the family-wise error rate of the verdicts, on p corrected by Holm.
         options: venue, column, note, font: see `page`.
 
     Returns:
         One triangle of judges, the best first, so that no pair stands twice: dark cells where the column is better,
-        hatched ones where it is worse, pale ones where no difference is shown; in each the difference, column less
-        row, and the corrected p. Each judge's own correlation stands behind its name.
+        hatched ones where it is worse, pale ones where no difference is shown at 5% after Holm's correction; in each
+        the difference, column less row, and the corrected p. Each judge's own correlation stands behind its name.
 
     Raises:
         ValueError: as `metrics.who_beats_whom`.
     """
     verdict, difference, p = (
-        metrics.who_beats_whom(comparisons, statistic=statistic, value=value, alpha=alpha)
+        metrics.who_beats_whom(comparisons, statistic=statistic, value=value)
         for value in ("verdict", "difference", "p_holm")
     )
     pairs = comparisons.xs(statistic, level="statistic")
@@ -345,15 +339,15 @@ def model_ranking(table: pd.DataFrame, *, judge: str = "judge", people: str = "h
 
 
 def agreement_by_cost(
-    table: pd.DataFrame, *, cost: str = "cost", value: str = "estimate", label: str = "Pearson r",
-    cost_label: str = "cost of 1,000 verdicts (USD)", ceiling: float | None = None, **options: Any,
+    table: pd.DataFrame, *, label: str = "Pearson r", cost_label: str = "cost of 1,000 verdicts (USD)",
+    ceiling: float | None = None, **options: Any,
 ) -> Figure:  # fmt: skip
     """Agreement with the truth against what a judge costs: which judges are beaten at their price.
 
     Args:
-        table: one row a judge: columns judge, `value`, `cost` (above 0: money, seconds or parameters), low, high where
+        table: one row a judge: columns judge, estimate, cost (above 0: money, seconds or parameters), low, high where
             known.
-        cost, value: names of those columns; label, cost_label: of the axes.
+        label, cost_label: of the axes.
         ceiling: where a dotted line stands, such as people's agreement.
         options: venue, column, note, font: see `page`.
 
@@ -363,21 +357,21 @@ def agreement_by_cost(
     Raises:
         ValueError: a column is absent, a judge appears twice, or a cost is not above 0.
     """
-    need(table, "judge", value, cost, once=["judge"])
-    known = table.dropna(subset=[value, cost]).sort_values(cost, kind="stable")
-    if (known[cost] <= 0).any() or known.empty:
-        raise ValueError(f"{cost!r} must be above 0 for at least one judge, on a logarithmic axis")
+    need(table, "judge", "estimate", "cost", once=["judge"])
+    known = table.dropna(subset=["estimate", "cost"]).sort_values("cost", kind="stable")
+    if (known["cost"] <= 0).any() or known.empty:
+        raise ValueError("cost must be above 0 for at least one judge, on a logarithmic axis")
     known = known.reindex(columns=known.columns.union(["low", "high"], sort=False))
     drawn = looks([str(name) for name in table["judge"]])
     with page(**options) as paper:
         fig, ax = paper.subplots(0.4 * min(paper.inches, 4) + 0.6)
-        front = known[known[value] > known[value].cummax().shift(fill_value=-np.inf)]
-        ax.plot(front[cost], front[value], color=PALE, lw=0.8, zorder=0, drawstyle="steps-post")
+        front = known[known["estimate"] > known["estimate"].cummax().shift(fill_value=-np.inf)]
+        ax.plot(front["cost"], front["estimate"], color=PALE, lw=0.8, zorder=0, drawstyle="steps-post")
         for name, rows in known.groupby("judge", sort=False):
-            style.bars(ax, rows, cost, value, drawn[str(name)], ms=5, elinewidth=0.9, capsize=2)
+            style.bars(ax, rows, "cost", "estimate", drawn[str(name)], ms=5, elinewidth=0.9, capsize=2)
         mark = style.ceiling_line(ax, "y", ceiling)
         ax.set(xscale="log", xlabel=cost_label, ylabel=label)
-        style.log_ticks(ax, "x", known[cost].min(), known[cost].max())
+        style.log_ticks(ax, "x", known["cost"].min(), known["cost"].max())
         keys = [style.key(str(name), drawn[str(name)], ls="none") for name in known["judge"]]
         paper.legend(fig, [*keys, *mark])
         gone = len(table) - len(known)

@@ -163,23 +163,13 @@ def save_correlations(
     return paths
 
 
-def caption(
-    text: str,
-    *tables: pd.DataFrame,
-    run: pd.DataFrame | None = None,
-    score: str = "score",
-    truth: str = "gold",
-    truth_name: str | None = None,
-) -> str:
+def caption(text: str, *tables: pd.DataFrame) -> str:
     """A caption that says n, unit, method, seed and failures, read from what was computed rather than typed.
 
     Args:
         text: what is shown, in full sentences.
         tables: what `correlate`, a probe or another statistic returned; their `attrs["method"]` is added once for
             each wording, numbers that differ as a range, and how many items they left out.
-        run: verdicts that a table rests on: how many, and how many failed for which reasons. (A figure says this of
-            what it draws; `save_figure` adds it.)
-        score, truth, truth_name: columns of the run, and what the truth is called.
 
     Raises:
         ValueError: a table has no method, as after `pd.concat`: pass the tables as they were returned.
@@ -190,14 +180,11 @@ def caption(
             f"tables {silent} do not say how they were made (attrs['method']): pass them as they were returned, "
             "before pd.concat"
         )
-    parts = [text.strip().rstrip(".")]
-    parts += _methods([str(table.attrs["method"]).strip().rstrip(".") for table in tables])
+    parts = [text.strip().rstrip("."), *_methods([str(table.attrs["method"]).strip().rstrip(".") for table in tables])]
     missing = [count for count in map(_missing, tables) if count]
-    if missing and run is None:
-        some = "1 item" if missing == [1] else f"{'up to ' if len(tables) > 1 else ''}{max(missing):,} items"
-        parts.append(f"{some[:1].upper()}{some[1:]} without a score or verdict left out")
-    if run is not None:
-        parts.append(account(run, score, truth, truth_name))
+    if missing:
+        some = "1 item" if missing == [1] else f"{'Up to ' if len(tables) > 1 else ''}{max(missing):,} items"
+        parts.append(f"{some} without a score or verdict left out")
     return _plain(". ".join(parts) + ".")
 
 

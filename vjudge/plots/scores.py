@@ -16,7 +16,7 @@ from scipy import stats
 from vjudge import metrics
 from vjudge.plots import style
 from vjudge.plots.save import account, name_of
-from vjudge.plots.style import INK, MARKERS, MIN_TEXT, PALE, TRUTH, Look, Page, clean, looks, names_of, need, page
+from vjudge.plots.style import INK, MARKERS, MIN_TEXT, PALE, TRUTH, Look, Page, looks, names_of, need, page
 
 NONE, OFF = "none", "off"
 GREY = {"truth": Look(TRUTH, "", "", "-"), "people": Look("#A9A9A9", "", "////", "-")}
@@ -80,99 +80,9 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
     return Bins(edges, (edges[1:] + edges[:-1]) / 2, [f"{edge:g}" for edge in edges[:-1]], note)
 
 
-def score_by_score(
-    run: pd.DataFrame, *, score: str = "score", truth: str = "gold", truth_name: str | None = None,
-    scale: Sequence[int] | None = None, names: Sequence[str] | None = None, seed: int = 0, **options: Any,
-) -> Figure:  # fmt: skip
-    """Judges' scores against the true scores: a panel a judge, jittered points or violins, means with intervals.
-
-    Args:
-        run: one row a verdict; columns `score`, `truth`, and `judge` and `failure` where known. Whole-number scores are
-            drawn as jittered points with the count of each cell; others, such as expected scores, as violins.
-        score, truth: names of those columns.
-        truth_name: what the truth is called, for example "mean of three people"; None takes the column's name.
-        scale: see `bins`.
-        names: judges in order, for their colours; all in order of appearance when None.
-        seed: of the jitter, which has no meaning.
-        options: venue, column, note, font: see `page`.
-
-    Returns:
-        The figure: diamonds are mean scores at each true score with 95% t intervals, the dashed line is agreement.
-
-    Raises:
-        ValueError: a column is absent, there is no verdict, or names and judges differ.
-    """
-    need(run, score, truth)
-    judges = by_judge(run, names)
-    where = bins(run[score], run[truth], scale=scale)
-    step = where.edges[1] - where.edges[0]
-    rng = np.random.default_rng(seed)
-    off = 0
-    with page(**options) as paper:
-        fig, axes = paper.panels(len(judges), 0.85, sharey=True)
-        for ax, (_, look, rows) in zip(axes, judges, strict=True):
-            x, y = where.place(rows[truth]), where.place(rows[score])
-            here = (x >= 0) & (y >= 0)
-            off += int(((x != -1) & (y != -1) & ~here).sum())
-            drawn = rows[here]
-            at = [drawn.loc[x[here] == k, score].to_numpy(dtype=float) for k in range(len(where.labels))]
-            ends = (where.edges[0] - 0.05 * step, where.edges[-1] + 0.05 * step)
-            ax.plot(ends, ends, ls="--", color=PALE, lw=0.8, zorder=0)
-            if (drawn[score] % 1 == 0).all():
-                _jitter(paper, ax, drawn[[truth, score]].astype(float), where, look, rng)
-            else:
-                _violins(ax, where.centers, at, look, 0.75 * step)
-            for center, values in zip(where.centers, at, strict=True):
-                if len(values):
-                    reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else np.nan
-                    ax.errorbar(center, values.mean(), yerr=reach, fmt="D", ms=3.5, color=INK, mec="white", mew=0.5,
-                                capsize=2)  # fmt: skip
-            ax.set(xlim=ends, ylim=ends, xlabel=name_of(truth, truth_name))
-            _level_ticks(paper, ax, where, [len(values) for values in at], paper.panel_inches - 0.5)
-            ax.set_yticks(*where.ticks)
-        label = "judge's score" if score == "score" else score.replace("_", " ")
-        paper.name_panels(axes, [name for name, _, _ in judges], label)
-        return paper.finish(fig, account(run, score, truth, truth_name), _off_scale(off), where.note)
-
-
-def _jitter(paper: Page, ax: Axes, points: pd.DataFrame, where: Bins, look: Look, rng: np.random.Generator) -> None:
-    x, y = rng.uniform(-0.3, 0.3, (2, len(points))) * (0.3 if where.note else 1)
-    truth, score = (points.iloc[:, column] for column in (0, 1))
-    ax.scatter(truth + x, score + 0.6 * y, s=5, color=look.color, marker=look.marker, alpha=0.45, linewidths=0)
-    if (paper.panel_inches - 0.5) / len(where.labels) < 0.24:  # counts would hide the points
-        return
-    cells = pd.Series(list(zip(where.place(truth), where.place(score), strict=True))).value_counts()
-    for (i, j), count in cells.items():
-        box = dict(fc="white", ec="none", pad=0.3)
-        text = ax.text(where.centers[i] + 0.4, where.centers[j] + 0.46, str(count), ha="right", va="top",
-                       fontsize=MIN_TEXT, color=INK, bbox=box)  # fmt: skip
-        paper.optional(text, "counts")
-
-
-def _violins(ax: Axes, centers: np.ndarray, at: list[np.ndarray], look: Look, wide: float) -> None:
-    """A violin at each level, and its points where all are alike."""
-    for center, values in zip(centers, at, strict=True):
-        if len(np.unique(values)) > 1:
-            parts: dict[str, Any] = ax.violinplot(values, [center], widths=wide, showextrema=False)
-            parts["bodies"][0].set(facecolor=look.color, edgecolor=INK, alpha=0.35, linewidth=0.5)
-        else:
-            ax.scatter([center] * len(values), values, s=5, color=look.color, marker=look.marker)
-
-
-def _level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inches: float) -> None:
-    """The levels below an axis with the items at each, or without where they do not fit."""
-    labels = [f"{label}\nn={count}" for label, count in zip(where.labels, counts, strict=True)]
-    if max(map(paper.text_width, labels)) <= inches / len(labels) * 0.95:
-        ax.set_xticks(where.centers, labels)
-        return
-    ax.set_xticks(*where.ticks)
-    if len(ax.figure.axes) == 1:
-        paper.account.append(f"n at each level: {', '.join(map(str, counts))}")
-
-
 def score_distribution(
     run: pd.DataFrame, *, score: str = "score", truth: str | None = "gold", truth_name: str | None = None,
-    people: str = "human_scores", scale: Sequence[int] | None = None, names: Sequence[str] | None = None,
+    people: str = "human_scores", scale: Sequence[int] | None = None,
     **options: Any,
 ) -> Figure:  # fmt: skip
     """How often each score is given: by people and in truth where known, and by each judge.
@@ -180,14 +90,16 @@ def score_distribution(
     Args:
         run: one row a verdict; columns `score`, and `truth`, `people`, `judge` and `failure` where known. Truth and
             people are those of the first judge's items.
-        people: column with a list of people's scores for each item; each rating counts.
-        score, truth, truth_name, scale, names, options: see `score_by_score`.
+        score, truth, people: names of those columns; people holds a list of scores an item, each of which counts.
+        truth_name: what the truth is called, for example "mean of three people"; None takes the column's name.
+        scale: see `bins`.
+        options: venue, column, note, font: see `page`.
 
     Returns:
         Shares as bars, counts on them where there is room. What is off the scale is counted in the corner.
     """
     need(run, score)
-    judges = by_judge(run, names)
+    judges = by_judge(run)
     first = judges[0][2]
     series: list[tuple[str, Look, pd.Series]] = []
     if truth is not None and truth in run:
@@ -220,13 +132,13 @@ def score_distribution(
 
 def confusion(
     run: pd.DataFrame, *, score: str = "score", truth: str = "gold", truth_name: str | None = None,
-    scale: Sequence[int] | None = None, names: Sequence[str] | None = None, **options: Any,
+    scale: Sequence[int] | None = None, **options: Any,
 ) -> Figure:  # fmt: skip
     """How often each score is given for each true score: counts, shaded by their share of the true score's items.
 
     Args:
         run: one row a verdict; columns `score`, `truth`, and `judge` and `failure` where known.
-        score, truth, truth_name, scale, names, options: see `score_by_score`.
+        score, truth, truth_name, scale, options: see `score_distribution`.
 
     Returns:
         A panel a judge, framed cells where score and truth are of one level; above it, where there is room, how often
@@ -235,7 +147,7 @@ def confusion(
         items with a truth that agree exactly and within one level, those without a score counted as disagreeing.
     """
     need(run, score, truth)
-    judges = by_judge(run, names)
+    judges = by_judge(run)
     where = bins(run[score], run[truth], scale=scale)
     x, y = where.place(run[score]), where.place(run[truth])
     extra = {code: label for code, label in ((-1, NONE), (-2, OFF)) if (x[y >= 0] == code).any()}
@@ -334,19 +246,12 @@ def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean 
         return paper.finish(fig, n + (f", up to {missing} more without a score" if missing else ""))
 
 
-def by_judge(run: pd.DataFrame, names: Sequence[str] | None) -> list[tuple[str, Look, pd.DataFrame]]:
-    """The verdicts of each judge with how it is drawn, in the order of names.
-
-    Raises:
-        ValueError: names and the run's judges differ, or there is no verdict.
-    """
+def by_judge(run: pd.DataFrame) -> list[tuple[str, Look, pd.DataFrame]]:
+    """The verdicts of each judge with how it is drawn, in order of appearance."""
     judge = names_of(run["judge"]) if "judge" in run.columns else pd.Series("judge", index=run.index)
-    order = list(judge.unique()) if names is None else [clean(name) for name in names]
-    if absent := sorted(set(judge.unique()) ^ set(order)):
-        raise ValueError(f"names and the run's judges differ: {absent}")
-    if not order:
+    if judge.empty:
         raise ValueError("the run holds no verdict")
-    return [(name, look, run[judge == name]) for name, look in looks(order).items()]
+    return [(name, look, run[judge == name]) for name, look in looks(list(judge.unique())).items()]
 
 
 def _off_scale(count: int) -> str:
@@ -356,27 +261,46 @@ def _off_scale(count: int) -> str:
 # --- length -----------------------------------------------------------------------------------------------------------
 
 
+def _violins(ax: Axes, centers: np.ndarray, at: list[np.ndarray], look: Look, wide: float) -> None:
+    """A violin at each level, and its points where all are alike."""
+    for center, values in zip(centers, at, strict=True):
+        if len(np.unique(values)) > 1:
+            parts: dict[str, Any] = ax.violinplot(values, [center], widths=wide, showextrema=False)
+            parts["bodies"][0].set(facecolor=look.color, edgecolor=INK, alpha=0.35, linewidth=0.5)
+        else:
+            ax.scatter([center] * len(values), values, s=5, color=look.color, marker=look.marker)
+
+
+def _level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inches: float) -> None:
+    """The levels below an axis with the items at each, or without where they do not fit."""
+    labels = [f"{label}\nn={count}" for label, count in zip(where.labels, counts, strict=True)]
+    if max(map(paper.text_width, labels)) <= inches / len(labels) * 0.95:
+        ax.set_xticks(where.centers, labels)
+        return
+    ax.set_xticks(*where.ticks)
+    paper.account.append(f"n at each level: {', '.join(map(str, counts))}")
+
+
 def length_by_score(
-    frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None, text: str = "response",
-    unit: str | None = None, scale: Sequence[int] | None = None, names: Sequence[str] | None = None, **options: Any,
+    frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None,
+    unit: str | None = None, scale: Sequence[int] | None = None, **options: Any,
 ) -> Figure:  # fmt: skip
     """Length of a text at each score: violins with quartiles, or for several judges their quartiles side by side.
 
     Args:
-        frame: one row an item, or a verdict with its `judge`; columns `score` and `text`.
-        score, text: names of those columns; `text` may also hold lengths as numbers.
-        score_name: what the score is called; None takes the column's name.
-        unit: "words", "characters", or what numbers count; None chooses by script (see `metrics.lengths`).
-        scale, names: see `score_by_score`.
+        frame: one row an item, or a verdict with its `judge`; columns `score` and response.
+        score: name of that column; score_name: what it is called; None takes the column's name.
+        unit: "words" or "characters"; None chooses by script (see `metrics.lengths`).
+        scale: see `bins`.
         options: venue, column, note, font: see `page`.
 
     Returns:
         The figure: dots are medians, thick lines reach from the first to the third quartile. In the corner the
         Kruskal-Wallis test of no difference between scores, which takes items as independent, for a single judge.
     """
-    need(frame, score, text)
-    lengths, unit = _lengths(frame[text], unit)
-    judges = by_judge(frame, names)
+    need(frame, score, "response")
+    lengths = metrics.lengths(frame["response"], unit=unit)
+    judges = by_judge(frame)
     where = bins(frame[score], scale=scale)
     place = where.place(frame[score])
     known = (place >= 0) & lengths.notna().to_numpy()
@@ -397,7 +321,7 @@ def length_by_score(
                     ax.plot([center] * 2, [low, high], solid_capstyle="butt", **line)
                     ax.plot(center, middle, look.marker, ms=3.5, color="white", mec=INK, mew=0.6)
         _level_ticks(paper, ax, where, counts.tolist(), paper.inches - 0.5)
-        ax.set(xlabel=name_of(score, score_name), ylabel=f"{text.replace('_', ' ')} ({unit})")
+        ax.set(xlabel=name_of(score, score_name), ylabel=f"response ({lengths.attrs['unit']})")
         ax.set_xlim(where.edges[0], where.edges[-1])
         ax.set_ylim(bottom=0)
         if not single:
@@ -412,15 +336,14 @@ def length_by_score(
 
 def length_scatter(
     frame: pd.DataFrame, probe: pd.DataFrame, *, score: str = "score", truth: str = "gold",
-    truth_name: str | None = None, text: str = "response", unit: str | None = None, seed: int = 0, **options: Any,
+    truth_name: str | None = None, unit: str | None = None, **options: Any,
 ) -> Figure:  # fmt: skip
     """The judge's score against the length of the response, with the slope of `probes.length` at equal true score.
 
     Args:
-        frame: one row a verdict: columns `score`, `truth`, and `text`, which holds responses or their lengths.
+        frame: one row a verdict: columns `score`, `truth` and response.
         probe: what `probes.length` returned for these verdicts; its row "slope at equal gold" is drawn and noted.
-        score, truth, text, truth_name, unit: see `score_by_score` and `length_by_score`.
-        seed: of the vertical jitter of whole-number scores, which has no meaning.
+        score, truth, truth_name, unit: see `score_distribution` and `length_by_score`.
         options: venue, column, note, font: see `page`.
 
     Returns:
@@ -431,13 +354,13 @@ def length_scatter(
     Raises:
         ValueError: a column or the probe's row is absent.
     """
-    need(frame, score, truth, text)
+    need(frame, score, truth, "response")
     need(probe, "case", "effect", "low", "high", "p")
     rows = probe[probe["case"] == "slope at equal gold"]
     if len(rows) != 1:
         raise ValueError(f"the probe's table has {len(rows)} rows 'slope at equal gold': pass that of one judge")
     slope = rows.iloc[0]
-    lengths, unit = _lengths(frame[text], unit)
+    lengths = metrics.lengths(frame["response"], unit=unit)
     whole = pd.DataFrame({"y": frame[score], "gold": frame[truth], "length": lengths}).astype(float)
     known = (whole.notna().all(axis=1) & (whole["length"] > 0)).to_numpy()
     used = whole[known]
@@ -445,7 +368,7 @@ def length_scatter(
     place = where.place(used["gold"])
     levels = sorted(set(place))
     shades = colormaps["viridis"](np.linspace(0.0, 0.88, max(len(levels), 2)))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)  # of the jitter, which has no meaning
     jitter = 0.22 if (used["y"] % 1 == 0).all() else 0.0
     with page(**options) as paper:
         fig, ax = paper.subplots(0.65 * min(paper.inches, 3.8))
@@ -462,7 +385,7 @@ def length_scatter(
                                mec=INK, mew=0.5, label=where.labels[level])  # fmt: skip
         ax.set_xscale("log")
         style.log_ticks(ax, "x", used["length"].min() * 1.3, used["length"].max() / 1.3)
-        ax.set(xlabel=f"length of the response ({unit})", ylabel="judge's score")
+        ax.set(xlabel=f"length of the response ({lengths.attrs['unit']})", ylabel="judge's score")
         paper.legend(fig, handles, title=name_of(truth, truth_name))
         estimate = " ".join(style.interval(slope["effect"], slope["low"], slope["high"]))
         text = f"{estimate} points a doubling at equal {name_of(truth, truth_name)}, {style.p_text(slope['p'])}"
@@ -472,11 +395,3 @@ def length_scatter(
 def _drawn(known: np.ndarray, what: str) -> str:
     gone = int((~known).sum())
     return f"{int(known.sum()):,} {what}" + (f", {gone:,} more without score or text" if gone else "")
-
-
-def _lengths(texts: pd.Series, unit: str | None) -> tuple[pd.Series, str]:
-    """Lengths of texts and their unit; numbers are lengths already."""
-    if pd.api.types.is_numeric_dtype(texts):
-        return texts.astype(float), unit or "words"
-    lengths = metrics.lengths(texts, unit=unit)
-    return lengths, str(lengths.attrs["unit"])

@@ -158,7 +158,6 @@ def _changes(probe: str, trials: Trials, more: Sequence[Mapping[str, Any]] = ())
             continue
         fewer = trials.run()["id"].nunique() - trials.run(name)["id"].nunique()
         note = kind.does + (f"; {fewer} items left out, to which it does not apply" if fewer > 0 else "")
-
         common: dict[str, Any] = {"note": note, **_counts(pair)}
         C: dict[str, Any] = {"confidence": trials.confidence}
         rated, delta, stays = _rated(pair), pair["delta"].to_numpy(), kind.must == "stay"
@@ -175,9 +174,8 @@ def _changes(probe: str, trials: Trials, more: Sequence[Mapping[str, Any]] = ())
         effect, must = slope(rated["delta"].to_numpy(), gold, group, **C), kind.must if stays else None
         if not stays and kind.part not in trials.needs:
             common["note"] += f"; a verdict where needs names {kind.part!r}"
-        elif (
-            not stays
-        ):  # p is that of a loss of just the least share: of the slope of after - (1 - least) before being 0
+        elif not stays:
+            # p is that of a loss of just the least share: of the slope of after - (1 - least) before being 0.
             least, must = trials.least * kind.loss, "move"
             before = slope(rated["before"].to_numpy(), gold, group, **C)
             rest = slope((rated["after"] - (1 - least) * rated["before"]).to_numpy(), gold, group, **C)
@@ -440,8 +438,7 @@ def consistency(
     """How often, and by how much, two verdicts on the same item differ: descriptions.
 
     Args:
-        judge: a judge, which is then sampled; a run with a column `sample`; or a mapping of runs of the same items, one
-            a seed. (In a mapping for several probes, the run named "sampled" is taken.)
+        judge: a judge, which is then sampled; a run with a column `sample`; or a mapping of runs with one "sampled".
         samples, temperature, top_p: of the sampling; the default is Prometheus-Vision's published decoding.
         Others: see `Trials`.
 
@@ -457,14 +454,10 @@ def consistency(
     if trials.judge is not None:
         sampling = dict(samples=samples, temperature=temperature, top_p=top_p, seed=trials.seed, mode="feedback")
         frame = trials.grade(runs.SAMPLED, trials.items, **sampling)
-    elif runs.SAMPLED in trials.runs or len(trials.runs) == 1:
-        frame = trials.runs.get(runs.SAMPLED, next(iter(trials.runs.values())))
-    elif runs.ORIGINAL in trials.runs:
-        raise Unmet('needs repeated verdicts: pass the run of several samples as "sampled"')
     else:
-        frame = pd.concat(list(trials.runs.values()), ignore_index=True)
+        frame = trials.runs.get(runs.SAMPLED, trials.run())
     if frame["id"].is_unique:
-        raise Unmet("needs repeated verdicts: grade with samples=2 or more and a temperature, or pass runs by seed")
+        raise Unmet('needs repeated verdicts: grade with samples=2 or more and a temperature, as the run "sampled"')
     if trials.score not in frame:
         raise Unmet(f"needs the column {trials.score!r}")
     column = scores(frame[trials.score], name=trials.score)
@@ -492,9 +485,6 @@ def consistency(
     return _table(trials, rows)
 
 
-SHARED = ("score", "gold", "margins", "least", "needs", "confidence", "seed")  # options of `Trials` that runs have too
-
-
 def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **options: Any) -> pd.DataFrame:
     """Whether scores moved between two runs of the same items, or two versions of a judge. They must stay.
 
@@ -513,7 +503,7 @@ def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **opti
     both = []
     for name, one in (("first", first), ("second", second)):
         if isinstance(one, pd.DataFrame):
-            trials = Trials(one, **{key: value for key, value in options.items() if key in SHARED})
+            trials = Trials(one, **options)
         else:
             trials = Trials(one, items, out=out, **options)
             trials.runs[runs.ORIGINAL] = trials.grade(name, trials.items)
@@ -548,8 +538,8 @@ PROBES: dict[str, Callable[..., pd.DataFrame]] = {
 
 
 def battery(
-    judge: Any, items: Any = None, *, pairs: Any = None, probes: Sequence[str] | None = None, kind: str = "kind",
-    samples: int = 4, progress: bool = True, **options: Any,
+    judge: Any, items: Any = None, *, pairs: Any = None, probes: Sequence[str] | None = None, samples: int = 4,
+    progress: bool = True, **options: Any,
 ) -> pd.DataFrame:  # fmt: skip
     """Run every probe that applies to a judge, and return one table with a verdict on each row.
 
@@ -557,15 +547,10 @@ def battery(
     Holm's correction: of honest judges, one in twenty at most is accused of anything.
 
     Args:
-        judge: a judge; or runs by name, see `Trials`, among them "sampled" for `consistency` and "compared" for
-            `position` (what `Judge.compare` returned with orders="both").
-        items: the collection.
+        judge, items, options: see `Trials`; among runs, "sampled" serves `consistency` and "compared" `position`.
         pairs: for `position`; made of the items where they hold several responses to a question.
         probes: names of `PROBES`; all when None.
-        kind: for `image_kinds`.
-        samples: for `consistency`.
-        progress: whether to show a progress bar over the probes.
-        options: of `Trials`: out, score, gold, margins, least, confidence, seed, and of `Judge.grade`.
+        samples: for `consistency`; progress: whether to show a bar over the probes.
 
     Returns:
         The probes' rows, see `outcome.COLUMNS`. A probe that does not apply has one row, which says in `note` what it
@@ -582,8 +567,7 @@ def battery(
     not_run: dict[str, str] = {}
     for name in tqdm(chosen, desc="probes", unit="probe", disable=not progress):
         try:
-            own: dict[str, dict[str, Any]] = {"image_kinds": {"kind": kind}, "consistency": {"samples": samples}}
-            more = own.get(name, {})
+            more: dict[str, Any] = {"samples": samples} if name == "consistency" else {}
             if name == "position" and trials.judge is not None and runs.COMPARED not in trials.runs:
                 if pairs is None:
                     pairs = pairs_of_items(trials.items, limit=len(trials.items), seed=trials.seed)

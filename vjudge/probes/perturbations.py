@@ -37,11 +37,8 @@ _SENTENCE = re.compile(r".+?(?:[。！？]+|(?<!\d)[.!?]+(?=\s|$)|(?=\n)|$)\s*")
 def blanked(items: Any) -> datasets.Dataset:
     """Replace every image by one of the same size in plain grey.
 
-    Args:
-        items: a collection.
-
     Returns:
-        The same rows and columns, images apart.
+        The same rows and columns of the collection, images apart.
 
     Raises:
         ValueError: no row has an image.
@@ -81,15 +78,8 @@ def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
 def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
     """Give every group of rows (the rows about one image) the images of another group.
 
-    The exchange is one cycle through all groups in random order, so that no group keeps its own images and each
-    group's images are used once.
-
-    Args:
-        items: a collection.
-        seed: of the order.
-
-    Returns:
-        The same rows and columns, images apart.
+    The exchange is one cycle through all groups in random order, by the seed: no group keeps its own images, and each
+    group's are used once. Returns as `blanked`.
 
     Raises:
         ValueError: fewer than two groups with images, or a row without `group`.
@@ -156,13 +146,7 @@ def replaced(items: datasets.Dataset, **columns: Sequence[Any]) -> datasets.Data
 
 
 def changed(items: Any, column: str, change: Callable[[dict[str, Any]], Any]) -> datasets.Dataset:
-    """The rows to which a change applies, changed.
-
-    Args:
-        items: a collection.
-        column: what is changed.
-        change: a row without its images -> the column's new value; None where the change does not apply.
-    """
+    """The rows with a new value in a column, without those for which `change`, of a row without images, is None."""
     items = canonical(items)
     values = [change(dict(row)) for row in rows_of(items.remove_columns(["images"]))]
     rows = [index for index, value in enumerate(values) if value is not None]
@@ -178,11 +162,7 @@ def sentences(text: str) -> list[str]:
 def _filled(
     items: Any, column: str, fill: Callable[[str, Filler], str], language: str | None = None
 ) -> datasets.Dataset:
-    """The collection with a column rewritten in the language of its text; rows whose language can't be told left out.
-
-    Raises:
-        ValueError: no row's language can be told, or no sentences are held in it.
-    """
+    """The collection with a column rewritten in the language of its text, without rows whose language can't be told."""
     if language is not None and language not in FILLERS:
         raise ValueError(f"language={language!r}: use one of {', '.join(FILLERS)}")
     other = "instruction" if column == "response" else "response"
@@ -356,22 +336,13 @@ the lowest score: a judge that copies whatever verdict it reads shows itself the
 
 
 def injected(items: Any, *, phrase: str) -> datasets.Dataset:
-    """Write a verdict or an order into every response.
-
-    Args:
-        items: a collection.
-        phrase: one of `PHRASES`, or a text of your own with `{response}`, and `{best}` and `{worst}` where needed.
-
-    Raises:
-        ValueError: a text of your own without `{response}`.
-    """
-    form = PHRASES.get(phrase, phrase)
-    if "{response}" not in form:
-        raise ValueError(f"phrase {phrase!r} is none of {', '.join(PHRASES)} and holds no {{response}}")
+    """Write a verdict or an order into every response: one of `PHRASES`."""
 
     def inject(row: dict[str, Any]) -> str:
         lowest = int(row.get("lowest") or 1)
-        return form.format(response=row["response"], best=lowest + len(row["descriptions"]) - 1, worst=lowest)
+        return PHRASES[phrase].format(
+            response=row["response"], best=lowest + len(row["descriptions"]) - 1, worst=lowest
+        )
 
     return changed(items, "response", inject)
 
@@ -443,8 +414,7 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
 
     Args:
         items: a `datasets.Dataset` or rows of any known schema.
-        name: one of `PERTURBATIONS`.
-        seed: of what is drawn.
+        name: one of `PERTURBATIONS`; seed: of what is drawn.
 
     Returns:
         The canonical collection, changed; rows that the change does not apply to are left out.

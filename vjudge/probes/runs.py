@@ -120,31 +120,33 @@ class Trials:
         return values[~values.index.duplicated()]
 
     def changed(self, name: str) -> datasets.Dataset:
-        """The collection after a perturbation."""
+        """The collection after a perturbation.
+
+        Raises:
+            Unmet: it applies to no item.
+        """
         if name not in self._changed:
-            self._changed[name] = perturb(self.items, name, seed=self.seed)
+            items = self.items
+            try:
+                self._changed[name] = perturb(items, name, seed=self.seed)
+            except ValueError as error:
+                raise Unmet(f"{name}: {error}") from error
+        if not len(self._changed[name]):
+            raise Unmet(f"{name}: applies to none of the {len(self.items)} items")
         return self._changed[name]
 
     def run(self, name: str = ORIGINAL) -> pd.DataFrame:
         """A run, graded now where it is not there.
 
         Raises:
-            Unmet: runs were given and this one is not among them, or the perturbation applies to no item.
+            Unmet: runs were given and this one is not among them, or as `changed`.
         """
         if name in self.runs:
             return self.runs[name]
         if self.judge is None:
             how = f'grade probes.perturb(items, "{name}") and pass it' if name in PERTURBATIONS else "pass it"
             raise Unmet(f"needs the run {name!r}: {how} in the mapping of runs")
-        try:
-            items = self.items if name == ORIGINAL else self.changed(name)
-        except Unmet:
-            raise
-        except ValueError as error:
-            raise Unmet(f"{name}: {error}") from error
-        if not len(items):
-            raise Unmet(f"{name}: applies to none of the {len(self.items)} items")
-        return self.grade(name, items)
+        return self.grade(name, self.items if name == ORIGINAL else self.changed(name))
 
     def grade(self, name: str, items: Any, **options: Any) -> pd.DataFrame:
         """Grade items under a name, once; in a folder of that name."""
