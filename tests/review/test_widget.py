@@ -84,21 +84,10 @@ def test_everything_is_disabled_while_it_works(tool, monkeypatch):
 
 
 def test_a_page_without_a_kernel_shows_the_case(tool):
-    bundle = tool()._repr_mimebundle_()
+    bundle = tool(names=("first",))._repr_mimebundle_()
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
     assert "Question 0?" in bundle["text/html"] and "item 1 of 6" in bundle["text/plain"]
     Reader(bundle["text/html"])
-
-
-def test_a_judge_alone_and_three_judges(tool, tmp_path):
-    alone = tool(names=("first",))
-    assert "left" not in alone._buttons
-    press(alone, "score 2")
-    runs = {name: judged("first").assign(feedback=name) for name in "abc"}
-    three = Reviewer(Review(six(), runs, out=tmp_path / "three", annotator="ann"))
-    three._tags["3", TAGS[0]].click()
-    assert three.review.case.votes == {"tags": {"3": [TAGS[0]]}}
-    press(three, "next")
 
 
 def test_a_long_scale_has_a_field(tool):

@@ -19,7 +19,7 @@ from scipy import stats
 
 from vjudge.builder.ask import Asker, Call
 from vjudge.builder.faults import Fault, check_feedback, check_rubric, check_text, normal
-from vjudge.builder.prompts import ALIGN, BRAINSTORM, INSTRUCTION, REFINE, RESPONSE
+from vjudge.builder.prompts import STAGES
 from vjudge.records import Rubric
 
 SPARE = 2  # criteria to brainstorm beyond those that are needed, for those that checks remove
@@ -215,7 +215,7 @@ class Stages(Asker):
         def read(answer: dict[str, Any]) -> list[dict[str, str]]:
             return [{key: check_text(key, text) for key, text in draft.items()} for draft in answer["criteria"]]
 
-        return Call(f"brainstorm/{name}/{turn}", BRAINSTORM, name, given, read)
+        return Call(f"brainstorm/{name}/{turn}", STAGES["brainstorm"], name, given, read)
 
     def _refine(self, name: str, slot: str, draft: Mapping[str, str], refined: Texts) -> Call:
         n_levels = len(self.seeds[0]["descriptions"])
@@ -227,11 +227,11 @@ class Stages(Asker):
                 raise clash
             return rubric
 
-        return Call(f"refine/{name}-{slot}", REFINE, name, given, read, slot)
+        return Call(f"refine/{name}-{slot}", STAGES["refine"], name, given, read, slot)
 
     def _align(self, call: Call, rubric: Rubric) -> Call:
         id, subject = f"align/{call.image}-{call.subject}", (call.subject, rubric)
-        return Call(id, ALIGN, call.image, _given(rubric), lambda answer: answer, subject)
+        return Call(id, STAGES["align"], call.image, _given(rubric), lambda answer: answer, subject)
 
     def _instruct(self, name: str, slot: str, number: int, rubric: Rubric, earlier: list[str], texts: Texts) -> Call:
         least, most = REFERENCE_LENGTH[self.options["unit"]]
@@ -248,7 +248,7 @@ class Stages(Asker):
             texts.texts[id] = normal(instruction)
             return Case(id, name, rubric, instruction, reference)
 
-        return Call(f"instruction/{id}", INSTRUCTION, name, given, read)
+        return Call(f"instruction/{id}", STAGES["instruction"], name, given, read)
 
     def _respond(self, case: Case, score: int, turn: int, texts: set[str]) -> Call:
         """Ask for a response; each further time within half the distance from its target."""
@@ -270,7 +270,7 @@ class Stages(Asker):
             return {"response": response, "feedback": feedback}
 
         id = f"response/{case.id}-s{score}" + (f"-again{turn}" if turn else "")
-        return Call(id, RESPONSE, case.image, given, read, (case, score))
+        return Call(id, STAGES["response"], case.image, given, read, (case, score))
 
     def _check_length(self, name: str, text: str, least: int, most: int, target: int | None = None) -> None:
         """Hold a text's length against what was asked for; the note asks for so much more or less as it was off."""
