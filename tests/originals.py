@@ -13,24 +13,11 @@ import torch
 from safetensors.torch import save_file
 
 SIDE, PATCH = 42, 14  # pixels: nine patches a tile
-TEXT = {
-    "hidden_size": 40,
-    "intermediate_size": 72,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-}
-VISION = {
-    "hidden_size": 36,
-    "intermediate_size": 60,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 3,
-    "image_size": SIDE,
-    "patch_size": PATCH,
-}
+TEXT = {"hidden_size": 40, "intermediate_size": 72, "num_hidden_layers": 3, "num_attention_heads": 5}
+TEXT |= {"num_key_value_heads": 1, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "hidden_act": "silu"}
+VISION = {"hidden_size": 36, "intermediate_size": 60, "num_hidden_layers": 4, "num_attention_heads": 3}
+VISION |= {"image_size": SIDE, "patch_size": PATCH}
+SHARED = {"mm_vision_select_layer": -2, "mm_projector_type": "mlp2x_gelu", "mm_use_im_patch_token": False, **TEXT}
 PIECES = sorted(set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;!?'\"()[]{}<>/#-_|"))
 
 
@@ -53,10 +40,7 @@ def write_llava15(folder: Path, *, kind: str = "bin", tower: bool = True, shards
         "architectures": ["LlavaLlamaForCausalLM"],
         "model_type": "llava",
         "mm_vision_tower": "tower-clip",
-        "mm_vision_select_layer": -2,
         "mm_vision_select_feature": "patch",
-        "mm_projector_type": "mlp2x_gelu",
-        "mm_use_im_patch_token": False,
         "image_aspect_ratio": "pad",
         "tokenizer_model_max_length": 900,
         "bos_token_id": 1,
@@ -64,7 +48,7 @@ def write_llava15(folder: Path, *, kind: str = "bin", tower: bool = True, shards
         "vocab_size": pieces,
         "torch_dtype": "float16",
         "transformers_version": "4.31.0",
-        **TEXT,
+        **SHARED,
         **settings,
     }
     written |= _decoder(config, bias=False, inv_freq=True)
@@ -106,11 +90,8 @@ def write_onevision(folder: Path, **settings: Any) -> Path:
         "architectures": ["LlavaQwenForCausalLM"],
         "model_type": "llava_qwen",
         "mm_vision_tower": "tower-siglip",
-        "mm_vision_select_layer": -2,
-        "mm_projector_type": "mlp2x_gelu",
         "mm_tunable_parts": "mm_vision_tower,mm_mlp_adapter,mm_language_model",
         "mm_patch_merge_type": "spatial_unpad",
-        "mm_use_im_patch_token": False,
         "image_aspect_ratio": "anyres_max_2",
         "image_grid_pinpoints": [[SIDE * w, SIDE * h] for w in (1, 2, 3) for h in (1, 2)],  # no square list
         "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
@@ -118,7 +99,7 @@ def write_onevision(folder: Path, **settings: Any) -> Path:
         "rope_theta": 5e5,
         "torch_dtype": "bfloat16",
         "transformers_version": "4.40.2",
-        **TEXT,
+        **SHARED,
         **settings,
     }
     written |= _decoder(config, bias=True, inv_freq=False)

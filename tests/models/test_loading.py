@@ -30,18 +30,6 @@ def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-def test_load(random_judge: Path) -> None:
-    loaded = models.load(random_judge, device="cpu")
-    assert (loaded.device, loaded.dtype, loaded.quantization) == (CPU, torch.float32, None)
-    assert loaded.tokens_per_image == 4 == loaded.model.config.image_seq_length
-    assert loaded.context_length == 1024
-    assert loaded.tokenizer.convert_ids_to_tokens(loaded.image_token_id) == "<image>"
-    assert not loaded.model.training
-    stored = load_file(random_judge / "model.safetensors")
-    name = next(key for key in stored if key.endswith("lm_head.weight"))
-    assert torch.equal(loaded.model.lm_head.weight, stored[name])
-
-
 @pytest.mark.parametrize("name", ["large", "./nowhere", "a/b/c", "/no/such/folder", "two words/x"])
 def test_unknown_name_says_what_exists(name: str) -> None:
     with pytest.raises(ValueError, match=r"no judge .* one of 'tiny', .*'tiny-policy', nor a folder, nor a hub id"):

@@ -153,18 +153,6 @@ def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(
     assert 'What fits: quantization="8bit" (8-bit on the CPU: ' in message
 
 
-def test_a_judge_that_fits_is_loaded_quietly(
-    random_judge: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    load_judge(random_judge, device="cpu")
-    printed = capsys.readouterr()
-    assert not printed.out and "GiB" not in printed.err
-    monkeypatch.setattr(memory, "free_ram", lambda: 1000)
-    with pytest.raises(models.MemoryShortage):
-        load_judge(random_judge, device="cpu")
-    load_judge(random_judge, device="cpu", check_memory=False)
-
-
 def test_on_a_gpu_the_setting_of_the_call_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, card = write_original(tmp_path / "7b", LLAMA_7B), torch.device("cuda", 1)
     room = (40 * GIB, int(14.7 * GIB))

@@ -63,13 +63,11 @@ def test_the_embedded_judge_in_half_precision(dtype: str, items: Any, exact: Any
     graded = judge.grade(items, progress=False)
     assert (graded["score"] == exact["score"]).mean() > 0.8
     assert judge.engine.identity()["dtype"] == dtype
-    forced = judge.grade(items, mode="score", progress=False)
-    assert forced["expected_score"].between(1, 5).all()
 
 
 @pytest.mark.parametrize(
     "way",
-    [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "bfloat16"}, {"dtype": "float16"}],
+    [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "float16"}],
     ids=lambda way: next(iter(way.values())),
 )
 @pytest.mark.parametrize("name", CHECKPOINTS)

@@ -122,24 +122,6 @@ def test_load_judge_takes_the_familys_wordings(random_judge: Path, tmp_path: Pat
     assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-vision", "prometheus-2-relative")
 
 
-def test_a_chat_wording_goes_into_the_checkpoints_chat_template(random_judge: Path, tmp_path: Path, rows: Any) -> None:
-    with pytest.raises(ValueError, match="has no chat template"):
-        load_judge(random_judge, device="cpu", template="chat")
-    folder = shutil.copytree(random_judge, tmp_path / "chatty")
-    (folder / "chat_template.jinja").write_text(
-        "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{% for p in m.content %}"
-        "{% if p.type == 'image' %}<image>{% else %}{{ p.text }}{% endif %}{% endfor %}</s>{% endfor %}[judge]"
-    )
-    judge = load_judge(folder, device="cpu", template="chat")
-    text = judge.render(rows[0])
-    assert text.startswith("[user]<image>###Task Description:\nAn instruction about an image, ")
-    assert text.endswith("Score 5: Right.</s>[judge]") and judge.render(rows[0], mode="score").endswith(
-        "[judge][RESULT]"
-    )
-    frame = judge.grade(rows[:3], mode="score", progress=False)
-    assert frame["failure"].isna().all()
-
-
 @pytest.mark.parametrize(
     ("body", "options", "said"),
     [

@@ -18,7 +18,6 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -210,43 +209,39 @@ def _write_settings(original: Original, folder: Path) -> None:
 
 
 def _write_weights(original: Original, folder: Path, bar: Any) -> None:
-    """Write files of at most `SHARD_BYTES` (one tensor at least), and their index."""
-    files: list[list[str]] = []
-    total = 0
-    for tensors in _shards(original):
-        files.append(list(tensors))
-        save_file(tensors, folder / f"part-{len(files)}", metadata={"format": "pt"})
-        total += (n_bytes := sum(tensor.nbytes for tensor in tensors.values()))
-        bar.update(n_bytes)
-    names = [f"model-{number:05d}-of-{len(files):05d}.safetensors" for number in range(1, len(files) + 1)]
-    names = ["model.safetensors"] if len(files) == 1 else names
-    for number, name in enumerate(names, start=1):
-        (folder / f"part-{number}").rename(folder / name)
-    if len(files) > 1:
-        index = {key: name for name, keys in zip(names, files, strict=True) for key in keys}
-        _write_json(folder / INDEXES[0], {"metadata": {"total_size": total}, "weight_map": index})
-
-
-def _shards(original: Original) -> Iterator[dict[str, torch.Tensor]]:
-    """The weights in files' worth, in the order of the source's files, so that each of those is opened once.
+    """Write files of at most `SHARD_BYTES` (one tensor at least), and their index; each of the source's is opened once.
 
     Embeddings and output weights have the configuration's rows: zeros stand after the original's vocabulary.
     """
     vocabulary, rows = original.config.image_token_index, original.config.text_config.vocab_size
+    shards: list[list[str]] = []
+    total = 0
+
+    def write(shard: dict[str, torch.Tensor]) -> None:
+        shards.append(list(shard))
+        save_file(shard, folder / f"part-{len(shards)}", metadata={"format": "pt"})
+
     shard: dict[str, torch.Tensor] = {}
-    size = 0
     for name, (weights, key) in sorted(original.sources.items(), key=lambda item: str(item[1][0].files[item[1][1]])):
         tensor = weights.read(key).contiguous()
         if name in VOCABULARY_WEIGHTS:
             padded = tensor.new_zeros((rows, *tensor.shape[1:]))
             padded[: min(vocabulary, len(tensor))] = tensor[:vocabulary]
             tensor = padded
-        if shard and size + tensor.nbytes > SHARD_BYTES:
-            yield shard
-            shard, size = {}, 0
+        if shard and sum(other.nbytes for other in shard.values()) + tensor.nbytes > SHARD_BYTES:
+            write(shard)
+            shard = {}
         shard[name] = tensor
-        size += tensor.nbytes
-    yield shard
+        total += tensor.nbytes
+        bar.update(tensor.nbytes)
+    write(shard)
+    names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    names = ["model.safetensors"] if len(shards) == 1 else names
+    for number, name in enumerate(names, start=1):
+        (folder / f"part-{number}").rename(folder / name)
+    if len(shards) > 1:
+        index = {key: name for name, keys in zip(names, shards, strict=True) for key in keys}
+        _write_json(folder / INDEXES[0], {"metadata": {"total_size": total}, "weight_map": index})
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
