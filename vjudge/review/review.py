@@ -220,10 +220,9 @@ class Review:
 
     def goto(self, id: str) -> Case | None:
         """Go to an item of the list; ValueError where it is not in it."""
-        place = np.flatnonzero(self._ids[self._list] == id)
-        if not len(place):
+        if id not in self._ids[self._list]:
             raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
-        self._position = int(place[0])
+        self._move(id)
         return self.case
 
     def filter(self, **filters: Any) -> int:
@@ -316,9 +315,8 @@ class Review:
         case = self._current()
         if case.scale is None:
             raise ValueError(f"item {case.item.id!r} has no rubric: open the review with scale=, such as (0, 100)")
-        lowest, highest = case.scale
-        if value is not None and (isinstance(value, bool) or value not in range(lowest, highest + 1)):
-            raise ValueError(f"score {value!r} is not a whole number from {lowest} to {highest}")
+        if value is not None and (isinstance(value, bool) or value not in range(case.scale[0], case.scale[1] + 1)):
+            raise ValueError(f"score {value!r} is not a whole number from {case.scale[0]} to {case.scale[1]}")
         self._vote(case, "score", None if value is None else int(value))
 
     def better(self, answer: str | None) -> None:
@@ -362,8 +360,7 @@ class Review:
     def undo(self) -> Case | None:
         """Put back what this annotator's last vote replaced (else ReviewError), and go to its item if it is listed."""
         self.refresh()
-        place = np.flatnonzero(self._ids[self._list] == self._votes.undo())
-        self._position = int(place[0]) if len(place) else self._position
+        self._move(self._votes.undo())
         return self.case
 
     def votes(self, *fields: str) -> pd.DataFrame:
@@ -444,10 +441,9 @@ class Review:
         self._votes.append(case.item.id, field, value, blind=not case.revealed and not telling, **selection)
 
     def _current(self) -> Case:
-        case = self.case
-        if case is None:
-            raise ReviewError("no item passes the filters: there is nothing to vote on; clear them with filter()")
-        return case
+        if case := self.case:
+            return case
+        raise ReviewError("no item passes the filters: there is nothing to vote on; clear them with filter()")
 
     def _case(self, number: int) -> Case:
         index = int(self._list[number])
@@ -488,7 +484,7 @@ class Review:
 
     def _relist(self) -> None:
         """List what passes the filters, in the order; the current item stays current where it is in the list."""
-        current = self._list[self._position] if len(self._list) else -1
+        current = self._ids[self._list[self._position]] if len(self._list) else None
         judges = [self._filters["judge"]] if "judge" in self._filters else list(self.judges)
         scores, graded = self.judge_scores[judges], self._graded[judges]
         gap = scores.rsub(self.truth, axis=0)
@@ -512,9 +508,13 @@ class Review:
         elif self.order == "worst":
             distance = gap.abs().max(axis=1).fillna(-math.inf).to_numpy()  # what has no distance comes last
             listed = np.argsort(-distance, kind="stable")
-        self._list = listed[keep[listed]]
-        place = np.flatnonzero(self._list == current)
-        self._position = int(place[0]) if len(place) else 0
+        self._list, self._position = listed[keep[listed]], 0
+        self._move(current)
+
+    def _move(self, id: str | None) -> None:
+        """Make an item the current one, if it is in the list."""
+        place = np.flatnonzero(self._ids[self._list] == id)
+        self._position = int(place[0]) if len(place) else self._position
 
     def _search(self, text: str) -> pd.Series:
         columns = [self._texts[name] for name in ("instruction", "response", "reference_answer")]
