@@ -188,7 +188,9 @@ def _pictures(images: Mapping[str, Any] | Iterable[str | Path]) -> tuple[dict[st
             if first != name:
                 problems.append(Problem(index, name, "image", f"shows the same as {first!r}", "leave it out"))
     if problems or not names:
-        raise CollectionError(f"{len(problems)} problems with {len(images)} images", problems)
+        raise CollectionError(
+            f"{len(problems)} problems with {len(images)} images" if images else "no images", problems
+        )
     return dict(images), {name: key for key, name in names.items()}
 
 
