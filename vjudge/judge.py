@@ -180,9 +180,9 @@ def _check_options(
 
 def _wordings(family: Family, chosen: Template | None) -> tuple[Template, Template | None]:
     """A family's wordings for one response and for two, one of them replaced by the chosen one."""
-    if chosen is None:
-        return family.template, family.pairs
-    return (family.template, chosen) if chosen.compares else (chosen, family.pairs)
+    if chosen is not None and chosen.compares:
+        return family.template, chosen
+    return chosen or family.template, family.pairs
 
 
 class Judge:
@@ -274,16 +274,12 @@ class Judge:
               stands only where there are some
             - carried along: gold, human_scores, group, criteria, category
 
-            Its `attrs` say what it rests on:
-
-            - failures: by reason; suggested_format: where many failed, the format that would read most of them
-            - without_distribution: scores without log-probabilities, or written in other tokens than the scale's
-            - low_mass: verdicts of a score pass that rest on less than `vjudge.table.LOW_MASS` of the probability
-            - abstained; without_images: rows without an image, for a judge that sees images
-            - unlike: rows, of those looked at, with pictures or texts that an embedded judge was not made for
-            - collection: where the items are from, `vjudge.data.origin`; `vjudge.benchmark` reads it
-            - scale: the judge's own, such as (0, 100); None where the rubric's holds
-            - work: what this call computed on this machine (`vjudge.engines.Work`), None elsewhere
+            Its `attrs` say what it rests on: failures by reason, and the suggested_format that would read most of many;
+            without_distribution (scores without log-probabilities, or in other tokens than the scale's); low_mass
+            (verdicts of a score pass on less than `vjudge.table.LOW_MASS` of the probability); abstained;
+            without_images (rows, for a judge that sees images); unlike (rows that an embedded judge was not made for);
+            collection (`vjudge.data.origin`); scale (the judge's own, None for the rubric's); work (what this call
+            computed on this machine, `vjudge.engines.Work`).
 
         Raises:
             CollectionError: bad rows, all of them, before any work.
@@ -345,10 +341,8 @@ class Judge:
             - n_prompt_tokens, n_new_tokens, seconds: sums over the orders
             - carried along: preference, group, criteria, category
 
-            `attrs["failures"]` counts failures by reason; `attrs["position"]` counts `consistent` among `pairs` with
-            two verdicts, and `first` (the response shown first) among all `choices`; `attrs["low_mass"]`,
-            `attrs["without_images"]` and `attrs["collection"]` as in `grade`; `attrs["one_sided"]` counts the
-            preferences for whose sake both orders were asked.
+            `attrs` as in `grade`; and `position` counts `consistent` among `pairs` with two verdicts, and `first` (the
+            response shown first) among all `choices`; `one_sided` preferences for whose sake both orders were asked.
 
         Raises:
             CollectionError: bad pairs, all of them, before any work.

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -262,11 +263,9 @@ def in_order(pair: Pair, order: str) -> Pair:
 def pairs_of(candidates: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Every two responses of each row as a pair, named "id/i-j"."""
     for row in candidates:
-        responses = list(row["responses"])
         shared = {name: value for name, value in row.items() if name not in ("responses", "id", "preference")}
-        for i in range(len(responses)):
-            for j in range(i + 1, len(responses)):
-                yield {**shared, "id": f"{row['id']}/{i}-{j}", "response_a": responses[i], "response_b": responses[j]}
+        for (i, a), (j, b) in combinations(enumerate(row["responses"]), 2):
+            yield {**shared, "id": f"{row['id']}/{i}-{j}", "response_a": a, "response_b": b}
 
 
 def singles_of(candidates: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -302,18 +301,15 @@ def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, ju
         responses = list(row["responses"])
         points: list[list[float]] = [[] for _ in responses]
         expected = 1 if by == "scores" else len(orders) * (len(responses) - 1)
-        for i in range(len(responses)):
-            if by == "scores":
-                verdict = verdicts[f"{row['id']}/{i}"]
-                score = verdict["score"] if is_missing(verdict["expected_score"]) else verdict["expected_score"]
-                points[i] += [] if is_missing(score) else [score]
-                continue
-            for j in range(i + 1, len(responses)):
-                for order in orders:
-                    choice = verdicts[f"{row['id']}/{i}-{j}"][f"verdict_{order}"]
-                    if choice in POINTS:
-                        points[i].append(POINTS[choice])
-                        points[j].append(-POINTS[choice])
+        for i in range(len(responses)) if by == "scores" else ():
+            verdict = verdicts[f"{row['id']}/{i}"]
+            score = verdict["score"] if is_missing(verdict["expected_score"]) else verdict["expected_score"]
+            points[i] += [] if is_missing(score) else [score]
+        for i, j in combinations(range(len(responses)), 2) if by == "pairs" else ():
+            choices = (verdicts[f"{row['id']}/{i}-{j}"][f"verdict_{order}"] for order in orders)
+            for point in (POINTS[choice] for choice in choices if choice in POINTS):
+                points[i].append(point)
+                points[j].append(-point)
         values = [sum(own) / len(own) if own else NAN for own in points]
         for i, (value, response) in enumerate(zip(values, responses, strict=True)):
             rank = NAN if math.isnan(value) else 1.0 + sum(other > value for other in values)

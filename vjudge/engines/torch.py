@@ -135,9 +135,8 @@ class TorchEngine(Engine):
         batch = batches[len(batches) // 2] if batches else []  # they stand by length: one of the middle
         new, costs = call.measure(batch, seconds) if batch and seconds > 0 else (math.nan, [math.nan] * 4)
         why = f"no answer ended within {seconds:g} seconds" if seconds > 0 else "nothing was measured: seconds=0"
-        note = (
-            (why if batch else "there is nothing to compute") if math.isnan(new) else f"measured on {len(batch)} rows"
-        )
+        why = why if batch else "there is nothing to compute"
+        note = why if math.isnan(new) else f"measured on {len(batch)} verdicts"
         counted = (n_images, n_computed, n_verdicts, n_verdicts)
         on_images, on_prompts, on_answers, longest = (cost * n for cost, n in zip(costs, counted, strict=True))
         return [
