@@ -282,26 +282,24 @@ def _level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inch
 
 
 def length_by_score(
-    frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None,
-    unit: str | None = None, scale: Sequence[int] | None = None, **options: Any,
-) -> Figure:  # fmt: skip
-    """Length of a text at each score: violins with quartiles, or for several judges their quartiles side by side.
+    frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None, **options: Any
+) -> Figure:
+    """Length of the response at each score: violins with quartiles, or for several judges their quartiles side by side.
 
     Args:
         frame: one row an item, or a verdict with its `judge`; columns `score` and response.
         score: name of that column; score_name: what it is called; None takes the column's name.
-        unit: "words" or "characters"; None chooses by script (see `metrics.lengths`).
-        scale: see `bins`.
         options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure: dots are medians, thick lines reach from the first to the third quartile. In the corner the
-        Kruskal-Wallis test of no difference between scores, which takes items as independent, for a single judge.
+        The figure, with lengths in words or characters by script: dots are medians, thick lines reach from the first to
+        the third quartile. In the corner the Kruskal-Wallis test of no difference between scores, which takes items as
+        independent, for a single judge.
     """
     need(frame, score, "response")
-    lengths = metrics.lengths(frame["response"], unit=unit)
+    lengths = metrics.lengths(frame["response"])
     judges = by_judge(frame)
-    where = bins(frame[score], scale=scale)
+    where = bins(frame[score])
     place = where.place(frame[score])
     known = (place >= 0) & lengths.notna().to_numpy()
     counts = np.bincount(place[known], minlength=len(where.labels))
@@ -335,15 +333,14 @@ def length_by_score(
 
 
 def length_scatter(
-    frame: pd.DataFrame, probe: pd.DataFrame, *, score: str = "score", truth: str = "gold",
-    truth_name: str | None = None, unit: str | None = None, **options: Any,
-) -> Figure:  # fmt: skip
+    frame: pd.DataFrame, probe: pd.DataFrame, *, truth_name: str | None = None, **options: Any
+) -> Figure:
     """The judge's score against the length of the response, with the slope of `probes.length` at equal true score.
 
     Args:
-        frame: one row a verdict: columns `score`, `truth` and response.
+        frame: one row a verdict: columns score, gold and response.
         probe: what `probes.length` returned for these verdicts; its row "slope at equal gold" is drawn and noted.
-        score, truth, truth_name, unit: see `score_distribution` and `length_by_score`.
+        truth_name: see `score_distribution`.
         options: venue, column, note, font: see `page`.
 
     Returns:
@@ -354,14 +351,14 @@ def length_scatter(
     Raises:
         ValueError: a column or the probe's row is absent.
     """
-    need(frame, score, truth, "response")
+    need(frame, "score", "gold", "response")
     need(probe, "case", "effect", "low", "high", "p")
     rows = probe[probe["case"] == "slope at equal gold"]
     if len(rows) != 1:
         raise ValueError(f"the probe's table has {len(rows)} rows 'slope at equal gold': pass that of one judge")
     slope = rows.iloc[0]
-    lengths = metrics.lengths(frame["response"], unit=unit)
-    whole = pd.DataFrame({"y": frame[score], "gold": frame[truth], "length": lengths}).astype(float)
+    lengths = metrics.lengths(frame["response"])
+    whole = pd.DataFrame({"y": frame["score"], "gold": frame["gold"], "length": lengths}).astype(float)
     known = (whole.notna().all(axis=1) & (whole["length"] > 0)).to_numpy()
     used = whole[known]
     where = bins(used["gold"])
@@ -386,9 +383,9 @@ def length_scatter(
         ax.set_xscale("log")
         style.log_ticks(ax, "x", used["length"].min() * 1.3, used["length"].max() / 1.3)
         ax.set(xlabel=f"length of the response ({lengths.attrs['unit']})", ylabel="judge's score")
-        paper.legend(fig, handles, title=name_of(truth, truth_name))
+        paper.legend(fig, handles, title=name_of("gold", truth_name))
         estimate = " ".join(style.interval(slope["effect"], slope["low"], slope["high"]))
-        text = f"{estimate} points a doubling at equal {name_of(truth, truth_name)}, {style.p_text(slope['p'])}"
+        text = f"{estimate} points a doubling at equal {name_of('gold', truth_name)}, {style.p_text(slope['p'])}"
         return paper.finish(fig, text, _drawn(known, "verdicts"), where.note)
 
 

@@ -123,13 +123,14 @@ def table(rows: Iterable[Mapping[str, Any]], *, confidence: float, seed: int) ->
     frame = pd.DataFrame(
         {name: pd.Series([line[name] for line in lines], dtype=kind) for name, kind in COLUMNS.items()}
     )
-    judged = [(line["probe"], line["case"], line["verdict"], f"{line['must']}s") for line in lines if line["must"]]
+    judged = [line for line in lines if line["must"]]
+    against = [line for line in judged if line["verdict"] not in (f"{line['must']}s", "can't say")]
     frame.attrs = {
         "confidence": confidence,
         "seed": seed,
         "n_tests": int(frame["p"].notna().sum()),
-        "against": [(probe, case) for probe, case, is_, must in judged if is_ not in (must, "can't say")],
-        "open": [(probe, case) for probe, case, is_, _ in judged if is_ == "can't say"],
+        "against": [(line["probe"], line["case"]) for line in against],
+        "open": [(line["probe"], line["case"]) for line in judged if line["verdict"] == "can't say"],
         "method": f"{confidence:.0%} intervals by a jackknife over groups with Student's t; seed {seed}",
     }
     return frame

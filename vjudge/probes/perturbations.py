@@ -190,13 +190,14 @@ def _filled(
     return result
 
 
-def padded(items: Any, *, doublings: float = 1.0, language: str | None = None, seed: int = 0) -> datasets.Dataset:
-    """Make every response longer by sentences that say nothing: neither about the picture nor about the answer.
+def padded(items: Any, *, language: str | None = None, seed: int = 0) -> datasets.Dataset:
+    """Make every response twice as long by sentences that say nothing: neither about the picture nor the answer.
+
+    Whole sentences are added, alternately after and before the response, until its words have doubled, or its
+    characters where words are not parted.
 
     Args:
         items: a collection.
-        doublings: of the length that is aimed at, above 0, in words, or in characters where words are not parted;
-            whole sentences are added, alternately after and before the response, until it is reached.
         language: of the sentences, one of `languages.FILLERS`; None decides it row by row, by script and frequent
             words of the response, or of response and instruction together.
         seed: of the choice of sentences.
@@ -215,7 +216,7 @@ def padded(items: Any, *, doublings: float = 1.0, language: str | None = None, s
     rng = np.random.default_rng(seed)
 
     def pad(response: str, filler: Filler) -> str:
-        target, text = size_of(response) * 2**doublings, response
+        target, text = 2 * size_of(response), response
         sides = filler.openings, filler.closings
         stocks = [list(rng.permutation(side)) for side in sides]
         head: list[str] = []
