@@ -196,22 +196,6 @@ def test_samples_of_one_judge_are_averaged_and_failures_carried_along():
 
 
 @pytest.mark.parametrize(
-    ("ratings", "undefined"),
-    [
-        ([], list(METHODS)),  # nothing
-        ([[1], [2], [3]], list(METHODS)),  # one rater
-        ([[1, np.nan], [np.nan, 2]], list(METHODS)),  # no item shared
-        ([[3, 3], [3, 3], [3, 3]], list(METHODS)[:8]),  # constant: the shares remain
-        ([[1, 2]], list(METHODS)[5:8]),  # one item
-    ],
-)
-def test_degenerate_tables_are_nan_with_a_warning(ratings, undefined):
-    with pytest.warns(UserWarning, match="undefined"):
-        table = agreement(ratings, n_resamples=50)
-    assert set(table.index[table["estimate"].isna()]) >= set(undefined)
-
-
-@pytest.mark.parametrize(
     ("ratings", "options", "error", "message"),
     [
         ([["1", 2], [2, "x"]], {}, TypeError, "rater 0 .*position 0: '1'"),

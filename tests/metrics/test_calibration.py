@@ -39,14 +39,6 @@ def test_grouped_intervals_are_statsmodels_cluster_robust():
     assert found["high"] - found["human"] == pytest.approx(half, abs=1e-10)
 
 
-def test_bins_of_continuous_scores():
-    rng = np.random.default_rng(0)
-    score = rng.normal(size=100)
-    found = calibration_curve(score, score, bins=4)
-    assert found["n"].tolist() == [25] * 4 and found["gap"].abs().max() < 1e-12
-    assert len(calibration_curve([1] * 10, range(10), bins=4)) == 1
-
-
 def test_isotonic_map_equals_scikit_learn_on_the_other_half():
     from sklearn.isotonic import IsotonicRegression
 

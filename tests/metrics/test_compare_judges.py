@@ -54,18 +54,10 @@ def test_frame_and_its_account():
     assert (table["p"] == table["p_holm"]).all() and table.attrs["p_floor"] == 1 / 501
     pd.testing.assert_frame_equal(table, compare_judges(gold, a, b, n_resamples=500, seed=2))
     assert table.attrs == json.loads(json.dumps(table.attrs))
-    assert table.attrs["method"] == (
-        "95% paired bootstrap intervals (Student's) and paired permutation over items, 500 of each, seed 2; "
-        "Holm over 1 pairs of judges"
-    )
 
 
 def test_permutation_p_approaches_the_enumeration_of_all_swaps():
-    gold, a, b = (
-        np.array([1.0, 2, 2, 3, 4, 5, 5, 3]),
-        np.array([1.0, 2, 3, 3, 5, 4, 5, 2]),
-        np.array([2.0, 2, 1, 5, 3, 5, 4, 4]),
-    )
+    gold, a, b = np.array([[1, 2, 2, 3, 4, 5, 5, 3], [1, 2, 3, 3, 5, 4, 5, 2], [2, 2, 1, 5, 3, 5, 4, 4]], dtype=float)
     table = compare_judges(gold, a, b, n_resamples=20_000).droplevel(["a", "b"])
     functions = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
     for statistic, function in functions.items():
@@ -114,9 +106,8 @@ def test_level_of_similar_judges():
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.one_of(st.integers(1, 9), st.floats(1, 5))), min_size=3, max_size=30))
 def test_matching_keeps_every_order_and_every_tie(pairs):
-    for values, positions in zip(
-        np.array(pairs, dtype=float).T, _matched(*np.array(pairs, dtype=float).T), strict=True
-    ):
+    columns = np.array(pairs, dtype=float).T
+    for values, positions in zip(columns, _matched(*columns), strict=True):
         np.testing.assert_array_equal(stats.rankdata(values), stats.rankdata(positions))
 
 
@@ -151,20 +142,6 @@ def test_many_judges_and_who_beats_whom():
     assert p.loc["one", "other"] == p.loc["other", "one"] == table.loc[("one", "other", "pearson"), "p_holm"]
     as_mapping = compare_judges(scores[:, 0], {name: judges[name].to_numpy() for name in judges}, n_resamples=999)
     pd.testing.assert_frame_equal(table, as_mapping)
-
-
-@pytest.mark.parametrize(
-    ("gold", "a", "b", "reason"),
-    [
-        ([1, 2, 3, 4], [2, 2, 2, 2], [1, 2, 3, 4], "a constant"),
-        ([3, 3, 3, 3], [1, 2, 3, 4], [2, 2, 2, 2], "the reference and b constant"),
-        ([1, 2, None, 4, 5], [1, 2, 3, 4, 5], [None, None, 1, 2, 3], "2 complete items"),
-    ],
-)
-def test_undefined_is_nan_with_a_warning(gold, a, b, reason):
-    with pytest.warns(UserWarning, match=reason):
-        table = compare_judges(gold, a, b)
-    assert table.drop(columns=["n", "missing", "conflict"]).isna().all(axis=None) and not table["conflict"].any()
 
 
 @pytest.mark.parametrize(

@@ -111,16 +111,10 @@ def interval(
 ) -> tuple[float, float, float]:
     """Low and high of the bootstrap interval of one statistic, and the share of replicates that are undefined.
 
-    Args:
-        replicates, estimate: the statistic of each resample, shape (n_resamples,), and of the sample.
-        n_units: see `Design`.
-        method: "percentile"; "t", Student's with n_units - 1 degrees of freedom around the estimate, where the variance
-            is that of the replicates times n_units / (n_units - 1); "fisher", the same for correlations on Fisher's z
-            scale, where perfect replicates, which have no z, take the most extreme value below 1 among the others and
-            the estimate; "logit", the same for shares on the logit scale.
-        inflation: by how much the variance of the replicates exceeds the true one, a ratio that it is divided by.
-
-    The bounds are NaN where the statistic or more than half its replicates are.
+    "t" is Student's with n_units - 1 degrees of freedom around the estimate, where the variance is that of the
+    replicates times n_units / (n_units - 1), over its inflation; "fisher" the same for correlations on Fisher's z
+    scale, where perfect replicates, which have no z, take the most extreme value below 1 among the others and the
+    estimate; "logit" the same for shares. NaN where the statistic or more than half its replicates are.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12; Fisher, Metron 1 (1921), 3-32.
     """
@@ -230,11 +224,7 @@ class Table:
     rows are cut into blocks of neighbours in x, and into blocks of neighbours in y, never within a level. Pairs in one
     block of x have a matrix of signs of their own, and so have the other pairs in one block of y. For the rest the sign
     depends on the blocks alone, and rows in the same two blocks count together.
-
-    Args:
-        x, y: finite values, shape (n,).
-
-    Attributes: x, y and counts (how often each occurs) of the distinct pairs; cell, the distinct pair of each of n.
+    `counts` says how often each pair occurs, `cell` which one each of the n observations is.
     """
 
     def __init__(self, x: Floats, y: Floats) -> None:
@@ -310,15 +300,10 @@ def _slices(block: Integers) -> list[slice]:
 
 
 def correlations(table: Table, weights: Weights, *, statistics: Sequence[str] = STATISTICS) -> Floats:
-    """Pearson, Spearman and Kendall's tau-b for many weightings of the same distinct pairs.
+    """Pearson, Spearman and Kendall's tau-b (or some of them) for many weightings of the same distinct pairs.
 
-    Args:
-        table: k distinct pairs.
-        weights: how often each pair occurs in each replicate, shape (k, replicates); only their ratios count.
-        statistics: which of `STATISTICS`, in the order wanted.
-
-    Returns:
-        Shape (statistics, replicates), in [-1, 1]; NaN where a variable is constant in a replicate.
+    Weights have shape (k, replicates), and only their ratios count; values have shape (statistics, replicates), NaN
+    where a variable is constant in a replicate.
 
     Source: Spearman with midranks, cumulative sums of weights over items sorted once; tau-b as a quadratic form in the
     weights, Kendall, Biometrika 30 (1938), 81-93, and Rank Correlation Methods (1970), chapter 3, for ties.

@@ -192,9 +192,9 @@ def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000, seed: 
 
 def index_of(names: Sequence[Any], index: str | Sequence[str]) -> pd.Index:
     """An index of rows; tuples and several names make a MultiIndex."""
-    if isinstance(index, str):
-        return pd.Index(list(names), name=index)
-    return pd.MultiIndex.from_tuples(names, names=index)
+    return (
+        pd.Index(list(names), name=index) if isinstance(index, str) else pd.MultiIndex.from_tuples(names, names=index)
+    )
 
 
 def tabulate(
@@ -238,32 +238,26 @@ def tabulate(
     if (unknown := table.index[table["estimate"].isna()]).size:
         warn(f"{', '.join(map(str, unknown))}: undefined ({why})")
     if table["estimate"].notna().any() and units < 2:
-        single = "one item" if design.groups is None else "all items belong to one group"
-        warn(f"intervals are undefined: {single}")
+        warn(f"intervals are undefined: {'one item' if design.groups is None else 'all items belong to one group'}")
     elif table["estimate"].notna().any() and n_resamples:
         drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
         inflations = np.broadcast_to(inflation, len(table))
         for row, way in enumerate(methods):
-            value = float(table["estimate"].iloc[row])
-            bounds: dict[str, Any] = dict(n_units=units, confidence=confidence, inflation=inflations[row])
-            low, high, left_out[row] = interval(drawn[row], value, method=way, **bounds)
+            value, how = float(table["estimate"].iloc[row]), dict(method=way, inflation=inflations[row])
+            low, high, left_out[row] = interval(drawn[row], value, n_units=units, confidence=confidence, **how)
             if way == "logit" and low == high:  # every resample agrees
                 low, high = _constant_share(value, units, stats.t.ppf((1 + confidence) / 2, units - 1) ** 2)
             table.iloc[row, 1:3] = [low, high]
         if no_width and (flat := table.index[table["low"] == table["high"]]).size:
-            warn(
-                f"{', '.join(map(str, flat))}: every resample gives the same value, so the interval has no width and "
-                "says nothing beyond these items"
-            )
+            names_of = ", ".join(map(str, flat))
+            warn(f"{names_of}: every resample gives the same value: an interval of no width says nothing beyond these")
         if (often := left_out[table["estimate"].notna()].max()) > 0.01:
-            warn(
-                f"a statistic is undefined in {often:.0%} of the resamples (a score is constant there): its interval "
-                "leaves them out and is too narrow"
-            )
+            where = f"undefined in {often:.0%} of the resamples (a score is constant there)"
+            warn(f"a statistic is {where}: its interval leaves them out and is too narrow")
     ways = ", ".join(dict.fromkeys(METHODS[way] for way in methods))
     of = f"{len(design.cell)} {unit}" if design.groups is None else f"{units} groups of {len(design.cell)} {unit}"
-    how = f"{confidence:.0%} bootstrap intervals ({ways}), {n_resamples:,} resamples of {of}, seed {seed}"
-    table.attrs = {"method": how}
+    text = f"{confidence:.0%} bootstrap intervals ({ways}), {n_resamples:,} resamples of {of}, seed {seed}"
+    table.attrs = {"method": text}
     return table
 
 
@@ -284,13 +278,11 @@ def shares(
         groups: the group of each case; None takes cases as independent.
         unit, confidence, index: see `tabulate`. account: goes to `attrs`.
 
-    The effective number is p (1 - p) over the variance of the share, which is linearised and summed by group; for
-    independent cases of gain 0 or 1 it is n. With groups Student's t takes the place of the normal quantile. Where
-    every unit has one and the same share v, Wilson bounds the share u of units that could have another, and the
-    interval is v (1
-    - u) to v + (1 - v) u. In simulated groups of five with an intraclass correlation of 1/3, 95 % intervals covered
-      shares
-    of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
+    The effective number is p (1 - p) over the variance of the share, linearised and summed by group; for independent
+    cases of gain 0 or 1 it is n. With groups Student's t takes the place of the normal quantile. Where every unit has
+    one share v, Wilson bounds the share u of units that could have another: from v (1 - u) to v + (1 - v) u. In
+    simulated groups of five with an intraclass correlation of 1/3, 95 % intervals covered shares of .5 to .9 in 94 to
+    96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """
@@ -364,8 +356,8 @@ def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
 def format_interval(estimate: float, low: float, high: float, digits: int = 2, *, zero: bool = True) -> str:
     """An estimate with its bounds, all with the same number of digits, so that the bounds hold the estimate in print.
 
-    Digits grow, up to five, where two bounds that differ by more than rounding would print alike; bounds that are NaN
-    aren't printed.
+    Digits grow, up to five, where two bounds that differ by more than rounding would print alike; NaN bounds aren't
+    printed.
 
     >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997), format_interval(0, -3e-17, 1e-17)
     ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]', '0.00 [0.00, 0.00]')

@@ -90,28 +90,23 @@ def agreement(
 
     Returns:
         A frame with columns estimate, low, high, n (items used) and missing (items left out), and rows
-        - alpha_nominal, alpha_ordinal, alpha_interval: Krippendorff's alpha, at most 1, over items with at least two
-          ratings; it doesn't need to know who rated.
-        - cohen_kappa, quadratic_kappa: the mean over pairs of raters who share items. Quadratic weights are squared
-          differences of the ratings themselves.
+        - alpha_nominal, alpha_ordinal, alpha_interval: Krippendorff's alpha, over items with at least two ratings.
+        - cohen_kappa, quadratic_kappa: the mean over pairs of raters who share items; weights are squared differences.
         - icc_1_1: the intraclass correlation of one rating where each item may have had other raters, and any number.
-        - icc_2_1, icc_2_k: over items that every rater rated: one rating, absolute agreement, raters a sample of
-          raters; the mean of the m ratings likewise.
+        - icc_2_1, icc_2_k: over items that every rater rated: of one rating, raters a sample of raters, and of their
+          mean.
         - exact, within_one: the share of all pairs of ratings of one item that are equal, or at most 1 apart.
-        Of labels alpha_nominal, cohen_kappa and exact alone. Kappa and ICC(2, .) mean something only if a column is one
-        and the same rater throughout.
+        Of labels alpha_nominal, cohen_kappa and exact alone. Kappa and ICC(2, .) need a column to be one rater
+        throughout.
 
     Raises:
-        TypeError, ValueError: level is not known, a rating is no number, infinite or off the scale, or an item no
-            group.
+        TypeError, ValueError: level is not known, a rating is no number, infinite or off the scale.
 
-    Over 400 simulated samples of 50 items and three raters on a 5-point scale, 95 % intervals covered the truth in 94.5
-    % to 96.2 % for every row.
+    Over 400 simulated samples of 50 items and three raters 95 % intervals covered the truth in 94.5 % to 96.2 %.
 
     Source: Krippendorff, Content Analysis (2004), chapter 11, where the ordinal metric is the squared difference of
     midranks; Shrout and Fleiss, Psychological Bulletin 86 (1979), 420-428; Donner, International Statistical Review 54
-    (1986), 67-82, for ICC(1,1) of unequal numbers of ratings; Light, Psychological Bulletin 76 (1971), for pairs of
-    raters.
+    (1986), 67-82, for ICC(1,1) of unequal numbers of ratings; Light, Psychological Bulletin 76 (1971), for pairs.
 
     >>> table = agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)
     >>> table["estimate"][["exact", "within_one"]].tolist()
@@ -284,8 +279,7 @@ def rater_table(
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        Columns estimate, low, high, n and missing (items), index (who, against, statistic) with statistic pearson,
-        spearman and kendall:
+        Columns estimate, low, high, n and missing (items), index (who, against, statistic), for each correlation:
         - (rater, "the others"): the rater and the mean of the other raters;
         - ("ceiling", "the others"): the plain mean of these, `human_ceiling`;
         - (judge, rater): the judge and one rater;
@@ -351,8 +345,7 @@ def human_ceiling(ratings: Any, *, groups: Groups = None, n_resamples: int = 10_
 
     Returns:
         Rows pearson, spearman and kendall, each the plain mean over the raters; columns as `correlate`. `rater_table`
-        has each rater's own, and what to hold beside this: the mean of all raters is less noisy than that of all but
-        one.
+        has each rater's own, and what to hold beside this.
 
     Source: the human upper bound as, for example, in VIEScore's `compute_spearman_correlation_by_item`
     (TIGER-AI-Lab/VIEScore, analyze_json.ipynb): each rater against the mean of the other two.

@@ -120,8 +120,7 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
     Args:
         texts: n texts; None and NaN are missing.
         unit: "words" (between spaces), "characters" (without spaces around the text) or "tokens" (of `tokenizer`). None
-            chooses: tokens where there is a tokenizer; characters where any text is of a script without spaces; else
-            words.
+            chooses: tokens where there is a tokenizer; characters where any text's script has no spaces; else words.
         tokenizer: a function from a text to its tokens, or an object with `encode`, such as the judge's own.
 
     Returns:

@@ -76,8 +76,7 @@ def calibrate(
 
     Args:
         judge, human: scores of n items, NaN where missing.
-        method: "shift" adds the mean gap; "isotonic" is the best map that never falls, interpolated between the judge's
-            scores and constant beyond them.
+        method: "shift" adds the mean gap; "isotonic" is the best map that never falls, interpolated between the scores.
         groups: whole groups go to one half, so that no item is mapped by its neighbours; None splits items.
         seed: of the split.
 
@@ -139,11 +138,10 @@ def calibration_errors(
     Returns:
         Rows (map, error): bias (mean of score - human), mae, rmse, exact (share of items whose rounded score is the
         human one); columns as `correlate`, and reduction, low_reduction, high_reduction: how much smaller the error is
-        than raw, on the same resamples (for exact: how much larger the share; for bias: in absolute value). Intervals
-        take the two halves' maps as given.
+        than raw, on the same resamples (for exact: how much larger the share; for bias: in absolute value).
 
-    Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, for errors on
-    the half that a map was not fitted on.
+    Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, for
+    cross-fitting.
 
     >>> table = calibration_errors([2, 3, 4, 5] * 5, [1, 2, 3, 4] * 5, methods=["shift"], n_resamples=0)
     >>> table["estimate"].round(2).loc[:, "mae"].to_dict()

@@ -71,8 +71,7 @@ def correlate(
 
     Args:
         x, y: scores of n items, in the same order; None and NaN are missing. Two Series must share their index.
-        groups: the unit of resampling of each item, for example its image, whose items are not independent. None:
-            items.
+        groups: the unit of resampling of each item, for example its image. None resamples items.
         weights: how many items each pair stands for, where the labelled items were chosen (`label_weights`,
             `Review.weights`); the interval is then a stratified jackknife's. None weighs all alike, and refuses labels
             that say of themselves that `next_best` chose them.
@@ -89,8 +88,7 @@ def correlate(
 
     Raises:
         TypeError: a score is not a number; every such position is named.
-        ValueError: lengths or indexes differ, a score is infinite or off the scale, a used pair has no group, or an
-            option is off range.
+        ValueError: lengths or indexes differ, a score is infinite or off the scale, a used pair has no group.
 
     Over 2,000 simulated samples of each kind (50, 200 or 1,000 items, 5-point or continuous, single or in images of
     five) 95 % intervals held the true correlation in 94 % to 96.5 %: figures/validity_correlation_coverage.csv, by
@@ -148,15 +146,13 @@ def correlate_levels(x: Scores, y: Scores, *, systems: Labels, groups: Groups = 
         x, y: scores of n items, NaN where missing.
         systems: what each item is an output of (a model, a decoding), or any other grouping to look within.
         groups: the unit of resampling, for example the question that systems share: the systems are then taken as
-            given. None draws items, and whole systems for the mean within them, whose interval is for other systems
-            like these.
+            given. None draws items, and whole systems for the mean within them.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Rows (level, statistic): item (as `correlate`), system (mean scores of the systems), within (the plain mean of
         the systems' own correlations); columns as `correlate`, where n counts items, systems, and systems with a
-        correlation of their own. `attrs["simpson"]` lists the statistics whose signs over all items and within systems
-        are opposite.
+        correlation of their own. `attrs["simpson"]` lists the statistics whose signs at item and within differ.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
@@ -197,16 +193,14 @@ def average_correlations(
         x, y: scores of n items, NaN where missing.
         within: the group each correlation is taken in; every group counts the same, whatever its size.
         groups: the unit of resampling of each item. None draws the groups of `within`, and so does a unit that holds
-            whole groups of them; where units run across (questions that all systems answer), the groups are taken as
-            given.
+            whole groups of them; where units run across groups, these are taken as given.
         averages: some of "mean", the plain mean of the correlations; "fisher", tanh of the mean of their atanh;
             "pooled", one correlation over all items (`correlate`), in which differences between groups count.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Rows (average, statistic), columns as `correlate`, where n and missing count groups with and without a
-        correlation; the averages leave the latter out, with a warning. A correlation of 1 or -1 makes the Fisher
-        average NaN.
+        correlation; the averages leave the latter out, with a warning. A perfect one makes the Fisher average NaN.
 
     Source: Corey, Dunlap and Burke, Journal of General Psychology 125 (1998), 245-261, for mean against Fisher z.
 

@@ -51,8 +51,7 @@ def win_rate(
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
-        Rows, all shares in [0, 1], with columns estimate, low, high (Wilson's, with groups at the effective number of
-        comparisons), n and missing:
+        Rows, all shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing:
         - win, tie, loss: of all verdicts; win_ties_half: win + tie / 2; win_or_tie: win + tie, "as good or better";
         - win_ties_out: wins of the decided verdicts alone;
         - win_of_all: wins of all comparisons, those without a verdict included. Reports that count a verdict that can't
@@ -166,11 +165,8 @@ def classification(
         (("all", "macro_f1"), 2 * hits, in_truth * 1 + in_verdicts),
     ]
     for label, hit, there, chosen in zip(classes, hits, in_truth, in_verdicts, strict=True):
-        rows += [
-            ((label, "recall"), hit, there),
-            ((label, "precision"), hit, chosen),
-            ((label, "f1"), 2 * hit, there * 1 + chosen),
-        ]
+        rows += [((label, "recall"), hit, there), ((label, "precision"), hit, chosen)]
+        rows.append(((label, "f1"), 2 * hit, there * 1 + chosen))
     return shares(rows, groups=groups, confidence=confidence, unit="items", index=["class", "statistic"])
 
 
@@ -303,8 +299,7 @@ def longer_wins(
 ) -> pd.DataFrame:
     """How often the longer of two responses wins, among decided verdicts on responses of different length.
 
-    It is no measure of bias by itself, since longer answers may be better: see `length_controlled` and the padding
-    probe.
+    It is no measure of bias by itself, since longer answers may be better: see `length_controlled`.
 
     Args:
         verdicts, labels, groups, confidence: see `win_rate`.
@@ -474,8 +469,7 @@ def bradley_terry(
     """Estimate players' strengths by maximum likelihood: player i beats j with odds exp(strength_i - strength_j).
 
     Args:
-        first, second: the players of each comparison; verdict "a" means that the first won; a tie is half a win for
-            each.
+        first, second: the players of each comparison; verdict "a" means that the first won; a tie is half a win.
         verdicts, labels, groups: see `win_rate`.
         weights: how often each comparison counts (Arena-Hard counts strong verdicts three times); None once.
         anchor: the player whose strength is 0 and whose Elo is 1000; None centres the mean strength at 0.
@@ -535,9 +529,7 @@ def bradley_terry(
         width=p * p,
         unit="comparisons",
         index="player",
-        why="some players never beat, or never meet, the others"
-        if used.any()
-        else "no comparison of two has a verdict",
+        why="some players never beat, or never meet, the others",
         no_width=anchor is None,
         n_resamples=n_resamples,
         **options,
@@ -595,8 +587,7 @@ def model_ranking(
     Returns:
         One row a model, the people's best first: judge, judge_low, judge_high, judge_rank, human, human_low,
         human_high, human_rank (1 is the best, equals share the mean rank), n, missing. `attrs` has tau (Kendall's tau-b
-        of the two rankings), tau_low, tau_high (percentiles of the same resamples), and method. The models are taken as
-        given.
+        of the two rankings), tau_low, tau_high (percentiles of the same resamples), and method.
 
     Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
 
