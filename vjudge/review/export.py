@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from importlib import resources
 from pathlib import Path
+from string import Template
 
 import datasets
 import pandas as pd
@@ -122,19 +124,14 @@ def save_page(review: Review, path: str | Path, *, title: str = "Review of judge
         votes = f"Votes of {review.annotator}: {'; '.join(vote_lines(case.votes)) or 'none'}"
         body = case_html(case, pictures=pictures(case.item, IMAGE_SIZE), truth=True)
         cases.append(View(f'{body}<div class="vj-text" dir="auto">{escape(votes)}</div>').html)
-    counts = review.progress
-    text = (
-        "<!doctype html><html><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width,initial-scale=1'>"
-        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none';img-src data:;"
-        "style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title>"
-        "<style>:root{color-scheme:light dark}body{font-family:system-ui,sans-serif;margin:1.2rem auto;"
-        "max-width:64rem;padding:0 1rem}</style></head><body>"
-        f"<h1>{escape(title)}</h1><p>{counts.listed} of {counts.items} items, {counts.voted} of them with a "
-        f"vote of {escape(review.annotator)}. Judges: {escape(', '.join(review.judges))}"
-        f"{' (hidden until an item has its vote)' if review.blind else ''}.</p>"
-        f"{''.join(cases)}</body></html>"
+    counts, template = review.progress, (resources.files("vjudge") / "assets" / "review.html").read_text("utf-8")
+    text = Template(template).substitute(
+        title=escape(title),
+        counts=f"{counts.listed} of {counts.items} items, {counts.voted} of them with a vote of",
+        annotator=escape(review.annotator),
+        judges=escape(", ".join(review.judges)),
+        blind=" (hidden until an item has its vote)" if review.blind else "",
+        cases="".join(cases),
     )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
