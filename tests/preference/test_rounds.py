@@ -136,7 +136,7 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same(
     monkeypatch.setattr(dpo, "train", stop)
     cut()  # between pairs and training
     monkeypatch.undo()
-    monkeypatch.setattr("vjudge.training.lora.write_checkpoint", stop)
+    monkeypatch.setattr(dpo, "write_checkpoint", stop)
     cut()  # at the end of training: the policy is not there, its checkpoints are
     assert not (out / "round-1/policy").exists() and (out / "round-1/policy.part/checkpoints").is_dir()
     monkeypatch.undo()

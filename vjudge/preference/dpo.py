@@ -31,7 +31,8 @@ from vjudge.preference.rewards import checked, make_pairs, reward
 from vjudge.prompts import Conversation
 from vjudge.runs import plain, replace_file
 from vjudge.training.collate import Coder
-from vjudge.training.lora import PARTS
+from vjudge.training.lora import PARTS, decoder_layers, merged, part_of, train_in_float32, write_checkpoint
+from vjudge.training.watch import OwnNames, last_checkpoint, movement, movement_line, weight_samples
 
 RECORD = "dpo.json"
 CHECKPOINTS = "checkpoints"
@@ -175,9 +176,6 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         import peft
         import transformers
         import trl
-
-        from vjudge.training.lora import decoder_layers, merged, part_of, train_in_float32, write_checkpoint
-        from vjudge.training.watch import OwnNames, last_checkpoint, movement, movement_line, weight_samples
     except ImportError as error:
         raise ImportError(f"DPO needs TRL, PEFT and accelerate ({error}): pip install 'vjudge[train]'") from error
 
@@ -276,14 +274,7 @@ class PairBatches:
     """Make a batch of pairs, chosen responses first: the very tokens and pixels that the policy's engine answers with.
 
     TRL's own collator renders texts through a chat template and lets its processor read control tokens in them; LLaVA's
-    families have no such processor (padded squares, tiles by size).
-
-    Args:
-        model: the policy.
-        conversation: the words around an instruction.
-
-    Calling it with rows of instruction, images, chosen and rejected gives input_ids, attention_mask and completion_mask
-    (2 x rows, longest), padded on the right, and the pixels as the model's class takes them.
+    families have no such processor (padded squares, tiles by size). Batches are padded on the right.
     """
 
     def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
@@ -364,16 +355,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round made.
-
-    Args:
-        number: from 1.
-        candidates: rows of `draw`.
-        rewards: from `reward`.
-        pairs: from `make_pairs`.
-        record: of `train`.
-        policy: the folder of the policy that the round left.
-    """
+    """What one round, counted from 1, made: what `draw`, `reward`, `make_pairs` and `train` gave, and the folder of the
+    policy that it left."""
 
     number: int
     candidates: list[dict[str, Any]]

@@ -39,16 +39,7 @@ _SECTION = re.compile(r"###Score Rubrics:\n\[?\{criteria\}\]?\n\{levels\}\n\n")
 
 @dataclass(frozen=True)
 class Trial:
-    """One training and its test.
-
-    Args:
-        pool: the collection that rows are drawn from, in random order.
-        test: held-out rows with gold scores.
-        template: the wording, in training and in the test.
-        n_rows: how many rows of the pool are trained on: the first ones.
-        options: further arguments of `fine_tune`.
-        max_new_tokens: of an answer in the test.
-    """
+    """One training on the first `n_rows` of a pool in random order, and its test; `options` are `fine_tune`'s."""
 
     pool: datasets.Dataset
     test: datasets.Dataset
@@ -206,8 +197,7 @@ def over_seeds(tables: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
     """The ablations of several seeds in one table: means, with 95 % t intervals over seeds.
 
     Args:
-        tables: seed -> its table, indexed by ablation: pearson, difference (to the full recipe of that seed), readable,
-            rows, steps, length_auc.
+        tables: seed -> its table, indexed by ablation, as `ablate` writes it.
 
     Returns:
         A row an ablation: pearson, the mean over the seeds in which it is defined, with low and high; undefined, the

@@ -23,15 +23,7 @@ POOL = 50  # batches within which rows are sorted by length, so that an order is
 
 
 class Coder:
-    """Turn prompts and answers into ids for one model: those that its engine asks and answers with.
-
-    Every text is encoded as plain text, and control tokens stand where the conversation says alone, so that a model
-    can't be steered by what an answer spells.
-
-    Args:
-        model: from `vjudge.models.load`.
-        conversation: the words around an instruction; says what ends an answer (`end`).
-    """
+    """Prompts and answers as the ids that a model's engine asks and answers with, every text as plain text."""
 
     def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
         self.model, self.conversation = model, conversation
@@ -71,14 +63,7 @@ class Example:
 
 
 class Examples(torch.utils.data.Dataset[Example]):
-    """The examples of a collection, in its order.
-
-    Args:
-        rows: indexable; a row's images stay undecoded until a batch needs them.
-        model: whose vocabulary and image sizes count; its images have to be prepared by this package.
-        template: the wording.
-        shape: of the answer, see `targets.SHAPES`.
-        max_length: the most tokens of an example; None takes the model's own limit.
+    """The examples of a collection, in its order; a row's images stay undecoded until a batch needs them.
 
     Raises:
         ValueError: a chat model that prepares images by its own processor.
@@ -114,12 +99,7 @@ class Examples(torch.utils.data.Dataset[Example]):
         return self.encode(self.rows[index])
 
     def encode(self, row: Any) -> Example:
-        """Encode one row.
-
-        Raises:
-            ValueError: nothing to train on, an image that can't be opened, or an example that is too long, with its
-                length and the limit: an example is never cut.
-        """
+        """Encode one row; ValueError where there is nothing to train on, or too much: an example is never cut."""
         prompt, target = prompt_and_target(row, self.template, shape=self.shape)
         images = tuple(row.get("images") or ()) if self.sees else ()
         if prompt.n_images != len(images):
@@ -184,14 +164,8 @@ class Collator:
 def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed: int, grouped: bool) -> list[int]:
     """The rows of a whole training in order: epoch after epoch, each drawn by seed and number alone.
 
-    One order for all epochs: a continued training skips what it has seen, and needs to know of no epoch.
-
-    Args:
-        lengths: tokens of each row.
-        batch_size: rows of one optimiser step.
-        steps: how many steps there are; the last of an epoch is filled up from the next.
-        seed: of the draws.
-        grouped: whether rows of like length stand in one step, steps in random order.
+    One order for all epochs, so that a continued training skips what it has seen and needs to know of no epoch. Where
+    it is grouped, rows of like length stand in one step, and steps in random order.
     """
     sizes, order = np.array(lengths), list[int]()
     for number in itertools.count():

@@ -294,12 +294,8 @@ def _is_done(out: Path, settings: dict[str, Any], main: bool) -> bool:
 class Network(nn.Module):
     """A judge's model with the loss on its answers: a batch of `Collator` in, the loss out.
 
-    Images go through the family's own vision (`vjudge.engines.vision`), as in grading, each once a batch, and output
-    weights are applied to the positions that carry loss alone.
-
-    Args:
-        judge: the loaded model; adapters may stand in it already.
-        dtype: of products; weights that train are float32. accelerate's own autocast leaves a CPU in float32.
+    Images go through the family's own vision, as in grading, and output weights to the positions with loss alone.
+    Products are in `dtype` by an autocast of its own: accelerate's leaves a CPU in float32.
     """
 
     def __init__(self, judge: VisionLanguageModel, *, dtype: torch.dtype = torch.float32) -> None:
@@ -341,16 +337,7 @@ class Network(nn.Module):
 
 
 class JudgeTrainer(OwnNames, Trainer):
-    """transformers' Trainer for a `Network`.
-
-    Args:
-        network: what trains.
-        examples: what it trains on, surveyed.
-        recipe: rates of the parts, the order's grouping.
-        arguments: transformers' own; the log and the best weights stand beside their folder.
-        grade: gives a run of the validation sample with the judge as it is; None for no evaluation.
-        on_log: called with every entry of the log.
-    """
+    """transformers' Trainer for a `Network`; `grade` gives a run of the validation sample with the judge as it is."""
 
     def __init__(
         self,
@@ -438,7 +425,7 @@ class JudgeTrainer(OwnNames, Trainer):
 
 
 def graded(run: Any) -> dict[str, float]:
-    """A run of the validation sample in numbers: pearson with low and high, parsed (share of verdicts), n."""
+    """A run of the validation sample in numbers."""
     figures = dict.fromkeys(("pearson", "low", "high"), math.nan)
     if run["score"].notna().sum() > 2:
         row = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000).loc["pearson"]
@@ -447,7 +434,6 @@ def graded(run: Any) -> dict[str, float]:
 
 
 def merit(metrics: Mapping[str, float]) -> float:
-    """What the best checkpoint has most of: correlation times readable share; a verdict nobody can read agrees with
-    nothing. Undefined correlation counts as -1."""
+    """What the best weights have most of: correlation (-1 where it is undefined) times readable share."""
     pearson = metrics["pearson"]
     return -1.0 + metrics["parsed"] if math.isnan(pearson) else pearson * metrics["parsed"]

@@ -81,8 +81,7 @@ def decoder_layers(model: Any) -> str:
 def train_in_float32(model: nn.Module) -> None:
     """Hold every weight that trains in float32: in 16 bits, steps below a weight's grid would round away.
 
-    peft does so for adapters and leaves `modules_to_save` in the base's precision. A projector that trains takes states
-    of the base's precision all the same.
+    A projector that trains takes states of the base's precision all the same.
     """
     for weight in model.parameters():
         if weight.requires_grad and weight.is_floating_point():
@@ -93,18 +92,10 @@ def train_in_float32(model: nn.Module) -> None:
 
 
 def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora | None) -> Any:
-    """Settle which weights train, and hold them in float32.
+    """Settle which weights of a judge train, in place, and hold them in float32.
 
-    Args:
-        judge: its model is changed in place.
-        freeze: parts that stay as they are. With adapters the tower always does.
-        lora: adapters on the decoder in place of its weights; the projector then trains in full unless frozen.
-
-    Returns:
-        The peft model around the judge's, None without adapters.
-
-    Raises:
-        ValueError: nothing is left to train; a decoder that is frozen and adapted; peft is missing.
+    With adapters on the decoder the tower stays, the projector trains in full unless frozen, and what is returned is
+    the peft model around the judge's.
     """
     model = judge.model
     if lora is None:
@@ -167,16 +158,10 @@ def save(
     card: str,
     weights: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write a trained judge so that `load_judge` loads it; the folder appears when everything is written.
+    """Write a trained judge so that `load_judge` loads it, in its wording; the folder appears when all is written.
 
-    Args:
-        judge: the trained model with its tokenizer and preprocessing.
-        adapters: the peft model around it; None without adapters.
-        base: what was trained; stored adapters name it.
-        template: the wording it was trained on; its name is stored, and `load_judge` takes it.
-        merge: whether adapters go into the base's whole weights. Otherwise they are stored by themselves.
-        card: README.md.
-        weights: the state of the whole model where it was gathered from several devices.
+    Adapters go into the base's whole weights (`merge`) or are stored by themselves; `weights` is the state of the whole
+    model where it was gathered from several devices.
     """
     partial = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
@@ -220,12 +205,7 @@ def write_checkpoint(
     state: Mapping[str, torch.Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a model's weights, and beside them everything of the checkpoint it came from that is no weights.
-
-    Args:
-        state: the weights where `model` does not hold them all.
-        dtype: what they are stored in; None as they are.
-    """
+    """Write a model's weights, and beside them everything of the checkpoint it came from that is no weights."""
     state = tower_names(model.state_dict() if state is None else state)
     if dtype is not None:
         state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}

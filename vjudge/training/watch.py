@@ -89,11 +89,7 @@ class OwnNames:
 
 
 def save_weights(network: nn.Module, file: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Write the weights that train as safetensors, aside first and then renamed.
-
-    Args:
-        state: all weights, where those of `network` are spread over processes.
-    """
+    """Write the weights that train, of `state` where those of `network` are spread over processes."""
     prefix = "_fsdp_wrapped_module."  # what FSDP puts before the name of what it wraps
     trained = {name.replace(prefix, ""): weight for name, weight in network.named_parameters() if weight.requires_grad}
     weights = {name: (weight if state is None else state[name]).detach() for name, weight in trained.items()}
@@ -124,16 +120,8 @@ def weight_samples(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def movement(before: Mapping[str, torch.Tensor], after: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """How far weights moved in a training.
-
-    Args:
-        before: `weight_samples` of the network before it, or whole weights by name.
-        after: the network after it, or its weights by name.
-
-    Returns:
-        changed: the share of the weights that train that have another value; relative: the norm of their change
-        divided by the norm that they had. NaN without weights.
-    """
+    """How far weights moved in a training since their `weight_samples` were taken: changed, the share that has another
+    value, and relative, the norm of the change divided by the norm that they had; NaN without weights."""
     state = dict(after.named_parameters()) if isinstance(after, nn.Module) else after
     count = changed = squares = start = 0.0
     for name, old in before.items():
@@ -164,17 +152,8 @@ def movement_line(moved: Mapping[str, float]) -> str | None:
 def outcome(
     entries: Sequence[Mapping[str, Any]], *, steps: int, warmup: int, moved: Mapping[str, float]
 ) -> dict[str, Any]:
-    """What a training came to.
-
-    Args:
-        entries: of the log, in order; one with a loss at least.
-        steps, warmup: how many there were, and over how many the rate rose.
-        moved: from `movement`.
-
-    Returns:
-        steps, loss_first, loss_last and loss (the mean over all steps), changed, relative, and lesson: a sentence where
-        nothing was learned that shows, else None.
-    """
+    """What a training came to: steps, loss_first, loss_last and loss (the mean over all steps), changed, relative, and
+    lesson, a sentence where nothing was learned that shows."""
     losses = [(entry["step"], entry["loss"]) for entry in entries if "loss" in entry]
     values = [loss for _, loss in losses]
     tenth = max(1, len(values) // 10)
@@ -195,13 +174,7 @@ def outcome(
 
 
 def card(name: str, *, recipe: Any, lora: Any, template: str, facts: Mapping[str, Any]) -> str:
-    """A model card in Markdown: what a judge was made of, by which recipe, and how far it moved.
-
-    Args:
-        name: the judge's.
-        recipe, lora, template: what was trained, and how; the template's name.
-        facts: base, rows, auc, ratio, and what `outcome` gives.
-    """
+    """A model card in Markdown: what a judge was made of, by which recipe, and what came of it."""
     how = "in full" if lora is None else f"by adapters of rank {lora.rank} (alpha {lora.alpha}, dropout {lora.dropout})"
     return f"""---
 tags: [vision-language-model-as-a-judge]
