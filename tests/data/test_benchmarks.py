@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from chatmodels import make_onevision
+from rapidfuzz.distance import Levenshtein
 from samples import ROWS, judge_of
 
 import vjudge as vj
@@ -56,13 +57,7 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways() -> None:
     run = judge_of("The better response: [1].").compare(pairs, progress=False)
     place = np.arange(len(run))
     run["verdict"] = np.where(place % 7 == 0, None, np.where(place % 3 == 0, "b", "a"))
-    prefix = run["id"].str.split("[-_]", regex=True).str[0].str.lower()
-    category = np.where(
-        prefix.isin(["hallucination", "rlaif", "rlhf"]),
-        "hallucination",
-        np.where(prefix.isin(["mathverse", "mmmu"]), "reasoning", "general"),
-    )
-    assert pd.Series(category).value_counts().to_dict() == {"hallucination": 749, "reasoning": 318, "general": 183}
+    category = run["category"].to_numpy()
     preference = np.array([("a", "b")[label["human_ranking"][0]] for label in labels()])
     read, right = run["verdict"].notna().to_numpy(), (run["verdict"] == preference).to_numpy()
     table = vj.benchmark(run)
@@ -147,7 +142,7 @@ def test_mllm_judge_scores_pairs_and_orders() -> None:
     lines = [(id, n, n + 1.0) for id, ranks in zip(batch["id"], letters, strict=True) for n in range(len(ranks))]
     frame = pd.DataFrame(lines, columns=["id", "candidate", "rank"])
     human = ["".join("ABCD"[ranks.index(place)] for place in range(len(ranks))) for ranks in letters]
-    expected = np.mean([distance("ABCD"[: len(text)], text) / len(text) for text in human])
+    expected = np.mean([Levenshtein.normalized_distance("ABCD"[: len(text)], text) for text in human])
     table = vj.benchmark(frame, batch)["estimate"]
     assert table["overall", "levenshtein", "left out"] == pytest.approx(expected)
     ranked = judge_of("The better response: [1].").rank(unpictured(batch), progress=False)  # nothing is better
@@ -159,14 +154,6 @@ def test_mllm_judge_scores_pairs_and_orders() -> None:
     table = vj.benchmark(right, batch)["estimate"]
     assert table["overall", "levenshtein", "left out"] == 0
     assert table["overall", "levenshtein", "wrong"] == pytest.approx(1 / len(batch))
-
-
-def distance(one: str, other: str) -> int:
-    """Levenshtein distance by its definition."""
-    if not one or not other:
-        return len(one) + len(other)
-    change = distance(one[1:], other[1:]) + (one[0] != other[0])
-    return min(distance(one[1:], other) + 1, distance(one, other[1:]) + 1, change)
 
 
 def test_an_order_left_open_is_the_mean_of_what_it_allows() -> None:
@@ -201,14 +188,13 @@ def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path: Path) -> None
     folder = make_onevision(tmp_path / "onevision")
     item = {"id": "i", "images": [], "instruction": "Q?", "response": "R", "reference_answer": "REF", "context": "CTX"}
     pair = {"id": "p", "images": [], "instruction": "Q?", "response_a": "A1", "response_b": "B1"}
-    systems = {
-        "wildvision": "Please act as an impartial judge",
-        "llava-wilder": "You are a helpful assistant.",
-        "llava-bench-wild": "You are a helpful and precise assistant for checking the quality of the answer.",
-    }
-    for name, system in systems.items():
+    for name, row, system in [
+        ("wildvision", pair, "Please act as an impartial judge"),
+        ("llava-wilder", item, "You are a helpful assistant."),
+        ("llava-bench-wild", item, "You are a helpful and precise assistant for checking the quality of the answer."),
+    ]:
         judge = vj.load_judge(folder, device="cpu", template=name)
-        text = judge.render(pair if name == "wildvision" else item)
+        text = judge.render(row)
         assert text.startswith(f"<|im_start|>system\n{system}") and text.endswith("<|im_start|>assistant\n")
     with pytest.raises(CollectionError, match=r"context: is missing, and the judge's wording shows it"):
         judge.grade([{**item, "context": ""}], progress=False)

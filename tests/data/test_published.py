@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from pathlib import Path
@@ -10,23 +9,47 @@ from typing import Any
 
 import datasets
 import pytest
-from samples import LEVELS, PAIR, RUBRIC, SINGLE, judge_of, lines, orig, parquet, picture, plain, png, turns
+from samples import LEVELS, PAIR, RUBRIC, SINGLE, judge_of, lines, orig, parquet, picture, plain, png, row, turns
 
 from vjudge import data
 from vjudge.data import CollectionError, canonical, load_collection, origin, readable, validate, with_responses
 from vjudge.data.load import ADAPTERS, by_columns, by_id
-from vjudge.prompts import TEMPLATES
+from vjudge.prompts import TEMPLATES, target
 from vjudge.records import Item, Pair
+
+PREFERENCE = {
+    "instruction": "the whole prompt",
+    "output": "the target",
+    "orig_instruction": "Say it.",
+    "orig_response_A": "One.",
+    "orig_response_B": "Two.",
+    "orig_reference_answer": "Both.",
+    "orig_criteria": "Is it said?",
+    "orig_feedback_A": "Yes.",
+    "orig_score_A": "4",
+    "orig_score_B": "2",
+    "orig_preference": "A",
+    "orig_feedback": "A says it.",
+}
+
+
+def test_every_set_is_known_by_its_ids_its_name_and_its_columns() -> None:
+    for adapter in ADAPTERS:
+        assert by_id(adapter.name) is adapter and all(by_id(id.upper()) is adapter for id in adapter.ids)
+        other = by_columns(adapter.columns)
+        assert other is not None and other.read is adapter.read  # three of Prometheus's sets are one schema
+    assert by_columns(["id", "images", "instruction", "response", "criteria", "descriptions"]) is None
+    assert by_columns(["id", "instruction", "response_a", "response_b", "preference"]) is None
+
 
 # -- Prometheus-Vision and Prometheus
 
 
 def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) -> None:
-    unanswered = ("orig_response", "orig_feedback", "orig_score", "output")
-    rows = [
-        {key: value for key, value in orig(image=picture(tmp_path, f"{n}.png")).items() if key not in unanswered}
-        for n in range(3)
-    ]
+    rows = [orig(image=picture(tmp_path, f"{n}.png")) for n in range(3)]
+    for each in rows:
+        for name in ("orig_response", "orig_feedback", "orig_score", "output"):
+            del each[name]
     bench = load_collection(parquet(tmp_path / "test.parquet", *rows))
     assert bench["response"][:] == [None] * 3 and bench["reference_answer"][0] == "It is red."
     with pytest.raises(CollectionError, match="response: is missing or blank"):
@@ -39,6 +62,7 @@ def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) ->
     assert named["group"][:] == bench["group"][:] and named[0]["images"][0].size == (4, 4)
     run = judge_of("Good. [RESULT] 4", "prometheus-vision").grade(named, progress=False)
     assert run["score"].tolist() == [4, 4, 4]
+    wrong: Any
     for wrong, message in [
         (["a", "b"], "2 responses for 3 questions"),
         ("abc", "one text for 3"),
@@ -47,7 +71,7 @@ def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) ->
         (["a", " ", None], "2 of 3 questions have no response"),
     ]:
         with pytest.raises(CollectionError, match=message):
-            with_responses(bench, wrong)  # type: ignore[arg-type]
+            with_responses(bench, wrong)
 
 
 def test_responses_replace_earlier_ones_with_their_scores() -> None:
@@ -57,21 +81,28 @@ def test_responses_replace_earlier_ones_with_their_scores() -> None:
     assert (made["criteria"], made["descriptions"]) == ("True?", LEVELS)
 
 
-PREFERENCE = {
-    "instruction": "the whole prompt",
-    "output": "the target",
-    "orig_instruction": "Say it.",
-    "orig_response_A": "One.",
-    "orig_response_B": "Two.",
-    "orig_reference_answer": "Both.",
-    "orig_criteria": "Is it said?",
-    "orig_feedback_A": "Yes.",
-    "orig_feedback_B": "No.",
-    "orig_score_A": "4",
-    "orig_score_B": "2",
-    "orig_preference": "A",
-    "orig_feedback": "A says it.",
-}
+def test_a_score_stated_only_in_the_target_is_read_from_there() -> None:
+    bare = {name: value for name, value in orig().items() if name not in ("orig_score", "orig_feedback")}
+    (item,) = canonical([bare | {"image": None}])
+    assert (item["gold"], item["feedback"]) == (4.0, "Right. So the overall score is 4.")
+    with pytest.raises(CollectionError, match=r"row 0 .* output: its target text has no verdict marker; correct it"):
+        canonical([bare | {"output": "Right."}])
+
+
+def test_training_rows_are_taken_apart_or_refused() -> None:
+    def conversation(**changes: Any) -> dict[str, Any]:
+        item = Item.from_row(row("7", images=["x.png"], reference_answer="It is red.", **changes))
+        wording = TEMPLATES["prometheus-vision-readme"]
+        ends = wording.conversation.opening, wording.conversation.closing
+        prompt = wording.render(item).text.removeprefix(ends[0]).removesuffix(ends[1])
+        talk = [{"from": "human", "value": prompt}, {"from": "gpt", "value": target("Right.", 4)}]
+        return {"id": 7, "image": "x.png", "conversations": talk}
+
+    (item,) = plain(canonical([conversation()]))
+    assert (item["id"], item["instruction"], item["response"], item["criteria"]) == ("7", "Say.", "Red.", "True?")
+    assert (item["reference_answer"], item["descriptions"], item["gold"]) == ("It is red.", LEVELS, 4.0)
+    with pytest.raises(CollectionError, match="cannot be told apart; use the collection's orig_"):
+        canonical([conversation(response="Red.\n\n###Reference Answer (Score 5):\nIt is blue.")])
 
 
 def test_preference_collection_becomes_pairs_that_a_judge_compares(tmp_path: Path) -> None:
@@ -84,21 +115,12 @@ def test_preference_collection_becomes_pairs_that_a_judge_compares(tmp_path: Pat
     validate(pairs)  # two texts and no label: still a pair to compare
     pair = Pair.from_row(pairs[0])
     assert pair.rubric is None and pair.criteria == "Is it said?" and pair.reference_answer == "Both."
-    assert pairs["orig_feedback_A"][0] == "Yes." and "orig_instruction" not in pairs.column_names
     run = judge_of("A is better. [RESULT] A", pairs="prometheus-2-relative").compare(readable(pairs), progress=False)
-    assert len(run) == 2 and run["verdict"].tolist() == ["tie", "tie"] and run["preference"].tolist() == ["a", "a"]
-
-
-def test_a_preference_row_says_all_that_is_wrong_with_it() -> None:
+    assert run["verdict"].tolist() == ["tie", "tie"] and run["preference"].tolist() == ["a", "a"]
     bad = {**PREFERENCE, "orig_score_A": "four", "orig_score_B": "7", "orig_preference": "C", "orig_criteria": " "}
     with pytest.warns(UserWarning, match="1 of 1 rows"):
         (fault,) = canonical([bad])["fault"]
-    for part in (
-        "orig_criteria is missing",
-        "orig_score_A: 'four' is not a",
-        "orig_score_B: 7 is not",
-        "neither A nor",
-    ):
+    for part in ("criteria is missing", "A: 'four' is not a", "orig_score_B: 7 is not", "neither A nor"):
         assert part in fault
 
 
@@ -106,81 +128,59 @@ def test_a_preference_row_says_all_that_is_wrong_with_it() -> None:
 
 
 def test_llava_critic_pointwise_is_graded_without_a_rubric(tmp_path: Path) -> None:
-    mixed = [
+    rows = [
         turns(SINGLE, "Score: 85\nIt is right."),
         turns(PAIR, "The better response: [1]."),
-        turns(SINGLE, "It is quite good."),
-        turns("Judge the answer on a scale of 0 to 100.", "Final Score: 40"),
+        turns(SINGLE, "It is right."),
+        turns("Rate it from 0 to 100.", "Score: 70"),
     ]
-    path = parquet(tmp_path / "pointwise.parquet", *mixed)
-    with pytest.warns(UserWarning, match=r"LLaVA-Critic-113k: 3 of 4 rows could not be read"):
-        items = load_collection(path)
-    assert items["id"][:] == ["7", "7#2", "7#3", "7#4"] and len(set(items["group"])) == 1
-    assert items["gold"][0] == 85 and math.isnan(items["gold"][1]) and items["gold"][3] == 40
-    assert items["instruction"][0] == "What?\nWhere?" and items["response"][:] == ["A [cat].", None, "A [cat].", None]
-    faults = items["fault"][:]
-    assert faults[0] is None and "pairwise and stands in the pointwise part" in faults[1] and "no score" in faults[2]
-    assert "another wording" in faults[3]
-    assert items["target"][1] == "The better response: [1]." and not items["prompt"][0].startswith("<image>")
-    assert origin(items)["unreadable"] == 3
+    with pytest.warns(UserWarning, match="LLaVA-Critic-113k: 3 of 4 rows"):
+        items = load_collection(parquet(tmp_path / "pointwise.parquet", *rows))
+    assert origin(items)["unreadable"] == 3 and items["target"][1] == "The better response: [1]."
+    for fault, part in zip(items["fault"][1:], ("pairwise part", "no score", "another wording"), strict=True):
+        assert part in fault or "stands in the pointwise part" in fault
     with pytest.raises(CollectionError, match=r"row 1 .* response: is missing or blank \(the row is pairwise"):
         validate(items, needs=TEMPLATES["llava-critic"].needs)
-    sound = readable(items)
-    judge = judge_of("Score: 70. Fine.")
+    judge, sound = judge_of("Score: 70. Fine."), readable(items)
     run = judge.grade(sound, progress=False)
     assert run["score"].tolist() == [70] and run["gold"].tolist() == [85] and run.attrs["scale"] == (0, 100)
-    assert judge.engine.shown[0].count("What?\nWhere?") == 1 and "rubric" not in judge.engine.shown[0].lower()  # type: ignore[union-attr]
+    assert judge.engine.shown[0].count("What?\nWhere?") == 1  # type: ignore[attr-defined]
     with pytest.raises(CollectionError, match=r"row 0 \(id '7'\), descriptions: is missing, and the judge's wording"):
         judge_of("[RESULT] 4", "prometheus-vision").grade(sound, progress=False)
 
 
 def test_llava_critic_pairwise_goes_straight_into_compare(tmp_path: Path) -> None:
-    rows = [
-        turns(PAIR, "The better response: [1]. It is right."),
-        turns(PAIR, "Two responses are equally good."),
-        turns("Which of Response 1 and Response 2 is better?", "The better response: [1]."),
-        turns(SINGLE, "Score: 85"),
-    ]
-    for name, split in (("train.parquet", None), ("pairwise.parquet", None)):  # by its rows, or by its name
+    answers = ("The better response: [1]. It is right.", "Two responses are equally good.")
+    rows = [turns(PAIR, answer) for answer in answers]
+    rows += [turns("Which of Response 1 and Response 2 is better?", answers[0]), turns(SINGLE, "Score: 85")]
+    for name in ("train.parquet", "pairwise.parquet"):  # by its rows, or by its name
         with pytest.warns(UserWarning, match="2 of 4 rows"):
-            pairs = load_collection(parquet(tmp_path / name, *rows), split=split)
+            pairs = load_collection(parquet(tmp_path / name, *rows))
         assert pairs["preference"][:] == ["a", "tie", "a", None]
         assert pairs["response_a"][:] == ["A cat.", "A cat.", None, None]
     run = judge_of("The better response: [1].").compare(readable(pairs), progress=False)
     assert run["verdict_ab"].tolist() == ["a", "a"] and run["verdict"].tolist() == ["tie", "tie"]
 
 
-@pytest.mark.parametrize(
-    "talk", [None, [], "x", [{"from": "human", "value": "a"}], [{"from": "gpt", "value": "a"}] * 2]
-)
+@pytest.mark.parametrize("talk", [None, "x", [{"from": "human", "value": "a"}], [{"from": "gpt", "value": "a"}] * 2])
 def test_critic_rows_without_a_question_and_an_answer(talk: Any) -> None:
     with pytest.warns(UserWarning, match="conversations: is not one human and one gpt turn"):
         items = canonical([turns(SINGLE, "Score: 85"), turns("", "", conversations=talk)])
     assert [fault is None for fault in items["fault"]] == [True, False]
 
 
-# -- questions for a policy
-
-
-# -- human judgements
+# -- benchmarks
 
 
 def test_a_row_with_an_unreadable_label_stays_and_is_counted(tmp_path: Path) -> None:
-    row = {"id": "r", "query": "<image>\nWhat?", "response": ["A cat.", "A dog."], "human_ranking": [0, 1]}
-    row |= {"image": {"bytes": png(), "path": None}}
-    rows = [row, row | {"human_ranking": [1, 0]}, row | {"human_ranking": [0, 0]}]
+    mine = {"id": "r", "query": "<image>\nWhat?", "response": ["A cat.", "A dog."], "human_ranking": [0, 1]}
+    mine |= {"image": {"bytes": png(), "path": None}}
+    rows = [mine, mine | {"human_ranking": [1, 0]}, mine | {"human_ranking": [0, 0]}]
     with pytest.warns(UserWarning, match=r"1 of 3 rows .* human_ranking: \[0, 0\] is neither"):
         pairs = load_collection(parquet(tmp_path / "test.parquet", *rows))
     assert pairs["preference"][:] == ["a", "b", None] and pairs["id"][:] == ["r", "r#2", "r#3"]
     run = judge_of("The better response: [2].").compare(readable(pairs), progress=False)
     assert run["preference"].tolist() == ["a", "b"] and run["verdict_ab"].tolist() == ["b", "b"]
-    row = {"ID": "x", "Text": "Who?", "Image": picture(tmp_path, "images/pairs/1.png"), "Output1": "A.", "Output2": ""}
-    path = tmp_path / "all_data.json"
-    path.write_text(json.dumps([row | {"Better": "Output2", "Category": "safety"}] * 2), "utf-8")
-    with pytest.raises(CollectionError, match="Output2.* is missing or blank"):
-        load_collection(path)
-    with pytest.raises(CollectionError, match="Multimodal RewardBench: get it from https://github.com/facebook"):
-        load_collection("Multimodal RewardBench")
 
 
 def test_pictures_of_mllm_as_a_judge_count_from_the_folder_above(tmp_path: Path) -> None:
@@ -199,9 +199,6 @@ def test_pictures_of_mllm_as_a_judge_count_from_the_folder_above(tmp_path: Path)
         load_collection(lines(tmp_path / "cut.jsonl", shared | {"answers": answers, "human_answer": "CDA"}))
 
 
-# -- the hub
-
-
 def test_a_copy_of_a_hub_repository_is_read_with_its_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     rows = [turns(SINGLE, "Score: 85", id=str(n)) for n in range(3)]
@@ -214,8 +211,6 @@ def test_a_copy_of_a_hub_repository_is_read_with_its_shards(monkeypatch: pytest.
     items = load_collection(tmp_path / "set", split="pointwise")
     assert items["id"][:] == ["0", "1", "1#2"] and items["gold"][:] == [85] * 3 and items[2]["images"][0].size == (4, 4)
     assert len(load_collection(tmp_path / "set", split="pointwise", limit=1)) == 1
-    with pytest.warns(UserWarning, match="3 x the row is pointwise and stands in the pairwise part"):
-        load_collection(tmp_path / "set", split="pairwise")
     with pytest.raises(CollectionError, match="it has: pairwise, pointwise"):
         load_collection(tmp_path / "set")
     (tmp_path / "flat" / "data").mkdir(parents=True)
@@ -223,22 +218,13 @@ def test_a_copy_of_a_hub_repository_is_read_with_its_shards(monkeypatch: pytest.
     assert len(load_collection(tmp_path / "flat")) == 3
 
 
-# -- the table of adapters
-
-
 def test_hhh_alignment(tmp_path: Path) -> None:
-    rows = [
-        {"input": "How?", "targets": {"choices": ["kind", "rude"], "labels": [1, 0]}},
-        {"input": "Why?", "targets": {"choices": ["rude", "kind"], "labels": [0, 1]}},
-        {"input": "When?", "targets": {"choices": ["one"], "labels": [1]}},
-    ]
+    targets = [(["kind", "rude"], [1, 0]), (["rude", "kind"], [0, 1]), (["one"], [1])]
+    rows = [{"input": "How?", "targets": {"choices": choices, "labels": labels}} for choices, labels in targets]
     with pytest.warns(UserWarning, match="HHH"):
         pairs = load_collection(lines(tmp_path / "honest.jsonl", *rows))
     assert pairs["preference"][:] == ["a", "b", None] and pairs["category"][:2] == ["honest", "honest"]
-    assert (
-        pairs["response_a"][:2] == ["kind", "rude"]
-        and "targets.choices: is not a list of two texts" in pairs["fault"][2]
-    )
+    assert pairs["response_a"][:2] == ["kind", "rude"] and "targets.choices: is not a list of two" in pairs["fault"][2]
 
 
 def test_mt_bench_judges_one_turn_or_both() -> None:
@@ -247,33 +233,20 @@ def test_mt_bench_judges_one_turn_or_both() -> None:
     def talk(*texts: str) -> list[dict[str, str]]:
         return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
 
-    row = {"question_id": 81, "model_a": "x", "model_b": "y", "winner": "model_b", "judge": "author_1", "turn": 2}
-    row |= {"conversation_a": talk("Q", "A", "R", "B"), "conversation_b": talk("Q", "C", "R", "D")}
-    odd = [row | {"winner": "both"}, row | {"turn": 3}, row | {"conversation_a": talk("Q", "A")}]
-    odd.append(row | {"conversation_b": talk("Q", "C", "S", "D")})
+    mine = {"question_id": 81, "model_a": "x", "model_b": "y", "winner": "model_b", "judge": "author_1", "turn": 2}
+    mine |= {"conversation_a": talk("Q", "A", "R", "B"), "conversation_b": talk("Q", "C", "R", "D")}
+    odd = [mine | {"winner": "both"}, mine | {"turn": 3}, mine | {"conversation_a": talk("Q", "A")}]
+    odd.append(mine | {"conversation_b": talk("Q", "C", "S", "D")})
     with pytest.warns(UserWarning, match="MT-Bench human judgements: 4 of 6 rows"):
-        pairs = canonical([row, row | {"turn": 1, "winner": "tie (inconsistent)"}, *odd])
-    assert pairs["preference"][:2] == ["b", "tie"] and pairs["instruction"][:2] == [
-        "User, turn 1:\nQ\n\nUser, turn 2:\nR",
-        "Q",
-    ]
-    assert pairs["response_b"][:2] == ["Assistant, turn 1:\nC\n\nAssistant, turn 2:\nD", "C"] and set(
-        pairs["group"]
-    ) >= {"81"}
-    for fault, text in zip(
-        pairs["fault"][2:], ("is none of model_a", "neither 1 nor 2", "by turns", "something else"), strict=True
-    ):
-        assert text in fault
+        pairs = canonical([mine, mine | {"turn": 1, "winner": "tie (inconsistent)"}, *odd])
+    assert pairs["preference"][:2] == ["b", "tie"] and {"81"} <= set(pairs["group"])
+    assert pairs["instruction"][:2] == ["User, turn 1:\nQ\n\nUser, turn 2:\nR", "Q"]
+    assert pairs["response_b"][:2] == ["Assistant, turn 1:\nC\n\nAssistant, turn 2:\nD", "C"]
+    reasons = ("is none of model_a", "neither 1 nor 2", "by turns", "something else")
+    assert all(text in fault for fault, text in zip(pairs["fault"][2:], reasons, strict=True))
 
 
-def test_every_set_is_known_by_its_ids_its_name_and_its_columns() -> None:
-    for adapter in ADAPTERS:
-        assert by_id(adapter.name) is adapter and all(by_id(id.upper()) is adapter for id in adapter.ids)
-        found = by_columns(adapter.columns)
-        # Perception-Collection, Feedback-Collection and Feedback-Bench are one schema.
-        assert found is not None and (found is adapter or found.read is adapter.read)
-    assert by_columns(["id", "images", "instruction", "response", "criteria", "descriptions"]) is None
-    assert by_columns(["id", "instruction", "response_a", "response_b", "preference"]) is None
+# -- rows in our own columns
 
 
 def test_canonical_pairs_and_their_faults(tmp_path: Path) -> None:
@@ -286,9 +259,8 @@ def test_canonical_pairs_and_their_faults(tmp_path: Path) -> None:
     with pytest.raises(CollectionError) as caught:
         validate(pairs)
     assert [(p.index, p.field) for p in caught.value.problems] == [(1, "response_b"), (1, "preference")]
-    forms = [pairs, rows, pairs.to_pandas(), plain(pairs)]
+    forms = [pairs, rows, pairs.to_pandas(), plain(pairs), [Pair.from_row(rows[0]), rows[1]]]
     assert len({data.fingerprint(form) for form in forms}) == 1
-    assert data.fingerprint(rows) == data.fingerprint([Pair.from_row(rows[0]), rows[1]])
     assert data.fingerprint(rows) != data.fingerprint([rows[0] | {"preference": "a"}, rows[1]])
     assert data.fingerprint(rows[:1]) != data.fingerprint([rows[0] | {"response_a": "B", "response_b": "A"}])
     with pytest.raises(CollectionError, match="row 0 .* response_b: there is no column response_b"):
@@ -299,25 +271,11 @@ def test_canonical_pairs_and_their_faults(tmp_path: Path) -> None:
 
 
 def test_what_a_wording_needs() -> None:
-    needs = {name: sorted(template.needs) for name, template in TEMPLATES.items()}
-    assert needs["llava-critic"] == needs["llava-critic-pair"] == []
-    assert needs["prometheus-2-relative"] == ["criteria"] and needs["prometheus"] == ["criteria", "descriptions"]
-    item = Item("i", (), "What?", "A cat.")
-    assert "A cat." in TEMPLATES["llava-critic"].render(item).text
-    with pytest.raises(ValueError, match="shows the judge a criterion, and 'i' has none: add criteria"):
-        TEMPLATES["prometheus-vision"].render(item)
-    row = {"id": "i", "instruction": "What?", "response": "A cat.", "criteria": "Right?"}
-    validate([row], needs=())
-    for asked, fields in (
-        (None, ["descriptions"]),
-        (["criteria"], []),
-        (["criteria", "descriptions"], ["descriptions"]),
-    ):
-        faults = []
-        try:
-            validate([row], needs=asked)
-        except CollectionError as error:
-            faults = [problem.field for problem in error.problems]
-        assert faults == fields
+    mine = {"id": "i", "instruction": "What?", "response": "A cat.", "criteria": "Right?"}
+    for needs in ((), ["criteria"]):
+        validate([mine], needs=needs)
+    for needs in (None, ["criteria", "descriptions"]):
+        with pytest.raises(CollectionError, match="descriptions: is missing"):
+            validate([mine], needs=needs)
     with pytest.raises(CollectionError, match="descriptions: has 1 level"):  # half a rubric is a fault in any case
-        validate([row | {"descriptions": ["only"]}], needs=())
+        validate([mine | {"descriptions": ["only"]}], needs=())

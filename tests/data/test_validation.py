@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from samples import LEVELS, png, row
+from samples import LEVELS, lines, png, row
 
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, truth, validate
-from vjudge.images import Pictures
+from vjudge.images import Picture, Pictures
 
 
 def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:
@@ -42,29 +42,20 @@ def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:
     ]
     with pytest.raises(CollectionError) as error:
         validate(rows)
-    assert [(p.index, p.field) for p in error.value.problems] == [
-        (1, "id"),
-        (2, "images[0]"),
-        (3, "images[1]"),
-        (4, "response"),
-        (5, "instruction"),
-        (6, "descriptions"),
-        (6, "descriptions"),
-        (7, "criteria"),
-        (7, "descriptions"),
-        (8, "gold"),
-        (9, "gold"),
-        (10, "images"),
-        (11, "id"),
-        (12, "images[0]"),
-        (13, "descriptions"),
-        (13, "images[0]"),
-        (15, "human_scores"),
-        (16, "images"),
-        (17, "lowest"),
-        (19, "human_scores"),
-        (20, "row"),
-    ]
+    fields: dict[int, list[str]] = {}
+    for problem in error.value.problems:
+        fields.setdefault(problem.index, []).append(problem.field)
+    texts = {1: "id", 2: "images[0]", 3: "images[1]", 4: "response", 5: "instruction", 6: "descriptions descriptions"}
+    texts |= {7: "criteria descriptions", 8: "gold", 9: "gold", 10: "images", 11: "id", 12: "images[0]"}
+    texts |= {
+        13: "descriptions images[0]",
+        15: "human_scores",
+        16: "images",
+        17: "lowest",
+        19: "human_scores",
+        20: "row",
+    }
+    assert fields == {index: text.split() for index, text in texts.items()}
     message = str(error.value)
     assert message.startswith("18 of 21 rows cannot be used, for 21 reasons:\n")
     for line in (
@@ -76,7 +67,6 @@ def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:
         "row 19 (id 't'), human_scores: 0, 7 is off the rubric (1-5)",
     ):
         assert line in message
-    assert all(problem.what and problem.remedy for problem in error.value.problems)
 
 
 def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> None:
@@ -94,21 +84,13 @@ def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> 
     validate([row(images=[]), row("b", images=[png()])], sees_images=True)
 
 
-@pytest.mark.parametrize(
-    ("field", "name"),
-    [
-        ("response", "answer"),
-        ("response", "Response"),
-        ("response", "output"),
-        ("instruction", "question"),
-        ("instruction", "prompt"),
-    ],
-)
-def test_a_column_that_is_nearly_right_is_suggested(tmp_path: Path, field: str, name: str) -> None:
-    given = row(images=[])
-    given[name] = given.pop(field)
-    (tmp_path / "a.jsonl").write_text(pd.DataFrame([given]).to_json(orient="records", lines=True), "utf-8")
-    for check in (lambda: validate([given]), lambda: load_collection(tmp_path / "a.jsonl")):
+@pytest.mark.parametrize("names", ["response answer", "response Response", "response output", "instruction prompt"])
+def test_a_column_that_is_nearly_right_is_suggested(tmp_path: Path, names: str) -> None:
+    field, name = names.split()
+    mine = row(images=[])
+    mine[name] = mine.pop(field)
+    path = lines(tmp_path / "a.jsonl", mine)
+    for check in (lambda: validate([mine]), lambda: load_collection(path)):
         with pytest.raises(CollectionError, match=f"there is no column {field}; `{name}` looks like it: rename it"):
             check()
 
@@ -116,16 +98,10 @@ def test_a_column_that_is_nearly_right_is_suggested(tmp_path: Path, field: str, 
 def test_each_image_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "red.png").write_bytes(png())
     looks: list[Any] = []
-    picture = Pictures.__call__.__globals__["Picture"]
-
-    class Counted(picture):  # type: ignore[misc, valid-type]
-        def __init__(self, source: Any) -> None:
-            looks.append(source)
-            super().__init__(source)
-
-    monkeypatch.setattr("vjudge.images.Picture", Counted)
-    rows = [row(str(n), images=[str(tmp_path / "red.png"), png("blue"), str(tmp_path / "gone.png")]) for n in range(9)]
-    pictures = Pictures()
+    load = Picture.__init__
+    monkeypatch.setattr(Picture, "__init__", lambda self, source: looks.append(source) or load(self, source))
+    cells = [str(tmp_path / "red.png"), png("blue"), str(tmp_path / "gone.png")]
+    rows, pictures = [row(str(n), images=cells) for n in range(9)], Pictures()
     with pytest.raises(CollectionError, match="9 of 9 rows cannot be used:"):
         validate(rows, pictures=pictures)
     fingerprint(rows, pictures=pictures)
@@ -171,7 +147,6 @@ def test_a_row_of_another_kind_is_named(change: dict[str, Any], pairs: bool | No
 def test_pairs_are_no_items() -> None:
     pair = {"id": "a", "instruction": "What?", "response_a": "Red.", "response_b": "Blue."}
     validate([pair], needs=(), pairs=True)
-    validate([row("a"), row("b")])  # text alone is a collection, too
     with pytest.raises(CollectionError, match="has no rows"):
         validate([])
     with pytest.raises(CollectionError, match="there is no column response; these are pairs: `compare` takes them"):
