@@ -17,8 +17,8 @@ candidates have `responses` and `ranks`. What a source does not know stays None,
     summary.py     what is in a collection
     verdicts.py    real verdicts: people and judges on the same items, from their public files
 
-To add a data set: write a function that reads one row and an `Adapter` with it, in one of these files or a new one, and
-add it to `load.ADAPTERS`. `load_collection` then knows it by its hub ids, and local files by their columns.
+To add a data set: write a function that reads one row, and an `Adapter` with it in its file's `ADAPTERS`.
+`load_collection` then knows it by its hub ids, and local files by their columns.
 """
 
 from vjudge.data.hub import PINNED, origin

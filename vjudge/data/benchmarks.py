@@ -6,7 +6,6 @@ Of the last two, whose responses come from the policy under evaluation, only the
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,9 +45,7 @@ def read_multimodal(row: Row, part: str | None = None) -> dict[str, Any]:
 
     Source: facebookresearch/multimodal_rewardbench scripts/2_get_accuracy.py.
     """
-    better = str(row["Better"]).strip().lower()
-    if better not in ("output1", "output2"):
-        raise BadRow(("Better", f"{row['Better']!r} is neither Output1 nor Output2", _MEND))
+    preference = _choice(row, "Better", {"output1": "a", "output2": "b"}, "neither Output1 nor Output2")
     id, category = str(row["ID"]), str(row.get("Category"))
     finer = {
         "safety": "safety/bias" if id.lower().startswith("pairs") else "safety/toxicity",
@@ -59,7 +56,7 @@ def read_multimodal(row: Row, part: str | None = None) -> dict[str, Any]:
         **texts(row, {"instruction": "Text", "response_a": "Output1", "response_b": "Output2"}),
         "id": id,
         "images": images(row, "Image"),
-        "preference": "a" if better == "output1" else "b",
+        "preference": preference,
         "category": category,
         "subcategory": finer.get(category, category),
     }
@@ -67,13 +64,11 @@ def read_multimodal(row: Row, part: str | None = None) -> dict[str, Any]:
 
 def read_score(row: Row, part: str | None = None) -> dict[str, Any]:
     """A row of MLLM-as-a-Judge's scores, one person's from 1 to 5; some are strings."""
-    column, label = _label(row)
+    column = _label(row)
     return {
-        **rest(row, "score_id", "id", "instruction", "answer", column, "image_path", "name"),
-        **texts(row, {"instruction": "instruction", "response": "answer"}),
-        "id": row["score_id"],
-        "images": images(row, "image_path"),
-        "gold": label,
+        **_judged(row, "score_id", column, "answer", "name"),
+        **texts(row, {"response": "answer"}),
+        "gold": row.get(column),
         "policy": row.get("name"),
         "category": row.get("original_dataset"),
     }
@@ -81,16 +76,11 @@ def read_score(row: Row, part: str | None = None) -> dict[str, Any]:
 
 def read_pair(row: Row, part: str | None = None) -> dict[str, Any]:
     """A row of MLLM-as-a-Judge's comparisons; C is a tie."""
-    column, label = _label(row)
-    preference = {"a": "a", "b": "b", "c": "tie"}.get(str(label).strip().lower())
-    if preference is None:
-        raise BadRow((column, f"{label!r} is none of A, B and C (a tie)", _MEND))
+    column = _label(row)
+    preference = _choice(row, column, {"a": "a", "b": "b", "c": "tie"}, "none of A, B and C (a tie)")
     first, second = (_answer(row[name], name) for name in ("answer1", "answer2"))
     return {
-        **rest(row, "pair_id", "id", "instruction", "answer1", "answer2", column, "image_path"),
-        **texts(row, {"instruction": "instruction"}),
-        "id": row.get("pair_id", row.get("id")),
-        "images": images(row, "image_path"),
+        **_judged(row, "pair_id" if "pair_id" in row else "id", column, "answer1", "answer2"),
         "response_a": first[1],
         "response_b": second[1],
         "policy_a": first[0],
@@ -102,17 +92,14 @@ def read_pair(row: Row, part: str | None = None) -> dict[str, Any]:
 
 def read_batch(row: Row, part: str | None = None) -> dict[str, Any]:
     """A row of MLLM-as-a-Judge's rankings: the answers' letters, best first."""
-    column, label = _label(row)
+    column = _label(row)
     answers = [_answer(answer, f"answers[{place}]") for place, answer in enumerate(plain(row["answers"]) or ())]
     letters = "ABCDEFGHIJ"[: len(answers)]
-    order = str(label).strip().upper()
+    order = str(row.get(column)).strip().upper()
     if len(answers) < 2 or sorted(order) != sorted(letters):
-        raise BadRow((column, f"{label!r} does not order the {len(answers)} answers {letters}", _MEND))
+        raise BadRow((column, f"{row.get(column)!r} does not order the {len(answers)} answers {letters}", _MEND))
     return {
-        **rest(row, "id", "instruction", "answers", column, "image_path"),
-        **texts(row, {"instruction": "instruction"}),
-        "id": row.get("id"),
-        "images": images(row, "image_path"),
+        **_judged(row, "id", column, "answers"),
         "responses": [text for _, text in answers],
         "policies": [name for name, _ in answers],
         "ranks": [float(order.index(letter) + 1) for letter in letters],
@@ -135,12 +122,28 @@ def _pair(row: Row, texts: str, marks: str, *, best: int, within: str = "") -> d
     return {"response_a": responses[0], "response_b": responses[1], "preference": preference}
 
 
-def _label(row: Row) -> tuple[str, Any]:
-    """The column of a person's judgement and what it says; its name differs by file, and within one."""
-    for name in ("human", "human_answer", "Human_answer"):
-        if not is_missing(row.get(name)):
-            return name, row[name]
-    return "human", None
+def _choice(row: Row, column: str, choices: Mapping[str, str], what: str) -> str:
+    """What a label says, by its lower-case text."""
+    choice = choices.get(str(row.get(column)).strip().lower())
+    if choice is None:
+        raise BadRow((column, f"{row.get(column)!r} is {what}", _MEND))
+    return choice
+
+
+def _judged(row: Row, id: str, *used: str) -> dict[str, Any]:
+    """What the rows of MLLM-as-a-Judge have in common."""
+    return {
+        **rest(row, id, "id", "instruction", "image_path", *used),
+        **texts(row, {"instruction": "instruction"}),
+        "id": row.get(id),
+        "images": images(row, "image_path"),
+    }
+
+
+def _label(row: Row) -> str:
+    """The column of a person's judgement in MLLM-as-a-Judge; its name differs by file, and within one."""
+    names = ("human", "human_answer", "Human_answer")
+    return next((name for name in names if not is_missing(row.get(name))), "human")
 
 
 def _answer(value: Any, field: str) -> tuple[Any, str]:
@@ -187,21 +190,12 @@ def read_visit(row: Row, part: str | None = None) -> dict[str, Any]:
     `human_ratings_gpt4_correct` is about `gpt4_prediction` and says nothing of the reference. Pictures that come as
     addresses are not fetched: they fail, each with its address, where they are opened.
     """
-    cell = row.get("images")
-    if isinstance(cell, str):
-        try:
-            pictures = json.loads(cell)
-        except ValueError:
-            pictures = None
-        if not isinstance(pictures, list) or not all(isinstance(picture, str) for picture in pictures):
-            raise BadRow(("images", "is not a JSON list of addresses", _MEND))
-    else:
-        pictures = images(row, next((name for name in ("image", "images", "image_url") if row.get(name)), "image"))
+    name = next((name for name in ("image", "images", "image_url") if row.get(name)), "image")
     reference = next((row[name] for name in ("reference_output", "output_human_annotated") if name in row), None)
     return {
         **rest(row, "image", "images", "instruction"),
         **texts(row, {"instruction": "instruction"}),
-        "images": pictures,
+        "images": images(row, name),
         "reference_answer": reference if isinstance(reference, str) and reference.strip() else None,
         "category": row.get("instruction_category"),
         **({"group": row["image_id"]} if not is_missing(row.get("image_id")) else {}),
@@ -231,10 +225,9 @@ def read_mt_bench(row: Row, part: str | None = None) -> dict[str, Any]:
 
     Source: lmsys/mt_bench_human_judgments (card); the question is the unit of resampling, as many people judge each.
     """
-    winner, turn = str(row["winner"]).strip().lower(), row["turn"]
-    preference = {"model_a": "a", "model_b": "b"}.get(winner, "tie" if winner.startswith("tie") else None)
-    if preference is None:
-        raise BadRow(("winner", f"{row['winner']!r} is none of model_a, model_b and tie", _MEND))
+    winners = {"model_a": "a", "model_b": "b"} | dict.fromkeys(("tie", "tie (inconsistent)", "tie (bothbad)"), "tie")
+    preference = _choice(row, "winner", winners, "none of model_a, model_b and tie")
+    turn = row["turn"]
     if turn not in (1, 2):
         raise BadRow(("turn", f"{turn!r} is neither 1 nor 2", _MEND))
     talks = {side: _turns(row, f"conversation_{side}", turn) for side in "ab"}
@@ -258,24 +251,21 @@ def read_mt_bench(row: Row, part: str | None = None) -> dict[str, Any]:
 
 def _turns(row: Row, name: str, turn: int) -> tuple[list[str], list[str]]:
     """What the user and the assistant said, up to the judged turn."""
-    talk = plain(row[name])
-    messages = talk if isinstance(talk, list) and all(isinstance(message, Mapping) for message in talk) else []
-    contents = [message.get("content") for message in messages]
-    roles = [message.get("role") for message in messages]
-    if (
-        roles != ["user", "assistant"] * (len(roles) // 2)
-        or len(roles) < 2 * turn
-        or not all(isinstance(text, str) and text.strip() for text in contents)
-    ):
+    try:
+        roles, contents = zip(*((message["role"], message["content"]) for message in row[name]), strict=True)
+        whole = all(text.strip() for text in contents) and len(roles) >= 2 * turn
+    except (TypeError, KeyError, ValueError, AttributeError):  # no list of messages with texts
+        whole, roles = False, ()
+    if not whole or roles != ("user", "assistant") * (len(roles) // 2):
         raise BadRow((name, "is not a list of user and assistant messages, by turns, up to the judged one", _MEND))
-    return contents[0 : 2 * turn : 2], contents[1 : 2 * turn : 2]
+    return list(contents[0 : 2 * turn : 2]), list(contents[1 : 2 * turn : 2])
 
 
-def _together(said: list[str], who: str) -> str:
+def _together(texts: list[str], who: str) -> str:
     """One turn as it is; two as a numbered text."""
-    if len(said) == 1:
-        return said[0]
-    return "\n\n".join(f"{who}, turn {number}:\n{text}" for number, text in enumerate(said, start=1))
+    if len(texts) == 1:
+        return texts[0]
+    return "\n\n".join(f"{who}, turn {number}:\n{text}" for number, text in enumerate(texts, start=1))
 
 
 _MLLM: dict[str, Any] = {

@@ -52,10 +52,10 @@ class Aspect:
     wordings: list[str]
 
 
-_WORDS = json.loads(resources.files("vjudge").joinpath("assets", "scenes.json").read_text(encoding="utf-8"))
-LEVELS: list[list[str]] = _WORDS["levels"]
+WORDS = json.loads(resources.files("vjudge").joinpath("assets", "scenes.json").read_text(encoding="utf-8"))
+LEVELS: list[list[str]] = WORDS["levels"]
 """How well a response did, lowest score first, in eight wordings. {n}: the aspect's noun, {N}: its plural."""
-ASPECTS = {aspect["name"]: Aspect(**aspect) for aspect in _WORDS["aspects"]}
+ASPECTS = {aspect["name"]: Aspect(**aspect) for aspect in WORDS["aspects"]}
 ASPECT_OF = {criteria: aspect.name for aspect in ASPECTS.values() for criteria in aspect.criteria}
 
 

@@ -13,27 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from vjudge.scenes import language
+
 FLAT = 0.45  # the least share of neighbouring pixels of one colour
 KNOWN = 0.6  # the least share of words that Scenes uses
-WORDS = frozenset(
-    """
-a about absence absent accept accuracy accurate agree agrees all among and answer anything are at attributed be
-belongs big bigger black blindfolded blocks blue bottom by can cannot careful certain check checker child circle
-colour colours comes complete confused correct correctly count counted counting counts cross cutting denied describe
-description diamond do does drawn each enough entirely error errors estimate evaluates every everything exact
-existence exists fact fail fails failure faithful false few find for found four free friend from get gets give given
-gives giving go green grid half hallucinated hallucination hand has have heart help here hold holds how hue i
-identification identify in included invent invented is it its judge kind lacks large layout left list locate located
-look looks many may me medium mentioned mentions middle miss misses missing mistake mistakes mixed mixing mostly must
-my name named names near neither no none nor not nothing number numbers occur of off often on one ones only or orange
-out overlooked painted painter paper part partial pick picture pink place placed places position positions proper
-purple put quantities quantity reach recognised recognises recognition red reject reliable report response right ring
-said same say says scale see seen sense serious several shape shapes show shown sign single size sizes small some
-someone something spatial spot square stands star stated statement statements stock success supported take taker tell
-that the them there they thing things this those three through time to top total triangle true trusted truthful
-truthfully two verified viewer was well were what where whether which with without would wrong yellow you zero
-""".split()
-)
+WORDS = frozenset(language.WORDS["vocabulary"].split())  # of Scenes, and of what the probes write into it
 _WORD = re.compile(r"[^\W\d_]+")
 
 
