@@ -32,23 +32,19 @@ class Family:
         template: how it scores one response.
         pairs: how it compares two; None where it was never taught to.
         ids: hub ids of its checkpoints.
-        variants: names of further templates that fit it.
         published: the decoding its authors published: `judge.grade(items, **judge.family.published)`. It is not the
             default, which is greedy; a comparison drops "samples".
         paper: where it is published.
         stems: a folder or hub id whose name holds one of these belongs to the family too.
-        note: what else of the published set-up there is to know.
     """
 
     name: str
     template: Template
     pairs: Template | None = None
     ids: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
     published: Mapping[str, Any] = field(default_factory=dict)
     paper: str = ""
     stems: tuple[str, ...] = ()
-    note: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
@@ -90,7 +86,7 @@ def register(
         ValueError: the name or an id is taken, or a template does not fit its place; all that is wrong is named.
     """
     single, double = _template(template), _template(pairs) if pairs is not None else None
-    fields |= {key: tuple(fields[key]) for key in ("ids", "variants", "stems") if key in fields}
+    fields |= {key: tuple(fields[key]) for key in ("ids", "stems") if key in fields}
     family = Family(name, single, double, **fields)
     owners = {id.lower(): other.name for other in FAMILIES.values() for id in other.ids if other.name != name}
     faults = []
@@ -188,12 +184,12 @@ register(
         "tiny-base",
     ),
     template="prometheus-vision",
-    variants=("prometheus-vision-readme",),
     published=_SAMPLED,
     paper="Lee et al., Prometheus-Vision, arXiv 2401.06591",
     stems=("prometheus-vision",),
-    note="Published for absolute grading alone. Decoding: kaistAI/prometheus-vision llava/eval/model_vqa.py.",
-)
+)  # published for absolute grading alone; decoding: kaistAI/prometheus-vision llava/eval/model_vqa.py
+# Of the text judges the repetition penalty counts the prompt, as transformers and vLLM have it; both were published
+# with tries until an answer parses, which are not made here.
 register(
     "prometheus",
     ids=("prometheus-eval/prometheus-7b-v1.0", "prometheus-eval/prometheus-13b-v1.0")
@@ -201,10 +197,7 @@ register(
     template="prometheus",
     published={**_SAMPLED, **_PENALIZED, "max_new_tokens": 256, "samples": 3},
     paper="Kim et al., Prometheus, arXiv 2310.08491",
-    note="Text only; published for absolute grading alone. The repetition penalty counts the prompt, as transformers "
-    "and vLLM have it. Published with tries until an answer parses, which are not made here. Decoding: "
-    "prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py.",
-)
+)  # absolute grading alone; decoding: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py
 register(
     "prometheus-2",
     ids=("prometheus-eval/prometheus-7b-v2.0", "prometheus-eval/prometheus-8x7b-v2.0"),
@@ -213,29 +206,14 @@ register(
     published={**_SAMPLED, **_PENALIZED},
     paper="Kim et al., Prometheus 2, arXiv 2405.01535",
     stems=("prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"),
-    note="Text only. The repetition penalty counts the prompt, as vLLM, which ran it, has it. Published with up to ten "
-    "tries until an answer parses, which are not made here. Decoding: prometheus-eval/prometheus-eval "
-    "prometheus_eval/utils.py.",
-)
+)  # decoding: prometheus-eval/prometheus-eval prometheus_eval/utils.py
 register(
     "llava-critic",
     ids=("lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"),
     template="llava-critic",
     pairs="llava-critic-pair",
-    variants=("llava-critic-rubric", "llava-wilder", "detailed-caption", "wildvision"),
     published={"temperature": 0.0, "max_new_tokens": 4096},
     paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
     stems=("llava-critic",),
-    note="Pointwise scores are from 0 to 100 and read no rubric; the variant with a rubric is ours. Its paper "
-    "evaluates it on benchmarks whose prompts, as lmms-eval and LLaVA have them, are variants (L-Wilder, ImageDC, "
-    "WildVision) and templates (LLaVA-Bench); those of MM-Vet, MMHal and MLLM-as-a-Judge are not here.",
-)
-register(
-    "chat",
-    template="chat",
-    pairs="chat-relative",
-    variants=("llava-bench-wild", "llava-bench-coco"),
-    published={"temperature": 0.0, "max_new_tokens": 1024},
-    note="Any chat model as a judge without training, through its own chat template; the wording is ours, the "
-    "variants are LLaVA-Bench's own, for a language model that reads captions in the picture's place.",
-)
+)  # its paper's benchmarks have wordings of their own (L-Wilder, ImageDC, WildVision, LLaVA-Bench) in TEMPLATES
+register("chat", template="chat", pairs="chat-relative", published={"temperature": 0.0, "max_new_tokens": 1024})

@@ -25,18 +25,14 @@ LLAMA_2 = Conversation(
 """Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py, with FastChat's "llama-2"."""
 
 MISTRAL = Conversation(name="mistral", opening="[INST] ", closing=" [/INST]")
-"""Mistral's instruction format. It knows no system role: a system sentence opens the user's turn.
+"""It knows no system role: a system sentence opens the user's turn.
 
-Source: prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/judge.py, with lm-sys/FastChat
-fastchat/conversation.py ("mistral": the system message, a line feed, the first message).
+Source: prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/judge.py, with FastChat's "mistral".
 """
 
 
 def chatml(system: str) -> Conversation:
-    """ChatML with a system message.
-
-    Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (conv_qwen).
-    """
+    """ChatML with a system message. Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (conv_qwen)."""
     return Conversation(
         name="qwen_1_5",
         opening=f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n",
