@@ -54,7 +54,7 @@ def test_faster_than_a_scipy_loop(points, n, least):
 def test_a_pair_of_judges_takes_a_small_multiple_of_one_judge(points):
     reference, a, b = judged(1_000, points=points, judges=2)
     one = seconds(correlate, a, reference, n_resamples=2_000)
-    pair = seconds(compare_judges, reference, a, b, n_resamples=2_000)
+    pair = seconds(compare_judges, reference, {"a": a, "b": b}, n_resamples=2_000)
     print(f"\na pair of judges takes {pair / one:.0f} times as long as one judge, n = 1,000")
     assert pair / one < 30
 

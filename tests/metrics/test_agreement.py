@@ -15,7 +15,6 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
 from vjudge.metrics import agreement, average_samples, human_ceiling, rater_table
-from vjudge.metrics.agreement import METHODS
 
 # Six targets rated by four judges: Shrout and Fleiss (1979), table 2.
 SHROUT_FLEISS = [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
@@ -104,21 +103,6 @@ def test_kappas_equal_scikit_learn(gap):
     ours = estimates(table)
     assert ours["cohen_kappa"] == pytest.approx(np.mean(expected[None]), abs=1e-10)
     assert ours["quadratic_kappa"] == pytest.approx(np.mean(expected["quadratic"]), abs=1e-10)
-
-
-def test_frame_its_account_and_the_bootstrap():
-    table = simulated()
-    frame = agreement(table, groups=np.arange(120) // 4, n_resamples=400, seed=5)
-    assert frame.index.tolist() == list(METHODS)
-    assert (frame["low"] < frame["estimate"]).all() and (frame["estimate"] < frame["high"]).all()
-    complete = (~np.isnan(table)).all(axis=1).sum()
-    paired = ((~np.isnan(table)).sum(axis=1) >= 2).sum()
-    assert frame.loc["icc_2_1", ["n", "missing"]].tolist() == [complete, 120 - complete]
-    assert frame.loc["alpha_ordinal", ["n", "missing"]].tolist() == [paired, 120 - paired]
-    assert "30 groups" in frame.attrs["method"]
-    pd.testing.assert_frame_equal(
-        frame, agreement(pd.DataFrame(table), groups=np.arange(120) // 4, n_resamples=400, seed=5)
-    )
 
 
 def test_one_table_of_raters_their_mean_the_ceiling_and_judges():

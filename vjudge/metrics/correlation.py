@@ -44,7 +44,6 @@ from vjudge.metrics._tables import (
     group_codes,
     holm,
     listed,
-    listed_twice,
     scores,
     tabulate,
     warn,
@@ -305,8 +304,7 @@ class _Within:
 
 def compare_judges(
     reference: Scores,
-    a: Scores | Mapping[str, Any] | pd.DataFrame,
-    b: Scores | None = None,
+    judges: Mapping[str, Any] | pd.DataFrame,
     *,
     groups: Groups = None,
     confidence: float = 0.95,
@@ -317,8 +315,7 @@ def compare_judges(
 
     Args:
         reference: the scores to agree with, of n items; None and NaN are missing.
-        a: one judge's scores of the same items; or many judges, as a mapping from name to scores or a frame.
-        b: the other judge's scores; None with many judges.
+        judges: name -> scores of the same items, or a frame with a column each; at least two.
         groups, confidence: see `correlate`.
         n_resamples: bootstrap replicates, and permutations; 0 leaves intervals and p NaN.
         seed: of the resampling; every pair of judges uses the same.
@@ -338,22 +335,24 @@ def compare_judges(
         p_floor, the least p that so many permutations can give.
 
     Raises:
-        TypeError, ValueError: as `correlate`; judges are neither two columns nor a mapping of two or more.
+        TypeError, ValueError: as `correlate`; fewer than two judges, or two of one name.
 
     Source: `_bootstrap.interval` ("t") and `_bootstrap.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
     65-70. Coverage and level by simulation, similar judges among them: figures/validity_comparison.csv.
 
     >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
-    >>> table = compare_judges(gold, first, second, n_resamples=200)
+    >>> table = compare_judges(gold, {"first": first, "second": second}, n_resamples=200)
     >>> table["difference"].round(2).tolist()  # by how much the first agrees better
     [0.2, 0.2, 0.4]
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
-    columns = _judges(a, b)
-    for name, column in columns.items():
-        check_columns(**{"reference": reference, f"judge {name}": column, "groups": groups})
+    names = [str(name) for name in judges]
+    if len(set(names)) < max(len(names), 2):
+        raise ValueError(f"judges must be two or more, each with a name of its own, not {', '.join(names) or 'none'}")
+    for name in judges:
+        check_columns(**{"reference": reference, f"judge {name}": judges[name], "groups": groups})
     gold = scores(reference, name="reference")
-    judged = {name: scores(column, name=name) for name, column in columns.items()}
+    judged = {str(name): scores(judges[name], name=str(name)) for name in judges}
     options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
     pairs = list(combinations(judged, 2))
     parts = {(a, b): _compare(gold, judged, a, b, groups, **options) for a, b in pairs}
@@ -368,24 +367,6 @@ def compare_judges(
         "p_floor": 1 / (n_resamples + 1) if n_resamples else None,
     }
     return table[list(COMPARISON)]
-
-
-def _judges(a: Any, b: Any) -> dict[str, Any]:
-    """The columns of the judges by name."""
-    many = isinstance(a, Mapping | pd.DataFrame)
-    if many == (b is not None):
-        raise TypeError(
-            "give two judges as a and b, or many as a mapping from name to scores or a frame and leave b out"
-        )
-    if not many:
-        names = [getattr(column, "name", None) for column in (a, b)]
-        apart = all(isinstance(name, str) for name in names) and names[0] != names[1]
-        return dict(zip(map(str, names) if apart else ("a", "b"), (a, b), strict=True))
-    if twice := listed_twice(map(str, a)):
-        raise ValueError(f"judges share a name: {twice}; give each its own")
-    if len(list(a)) < 2:
-        raise ValueError(f"{len(list(a))} judges: at least 2 are needed for a comparison")
-    return {str(name): a[name] for name in a}
 
 
 def _compare(
