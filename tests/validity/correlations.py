@@ -51,13 +51,8 @@ def false_positives(population: Population, n: int, *, simulations: int, seed: i
     flags: dict[tuple[str, str], list[float]] = {}
     for i in range(simulations):
         scores, groups = population.sample(n, np.random.default_rng([seed, i]))
-        table = compare_judges(
-            scores.T[0],
-            {"a": scores.T[1], "b": scores.T[2]},
-            groups=groups,
-            n_resamples=RESAMPLES["comparison"],
-            seed=i,
-        )
+        judges = {"a": scores[:, 1], "b": scores[:, 2]}
+        table = compare_judges(scores[:, 0], judges, groups=groups, n_resamples=RESAMPLES["comparison"], seed=i)
         for (statistic, row), true in zip(table.droplevel(["a", "b"]).iterrows(), truth, strict=True):
             missed = np.nan if np.isnan(row["low"]) else float(not row["low"] <= true <= row["high"])
             flags.setdefault((str(statistic), "interval"), []).append(missed)

@@ -249,8 +249,8 @@ def tabulate(
                 low, high = _constant_share(value, units, stats.t.ppf((1 + confidence) / 2, units - 1) ** 2)
             table.iloc[row, 1:3] = [low, high]
         if no_width and (flat := table.index[table["low"] == table["high"]]).size:
-            names_of = ", ".join(map(str, flat))
-            warn(f"{names_of}: every resample gives the same value: an interval of no width says nothing beyond these")
+            same = ", ".join(map(str, flat))
+            warn(f"{same}: all resamples give one value: an interval of no width says nothing beyond these items")
         if (often := left_out[table["estimate"].notna()].max()) > 0.01:
             where = f"undefined in {often:.0%} of the resamples (a score is constant there)"
             warn(f"a statistic is {where}: its interval leaves them out and is too narrow")
