@@ -176,12 +176,12 @@ def read(row: Row, part: str | None = None) -> dict[str, Any]:
         fault = f"the row is {reading.kind} and stands in the {part} part"
     elif reading.wording is None:
         fault = f"the prompt is in another wording, so its texts cannot be told apart{f'; {fault}' if fault else ''}"
-    shown = reading.texts if sound else {}
+    texts = reading.texts if sound else {}
     cells = {
         **rest(row, "conversations", "image"),
         "images": images(row),
-        "instruction": shown.get("instruction"),
-        "reference_answer": shown.get("reference_answer"),
+        "instruction": texts.get("instruction"),
+        "reference_answer": texts.get("reference_answer"),
         "feedback": verdict.feedback or None,
         "wording": reading.wording,
         "prompt": reading.prompt,
@@ -190,10 +190,10 @@ def read(row: Row, part: str | None = None) -> dict[str, Any]:
     }
     if part == "pairwise":
         choice = verdict.choice if sound and verdict.choice in ("a", "b", "tie") else None
-        return cells | {name: shown.get(name) for name in ("response_a", "response_b")} | {"preference": choice}
+        return cells | {name: texts.get(name) for name in ("response_a", "response_b")} | {"preference": choice}
     scale = f"{reading.scale[0]}-{reading.scale[1]}" if sound and reading.scale else None
     gold = verdict.score if sound else math.nan
-    return cells | {"response": shown.get("response"), "gold": gold, "scale": scale}
+    return cells | {"response": texts.get("response"), "gold": gold, "scale": scale}
 
 
 def interpret(row: Row) -> Reading:

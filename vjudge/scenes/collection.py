@@ -57,8 +57,8 @@ def _existences(scene: world.Scene, rng: np.random.Generator) -> list[Claim]:
     claims: list[Claim] = []
     while len(claims) < 2 * N_CLAIMS:
         present = shown and (not missing or rng.random() < 0.5)
-        seen = "present" if present else "absent"
-        claims.append(Claim((shown if present else missing).pop(), seen, seen))
+        state = "present" if present else "absent"
+        claims.append(Claim((shown if present else missing).pop(), state, state))
     return claims
 
 
@@ -98,10 +98,10 @@ def case(scene: world.Scene, aspect_name: str, rng: np.random.Generator) -> list
         wrong = set(rng.choice(N_CLAIMS, size=n_wrong, replace=False).tolist())
         claims: list[Claim] = []
         for i, claim in enumerate(mine):
-            made = falsify(scene, aspect_name, claim, rng) if i in wrong else claim
-            if made.key in {c.key for c in claims}:  # an empty place was taken twice: keep to the claim's own place
-                made = falsify(scene, "shape", claim, rng)
-            claims.append(made)
+            variant = falsify(scene, aspect_name, claim, rng) if i in wrong else claim
+            if variant.key in {c.key for c in claims}:  # an empty place was taken twice: keep to the claim's own place
+                variant = falsify(scene, "shape", claim, rng)
+            claims.append(variant)
         rows.append(
             {
                 "instruction": instruction,
@@ -147,12 +147,12 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
     if split not in N_IMAGES:
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(N_IMAGES)}")
     n_rows = N_IMAGES[split] * CASES_PER_IMAGE * (N_CLAIMS + 1) if limit is None else limit
-    made: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     index = 0
-    while len(made) < n_rows:
+    while len(lines) < n_rows:
         scene, new = rows_of(split, index, seed)
         file = io.BytesIO()
         world.draw(scene, size=IMAGE_SIZE).save(file, format="PNG")
-        made += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
+        lines += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
         index += 1
-    return made[:n_rows]
+    return lines[:n_rows]
