@@ -308,7 +308,8 @@ class _Look:
                     call = replace(call, way=await self.way(call, probes))
                 yield await self.tested(call, probes[-1])
             except (Rejected, Unanswered) as error:
-                raise ServerError(f"{self.name} did not answer a short test request: {error}") from None
+                remedy = "; start it with the judge's own (--chat-template)" if "chat template" in str(error) else ""
+                raise ServerError(f"{self.name} did not answer a short test request: {error}{remedy}") from None
 
     async def look(self) -> str:
         """Find out whether the server shows the tokens of texts; why not, where it does not."""
