@@ -11,18 +11,14 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 from servers import completion
 
-from vjudge.engines import chat
 from vjudge.engines.chat import ECHO, UNCOUNTED, Call, Reading, at_verdict, read_reply, read_tokens, scale_key
 from vjudge.engines.engine import Ask
 from vjudge.engines.transport import Key, Unanswered, Usage, check_url
-from vjudge.images import data_uri
 
 KEY = "sk-proj-4Zt9bQ-7xWm2Kf0aLr8V_Yc3Ne5Hs1"
 SCALE = {n: f" {n}" for n in range(1, 6)}
-PART = chat.picture_part(data_uri(Image.new("RGB", (8, 8), "white")))
 
 # --- keys and addresses -----------------------------------------------------------------------------------------------
 

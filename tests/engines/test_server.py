@@ -232,11 +232,6 @@ def trimming(messages: Any, *, open: bool = False) -> str:
     return vicuna([(role, text.strip()) for role, text in messages], open=open)
 
 
-def prompts_of(rows: Any, template: str = "chat") -> Any:
-    wording = TEMPLATES[template].as_messages()
-    return [wording.render(Item.from_row(row)) for row in rows], [row["images"] for row in rows]
-
-
 def wordings(rows: Any, template: str, mode: str) -> set[str]:
     """What the judge itself would read."""
     end = " [RESULT]" if mode == "score" else ""
