@@ -1,7 +1,5 @@
 """A judge's report card: what a model card is for a model, on one page, and the folder that a paper needs.
 
-    card = vj.report(judge, items, out="outputs/report")
-
 gather.py  `report`: the runs that a card rests on, graded now or given, and the truth they are held against
 card.py    the card and its parts: each a question, its numbers, and the one sentence that follows
 pages.py   the card as HTML, as one A4 page, and as a paper's figures, tables, methods and references

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -15,31 +14,29 @@ import pandas as pd
 
 from vjudge import data, plots
 from vjudge.engines.engine import say
-from vjudge.probes import PERTURBATIONS, Trials, battery, pairs_of_items
+from vjudge.probes import PERTURBATIONS, Trials, battery
 from vjudge.probes.runs import COMPARED, ORIGINAL, Scored, groups_of, scored, text_ids
-from vjudge.records import is_missing
-from vjudge.reports.card import Card, measure
+from vjudge.reports.card import Card
 from vjudge.runs import Run, RunError
 
 PROBES = ("blindness", "verbosity", "length", "injection", "position", "consistency")
 CONTROLS = tuple(name for name in PERTURBATIONS if name.startswith(("image_", "response_padded", "injected_")))
+SAMPLES = 4  # verdicts an item for consistency
 
 
 def report(
     judge: Any,
     items: Any = None,
     *,
-    truth: Any = None,
-    truth_name: str | None = None,
+    truth: str | pd.Series | None = None,
     score: str = "score",
     by: str | None = None,
     venue: str = "acl",
     out: str | Path | None = None,
     controls: int | None = 200,
-    samples: int = 4,
     gold: str = "observed",
     manifest: str | Path | None = None,
-    name: str | Mapping[str, str] | None = None,
+    name: Mapping[str, str] | None = None,
     collection: str | None = None,
     n_resamples: int = 2_000,
     seed: int = 0,
@@ -49,27 +46,21 @@ def report(
     """Make a judge's report card: agreement under the human ceiling, its biases, failures, calibration and cost.
 
     Args:
-        judge: a judge, which then grades the items and the controls; or a run that `Judge.grade` or `Judge.compare`
-            returned; a frame of `load_verdicts` or of one's own, with `score` naming the judge's column; or runs by
-            name, as `probes.Trials` has them: "original", the perturbations, "sampled", "compared". Further judges of
-            a frame stand beside this one in the paper's table.
+        judge: a judge, which then grades the items and the controls; or a run; a frame of `load_verdicts`, whose
+            further judges stand beside this one; or runs by name, as `probes.Trials` has them.
         items: what was graded, or is to be.
-        truth: what scores are held against: None for gold, else the mean of people; a column of the run or the items;
-            or a Series by id. truth_name: what captions call it.
-        score: the judge's column, "score", "expected_score", or of a frame of verdicts the judge's name.
+        truth: None for gold, else the mean of people; a column of the run; or a Series by id, whose name captions use.
+        score: the judge's column: "score", "expected_score", or in a frame of verdicts the judge's name.
         by: a column of the run; agreement is then given for each of its values too.
         venue: of the paper's figures, one of `plots.VENUES`.
         out: a folder for the card, the paper, and in `runs` what is graded, so that the same call continues after an
             interruption. None writes nothing.
         controls: the most items that controls are graded on, in whole groups drawn at random; None for all, 0 for none.
-        samples: verdicts an item for consistency.
         gold: "observed", "exact" or "rated", see `probes.Trials`.
         manifest: the folder of a run that is given; a run that is graded has its own.
-        name: what the card calls the judge; or a mapping from the data's names of judges to those to print.
-        collection: what the card calls the items.
-        n_resamples, seed: of resampling and draws.
-        progress: whether to say the number of verdicts beforehand and show progress.
-        grading: further options of `Judge.grade`: mode, batch_size and so on.
+        name: names of judges in the data -> those to print; collection: what the card calls the items.
+        n_resamples, seed: of resampling and draws; progress: whether to say the number of verdicts beforehand.
+        grading: further options of `Judge.grade`.
 
     Returns:
         The card. It shows itself in a notebook; `table` has its numbers, `absent` what could not be measured and why;
@@ -92,64 +83,65 @@ def report(
     plots.width(venue, "half")  # a venue that is unknown is refused before anything is graded
     items = data.load_collection(items) if isinstance(items, (str, Path)) else items
     facts = {} if manifest is None else dict(Run(manifest).manifest)
-    names = name if isinstance(name, Mapping) else {}
-    others, pairs = dict[str, pd.Series](), None
+    others, names = dict[str, pd.Series](), name or {}
     with warnings.catch_warnings(record=True) as alerts, tempfile.TemporaryDirectory() as temporary:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", "constrained_layout")  # of a figure that shows as much itself
         if isinstance(judge, (pd.DataFrame, Mapping)):
-            runs, others, score = _runs(judge, score)
+            runs, others = _runs(judge, score)
+            column = score if isinstance(judge, Mapping) else "score"
+            trials = Trials(runs, items, score=column, gold=gold, seed=seed)
             run = runs[ORIGINAL if ORIGINAL in runs else COMPARED]
-            trials = Trials(runs, items, score=score, gold=gold, seed=seed)
+            some: Any = run
         else:
             if items is None:
                 raise ValueError("a judge needs items to grade: pass the collection as items=")
             items = data.canonical(items.to_dict("records") if isinstance(items, pd.DataFrame) else items)
-            some, passes = _some(items, controls, seed), len(CONTROLS) + samples
-            pairs = pairs_of_items(some, limit=len(some), seed=seed)
+            some, passes = _some(items, controls, seed), len(CONTROLS) + SAMPLES
             if progress:
                 line = f"{len(items):,} items once, {len(some):,} under {passes} controls"
                 say(f"report: about {len(items) + passes * len(some):,} verdicts: {line}; vj.plan says what they take")
             home = Path(temporary if out is None else out, "runs")
             run = judge.grade(items, out=home / "all", progress=progress, **grading)
             with suppress(RunError):  # not every judge keeps a journal
-                facts = facts or dict(Run(home / "all").manifest)
+                facts = dict(Run(home / "all").manifest)
             trials = Trials(judge, some, out=home, score=score, gold=gold, seed=seed, progress=False, **grading)
         if not len(run):
             raise ValueError("the run holds no verdict: there is nothing to report")
+        pairs = trials.judge is None and ORIGINAL not in trials.runs
+        values, truth_name, ratings = _truth(run, items, truth, pairs)
+        rest = run if truth is None else run.drop(columns="human_scores", errors="ignore")  # they would fill its gaps
+        run = rest.assign(**{"preference" if pairs else "gold": values})
+        if not pairs:
+            trials.runs[ORIGINAL] = run[run["id"].isin(list(some["id"]))].reset_index(drop=True)
         own = str(run["judge"].iloc[0] if "judge" in run else score)
-        origin = (data.origin(items) if items is not None else {}) or facts.get("note", {}).get("origin", {})
-        ids, nothing = text_ids(run), np.full(len(run), np.nan)
+        source = data.origin(items).get("source") if items is not None else None
+        nothing = np.full(len(run), np.nan)
+        scores = Scored(text_ids(run), nothing, nothing, groups_of(run)) if pairs else scored(run, trials.score)
+        probes: pd.DataFrame | str = "no verdict could be read" if controls else "controls=0: no control was asked for"
+        if pairs:
+            probes = battery(trials, probes=["position"], progress=False)
+        elif np.isfinite(scores.score).any() and controls != 0:
+            probes = battery(trials, probes=PROBES, samples=SAMPLES, progress=progress)
         card = Card(
-            judge=name if isinstance(name, str) else names.get(own, own),
-            collection=collection or str(origin.get("source") or run.attrs.get("name") or "the collection"),
-            truth=truth_name or ("people's preferences" if truth is None else str(truth)),
+            judge=names.get(own, own),
+            collection=collection or str(source or run.attrs.get("name") or "the collection"),
+            truth=truth_name,
             run=run,
+            pairs=pairs,
+            scores=scores,
             trials=trials,
-            pairs=trials.judge is None and ORIGINAL not in trials.runs,
-            scores=Scored(ids, nothing, nothing, groups_of(run)),
             venue=venue,
+            by=by,
             options={"n_resamples": n_resamples, "seed": seed},
-            others={names.get(key, key): column for key, column in others.items()},
             facts=facts,
+            others={names.get(key, key): column for key, column in others.items()},
+            ratings=ratings,
+            probes=probes,
         )
-        if card.pairs:
-            card.run = run.assign(preference=run.get("preference") if truth is None else run[truth])
-            if "verdict_ba" in run:
-                card.probes = battery(trials, probes=["position"], progress=False)
-        else:
-            values, label, card.ratings = _truth(run, items, truth)
-            # With a truth of one's own, the mean of people would stand in where it is missing.
-            rest = run if truth is None else run.drop(columns="human_scores", errors="ignore")
-            card.run, card.truth = rest.assign(gold=values), truth_name or label
-            card.scores = scored(card.run, score)
-            here = np.isin(ids, list(trials.items["id"])) if trials.judge is not None else slice(None)
-            trials.runs[ORIGINAL] = card.run[here].reset_index(drop=True)
-            if np.isfinite(card.scores.score).any() and controls != 0:
-                card.probes = battery(trials, pairs=pairs, probes=PROBES, samples=samples, progress=progress)
-        measure(card, by)
+        card.measure()
     texts = [str(alert.message) for alert in alerts if issubclass(alert.category, (UserWarning, RuntimeWarning))]
-    card.remarks += {re.sub(r"\d+", "", text): text for text in texts}.values()  # once, whatever its numbers
+    card.remarks += dict.fromkeys(texts)
     if out is not None:
         card.write(out)
     return card
@@ -166,56 +158,50 @@ def _some(items: Any, controls: int | None, seed: int) -> Any:
     return items.select(np.flatnonzero(groups.isin(order[: np.searchsorted(sizes, controls) + 1])))
 
 
-def _runs(given: Any, score: str) -> tuple[dict[str, pd.DataFrame], dict[str, pd.Series], str]:
-    """Runs by name as `Trials` has them, further judges' scores by id, and the column of the scores."""
+def _runs(given: Any, score: str) -> tuple[dict[str, pd.DataFrame], dict[str, pd.Series]]:
+    """Runs by name as `Trials` has them, and further judges' scores by id."""
     if isinstance(given, Mapping):
         if not {ORIGINAL, COMPARED} & set(given):
-            names = ", ".join(map(repr, given)) or "none"
-            raise ValueError(f"there is no run of the items themselves (runs: {names}): name it {ORIGINAL!r}, or"
-                             f" {COMPARED!r} for pairs")  # fmt: skip
-        return dict(given), {}, score
-    if score not in given and "verdict" in given:
-        return {COMPARED: given}, {}, score
-    if score not in given:
-        judges = given.attrs.get("judges") or list(given)
+            raise ValueError(
+                f"there is no run of the items themselves: name it {ORIGINAL!r}, or {COMPARED!r} for pairs"
+            )
+        return dict(given), {}
+    frame: pd.DataFrame = given
+    if score not in frame and "verdict" in frame:
+        return {COMPARED: frame}, {}
+    judges = [name for name in frame.attrs.get("judges", ()) if name in frame]
+    if score not in frame:
         raise ValueError(f"the frame has no column {score!r}: name the judge's with score=, such as {judges[:6]}")
-    ids = given.get("id", given.get("item", pd.Series(range(len(given)), given.index)))
-    frame = given.assign(id=ids, judge=given.get("judge", score))
-    answers = frame[score].dropna()
-    if len(answers) and answers.map(lambda value: isinstance(value, str)).all():
-        return {COMPARED: frame.assign(verdict=frame[score])}, {}, score
-    raters = [name for name in frame.attrs.get("raters", ()) if name in frame]
-    if raters and "human_scores" not in frame:
-        frame["human_scores"] = frame[raters].to_numpy().tolist()
-    judges = [name for name in frame.attrs.get("judges", ()) if name in frame and name != score]
-    others = {name: frame[name].set_axis(text_ids(frame)) for name in judges}
-    return {ORIGINAL: frame.assign(score=frame[score])}, others, "score"
+    ids = frame.get("id", frame.get("item", pd.Series(range(len(frame)), frame.index)))
+    run = frame.assign(id=ids, judge=frame.get("judge", score))
+    if pd.api.types.infer_dtype(frame[score], skipna=True) == "string":
+        return {COMPARED: run.assign(verdict=frame[score])}, {}
+    if "human_scores" not in run and (raters := [name for name in frame.attrs.get("raters", ()) if name in frame]):
+        run["human_scores"] = frame[raters].to_numpy().tolist()
+    return {ORIGINAL: run.assign(score=run[score])}, {
+        name: frame[name].set_axis(text_ids(run)) for name in judges if name != score
+    }
 
 
-def _truth(run: pd.DataFrame, items: Any, truth: Any) -> tuple[np.ndarray, str, list[Any]]:
+def _truth(run: pd.DataFrame, items: Any, truth: Any, pairs: bool) -> tuple[Any, str, list[Any]]:
     """The truth of each verdict, its name, and people's ratings of each item."""
+    if isinstance(truth, str) and truth not in run:
+        raise ValueError(f"truth={truth!r} is no column of the run, which has {', '.join(map(str, run.columns))}")
+    if pairs:
+        return run.get(truth or "preference"), truth or "people's preferences", []
     ids = text_ids(run)
-
-    def column(name: str) -> list[Any]:
-        cells = {} if items is None else {str(row["id"]): row.get(name) for row in data.rows_of(items)}
-        return list(run[name]) if name in run else [cells.get(id) for id in ids]
-
-    people = [list(cell) if isinstance(cell, (list, tuple, np.ndarray)) else [] for cell in column("human_scores")]
-    ratings = [people[place] for place in np.flatnonzero(~pd.Series(ids).duplicated())]
+    frame = run[run.columns.intersection(["id", "gold", "human_scores"])] if items is None else items
+    cells = {str(row["id"]): row.get("human_scores") for row in data.rows_of(frame)}
+    ratings = [list(cells.get(id) or ()) for id in dict.fromkeys(ids)]
     if truth is None:
-        own = run[run.columns.intersection(["id", "gold", "human_scores"])]
-        series = data.truth(own if items is None else items)
-        if series.attrs.get("labelled_by"):
+        truth = data.truth(frame)
+        if truth.attrs.get("labelled_by"):
             raise ValueError("people scored items that a review chose, which are no random sample: report on a"
                              " collection without the column `weight`, or correlate with weights=")  # fmt: skip
-        counts = {sum(not is_missing(value) for value in cell) for cell in ratings} - {0}
-        if series.name == "mean of people" and len(counts) == 1:
-            series = series.rename("one rater's score" if counts == {1} else f"the mean of {counts.pop()} raters")
+        counts = {len(cell) for cell in ratings} - {0}
+        if truth.name == "mean of people" and len(counts) == 1:
+            truth = truth.rename("one rater's score" if counts == {1} else f"the mean of {counts.pop()} raters")
     elif isinstance(truth, str):
-        series = pd.to_numeric(pd.Series(column(truth), ids, dtype=object, name=truth.replace("_", " ")))
-        if series.isna().all():
-            raise ValueError(f"truth={truth!r} is no column of the run or of the items, or holds no number")
-    else:
-        series = truth
-    values = series.set_axis(series.index.map(str)).groupby(level=0).first().reindex(ids)
-    return values.to_numpy(float), str(series.name or "the truth given"), ratings
+        truth = pd.Series(pd.to_numeric(run[truth]).to_numpy(), ids, name=truth.replace("_", " "))
+    values = truth.set_axis(truth.index.map(str)).groupby(level=0).first().reindex(ids)
+    return values.to_numpy(float), str(truth.name or "the truth given"), ratings
