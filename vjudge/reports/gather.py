@@ -186,7 +186,9 @@ def _runs(given: Any, score: str) -> tuple[dict[str, pd.DataFrame], dict[str, pd
 def _truth(run: pd.DataFrame, items: Any, truth: Any, pairs: bool) -> tuple[Any, str, list[Any]]:
     """The truth of each verdict, its name, and people's ratings of each item."""
     if isinstance(truth, str) and truth not in run:
-        raise ValueError(f"truth={truth!r} is no column of the run ({', '.join(run)}): give a column or a Series by id")
+        raise ValueError(
+            f"truth={truth!r} is no column of the run ({', '.join(map(str, run))}): give one, or a Series by id"
+        )
     if pairs:
         return run.get(truth or "preference"), truth or "people's preferences", []
     ids = text_ids(run)
