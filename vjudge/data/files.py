@@ -20,7 +20,7 @@ from vjudge.data.schema import CANONICAL, NEAR, Adapter, BadRow, CollectionError
 from vjudge.records import IMAGE_COLUMNS
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
-BLOCK = 200  # rows that stand in memory with their pictures
+BLOCK = 32  # rows that stand in memory with their pictures
 SPLITS = {"train", "training", "validation", "valid", "val", "dev", "test", "testing"}  # as a split's file is called
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
 _NAMES = {*CANONICAL, *IMAGE_COLUMNS, *" ".join(NEAR.values()).split()}
