@@ -1,37 +1,27 @@
 """Figures and tables sized for a venue: the same bytes on every run, readable in gray and by the colour-blind.
 
-A plotting function takes a frame and returns a matplotlib figure at the venue's width; `save_figure` writes it as PDF,
-SVG and PNG with its caption and data. Every figure takes `venue`, `column` ("half", "full"), `note` (False: no grey
-counts in the corner) and `font` ("sans", "times"). What is not drawn is counted, in the corner and in the caption.
+A plotting function takes a frame and returns a matplotlib figure at the venue's width; `save_figure` writes it with its
+caption and data. Every figure takes the options of `page`. What is not drawn is counted, in the corner and the caption.
 
-style.py    venues, text sizes, fonts, colours, and what all figures share
-save.py     figures, captions and tables as files
-scores.py   scores and lengths against the truth: distributions, confusion matrix, calibration curve
-judges.py   judges side by side: heatmap, forest, against each other, model ranking, agreement by cost
-choices.py  stacked bars of wins, ties and losses; tags
-lines.py    power, labels; a training
+style.py   venues, text sizes, fonts, colours, and what all figures share
+save.py    figures, captions and tables as files
+scores.py  scores and lengths against the truth: distributions, confusion matrix, calibration curve
+judges.py  judges side by side: heatmap, forest, against each other, model ranking, agreement by cost
+bars.py    wins, ties and losses; tags; curves: power, labels, a training
 """
 
 from vjudge.names import public
-from vjudge.plots.choices import FOUR_WAY, WINS, preference_bars, tag_bars
+from vjudge.plots.bars import FOUR_WAY, WINS, curves, preference_bars, tag_bars, training_curve
 from vjudge.plots.judges import agreement_by_cost, battery_effects, forest, heatmap, model_ranking, who_beats_whom
-from vjudge.plots.lines import curves, training_curve
 from vjudge.plots.save import caption, save_correlations, save_figure, save_table
-from vjudge.plots.scores import (
-    calibration_curve,
-    confusion,
-    length_by_score,
-    length_scatter,
-    score_distribution,
-)
+from vjudge.plots.scores import calibration_curve, confusion, length_by_score, length_scatter, score_distribution
 from vjudge.plots.style import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Page, Venue, looks, page, width
 
 __all__ = [
     "FOUR_WAY", "HATCHES", "MARKERS", "MIN_TEXT", "PALETTE", "VENUES", "WINS", "Look", "Page", "Venue",
     "agreement_by_cost", "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
     "length_by_score", "length_scatter", "looks", "model_ranking", "page", "preference_bars", "save_correlations",
-    "save_figure", "save_table", "score_distribution", "tag_bars", "training_curve", "who_beats_whom",
-    "width",
+    "save_figure", "save_table", "score_distribution", "tag_bars", "training_curve", "who_beats_whom", "width",
 ]  # fmt: skip
 
 __dir__ = public(__name__)

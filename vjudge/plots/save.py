@@ -19,23 +19,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text cell tha
 
 
 def save_figure(
-    fig: Figure,
-    name: str,
-    *,
-    venue: str | None = None,
-    column: Column | None = None,
-    caption: str,
-    data: pd.DataFrame,
-    folder: str | Path = "figures",
-) -> dict[str, Path]:
+    fig: Figure, name: str, *, venue: str | None = None, column: Column | None = None, caption: str,
+    data: pd.DataFrame, folder: str | Path = "figures",
+) -> dict[str, Path]:  # fmt: skip
     """Write a figure as PDF, SVG and PNG (300 dpi), its caption (.txt) and its data (.csv): the same bytes every time.
 
     Args:
-        fig: the figure.
-        name: file name without an ending: letters, digits, "-" and "_".
+        fig: the figure; name: of its files, without an ending: letters, digits, "-" and "_".
         venue, column: for another width than it was drawn for, its height in proportion; None leaves it as it is.
-        caption: what is shown. The figure's own account (`fig.get_label()`: what is drawn and what is not, bins,
-            numbered names) is added where it is not in it.
+        caption: what is shown; the figure's own account (`fig.get_label()`) is added where it is not in it.
         data: what the figure was drawn from; an index that is not a plain count is written too.
         folder: made when absent.
 
@@ -56,9 +48,7 @@ def save_figure(
         fig.draw_without_rendering()
         small = sorted({text.get_text() for text in texts(fig) if float(text.get_fontsize()) < MIN_TEXT})
         if small:
-            raise ValueError(
-                f"text below {MIN_TEXT:g} pt in figure {name!r}: {small}; enlarge it or shorten the figure"
-            )
+            raise ValueError(f"text below {MIN_TEXT:g} pt in figure {name!r}: {small}; enlarge it")
         for crowd in crowded(fig):
             what = " and ".join(repr(text.get_text()) for text in crowd)
             fault = "overlap" if len(crowd) > 1 else "reaches beyond its edge and is cut there"
@@ -81,9 +71,7 @@ def save_table(
 
     Args:
         frame: the table; its index is written unless it is a plain count.
-        name: file name without an ending, and the LaTeX label after "tab:".
-        caption: the LaTeX caption, as plain text.
-        folder: made when absent.
+        name: of the files, without an ending, and of the LaTeX label; caption: plain text; folder: made when absent.
         precision: decimals in LaTeX; a missing value shows as "--".
 
     Returns:
@@ -118,9 +106,8 @@ def save_correlations(
     """Write judges (rows) against benchmarks and statistics (columns) as one LaTeX table, the best of a column in bold.
 
     Args:
-        table: as `metrics.correlation_table`: one row a judge, benchmark and statistic: columns judge, benchmark,
-            statistic, estimate; low and high for intervals; `ceiling`, True on the rows of the human ceiling, which
-            stand below a rule and are not compared.
+        table: as `metrics.correlation_table`: columns judge, benchmark, statistic, estimate; low and high for
+            intervals; `ceiling`, True on the rows of people, which stand below a rule and are not compared.
         name, caption, folder, precision: see `save_table`.
         intervals: whether intervals stand behind the estimates.
 
@@ -168,18 +155,15 @@ def caption(text: str, *tables: pd.DataFrame) -> str:
 
     Args:
         text: what is shown, in full sentences.
-        tables: what `correlate`, a probe or another statistic returned; their `attrs["method"]` is added once for
-            each wording, numbers that differ as a range, and how many items they left out.
+        tables: what statistics returned; each wording of `attrs["method"]` is added once, numbers that differ as a
+            range, and how many items they left out.
 
     Raises:
         ValueError: a table has no method, as after `pd.concat`: pass the tables as they were returned.
     """
     silent = [place for place, table in enumerate(tables) if not table.attrs.get("method")]
     if silent:
-        raise ValueError(
-            f"tables {silent} do not say how they were made (attrs['method']): pass them as they were returned, "
-            "before pd.concat"
-        )
+        raise ValueError(f"tables {silent} do not say how they were made (attrs['method']): pass them before pd.concat")
     parts = [text.strip().rstrip("."), *_methods([str(table.attrs["method"]).strip().rstrip(".") for table in tables])]
     missing = [count for count in map(_missing, tables) if count]
     if missing:

@@ -1,25 +1,23 @@
-"""Which of two sides is preferred, as stacked bars, and why feedback was rejected, as bars of tags."""
+"""Bars of preferences and of tags; curves with intervals: power, what labels buy, a training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from vjudge.plots.style import INK, MIN_TEXT, PALETTE, Look, ink_on, looks, names_of, need, page, span
+from vjudge.plots import style
+from vjudge.plots.style import INK, MIN_TEXT, PALE, PALETTE, Look, ink_on, key, looks, names_of, need, page, span
 
-FOUR_WAY = {
-    "left": "left side better",
-    "both_good": "both good",
-    "both_bad": "both bad",
-    "right": "right side better",
-}
+FOUR_WAY = {"left": "left side better", "both_good": "both good", "both_bad": "both bad", "right": "right side better"}
 WINS = {"win": "wins", "tie": "ties", "loss": "loses"}
 FIRST, LAST = Look(PALETTE[0], "", "", "-"), Look(PALETTE[1], "", "////", "-")
+AGREES, READABLE = "Pearson r", "readable verdicts"
 TIES = (Look("#E6E6E6", "", "", "-"), Look("#BDBDBD", "", "....", "-"))
 
 
@@ -29,15 +27,14 @@ def preference_bars(
     """Shares of wins, ties and losses, or of left, both good, both bad and right, as bars that add up to 100%.
 
     Args:
-        tables: what `metrics.feedback_preference` or `metrics.win_rate` returned, by comparison: a pair of names, the
-            left side or the one that wins first, which then stand above the two ends of the bar; or one text.
-        labels: row of the tables -> its words in the legend, from the left end to the right; None takes the four
-            answers where the tables have them, else win, tie and loss.
+        tables: what `metrics.feedback_preference` or `metrics.win_rate` returned, by a pair of names, which stand above
+            the two ends of the bar, or by one text.
+        labels: row of the tables -> its words in the legend, from left to right; None takes the four answers where
+            the tables have them, else win, tie and loss.
         options: venue, column, note, font: see `page`.
 
     Returns:
-        A bar a comparison: counts in its parts, n behind it, and whiskers for the intervals of the first and the last
-        share. In the corner: judgements, and those that are missing or could not be read.
+        A bar a comparison: counts in its parts, n behind it, whiskers for the intervals of the first and last share.
 
     Raises:
         ValueError: there is no table, or one lacks a row or column.
@@ -95,13 +92,11 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
     """Why feedback was rejected: how often each tag was given to each judge's feedback.
 
     Args:
-        table: one row a judge and tag, as `review.error_tags` returns it: columns judge, tag, count, n, share, low and
-            high (in [0, 1]).
+        table: as `review.error_tags` returns it: columns judge, tag, count, n, share, low and high (in [0, 1]).
         options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure: a bar a judge and tag with its interval and count, the most frequent tag on top. Tags that nobody
-        gave are named in the caption.
+        A bar a judge and tag with interval and count, the most frequent on top; tags of nobody stand in the caption.
 
     Raises:
         ValueError: a column is absent, or no tag was given.
@@ -139,3 +134,83 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
         if unused:
             paper.account.append(f"Given to none: {', '.join(map(str, unused))}")
         return paper.finish(fig, f"n = {span(table['n'])}{' a judge' * (len(judges) > 1)}")
+
+
+def curves(
+    table: pd.DataFrame, *, x: str, y: str, by: str | None = None, panel: str | None = None, low: str = "low",
+    high: str = "high", labels: tuple[str, str] | None = None, lines: Sequence[float] = (),
+    band: tuple[float, float] | None = None, log: bool = False, **options: Any,
+) -> Figure:  # fmt: skip
+    """Estimates over a number, such as power by planted effect or an interval's width by labels, with their intervals.
+
+    Args:
+        table: one row a point; `simulations` where known.
+        x, y, low, high, by, panel: names of its columns; a line for each of `by`, axes for each of `panel`.
+        labels: of the two axes; None takes the columns' names.
+        lines: heights of dotted lines, such as .05 and .9, for shares in [0, 1].
+        band: from where to where a grey band lies; log: whether both axes are logarithmic.
+        options: venue, column, note, font: see `page`.
+
+    Raises:
+        ValueError: a column is absent.
+    """
+    need(table, x, y, low, high, *(name for name in (by, panel) if name is not None))
+    table = table.assign(**{name: names_of(table[name]) for name in (by, panel) if name is not None})
+    kinds = looks([""] if by is None else list(table[by].unique()))
+    parts = [("", table)] if panel is None else list(table.groupby(panel, sort=False))
+    with page(**options) as paper:
+        fig, axes = paper.panels(len(parts), 0.7, sharey=True)
+        for ax, (_, part) in zip(axes, parts, strict=True):
+            if band is not None:
+                ax.axhspan(*band, color=style.TRUTH, lw=0, zorder=0)
+            for level in lines:
+                ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
+            for name, look in kinds.items():
+                rows = (part if by is None else part[part[by] == name]).sort_values(x)
+                style.bars(ax, rows, x, y, look, low=low, high=high, ms=3.5, elinewidth=0.8, capsize=1.5)
+            ax.locator_params(axis="x", nbins=4)
+            if lines:
+                ax.set(ylim=(-0.03, 1.05), yticks=(0, 0.5, 1))
+            if log:
+                ax.set(xscale="log", yscale="log")
+                style.log_ticks(ax, "x", part[x].min(), part[x].max())
+                style.log_ticks(ax, "y", table[low].min(), table[high].max())
+            elif not lines:
+                ax.margins(y=0.1)
+            ax.set_xlabel("\n".join(paper.wrap(labels[0] if labels else x, 0.8 * paper.inches / min(3, len(parts)), 8)))
+        paper.name_panels(axes, [name for name, _ in parts], labels[1] if labels else y)
+        if by is not None:
+            paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in kinds.items()])
+        note = f"{span(table['simulations'])} simulations a point" if "simulations" in table else ""
+        return paper.finish(fig, note)
+
+
+def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
+    """The loss of a training and, where it was evaluated, correlation and share of readable verdicts, over the steps.
+
+    Args:
+        log: as `vjudge.training.read_log` returns it: columns step; loss, and of evaluations pearson (no point where
+            undefined), low, high, parsed, n.
+        options: venue, column (here "full" unless given), note, font: see `page`.
+    """
+    need(log, "step")
+    graded = log[log["parsed"].notna()] if "parsed" in log else log[:0]
+    losses = log[log["loss"].notna()] if "loss" in log else log[:0]
+    with page(**{"column": "full", **options}) as paper:
+        fig, axes = paper.panels(1 + bool(len(graded)), 0.62, least=1.9)
+        if len(losses):
+            axes[0].plot(losses["step"], losses["loss"], color=INK)
+            axes[0].set_yscale("log")
+            axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes[0].yaxis.set_minor_formatter(NullFormatter())
+        axes[0].set(xlabel="step", ylabel="loss per token")
+        note = ""
+        if len(graded):
+            ax, drawn = axes[1], looks([AGREES, READABLE])
+            known = graded[graded["pearson"].notna()]
+            style.bars(ax, known, "step", "pearson", drawn[AGREES], ms=4, elinewidth=0.8, capsize=2)
+            ax.plot(graded["step"], graded["parsed"], ms=3.5, ls=drawn[READABLE].dash, **drawn[READABLE].point)
+            ax.set(xlabel="step", ylabel="correlation, share", ylim=(min(-0.05, ax.get_ylim()[0]), 1.05))
+            paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
+            note = f"{span(graded['n'])} held-out items an evaluation"
+        return paper.finish(fig, note)
