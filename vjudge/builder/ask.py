@@ -1,7 +1,5 @@
-"""Asking the generator: every answer is recorded before it is used, and a build replays its record.
-
-Whatever the stages ask for is looked up in the record first, and only what is missing there goes to the generator.
-Whether an answer is kept follows from the answers alone, so that a build that was killed takes the same path again.
+"""Asking the generator: an answer is recorded before it is used, and only what the record lacks is asked for. Whether
+one is kept follows from the answers alone, so that a build that was killed takes the same path again.
 """
 
 from __future__ import annotations
@@ -32,34 +30,19 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One thing to ask the generator for, with an id such as "response/cat-r0-i1-s3" and the name of its image.
+    """One thing to ask the generator for."""
 
-    Args:
-        given: what it is about, as plain JSON values.
-        read: makes of the answer's fields what the build goes on with, in the order of the calls; raises `Fault`.
-        subject: what the build knows the call by.
-    """
-
-    id: str
+    id: str  # such as "response/cat-r0-i1-s3"
     stage: Stage
     image: str
-    given: Mapping[str, Any]
-    read: Callable[[dict[str, Any]], Any]
-    subject: Any = None
+    given: Mapping[str, Any]  # plain JSON values
+    read: Callable[[dict[str, Any]], Any]  # of the answer's fields; raises `Fault`
+    subject: Any = None  # what the build knows the call by
 
 
 @dataclass
 class Asker:
-    """Puts calls to a generator, and counts what comes back.
-
-    Args:
-        engine, conversation: what runs the generator, and the words that it needs around a turn.
-        images: name -> what `open_image` opens.
-        run: the open record, with the keys `KEYS`.
-        options, skip_unanswered, progress: of `vjudge.builder.build`.
-        log: one entry an answer, and one for what a check across calls took out: call, stage, image, try, fault and
-            detail (None where it was kept).
-    """
+    """Puts calls to a generator, and counts what comes back in `log`; the options are those of `build`."""
 
     engine: Engine
     conversation: Conversation
@@ -71,14 +54,7 @@ class Asker:
     log: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def ask(self, calls: Sequence[Call]) -> dict[Call, Any]:
-        """Ask for everything, try by try, until it is accepted or given up.
-
-        Returns:
-            Call -> what `Call.read` made of the answer, in the order of `calls`; what was given up is not there.
-
-        Raises:
-            BuildError: the generator does not answer.
-        """
+        """Ask, try by try: call -> what its `read` made of the answer, in the order of `calls`, unless given up."""
         accepted: dict[Call, Any] = {}
         notes = dict.fromkeys(calls, "")
         for number in range(self.options["tries"]):

@@ -49,14 +49,11 @@ def build(
 
     Args:
         images: name -> what `vjudge.images.open_image` opens, or paths, whose stems are the names.
-        generator: a `Judge`, from `load_judge("openai:MODEL")` or any vision-language model that it loads; only its
-            engine and its conversation are used. Or an engine that takes messages.
-        out: the folder of the record. The same call continues there after any interruption and ends in the same
-            collection; a call that differs in anything that matters is refused.
+        generator: a `Judge`, such as `load_judge("openai:MODEL")`, or an engine that takes messages.
+        out: the folder of the record, where the same call continues after any interruption.
         seeds: the name or path of a seed file (`load_seeds`), or its rows.
-        rubrics: an image's; Perception-Collection has 3.
-        instructions: a rubric's; Perception-Collection has 2, so that an image has 6 instructions and 30 responses.
-        unit: of lengths: "words", split at white space, or "characters", for scripts without spaces.
+        rubrics, instructions: of an image and of a rubric; 3 and 2 in Perception-Collection.
+        unit: of lengths: "words", or "characters" for scripts without spaces.
         tolerance: how far a response's length may lie from the reference answer's, as a share of it.
         tries: answers at most to one call: a rejected one is asked for again with the reason.
         temperature, max_new_tokens: of the generator, as in `Judge.grade`.
@@ -71,9 +68,8 @@ def build(
     Raises:
         CollectionError: unsound seeds; images that can't be opened, or two that are the same; all of them.
         ValueError: an unsound option; a generator that reads no images.
-        BuildError: the generator does not answer, or no answer to a stage could be kept, with the counts by reason;
-            what it did answer is recorded.
-        RunError: `out` can't be used.
+        BuildError: the generator does not answer, or no answer to a stage could be kept, with the counts by reason.
+        RunError: `out` can't be used, or holds the record of a call that differs.
 
     Source: Prometheus-Vision (arXiv 2401.06591), section on Perception-Collection, for the counts.
     """

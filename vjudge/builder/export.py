@@ -29,12 +29,9 @@ class Build:
     """A built collection and the account of how it came about.
 
     Args:
-        generator: the model's name.
-        images: name -> what `open_image` opens.
-        options: what `build` was given.
-        cases: instructions with a response for every score: what is exported.
-        incomplete: those for which some score's response was given up, left out so that every score is equally common.
-        n_rubrics: kept.
+        generator, images, options: as `build` was given them.
+        cases, incomplete: instructions with a response for every score, which are exported, and those without.
+        n_rubrics: how many were kept.
         log: one row an answer, and one for what a check across calls took out: call, stage, image, try, fault (missing
             where it was kept), detail.
         balance: whether the better of two responses to an instruction is the longer one.
@@ -106,12 +103,10 @@ class Build:
             allow_imbalance: export although lengths lean towards the scores; the card says so.
 
         Returns:
-            The folder: README.md (the data card), images/, and train.parquet in Perception-Collection's columns; see
-            `published_row`.
+            The folder: README.md (the data card), images/, and train.parquet in the columns of `published_row`.
 
         Raises:
-            CollectionError: lengths that lean, unless allowed; rows that fail `vjudge.data.validate`; a folder that
-                holds something.
+            CollectionError: lengths that lean; rows that fail `vjudge.data.validate`; a folder that holds something.
         """
         if self.balance.lean and not allow_imbalance:
             raise CollectionError(

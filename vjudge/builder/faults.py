@@ -135,12 +135,10 @@ def read_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def self_judgement(text: str, score: float | None = None) -> str:
-    """The words in which a text judges itself; empty where its numbers are content.
+    """The words in which a text judges itself; empty where its numbers are content, such as a scoreboard's.
 
-    A number that the image shows ("the final score is 3" of a scoreboard, "rated 5 stars", "4/5 items") is content. A
-    judgement is a verdict in a form that judges write, as the parser reads it; a grade that the text gives itself, in
-    English, German or Chinese; talk of the rubric or of planned errors; and the row's own score under a label
-    ("Score: 3") in the first or last line.
+    A judgement is a verdict that the parser reads; a grade that the text gives itself, in English, German or Chinese;
+    talk of the rubric or of planned errors; and the row's own score under a label in the first or last line.
 
     Args:
         text: of a response, a reference answer or an instruction.
@@ -165,11 +163,7 @@ def self_judgement(text: str, score: float | None = None) -> str:
 
 
 def check_text(name: str, text: str, *, score: float | None = None, graded: bool = False) -> str:
-    """The text of a field without white space around it; one with the row's score, or graded, must not judge itself.
-
-    Raises:
-        Fault: it is blank, judges itself, or holds markup.
-    """
+    """A field's text, stripped; a `Fault` if it is blank, holds markup or, given a score or graded, judges itself."""
     text = text.strip()
     if not text:
         raise Fault("wrong form", f"{name} is blank", f"{name} was blank.")
@@ -195,11 +189,7 @@ def check_rubric(answer: Mapping[str, Any], n_levels: int) -> Rubric:
 
 
 def check_feedback(text: str, score: int) -> str:
-    """A feedback without its closing "So the overall score is N.", which the training target adds by itself.
-
-    Raises:
-        Fault: it holds markup, closes on another score, or names its score elsewhere.
-    """
+    """A feedback without its closing "So the overall score is N."; a `Fault` if another score or markup is in it."""
     text = text.strip()
     if closing := _closing(text):
         if _value(closing["n"]) != score:

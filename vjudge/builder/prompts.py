@@ -1,7 +1,5 @@
-"""What a generator is asked, stage by stage, and the seed rubrics that it is shown.
-
-The prompts (assets/stages.json) are written for this project: the paper's own are not used. What earlier stages and
-seeds wrote goes in as one JSON object, so that no text in it can pose as part of the task.
+"""What a generator is asked, stage by stage (assets/stages.json, our own words), and the seed rubrics it is shown. What
+earlier stages and seeds wrote goes in as one JSON object, so that no text in it can pose as part of the task.
 """
 
 from __future__ import annotations

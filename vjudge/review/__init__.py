@@ -1,10 +1,6 @@
 """Reviewing judges' feedback: what a notebook shows of items, what an annotator votes, and what votes become.
 
-votes.py    the append-only files, one an annotator
-review.py   Review: filter, order, vote, undo, reveal, resume, without widgets
-show.py     an item with its verdict, a case, a contact sheet: escaped texts, pictures, rubrics
-export.py   what votes become: human scores, preference, error tags, files, a page
-widget.py   the tool to review with, and a confusion matrix to click
+votes.py (files), review.py (`Review`, without widgets), show.py (views), export.py, widget.py (the tool, the matrix)
 """
 
 from vjudge.names import public

@@ -29,9 +29,8 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
         review: its votes.
 
     Returns:
-        The collection's rows and columns, in its order, and a column `annotators`: `human_scores[i]` is the score of
-        `annotators[i]`, NaN where that annotator gave none. Scores that the collection held before are replaced. Where
-        `next_best` chose some of the items, a column `weight` says how many items each stands for (`Review.weights`).
+        The collection's rows in its order, and `annotators`: `human_scores[i]` is the score of `annotators[i]`, NaN for
+        none, in place of earlier ones. Where `next_best` chose items, `weight` is that of `Review.weights`.
 
     Raises:
         ValueError: nobody scored an item yet.
@@ -58,10 +57,9 @@ def preference(review: Review) -> pd.DataFrame:
     """Whose feedback people found better, as shares with intervals.
 
     Returns:
-        As `vjudge.metrics.feedback_preference`; "left" is the first judge of the review and "right" the second,
-        wherever they stood, and `attrs["words"]` has each row in words with their names; where several people voted on
-        one item, `attrs["agreement"]` has Krippendorff's nominal alpha, its bounds and the number of such items.
-        `vjudge.plots.preference_bars` draws it.
+        As `vjudge.metrics.feedback_preference`, "left" being the review's first judge and "right" its second;
+        `attrs["words"]` has each row in words; where several people voted on one item, `attrs["agreement"]` has
+        Krippendorff's nominal alpha, its bounds and n. `vjudge.plots.preference_bars` draws it.
 
     Raises:
         ValueError: not two judges are under review.
@@ -93,8 +91,8 @@ def error_tags(review: Review) -> pd.DataFrame:
     """How often each error tag was given to each judge's feedback.
 
     Returns:
-        One row a judge and tag: `judge`, `tag`, `count`, `n` (reviews: pairs of an annotator and an item with any
-        vote), `share` in [0, 1] with `low` and `high` (95 % Wilson intervals; reviews are taken as independent).
+        One row a judge and tag: `judge`, `tag`, `count`, `n` (pairs of an annotator and an item with any vote, taken as
+        independent), `share` in [0, 1] with `low` and `high` (95 % Wilson intervals).
     """
     n = len(review.votes()[["id", "annotator"]].drop_duplicates())
     votes, rows = review.votes("tags")["value"], []
@@ -147,10 +145,9 @@ def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[
         folder: made where absent; files of these names are replaced.
 
     Returns:
-        The paths: `votes.csv` and `votes.jsonl` (every vote), `collection` (a `datasets` folder with `human_scores`,
-        where anybody scored), `error_tags.csv` and `.tex`, `preferences.csv` and `.tex` where feedbacks were compared,
-        and `review.html` (`save_page` of what is listed). In the CSV files a text that a spreadsheet would take for a
-        formula begins with "'".
+        The paths: `votes.csv` and `votes.jsonl`, `collection` (a `datasets` folder, where anybody scored), `error_tags`
+        and, where feedbacks were compared, `preferences` (.csv, .tex), and `review.html` of what is listed. In CSV
+        files a text that a spreadsheet would take for a formula begins with "'".
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

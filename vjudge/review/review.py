@@ -46,41 +46,24 @@ Level = float | tuple[float, float]
 
 @dataclass(frozen=True)
 class Side:
-    """One judge's verdict as the annotator sees it.
+    """One judge's verdict as the annotator sees it: a blind view has its feedback alone."""
 
-    Args:
-        place: "left" or "right" where two judges are reviewed, else a number from "1".
-        judge: the judge's name, None while hidden.
-        verdict: the judge's row of its run, of which a blind view has the feedback alone, with `HIDDEN` for what reads
-            as a verdict; None where the judge did not grade this item.
-        hidden: how many places of the feedback are hidden.
-    """
-
-    place: str
-    judge: str | None
-    verdict: Mapping[str, Any] | None
-    hidden: int = 0
+    place: str  # "left" or "right" of two judges, else a number from "1"
+    judge: str | None  # None while hidden
+    verdict: Mapping[str, Any] | None  # None where the judge did not grade the item
+    hidden: int = 0  # places of the feedback
 
 
 @dataclass(frozen=True)
 class Case:
-    """One item as it is reviewed now.
+    """One item as it is reviewed now; the view hides its truth where it is not `revealed`."""
 
-    Args:
-        number: its place in the current list, from 0.
-        item: the item; its gold and human scores are for the view to hide or show, by `revealed`.
-        scale: lowest and highest score that its response can have; None where neither a rubric nor the review says.
-        sides: the judges' verdicts in the order in which they are shown.
-        votes, others: this annotator's votes, field -> value, and those of each other one; empty while hidden.
-        revealed: whether names, scores and others' votes are shown.
-    """
-
-    number: int
+    number: int  # its place in the current list, from 0
     item: Item
-    scale: tuple[int, int] | None
+    scale: tuple[int, int] | None  # None where neither a rubric nor the review says
     sides: tuple[Side, ...]
-    votes: Mapping[str, Any]
-    others: Mapping[str, Mapping[str, Any]]
+    votes: Mapping[str, Any]  # field -> value
+    others: Mapping[str, Mapping[str, Any]]  # of each other annotator; empty while hidden
     revealed: bool
 
 
@@ -93,20 +76,17 @@ class Review:
 
     Args:
         items: a collection with the canonical columns.
-        runs: the judges' verdicts: name -> table of `Judge.grade`, or one such table, whose `judge` column names
-            them. One verdict an item and judge; items that a run lacks are shown as not graded.
-        out: a folder of votes, for all annotators: each has one append-only file of JSON lines in it, whose last line
-            about a thing holds. Files of others, put there or appended, are merged by that; see `vjudge.review.votes`.
+        runs: name -> table of `Judge.grade`, or one such table with a column `judge`; one verdict an item and judge.
+        out: a folder of votes, for all annotators; see `vjudge.review.votes`.
         annotator: who votes.
-        blind: hide judges' names, their scores, the truth and others' votes until the item has its vote, and swap
-            sides. In a feedback, `[hidden]` stands for what reads as a verdict: `vjudge.prompts.parse.verdict_spans`.
+        blind: hide names, scores, the truth, others' votes and what reads as a verdict in a feedback
+            (`vjudge.prompts.parse.verdict_spans`) until the item has its vote, and swap sides.
         seed: of the sides in blind mode; the same for every annotator.
         tags: the error tags offered.
         scale: lowest and highest score for items without a rubric.
 
-    `path` (the annotator's file), `judges` and `criteria` (the most frequent first), `annotator`, `blind`, `tags`,
-    `judge_scores` (one row an item, one column a judge, NaN for none) and `truth` (of `vj.truth`, all NaN where the
-    collection has none; its name says which it is) can be read.
+    `path` (the annotator's file), `judges`, `criteria`, `annotator`, `blind`, `tags`, `judge_scores` (one row an item,
+    one column a judge) and `truth` (of `vj.truth`; all NaN where there is none) can be read.
 
     Raises:
         ReviewError: the folder has votes on another collection, or about judges that are not under review.
@@ -230,8 +210,8 @@ class Review:
 
         Args:
             judge: whose score `score`, `gap` and `unparsed` look at; any judge's where None.
-            score, truth, human: the judge's score, the truth, and the mean of the scores voted in this review: each to
-                the nearest level, halves up, which is the one given or lies in the range (lowest, highest) given.
+            score, truth, human: the judge's score, the truth, and the mean of the scores voted here, to the nearest
+                level, halves up: the one given, or in the range (lowest, highest) given.
             gap: bounds of truth minus score, both included.
             criterion: the item's criterion, whole.
             unparsed: verdicts without a score, or with one.
@@ -239,8 +219,8 @@ class Review:
             text: a part of the instruction, response, reference answer or a feedback, in any case of letters.
 
         Returns:
-            How many items are listed. The current item stays current where it is among them. A vote carries the
-            selection it was made on; on one by `TELLING` filters, or the worst first, it does not count as blind.
+            How many items are listed; the current one stays where it is among them. A vote carries the selection it
+            was made on: by `TELLING` filters, or the worst first, it does not count as blind.
 
         Raises:
             ValueError: an unknown filter, judge or criterion, or bounds the wrong way round.
@@ -260,8 +240,7 @@ class Review:
         """Choose the order of the list, and go to its start.
 
         Args:
-            order: "file"; "worst", the largest distance of a score from the truth first (of any judge, or of the
-                filter's); or "random".
+            order: "file", "random", or "worst": the largest distance of a (filtered) judge's score from the truth.
             seed: of "random".
         """
         _check("order", order, ORDERS)
@@ -292,9 +271,8 @@ class Review:
             by: "truth", or "human" for the mean of the scores voted in this review.
 
         Returns:
-            Counts: one row a level of truth (`levels`), one column a level of score, and "none" for verdicts without a
-            score. `attrs` has `truth` (its name), `n` (items counted), `missing` (graded items without a truth) and
-            `between` (truths that are no whole level and count with the nearest, halves up).
+            Counts: one row a level of truth (`levels`), one column a level of score, "none" without. `attrs`: `truth`
+            (its name), `n`, `missing` (graded, without a truth), `between` (truths that count with the nearest level).
         """
         truth = self.truth if by == "truth" else self.human_scores().mean(axis=1)
         graded, scores = self._graded[judge], self.judge_scores[judge]
@@ -370,8 +348,8 @@ class Review:
             fields: of "score", "better", "tags" and "note"; all where none is given.
 
         Returns:
-            Columns id, annotator, field, value (of "better" a judge's name, "both good" or "both bad"; of "tags"
-            judge -> tags), blind, selection (JSON, "" for the whole list in the file's order) and time (UTC).
+            Columns id, annotator, field, value (of "better" a judge's name or one of `ANSWERS[2:]`; of "tags" judge ->
+            tags), blind, selection (JSON, "" for the whole list in the file's order) and time (UTC).
         """
         self.refresh()
         return self._votes.table(*(fields or VOTED))
@@ -381,8 +359,7 @@ class Review:
     def human_scores(self) -> pd.DataFrame:
         """Everyone's scores: one row an item of the collection (index `id`), one column an annotator, NaN for none.
 
-        Where some items were scored because `next_best` named them, `attrs["labelled_by"]` says so, and the statistics
-        of `vjudge.metrics` refuse what they would get wrong: `correlate` takes `weights=review.weights()`.
+        Where `next_best` chose some, `attrs["labelled_by"]` says so, and statistics ask for `weights=review.weights()`.
         """
         votes = self.votes("score").astype({"value": float})
         table = votes.pivot(index="id", columns="annotator", values="value").reindex(self._ids, columns=self.annotators)
@@ -394,11 +371,10 @@ class Review:
         """How many items each scored item stands for, where `next_best` chose some of them.
 
         Returns:
-            One weight an item of the collection (index `id`), NaN where nobody scored it: for `correlate(weights=)`.
-            None where `next_best` chose none of the scored items, which then count alike.
+            One weight an item (index `id`), NaN where nobody scored it; None where `next_best` chose none of them.
 
         Raises:
-            ValueError: items were chosen by the scores of two judges, so that no one set of weights holds.
+            ValueError: items were chosen by the scores of two judges.
 
         Source: see `vjudge.metrics.label_weights`.
         """
@@ -412,15 +388,12 @@ class Review:
 
         Args:
             n: how many.
-            judge: of whose score; not needed where one judge is reviewed.
+            judge: of whose score; not needed where one judge is reviewed, else ValueError.
             seed: of the choice among items of one score.
 
         Returns:
-            One row an item, the most useful first: `id`, `stratum`, `judge` (its score), `gain`. `goto` goes there. An
-            item counts as labelled when anybody scored it; its label is the mean of their scores. The file records
-            what was named, so that whoever reads the scores later knows: see `weights`.
-
-        `vjudge.metrics.next_labels` says how. An unknown judge, or none among several, is a ValueError.
+            As `vjudge.metrics.next_labels`, the most useful first: `id`, `stratum`, `judge` (its score), `gain`. The
+            file records what was named, for `weights`.
         """
         judge = self.judges[0] if judge is None and len(self.judges) == 1 else judge
         _check("judge", judge, self.judges)

@@ -1,8 +1,6 @@
 """What a notebook shows: an item with its verdict, a case, many pictures small, and an item under review.
 
-A view is plain HTML of the page's own colours, so that it reads in light and dark themes and on a narrow screen, and
-still makes sense where a site strips its style sheet. Texts come from data and models: they are escaped, never typeset
-as mathematics, and control characters that could reorder or hide text are shown by their names.
+Texts come from data and models: they are escaped, never typeset as mathematics, and control characters are named.
 """
 
 from __future__ import annotations
@@ -54,14 +52,12 @@ def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int
 
     Args:
         item: an `Item`, or a row with the canonical columns.
-        verdict: a row of `Judge.grade`'s table (a Series or mapping): score, expected_score, probabilities, feedback,
-            failure and raw, as far as they are there.
+        verdict: a row of `Judge.grade`'s table (a Series or mapping), as far as its fields are there.
         image_size: pixels of an image's longer side at most; it is embedded at that size.
 
     Returns:
-        A view: the images, instruction, response, reference answer, the rubric with the true level marked (and the
-        judge's, with the probability of each level), the true score and feedback, and the judge's score, expected
-        score, feedback or the reason that it has none. An image that cannot be opened shows why.
+        A view: images, texts, the rubric with the true level marked (and the judge's, with the probability of each),
+        and the judge's scores, feedback or failure. An image that cannot be opened shows why.
 
     Raises:
         KeyError, ValueError: a row that is no item; see `Item.from_row`.
@@ -110,8 +106,7 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> V
     """Show the responses to one question side by side, lowest true score first.
 
     Args:
-        items: `Item`s or canonical rows that differ in response, score and feedback alone, as `vjudge.data.cases`
-            finds them.
+        items: `Item`s or rows that differ in response, score and feedback alone, as `vjudge.data.cases` finds them.
         image_size: see `show`.
 
     Raises:
@@ -153,14 +148,7 @@ def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = No
 
 
 def case_html(case: Case, *, pictures: str, truth: bool = False, differences: bool = False) -> str:
-    """A case as its annotator may see it now, every text escaped.
-
-    Args:
-        case: from `Review.case`.
-        pictures: HTML of the item's pictures, from `pictures`.
-        truth: show the true score, the reference feedback and others' votes, where the case is revealed.
-        differences: mark the words in which two feedbacks differ, where they have at most `COMPARED_WORDS` in all.
-    """
+    """A case as its annotator may see it now, with the truth and others' votes only where it is revealed."""
     item, shown, own = case.item, truth and case.revealed, case.votes.get("score")
     notes: dict[float, list[str]] = {}
     verdicts = [(side.judge or side.place, (side.verdict or {}).get("score")) for side in case.sides]

@@ -1,8 +1,7 @@
 """Votes on disk: a folder of JSON lines, one append-only file for each annotator, the last line on a thing its vote.
 
-A line says all it needs, so that files are merged by putting one behind the other (`cat a.jsonl b.jsonl`) or side by
-side in one folder; a line that stands in two files counts once. A vote is on the disk before the call that cast it
-returns: a process that is killed loses none, and leaves at most a torn last line, which every reading names and skips.
+Files are merged by putting one behind the other or side by side in one folder: a line that stands twice counts once. A
+vote is on the disk before the call that cast it returns; a torn last line is named and skipped.
 """
 
 from __future__ import annotations
@@ -31,20 +30,7 @@ class ReviewError(RuntimeError):
 
 
 class Votes:
-    """Everyone's votes, and where one annotator's go.
-
-    Args:
-        folder: with the files; made by the first vote.
-        annotator: whose votes are written, into `path`.
-        collection: the fingerprint of what is reviewed; votes on another collection are refused.
-
-    Attributes:
-        last: (annotator, id, field) -> the line that holds the vote.
-        annotators: everyone who voted, in the order of the files.
-
-    Raises:
-        ReviewError: a line is no vote on this collection, or the folder is a file; both are named.
-    """
+    """Everyone's votes in a folder, and where one annotator's go; ReviewError for lines that are no votes on it."""
 
     def __init__(self, folder: str | os.PathLike[str], annotator: str, collection: str) -> None:
         self.folder, self.annotator, self.collection = Path(folder), annotator, collection
@@ -59,8 +45,8 @@ class Votes:
         sizes = {path: path.stat().st_size for path in sorted(self.folder.glob("*.jsonl"))}
         if sizes == self._sizes and sizes:
             return
-        self.last: dict[tuple[str, str, str], Vote] = {}
-        self.annotators: list[str] = []
+        self.last: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
+        self.annotators: list[str] = []  # in the order of the files
         self._history: list[Vote] = []  # this annotator's votes that were not undone
         elsewhere: set[bytes] = set()
         for path in sizes:
@@ -72,11 +58,7 @@ class Votes:
         self._sizes = sizes
 
     def append(self, id: str, field: str, value: Any, **more: Any) -> None:
-        """Write one line of this annotator and wait until the disk has it.
-
-        Raises:
-            ReviewError: the file can't be written.
-        """
+        """Write one line of this annotator and wait until the disk has it; else ReviewError."""
         time = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         vote = {"annotator": self.annotator, "id": id, "field": field, "value": value, **more, "time": time}
         vote["collection"] = self.collection
@@ -96,11 +78,7 @@ class Votes:
         self._take(vote)
 
     def undo(self) -> str:
-        """Write what this annotator's last vote replaced, null where it was the first; give its item.
-
-        Raises:
-            ReviewError: there is nothing to undo.
-        """
+        """Write what this annotator's last vote replaced, null where it was the first; give its item."""
         if not self._history:
             raise ReviewError("there is nothing to undo")
         *before, last = self._history

@@ -1,11 +1,8 @@
-"""The review as a notebook tool: buttons for everything, keys as an extra, the case above them; and a confusion matrix
-whose cells open the review on their items.
+"""The review as a notebook tool, and a confusion matrix whose cells open it on their items; ipywidgets 7.7 and 8.
 
-A thin view: every button calls one method of `vjudge.review.Review`, which has written the vote before the page shows
-it. ipywidgets 7.7 and 8. Keys are typed into a text field; JupyterLab would still take a key typed right after a press
-on a button for a shortcut of its own ("d", "d" deletes a cell), so the tool is marked as a place without shortcuts, and
-the button that was pressed keeps the focus: it alone is not disabled while the tool works. The mark is the only script:
-where scripts are shut out, all buttons and keys work.
+Every button calls one method of `vjudge.review.Review`. JupyterLab would take a key typed right after a press on a
+button for a shortcut of its own ("d", "d" deletes a cell): the tool is marked as a place without shortcuts, by its only
+script, and the button that was pressed keeps the focus, as it alone is not disabled while the tool works.
 """
 
 from __future__ import annotations
@@ -334,17 +331,7 @@ class Reviewer:
 
 
 class Matrix:
-    """A judge's scores against the truth, as counts to click: a cell opens the review on its items.
-
-    Args:
-        review: what is reviewed; every vote in the tool below the matrix draws it anew.
-        judge: whose scores; the first judge's when None.
-        image_size: as in `Reviewer`.
-
-    A truth between two levels counts with the nearest, halves up, and a long scale stands in ranges; the line above the
-    matrix says so. The truth is the collection's (`Review.truth`), or the mean of the scores voted in this review. A
-    click lists by score and truth, so that votes on that list are not blind.
-    """
+    """What `matrix` shows."""
 
     def __init__(self, review: Review, *, judge: str | None = None, image_size: int = 360) -> None:
         if judge is not None and judge not in review.judges:
@@ -418,13 +405,19 @@ class Matrix:
 
 
 def matrix(review: Review, *, judge: str | None = None, image_size: int = 360) -> Matrix:
-    """The confusion matrix of a review, to display as the last line of a cell and click: see `Matrix`."""
+    """A judge's scores against the truth, as counts: a click on a cell opens the review on its items, votes redraw it.
+
+    Args:
+        review: what is reviewed; its truth, or the mean of the scores voted here, is chosen above the matrix.
+        judge: whose scores; the first judge's when None, ValueError where it is not under review.
+        image_size: as in `Reviewer`.
+
+    A click lists by score and truth, so that votes on that list are not blind.
+    """
     return Matrix(review, judge=judge, image_size=image_size)
 
 
 _WIDE = {"description_width": "5em"}
-# Its script marks the tool: Lumino, JupyterLab's toolkit, looks for that attribute on what has the focus, and widgets
-# can't set it without one. Ctrl+S and the like stay the notebook's.
 _STYLE = (resources.files("vjudge") / "assets" / "reviewer.html").read_text("utf-8")
 _KEY_HELP = (
     '<span class="vj-keys"><b>1</b>-<b>5</b> score; '
