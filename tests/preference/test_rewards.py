@@ -246,5 +246,5 @@ def test_files_refuse_what_their_readers_would_change(tmp_path: Path) -> None:
     rows = [{"id": "x", "instruction": "Where is <image>?", "images": [], "chosen": "a", "rejected": "b"}]
     with pytest.raises(CollectionError, match=r"row 0 \(id 'x'\), instruction: spells <image>"):
         preference.write_llava_next(rows, tmp_path)
-    with pytest.raises(CollectionError, match="2 texts are missing among 1 pairs"):
+    with pytest.raises(CollectionError, match="2 texts of 1 pairs"):
         preference.to_trl([rows[0] | {"chosen": "", "rejected": None}])

@@ -13,11 +13,11 @@ from vjudge.names import lazy, public
 
 _NAMES = {
     "dpo": "DpoSettings Recipe Round log_of run_rounds train",
-    "hacking": "compare_policies over_rewarded",
     "policy": "Policy draw load_policy",
     "rewards": "best_of_n make_pairs pairs_of repetition reward rewards_of_pairs rewards_of_scores singles_of to_trl"
     " true_order write_llava_next",
-    "truth": "scene_candidates scene_questions score_answers true_score with_true_scores",
+    "truth": "compare_policies over_rewarded scene_candidates scene_questions score_answers true_score"
+    " with_true_scores",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)

@@ -1,8 +1,7 @@
 """Direct preference optimisation by TRL's trainer: one round, and rounds that each start from the last one's policy.
 
-A round takes a policy's folder and pairs and leaves another policy's folder. The reference is the policy that the round
-starts from. Weights that train are float32 whatever is computed in, and so are the weights that a round leaves: at the
-published rate of 5e-7 a step lies far below bfloat16's grid, and would round away when it is made or when it is stored.
+The reference is the policy that a round starts from. Weights that train, and those that a round leaves, are float32
+whatever is computed in: at the published rate of 5e-7 a step lies far below bfloat16's grid, and would round away.
 """
 
 from __future__ import annotations
@@ -42,35 +41,25 @@ CHECKPOINTS = "checkpoints"
 class DpoSettings:
     """How a round trains. The defaults are the published recipe's, where it says; `batch_size` is not published whole.
 
-    A large policy is moved far by little; the small one of Scenes, 2 M weights, needs more, and must be held to what it
-    says well (notebook 06; chosen on questions of the train split):
-
-        setting          LLaVA-Critic (default)    Scenes
-        learning_rate    5e-7                      6e-4
-        beta             0.1                       0.1
-        epochs           1                         2
-        sft              0                         2
-        train            all parts                 projector and decoder
+    The small policy of Scenes, 2 M weights, needs more, and must be held to what it says well (notebook 06): a
+    learning_rate of 6e-4, 2 epochs, an sft of 2 and train=("projector", "decoder").
 
     Args:
         beta: how strongly the policy is held to the reference.
-        learning_rate: the peak; linear warm-up over `warmup` of the steps, then a cosine to 0.
-        warmup: share of the steps.
+        learning_rate: the peak; linear warm-up over `warmup` (a share) of the steps, then a cosine to 0.
         epochs: passes over the pairs.
         batch_size: pairs a step, `microbatch` of them computed at once.
-        microbatch: pairs computed at once.
         train: what is trained: "tower", "projector", "decoder"; the published recipe trains all.
         lora: None trains those parts whole; a mapping is `peft.LoraConfig`'s options, such as {"r": 16}, on the linear
-            layers of the decoder (`target_modules` for others); `train` then does not matter.
+            layers of the decoder (`target_modules` for others), whatever `train` says.
         quantization: None, or with `lora` "4bit" or "8bit" for the weights under the adapters while training.
         max_length: the most tokens of prompt and response, the image's included; a longer pair is refused.
-        dtype: what is computed in: "float32", "bfloat16" or "float16"; "auto" as `load_judge` chooses. Weights that
-            train are float32 in any case: in full, policy, reference, gradient and AdamW's moments take 20 bytes a
-            weight; with `lora`, the base has the size of its dtype or quantization.
+        dtype: what is computed in: "float32", "bfloat16" or "float16"; "auto" as `load_judge` chooses. In full, policy,
+            reference, gradient and AdamW's moments take 20 bytes a weight in any case.
         gradient_checkpointing: less memory for more computation.
         checkpoint_every: steps between checkpoints that an interrupted round goes on from; None for none.
-        sft: weight of the plain cross-entropy on the chosen response beside it. Above 0 it keeps the chosen responses'
-            own likelihood from falling with the rejected ones', as DPO lets it; LLaVA-NeXT's gamma, published as 0.
+        sft: weight of the plain cross-entropy on the chosen response, which keeps its own likelihood from falling with
+            the rejected one's; LLaVA-NeXT's gamma, published as 0.
         seed: of the order of pairs and of adapters.
 
     Source: LLaVA-Critic (arXiv 2410.02712), preference learning; LLaVA-VL/LLaVA-NeXT scripts/train/dpo_ov7b.sh.
@@ -118,23 +107,20 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         policy: the folder of a checkpoint; an original LLaVA one is trained as what it was converted to.
         pairs: from `make_pairs`, or rows with instruction, images, chosen and rejected.
         out: gets the trained policy as a whole checkpoint of the same kind, in float32, adapters merged; and
-            `dpo.json`. An interrupted round goes on from its last checkpoint, where `checkpoint_every` made one, else
-            from its start; either ends in the same policy on the same machine.
+            `dpo.json`. An interrupted round goes on from its last checkpoint, or its start, and ends alike.
         settings: None for the published recipe.
 
     Returns:
-        The record of the round, as in `dpo.json`: pairs, steps, seconds, settings, versions; changed (the share of the
-        stored weights that trained and have another value) and relative (the norm of their change as a share of their
-        norm), and a line is printed where they hardly moved; and `log`, TRL's metrics by step: loss, rewards/chosen,
-        rewards/rejected, rewards/accuracies, rewards/margins, learning_rate and so on.
+        The record of the round, as in `dpo.json`: pairs, steps, seconds, settings, versions; changed and relative (the
+        share of the stored weights that have another value, and the norm of their change by theirs; a line is printed
+        where they hardly moved); and `log`, TRL's metrics by step: loss, rewards/chosen, rewards/margins and so on.
 
     Raises:
         ValueError: the folder can't be trained; another round stands in `out`.
         CollectionError: every pair without a text, or longer than `max_length`; there is none.
         ImportError: TRL, PEFT or accelerate is not there.
     """
-    settings, policy, out = settings or DpoSettings(), Path(policy), Path(out)
-    pairs = rows_of(pairs)
+    settings, policy, out, pairs = settings or DpoSettings(), Path(policy), Path(out), rows_of(pairs)
     check_pictures(pairs)
     rows = checked(pairs)
     if not rows:
@@ -273,8 +259,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
 class PairBatches:
     """Make a batch of pairs, chosen responses first: the very tokens and pixels that the policy's engine answers with.
 
-    TRL's own collator renders texts through a chat template and lets its processor read control tokens in them; LLaVA's
-    families have no such processor (padded squares, tiles by size). Batches are padded on the right.
+    TRL's own collator would read control tokens in texts; LLaVA's families have no processor for it.
     """
 
     def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
@@ -287,10 +272,10 @@ class PairBatches:
         ids = torch.full((len(sides), width), self.coder.pad)
         attended, completed = torch.zeros_like(ids), torch.zeros_like(ids)
         for row, (prompt, response) in enumerate(sides):
-            whole = prompt + response
-            ids[row, : len(whole)] = torch.tensor(whole)
-            attended[row, : len(whole)] = 1
-            completed[row, len(prompt) : len(whole)] = 1
+            length = len(prompt) + len(response)
+            ids[row, :length] = torch.tensor(prompt + response)
+            attended[row, :length] = 1
+            completed[row, len(prompt) : length] = 1
         pixels = self.pixels(ids, [row["images"] for row in rows] * 2)
         return {"input_ids": ids, "attention_mask": attended, "completion_mask": completed, **pixels}
 
@@ -326,10 +311,9 @@ class PairBatches:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What every round does; the defaults are the published recipe's, by scores.
+    """What every round does; the defaults are the published recipe's, by scores, with three rounds.
 
-    LLaVA-Critic draws five answers at temperature 0.7 and top_p 0.9, pairs the best with the worst, and makes three
-    rounds. Scenes needs temperature 1 and top_p 1, a `min_margin` of 0.5 and a `max_length_ratio` of 1.2.
+    Scenes needs temperature 1 and top_p 1, a `min_margin` of 0.5 and a `max_length_ratio` of 1.2.
 
     Args:
         samples, temperature, top_p: of candidates.
@@ -355,8 +339,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round, counted from 1, made: what `draw`, `reward`, `make_pairs` and `train` gave, and the folder of the
-    policy that it left."""
+    """What one round, counted from 1, made, and the folder of the policy that it left."""
 
     number: int
     candidates: list[dict[str, Any]]
@@ -379,22 +362,18 @@ def run_rounds(
 ) -> list[Round]:
     """Improve a policy by a judge's preferences over rounds: draw, reward, pair, train.
 
-    Everything a round makes is in its folder, and the call that was interrupted goes on where it stopped: answers and
-    verdicts one by one, training from its last checkpoint. Who removes a round's folder and the later ones has them
-    made anew.
+    Everything a round makes is in its folder, and the call that was interrupted goes on where it stopped. Who removes a
+    round's folder and the later ones has them made anew.
 
     Args:
         policy: the checkpoint that the first round starts from.
-        questions: what the policy answers in each round, the same in all; rows with a rubric where the judge needs one.
+        questions: what the policy answers in each round; rows with a rubric where the judge needs one.
         judge: a `Judge`.
         out: gets a folder a round: `round-1` with candidates, rewards, pairs.json, policy, and so on.
         rounds: how many; three are published.
         recipe: None for the published one, by scores.
         enrich: applied to each round's candidates before they are rewarded; `with_true_scores` on Scenes.
         progress: whether to show progress bars.
-
-    Returns:
-        What each round made.
 
     Raises:
         RunError, ValueError: a folder holds a round of another call.
@@ -416,8 +395,7 @@ def run_rounds(
             **recipe.answering,
         )
         rows = enrich(rows) if enrich else rows
-        options = {"by": recipe.by, **recipe.reward}
-        rewards = reward(judge, rows, out=folder / "rewards", progress=progress, **options)
+        rewards = reward(judge, rows, by=recipe.by, out=folder / "rewards", progress=progress, **recipe.reward)
         pairs = make_pairs(rows, rewards, **recipe.pairs)
         account = {"account": pairs.attrs, "pairs": pairs.drop(columns="images").to_dict("records")}
         file, text = folder / "pairs.json", json.dumps(plain(account), indent=1, ensure_ascii=False) + "\n"
@@ -426,6 +404,6 @@ def run_rounds(
         replace_file(file, text)
         settings = replace(recipe.settings, seed=recipe.settings.seed + number - 1)
         record = train(start, pairs, folder / "policy", settings)
-        results.append(Round(number, rows, rewards, pairs, record, folder / "policy"))
         start = folder / "policy"
+        results.append(Round(number, rows, rewards, pairs, record, start))
     return results

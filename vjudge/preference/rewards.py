@@ -1,13 +1,8 @@
 """Rewards: what a judge makes of candidates, the preference pairs that follow, and the files that trainers read.
 
-Over ordered pairs, a_ij stands for the points of the response shown second, j, against the one shown first, i: 1 if j
-is better, -1 if i is, 0 for a tie. The published reward is
-
-    r_i = sum_k a_ki - sum_l a_il
-
-the points of i where it was shown second, less what others got against it where it was shown first. A judge that adds
-c to every a_ij, because it likes the second (or, with c below 0, the first) place, adds (K - 1) c - (K - 1) c = 0 to
-every r_i: what depends on the order alone cancels. A judge whose verdict flips with the order says a tie by it.
+With a_ij the points of the response shown second, j, against the one shown first, i (1, -1, or 0 for a tie), the
+published reward is r_i = sum_k a_ki - sum_l a_il. A judge that adds c to every a_ij, because it likes one of the
+places, adds (K - 1) c - (K - 1) c = 0 to it: what depends on the order alone cancels.
 
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning; the code that makes the a_ij was not published
 (LLaVA-VL/LLaVA-NeXT#372, #384), so the sign is stated here.
@@ -37,10 +32,8 @@ from vjudge.runs import replace_file
 from vjudge.table import ORDERS, POINTS
 
 Rows = Sequence[Mapping[str, Any]]
-Check = Callable[[str], Any]  # whether a response has some mark
 TEXTS = ("instruction", "chosen", "rejected")
-IMAGE_MARK = "<image>"
-_OF_CANDIDATES = {"responses", "times", "drawn", "true_scores"}
+ANSWERED = {"responses", "times", "drawn", "true_scores"}
 _SENTENCE_END = re.compile(r"\(\d+\)|[.!?。！？\n]+")
 
 
@@ -54,10 +47,8 @@ def reward(
 
     Args:
         judge: a `Judge`; for `by="pairs"` one that compares two responses.
-        candidates: from `draw`. Questions with fewer than two distinct responses are not put to the judge: they can't
-            make a pair.
-        by: "scores" grades each response (rubric or 0-100; the expected score where there is one), "pairs" compares
-            every two of them in both orders.
+        candidates: from `draw`; questions with fewer than two distinct responses are not put to the judge.
+        by: "scores" grades each response, "pairs" compares every two of them in both orders.
         out, options: of `Judge.grade` or `Judge.compare`: an interrupted call goes on in `out`.
 
     Returns:
@@ -93,11 +84,7 @@ def pairs_of(candidates: Rows) -> Iterator[dict[str, Any]]:
 
 
 def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
-    """Rewards from scores.
-
-    Args:
-        candidates: the rows that were graded.
-        graded: from `Judge.grade` on `singles_of(candidates)`.
+    """Rewards from scores, of candidates and what `Judge.grade` gave on `singles_of(candidates)`.
 
     Returns:
         One row a candidate: id, candidate (its place), response, times, reward (the expected score, else the score;
@@ -106,24 +93,21 @@ def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
     scores = graded.set_index("id")["score"].astype(float)
     if "expected_score" in graded:
         scores = graded.set_index("id")["expected_score"].astype(float).fillna(scores)
-    rows = []
-    for row in candidates:
-        for place in range(len(row["responses"])):
-            value = float(scores[f"{row['id']}/{place}"])
-            rows.append(_reward_row(row, place, value, missing=int(math.isnan(value))))
+    places = [(row, place) for row in candidates for place in range(len(row["responses"]))]
+    values = [float(scores[f"{row['id']}/{place}"]) for row, place in places]
+    rows = [_reward_row(*at, value, missing=int(math.isnan(value))) for at, value in zip(places, values, strict=True)]
     return pd.DataFrame(rows)
 
 
 def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame) -> pd.DataFrame:
     """Rewards from comparisons: r_i = sum_k a_ki - sum_l a_il over all ordered pairs.
 
-    A response that was drawn several times counts as often among the others. A response with a verdict missing in
-    either order against any other has no reward, since with one order alone the place would count again.
+    A response that was drawn several times counts as often among the others. One with a verdict missing in either order
+    has no reward, since with one order alone the place would count again.
 
     Args:
         candidates: the rows that were compared.
-        compared: from `Judge.compare` on `pairs_of(candidates)`; with one order only, r_i is the sum over that order
-            and keeps the judge's bias for a place (for demonstrations of it).
+        compared: from `Judge.compare` on `pairs_of(candidates)`; with one order only, r_i keeps the bias for a place.
 
     Returns:
         As `rewards_of_scores`, and flipped: the candidates against which the two orders chose differently, a list.
@@ -137,11 +121,10 @@ def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame) -> pd.DataFrame:
         sums, missing, flipped = [0.0] * n, [0] * n, [list[int]() for _ in range(n)]
         for i, j in combinations(range(n), 2):
             pair = verdicts[f"{row['id']}/{i}-{j}"]
-            values = [POINTS.get(pair[f"verdict_{order}"]) for order in orders]  # of i against j, None if missing
-            points = [value for value in values if value is not None]
+            points = [POINTS[pair[f"verdict_{order}"]] for order in orders if pair[f"verdict_{order}"] in POINTS]
             for here, there, sign in ((i, j, 1), (j, i, -1)):
                 sums[here] += sign * times[there] * sum(points)
-                missing[here] += len(values) - len(points)
+                missing[here] += len(orders) - len(points)
                 flipped[here] += [there] if pair.get("consistent") is False else []
         for i in range(n):
             value = NAN if missing[i] else sums[i]
@@ -150,7 +133,7 @@ def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame) -> pd.DataFrame:
 
 
 def _own(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name not in _OF_CANDIDATES} | {"group": unit_of(row)}
+    return {name: value for name, value in part.items() if name not in ANSWERED} | {"group": unit_of(row)}
 
 
 def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any) -> dict[str, Any]:
@@ -166,9 +149,7 @@ def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any)
 def repetition(text: str) -> float:
     """The share of a text's sentences that it made before, in the same words; 0 for a text without sentences.
 
-    Args:
-        text: sentences end in a full stop, a question or exclamation mark, a line's end, or a number in brackets such
-            as "(2)"; case and spaces don't count.
+    Sentences end in a full stop, a question or exclamation mark, a line's end, or a number such as "(2)".
 
     >>> repetition("(1) It is red. (2) It is round. (3) It is red."), repetition("It is red and round.")
     (0.3333333333333333, 0.0)
@@ -186,26 +167,25 @@ def make_pairs(
     min_margin: float = 0.0,
     max_length_ratio: float = math.inf,
     consistent_only: bool = False,
-    leave_out: Mapping[str, Check] | None = None,
+    leave_out: Mapping[str, Callable[[str], Any]] | None = None,
 ) -> pd.DataFrame:
     """Choose the pairs that a policy learns from.
 
     Args:
-        candidates: from `draw`.
-        rewards: from `reward`, on the same candidates.
-        choose: "extremes" pairs the best with the worst response of a question, as published; of several that tie
-            there, the one drawn first, since draws are alike in distribution. "all" takes every two responses.
+        candidates, rewards: from `draw`, and from `reward` on them.
+        choose: "extremes" pairs the best with the worst response of a question, as published (of several that tie, the
+            one drawn first); "all" takes every two responses.
         min_margin: the difference of rewards must be larger; at 0, ties make no pair.
         max_length_ratio: the most words of the longer response for one of the shorter.
         consistent_only: whether to leave out pairs on which the two orders of a direct comparison disagree.
-        leave_out: name -> a check of a response's text; where it holds, the response makes no pair, whatever its
-            reward: `{"repeats itself": repetition}` for a judge that overpays it.
+        leave_out: name -> a check of a response's text; where it holds, the response makes no pair, as in
+            `{"repeats itself": repetition}` for a judge that overpays it.
 
     Returns:
         One row a pair: id ("question/i-j", the chosen one first), question, instruction, images, chosen, rejected,
-        reward_chosen, reward_rejected, margin, group, and true_chosen, true_rejected where known.
-        `attrs` counts questions, without_pair (questions), answers (drawn), failed (of them), distinct (of the others)
-        and `left_out`: reason -> number of questions, responses or pairs, as the reason's first word says.
+        reward_chosen, reward_rejected, margin, group, and true_chosen, true_rejected where known. `attrs` counts
+        questions, without_pair (questions), answers (drawn), failed (of them), distinct (of the others) and `left_out`:
+        reason -> number of questions, responses or pairs, as the reason's first word says.
 
     Raises:
         ValueError: an unknown choice, or a filter on the order of rewards that were not made from pairs.
@@ -262,15 +242,11 @@ def make_pairs(
 
 
 def true_order(pairs: pd.DataFrame, **options: Any) -> pd.DataFrame:
-    """How often the chosen response is truly the better one.
-
-    Args:
-        pairs: from `make_pairs`, with true_chosen and true_rejected.
-        options: of `metrics.pairwise_accuracy`: confidence; `groups` is the pairs' own.
+    """How often the chosen response is truly the better one, of pairs with true_chosen and true_rejected.
 
     Returns:
-        As `metrics.pairwise_accuracy`: in with_ties a pair of truly equal responses is an error, without_ties leaves
-        those out. Intervals count groups.
+        As `metrics.pairwise_accuracy`, which takes the options: in with_ties a pair of truly equal responses is an
+        error, without_ties leaves those out. Intervals count groups.
 
     Raises:
         ValueError: the pairs have no true scores.
@@ -286,20 +262,17 @@ def true_order(pairs: pd.DataFrame, **options: Any) -> pd.DataFrame:
 
 
 def best_of_n(rewards: pd.DataFrame, *, value: str = "true_score", **options: Any) -> pd.DataFrame:
-    """The mean value of the answer that the reward prefers among n, for every n up to the number drawn.
-
-    Each figure is the exact mean over all ways to take n of a question's answers, so that nothing is drawn anew. Of
-    answers with equal rewards each is preferred as often.
+    """The exact mean value of the answer that the reward prefers among n, over all ways to take n of a question's own.
 
     Args:
-        rewards: from `reward`: one row a distinct answer with id, times, reward, group, and the column `value`.
-        value: what the preferred answer is worth: "true_score", a second judge's score, or "reward" itself.
+        rewards: from `reward`; answers with equal rewards are preferred as often.
+        value: the column of what the preferred answer is worth: "true_score", a second judge's score, or "reward".
         options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
 
     Returns:
         Index n, from 1 to the fewest answers of any question; columns estimate, low, high, n (questions), missing
-        (questions left out because a reward or a value is missing), best_possible (the value itself choosing: the most
-        that any judge could reach) and share_of_possible (the gain over n = 1 as a share of the possible gain).
+        (questions without a reward or a value), best_possible (the value itself choosing) and share_of_possible (the
+        gain over n = 1 as a share of the possible gain).
 
     Raises:
         ValueError: the column is not there.
@@ -351,17 +324,18 @@ def expected_best(rewards: Any, values: Any) -> Any:
 # Files
 
 
-def checked(pairs: Any) -> list[dict[str, Any]]:
-    """Pairs as rows, or an error that names every one without a text."""
-    rows = rows_of(pairs)
-    problems = [
-        Problem(index, str(row.get("id")), name, "is missing or blank", "fill it in or leave the pair out")
-        for index, row in enumerate(rows)
-        for name in TEXTS
-        if not isinstance(row.get(name), str) or not row[name].strip()
-    ]
+def checked(pairs: Any, *, spells: str | None = None) -> list[dict[str, Any]]:
+    """Pairs as rows, or an error that names every one without a text, or with an instruction that spells a mark."""
+    rows, problems = rows_of(pairs), []
+    for index, row in enumerate(rows):
+        for name in TEXTS:
+            if not isinstance(text := row.get(name), str) or not text.strip():
+                problems.append((index, name, "is missing or blank", "fill it in or leave the pair out"))
+            elif name == "instruction" and spells and spells in text:
+                problems.append((index, name, f"spells {spells}", "its reader deletes it: leave the pair out"))
     if problems:
-        raise CollectionError(f"{len(problems)} texts are missing among {len(rows)} pairs:", problems)
+        named = [Problem(index, str(rows[index].get("id")), *rest) for index, *rest in problems]
+        raise CollectionError(f"{len(named)} texts of {len(rows)} pairs can't be used:", named)
     return [{**row, "images": list(row.get("images") or ())} for row in rows]
 
 
@@ -372,26 +346,23 @@ def to_trl(pairs: Any) -> datasets.Dataset:
         pairs: from `make_pairs`, or rows with its columns id, instruction, images, chosen and rejected.
 
     Returns:
-        id; prompt, chosen and rejected as messages, an image's place first and then the instruction; images. TRL's own
-        processing puts these texts through a chat template and reads control tokens in them. `train` does not: it
-        encodes texts as plain text.
+        id; prompt, chosen and rejected as messages, an image's place before the instruction; images. TRL's own
+        processing reads control tokens in such texts; `train` encodes them as plain text.
 
     Raises:
         CollectionError: every pair without a text.
 
     Source: huggingface/trl docs/source/dataset_formats.md, preference and vision data sets.
     """
+
+    def turn(role: str, text: str, n_images: int = 0) -> list[dict[str, Any]]:
+        return [{"role": role, "content": [*[{"type": "image"}] * n_images, {"type": "text", "text": text}]}]
+
     rows = []
     for row in checked(pairs):
-        parts = {
-            "prompt": [*({"type": "image"} for _ in row["images"]), {"type": "text", "text": row["instruction"]}],
-            **{name: [{"type": "text", "text": row[name]}] for name in ("chosen", "rejected")},
-        }
-        turns = {
-            name: [{"role": "user" if name == "prompt" else "assistant", "content": content}]
-            for name, content in parts.items()
-        }
-        rows.append({"id": str(row["id"]), **turns, "images": row["images"]})
+        answers = {name: turn("assistant", row[name]) for name in ("chosen", "rejected")}
+        prompt = turn("user", row["instruction"], len(row["images"]))
+        rows.append({"id": str(row["id"]), "prompt": prompt, **answers, "images": row["images"]})
     text = datasets.Value("string")
     messages = datasets.List({"role": text, "content": datasets.List({"type": text, "text": text})})
     features = {"id": text, **dict.fromkeys(("prompt", "chosen", "rejected"), messages)}
@@ -407,25 +378,17 @@ def write_llava_next(pairs: Any, folder: str | Path) -> Path:
         folder: made where it is not there; `--data_path FOLDER/pairs.json --image_folder FOLDER/images`.
 
     Returns:
-        The path of `pairs.json`: a list of {id, image, prompt, chosen, rejected}. `image` is a file's name, made of its
-        pixels and of nothing that the rows say; a list of names where there are several, and absent without one.
+        The path of `pairs.json`: a list of {id, image, prompt, chosen, rejected}. `image` is a file named by its
+        pixels, a list of them where there are several, and absent without one.
 
     Raises:
         CollectionError: every pair without a text, or whose instruction spells "<image>", which that code would delete.
 
     Source: LLaVA-VL/LLaVA-NeXT llava/train/train_dpo.py (DPODataset), which puts the image's mark before the prompt.
     """
-    rows = checked(pairs)
-    problems = [
-        Problem(index, str(row["id"]), "instruction", f"spells {IMAGE_MARK}", "LLaVA-NeXT deletes it: leave it out")
-        for index, row in enumerate(rows)
-        if IMAGE_MARK in row["instruction"]
-    ]
-    if problems:
-        raise CollectionError(f"{len(problems)} pairs can't be written for LLaVA-NeXT:", problems)
     path, images = Path(folder) / "pairs.json", Path(folder) / "images"
+    rows, entries = checked(pairs, spells="<image>"), []
     images.mkdir(parents=True, exist_ok=True)
-    entries = []
     for row in rows:
         names = []
         for source in row["images"]:

@@ -1,9 +1,7 @@
-"""The true score of a free answer about a scene, by rule from the scene itself.
+"""The truth beside a judge: true scores of free answers about a scene, whether policies get better, what is overpaid.
 
-A policy that answers Scenes' instructions writes claims in Scenes' wordings, but nothing holds it to four of them, all
-different. So the rule is that of the collection, carried on: five, less one for each wrong or unreadable claim, less
-one for each of the four that is missing, and 1 at the least. For an answer of four different claims it is the
-collection's own score. This rule never sees the judge, and the judge never sees this rule.
+A true score goes by the rule of the collection, carried on to free answers: five, less one for each wrong or unreadable
+claim and for each of four that is missing, and 1 at the least. It never sees the judge, nor the judge it.
 """
 
 from __future__ import annotations
@@ -13,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from vjudge import scenes
+from vjudge.metrics._tables import design_of, tabulate
+from vjudge.preference.rewards import ANSWERED
 from vjudge.scenes import world
 from vjudge.scenes.language import ASPECTS, N_CLAIMS, NUMBERS
 
-HIGHEST, LOWEST = 5, 1
-ANSWERED = ("responses", "times", "drawn", "true_scores")
-WORDS = (*world.COLOURS, *world.SHAPES)
 _VALUES: dict[str, Sequence[str]] = {
     "shape": world.SHAPES,
     "position": world.SHAPES,
@@ -44,8 +42,8 @@ def scene_candidates(split: str = "test", *, limit: int | None = None, seed: int
 
     Returns:
         Rows as `draw` gives: id, images, instruction, criteria, descriptions, group, aspect, scenes_seed, responses,
-        times, drawn, and true_scores (1 to 5, each once, in random order). No reference answer: one would tell a judge
-        what the picture shows.
+        times, drawn, and true_scores (1 to 5, each once, in random order). No reference answer, which would tell a
+        judge what the picture shows.
     """
     size = N_CLAIMS + 1
     rows = scenes.rows(split, limit=None if limit is None else limit * size, seed=seed)
@@ -54,8 +52,8 @@ def scene_candidates(split: str = "test", *, limit: int | None = None, seed: int
         row, answers = rows[start], rows[start : start + size]
         own = {name: row[name] for name in ("images", "instruction", "criteria", "descriptions", "group")}
         own |= {"reference_answer": None, "aspect": scenes.ASPECT_OF[row["criteria"]], "scenes_seed": seed}
-        responses, truth = ([answer[name] for answer in answers] for name in ("response", "gold"))
-        own |= {"responses": responses, "times": [1] * size, "drawn": size, "true_scores": truth}
+        own |= {"responses": [answer["response"] for answer in answers], "times": [1] * size, "drawn": size}
+        own["true_scores"] = [answer["gold"] for answer in answers]
         questions.append({"id": row["id"].rpartition("-")[0], **own})
     return questions
 
@@ -67,11 +65,7 @@ def scene_questions(split: str = "test", *, limit: int | None = None, seed: int 
 
 
 def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
-    """Score one answer by the scene.
-
-    Args:
-        question: a row of `scene_questions`.
-        response: the policy's answer.
+    """Score one answer, to a row of `scene_questions`, by the scene.
 
     Returns:
         score (1-5), claims (sentences), right and wrong (different claims), missing (of four), repeated (claims made
@@ -85,7 +79,7 @@ def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
     wrong, unreadable = len(different) - right, len(sentences) - len(readable)
     missing = max(0, N_CLAIMS - len({key for key, _ in different}))
     return {
-        "score": float(max(LOWEST, HIGHEST - wrong - unreadable - missing)),
+        "score": float(max(1, 5 - wrong - unreadable - missing)),
         **{"claims": len(sentences), "right": right, "wrong": wrong, "missing": missing},
         **{"repeated": len(readable) - len(different), "unreadable": unreadable},
     }
@@ -100,15 +94,8 @@ def with_true_scores(candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def score_answers(questions: Sequence[Mapping[str, Any]], answers: pd.DataFrame) -> pd.DataFrame:
-    """The true score of every answer of a policy.
-
-    Args:
-        questions: from `scene_questions`.
-        answers: from `Policy.respond` on them.
-
-    Returns:
-        The answers with the columns of `true_score` prefixed by "true_"; NaN for an answer that failed.
-    """
+    """The answers of `Policy.respond` to `scene_questions`, with the columns of `true_score`, each prefixed by
+    "true_" and NaN for an answer that failed."""
     by_id = {row["id"]: row for row in questions}
     pairs = zip(answers["id"], answers["response"], strict=True)
     parts = [true_score(by_id[id], response) if isinstance(response, str) else {} for id, response in pairs]
@@ -137,7 +124,7 @@ def _shown(scene: world.Scene, aspect: str, key: str) -> str:
 @cache
 def _patterns(aspect: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """A pattern for each wording of an aspect, and what it says where the wording itself says it."""
-    places = WORDS if aspect in ("count", "presence") else world.PLACES
+    places = (*world.COLOURS, *world.SHAPES) if aspect in ("count", "presence") else world.PLACES
     keys = f"(?P<key>{'|'.join(sorted(places, key=len, reverse=True))})"
     patterns = []
     for wording in ASPECTS[aspect].wordings:
@@ -154,3 +141,99 @@ def _scene(group: str, seed: int) -> world.Scene:
     if match is None:
         raise ValueError(f"group {group!r} names no scene: true scores are known of scene_questions alone")
     return world.sample(match["split"], seed, int(match["index"]))
+
+
+# What the judge is pleased by
+
+
+def compare_policies(
+    answers: Mapping[str, pd.DataFrame], *, columns: Sequence[str] = ("judge", "truth"), **options: Any
+) -> pd.DataFrame:
+    """Policies side by side on the same questions: their means, and how far each is from the first one.
+
+    Args:
+        answers: name -> one row an answer with id, group and the columns; the others are held against the first policy,
+            such as the one before training. Several answers to a question are averaged first.
+        columns: what to compare: the judge that gave the rewards, a second judge, the truth, lengths and so on.
+        options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
+
+    Returns:
+        Index (measure, policy); estimate (mean over questions), low, high, n (questions), missing (questions without
+        it); change (the mean difference from the first policy over the questions of both), change_low, change_high; NaN
+        for the first. A judge's change above 0 with a truth's that is not is what to look for.
+
+    Raises:
+        ValueError: a column is missing from a frame.
+    """
+    tables = {}
+    for name, frame in answers.items():
+        if absent := [column for column in ("id", "group", *columns) if column not in frame]:
+            raise ValueError(f"the answers of {name!r} have no column {', '.join(absent)}")
+        tables[name] = frame.groupby("id").agg({"group": "first", **dict.fromkeys(columns, "mean")})
+    ids = sorted(set().union(*(table.index for table in tables.values())))
+    tables = {name: table.reindex(ids) for name, table in tables.items()}
+    groups = pd.concat([table["group"] for table in tables.values()], axis=1).bfill(axis=1).iloc[:, 0]
+    first, rows = next(iter(tables)), {}
+    for column in columns:
+        for name, table in tables.items():
+            mean = _mean(table[column], groups, options)
+            rows[column, name] = dict(mean.iloc[0])
+            if name != first:
+                change = _mean(table[column] - tables[first][column], groups, options).iloc[0]
+                names = {"change": "estimate", "change_low": "low", "change_high": "high"}
+                rows[column, name] |= {new: change[old] for new, old in names.items()}
+    result = pd.DataFrame.from_dict(rows, orient="index")
+    result.index = pd.MultiIndex.from_tuples(rows, names=["measure", "policy"])
+    result.attrs = dict(mean.attrs)
+    return result
+
+
+def over_rewarded(graded: pd.DataFrame, marks: Mapping[str, Any], **options: Any) -> pd.DataFrame:
+    """What goes with a score above the truth.
+
+    Args:
+        graded: one row an answer, with the columns judge, truth and group.
+        marks: name -> a truth for each answer, such as "says something twice".
+        options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
+
+    Returns:
+        A row a mark: with and without (the mean of judge less truth among answers that have the mark and that don't),
+        estimate (the difference), low, high, n (answers with the mark), others, missing (answers without a score).
+
+    Raises:
+        ValueError: a mark of another length.
+    """
+    error = (graded["judge"] - graded["truth"]).to_numpy(dtype=float)
+    valid, rows = ~np.isnan(error), []
+    for name, values in marks.items():
+        if len(values) != len(error):
+            raise ValueError(f"{name!r} has {len(values)} entries for {len(error)} answers")
+        mark, gap = np.asarray(values, dtype=bool)[valid], error[valid]
+
+        def difference(weights: Any, mark: Any = mark, gap: Any = gap) -> Any:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                sides = [(side * gap) @ weights / (side @ weights) for side in (mark * 1.0, ~mark * 1.0)]
+            return (sides[0] - sides[1])[None]
+
+        why = "no answer has the mark, or every one"
+        row = _row(difference, name, graded["group"], valid, options, n=int(mark.sum()), why=why)
+        means = [gap[side].mean() if side.any() else np.nan for side in (mark, ~mark)]
+        rows.append(row.assign(**{"with": means[0], "without": means[1], "others": int((~mark).sum())}))
+    result = pd.concat(rows)[["with", "without", "estimate", "low", "high", "n", "others", "missing"]]
+    result.attrs = rows[-1].attrs
+    return result.rename_axis("mark")
+
+
+def _mean(values: pd.Series, groups: pd.Series, options: Mapping[str, Any]) -> pd.DataFrame:
+    """A mean over questions with its interval."""
+    valid = values.notna().to_numpy()
+    numbers = values[valid].to_numpy(dtype=float)
+    return _row(lambda weights: (numbers @ weights / weights.sum(axis=0))[None], "mean", groups, valid, options)
+
+
+def _row(
+    statistic: Any, name: str, groups: pd.Series, valid: Any, options: Mapping[str, Any], **more: Any
+) -> pd.DataFrame:
+    design, n = design_of(np.arange(valid.sum()), list(groups), valid), int(valid.sum())
+    chosen = {"confidence": 0.95, "n_resamples": 10_000, "seed": 0, "n": n, "why": "no value", **more, **options}
+    return tabulate(statistic, [name], design, missing=int((~valid).sum()), method="t", unit="answers", **chosen)
