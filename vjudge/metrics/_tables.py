@@ -54,10 +54,7 @@ def check_columns(**columns: Any) -> None:
 
 
 def scores(values: Any, *, name: str, scale: Scale = None, by_design: bool = False) -> np.ndarray:
-    """Scores as float64 with NaN for missing; anything but numbers on the scale is refused, position by position.
-
-    Labels that were chosen, and say so in `attrs["labelled_by"]`, are refused unless the caller weights them.
-    """
+    """Numbers on the scale as float64, NaN where missing; chosen labels are refused unless weighted."""
     chooser = getattr(values, "attrs", {}).get("labelled_by")
     if chooser and not by_design:
         raise ValueError(
@@ -139,11 +136,7 @@ FIVE_POINT = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts sorted from what is none.
-
-    choice: "a", "b", "tie" or None, one for each comparison. account: counts of comparisons without a verdict, missing,
-    abstained and malformed, and malformed_verdicts (what was no verdict, at most 80 characters each, with counts).
-    """
+    """Each comparison's choice, "a", "b", "tie" or None, and an account: counts and texts of what is no verdict."""
 
     choice: NDArray[np.object_]
     account: dict[str, Any]
@@ -155,11 +148,7 @@ class Verdicts:
 
 
 def read_verdicts(verdicts: Labels, *, labels: Spelling = None) -> Verdicts:
-    """Sort verdicts from missing, abstaining and malformed ones.
-
-    labels: spelling -> "a", "b", "tie" or "abstain", exactly as it stands; for example `FIVE_POINT`. None reads these
-    four words. What is no spelling of a verdict is malformed; nothing is guessed.
-    """
+    """Sort verdicts from missing, abstaining and malformed ones, by exact spelling (`labels`); nothing is guessed."""
     check_columns(verdicts=verdicts)
     meanings = {name: name for name in (*CHOICES, "abstain")} if labels is None else dict(labels)
     if wrong := sorted({str(meaning) for meaning in meanings.values()} - {*CHOICES, "abstain"}):
@@ -192,9 +181,9 @@ def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000, seed: 
 
 def index_of(names: Sequence[Any], index: str | Sequence[str]) -> pd.Index:
     """An index of rows; tuples and several names make a MultiIndex."""
-    return (
-        pd.Index(list(names), name=index) if isinstance(index, str) else pd.MultiIndex.from_tuples(names, names=index)
-    )
+    if isinstance(index, str):
+        return pd.Index(list(names), name=index)
+    return pd.MultiIndex.from_tuples(names, names=index)
 
 
 def tabulate(
@@ -218,13 +207,10 @@ def tabulate(
     Args:
         statistic: from weights of shape (cells, replicates) to values of shape (rows, replicates).
         names: of the rows; tuples make a MultiIndex, with several names in `index`.
-        design: what is drawn.
         n, missing: what each row is made of and leaves out, for all rows or one for each; None takes the design's.
         method, inflation: of the intervals, see `_bootstrap.interval`; one for all rows or one for each.
-        width: see `_bootstrap.replicates`.
-        unit: the word for a row of the sample, in `attrs["method"]`, which says in words, for a caption, how.
-        why: what a NaN means, for its warning.
-        no_width: whether to warn of an interval without a width.
+        width: see `_bootstrap.replicates`. unit: the word for a row of the sample, in `attrs["method"]`.
+        why: what a NaN means, for its warning. no_width: whether to warn of an interval without a width.
         options: confidence, n_resamples and seed, see `correlate`.
     """
     confidence, n_resamples, seed = check_options(**options)
@@ -278,11 +264,10 @@ def shares(
         groups: the group of each case; None takes cases as independent.
         unit, confidence, index: see `tabulate`. account: goes to `attrs`.
 
-    The effective number is p (1 - p) over the variance of the share, linearised and summed by group; for independent
-    cases of gain 0 or 1 it is n. With groups Student's t takes the place of the normal quantile. Where every unit has
-    one share v, Wilson bounds the share u of units that could have another: from v (1 - u) to v + (1 - v) u. In
-    simulated groups of five with an intraclass correlation of 1/3, 95 % intervals covered shares of .5 to .9 in 94 to
-    96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
+    The effective number is p (1 - p) over the variance of the share, linearised and summed by group; with groups
+    Student's t takes the place of the normal quantile. Where every unit has one share v, Wilson bounds the share of
+    units that could have another. In simulated groups of five (intraclass correlation 1/3) 95 % intervals covered
+    shares of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """
@@ -354,9 +339,7 @@ def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
 
 
 def format_interval(estimate: float, low: float, high: float, digits: int = 2, *, zero: bool = True) -> str:
-    """An estimate with its bounds, all with the same number of digits, so that the bounds hold the estimate in print.
-
-    Digits grow, up to five, where two bounds that differ by more than rounding would print alike; NaN bounds aren't
+    """An estimate with its bounds in equal digits, up to five where the bounds would print alike; NaN bounds aren't
     printed.
 
     >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997), format_interval(0, -3e-17, 1e-17)
@@ -371,9 +354,8 @@ def format_interval(estimate: float, low: float, high: float, digits: int = 2, *
 
 
 def format_p(p: float, *, floor: float | None = None) -> str:
-    """A p value with its sign of relation: "= .015", "< .001", "<= .0001" at the floor of its permutations.
-
-    floor: the least p that the permutations can give, `attrs["p_floor"]` of a table; None for an exact test.
+    """A p value with its sign of relation; floor: the least that the permutations can give (`attrs["p_floor"]`), None:
+    exact.
 
     >>> format_p(0.0149), format_p(1 / 67, floor=1 / 67), format_p(0.0001), format_p(1.0)
     ('= .015', '<= .015', '< .001', '= 1')

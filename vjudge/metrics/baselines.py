@@ -1,8 +1,7 @@
 """Judges to beat, which never look at the image: words shared with the reference answer, and length. Published results.
 
-A judge of any worth must correlate better with people than these. METEOR is left out: its libraries need WordNet,
-which is a download. Each text is cut as its script asks, since "words" between spaces would be whole sentences in
-Chinese, Japanese, Thai and their like.
+Each text is cut as its script asks: "words" between spaces would be whole sentences in Chinese, Japanese or Thai.
+METEOR is left out: its libraries need WordNet, which is a download.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ def script_of(text: str) -> str | None:
 
 
 def tokenizer_of(*texts: str) -> str:
-    """The name of sacrebleu's tokenizer for the script of texts: "13a" where words stand between spaces.
-
-    Japanese is cut by MeCab where it is installed (`pip install "sacrebleu[ja]"`), else into characters.
-    """
+    """sacrebleu's tokenizer for the script of texts: "13a" where there are spaces; MeCab only where it is installed."""
     script = script_of("".join(texts))
     name = "13a" if script is None else SCRIPTS[script][1]
     return "char" if name == "ja-mecab" and importlib.util.find_spec("MeCab") is None else name
@@ -61,10 +57,9 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
 
     Returns:
         n rows, NaN where a text is missing, columns
-        - rouge_l: F1 of the longest common subsequence, in [0, 1], of words of any script without stemming, or of the
-          tokens of sacrebleu's tokenizer where a script has no spaces;
-        - bleu: sentence BLEU in [0, 1], sacrebleu's over 100, with its tokenizer for the script;
-        - chrf: chrF2 in [0, 1], sacrebleu's over 100: F-score of character n-grams up to 6;
+        - rouge_l: F1 of the longest common subsequence, in [0, 1], of words, or of sacrebleu's tokens where a script
+        has no spaces;
+        - bleu, chrf: sentence BLEU and chrF2 in [0, 1], sacrebleu's over 100, with its tokenizer for the script;
         - length: of the response, see `lengths`.
         `attrs` has method (by column), tokenizers (how many items each cut) and unit (of length).
 

@@ -30,8 +30,9 @@ def calibration_curve(
 
     Returns:
         One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t), gap
-        (human - judge), n, share. The interval is NaN, with a warning, in a bin of one item or group, and where all
-        human scores of a bin are the same. `attrs` has method and missing.
+        (human
+        - judge), n, share. The interval is NaN, with a warning, in a bin of one item, group or human score. `attrs` has
+        method and missing.
 
     Source: reliability diagrams as in Niculescu-Mizil and Caruana, ICML 2005, of scores instead of probabilities.
 

@@ -2,8 +2,7 @@
 
 Item level: over all items of all systems together. System level: over the systems' mean scores. Within: inside each
 system, or each question, then averaged. A judge that only tells which system wrote a response reaches a high item-level
-correlation and knows nothing within any system; one that ranks well within every system but is lenient to the weak ones
-may have a negative one overall (Simpson's paradox). So a figure means little until its level is named.
+correlation and knows nothing within any (Simpson's paradox is the reverse): name the level of a figure.
 """
 
 from __future__ import annotations
@@ -72,27 +71,27 @@ def correlate(
         x, y: scores of n items, in the same order; None and NaN are missing. Two Series must share their index.
         groups: the unit of resampling of each item, for example its image. None resamples items.
         weights: how many items each pair stands for, where the labelled items were chosen (`label_weights`,
-            `Review.weights`); the interval is then a stratified jackknife's. None weighs all alike, and refuses labels
-            that say of themselves that `next_best` chose them.
+            `Review.weights`); the interval is then a stratified jackknife's. None refuses labels that say that
+            `next_best` chose them.
         scale: lowest and highest possible score; a score outside is refused. None accepts any.
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: bootstrap replicates; 0 leaves the intervals NaN.
         seed: of the resampling.
 
     Returns:
-        A frame with rows pearson, spearman (midranks) and kendall (tau-b), and columns estimate, low and high in [-1,
-        1], n (pairs used) and missing (pairs left out). NaN, with a warning, where undefined: fewer than three pairs, a
-        constant score, fewer than two groups. `attrs` has the method in words for a caption, and off_mode: for x and y,
-        how many items are off the most frequent score.
+        Rows pearson, spearman (midranks) and kendall (tau-b), columns estimate, low and high in [-1, 1], n (pairs used)
+        and missing (pairs left out). NaN, with a warning, where undefined: fewer than three pairs, a constant score,
+        fewer than two groups. `attrs` has the method in words for a caption, and off_mode: for x and y, how many items
+        are off the most frequent score.
 
     Raises:
         TypeError: a score is not a number; every such position is named.
         ValueError: lengths or indexes differ, a score is infinite or off the scale, a used pair has no group.
 
-    Over 2,000 simulated samples of each kind (50, 200 or 1,000 items, 5-point or continuous, single or in images of
-    five) 95 % intervals held the true correlation in 94 % to 96.5 %: figures/validity_correlation_coverage.csv, by
-    `make validity`. Under a strong ceiling they hold it less often (.87 to .94 with 80 % of both at the top, n of 20 to
-    60, and less beyond), and a warning says how few items are off it.
+    Over 2,000 simulated samples of each kind (50 to 1,000 items, 5-point or continuous, single or in images of five) 95
+    % intervals held the true correlation in 94 % to 96.5 %: figures/validity_correlation_coverage.csv, by `make
+    validity`. Under a strong ceiling (80 % of both at the top) it is .87 to .94 with 20 to 60 items, and a warning says
+    so.
 
     Source: `_bootstrap.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
@@ -128,10 +127,8 @@ def correlate(
             warn(
                 "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation"
             )
-    off_mode = {
-        name: n - int(pd.Series(v).value_counts().max()) if n else 0 for name, v in (("x", a[used]), ("y", b[used]))
-    }
-    result.attrs["off_mode"] = off_mode
+    modes = {name: np.unique(v[used], return_counts=True)[1].max(initial=0) for name, v in (("x", a), ("y", b))}
+    result.attrs["off_mode"] = off_mode = {name: n - int(mode) for name, mode in modes.items()}
     few = [f"{name} has {off}" for name, off in off_mode.items() if off < min(FEW_OFF_MODE, (1 - CEILING) * n)]
     if few and not why and n_resamples:
         warn(f"of {n} items, {' and '.join(few)} off the most frequent score: intervals cover less often than they say")
@@ -191,8 +188,8 @@ def average_correlations(
     Args:
         x, y: scores of n items, NaN where missing.
         within: the group each correlation is taken in; every group counts the same, whatever its size.
-        groups: the unit of resampling of each item. None draws the groups of `within`, and so does a unit that holds
-            whole groups of them; where units run across groups, these are taken as given.
+        groups: the unit of resampling of each item. None, or units that hold whole groups of `within`, draws these;
+            where units run across them, they are taken as given.
         averages: some of "mean", the plain mean of the correlations; "fisher", tanh of the mean of their atanh;
             "pooled", one correlation over all items (`correlate`), in which differences between groups count.
         options: confidence, n_resamples, seed, see `correlate`.
@@ -321,13 +318,12 @@ def compare_judges(
         seed: of the resampling; every pair of judges uses the same.
 
     Returns:
-        A frame with a row for each pair of judges and statistic (index a, b, statistic) and columns
+        A row for each pair of judges and statistic (index a, b, statistic), columns
         estimate_a, estimate_b: each judge's correlation with the reference, over the items that both scored.
         difference: estimate_a - estimate_b, in [-2, 2], with the bounds low and high of a paired bootstrap.
-        p: two-sided, of a paired permutation: the judges' scores are swapped within each item, or in all items of a
-            group together. They are brought to one scale first, so that a harsher judge or a wider range isn't told
-            apart by that: standardised, for Pearson; level matched to level by its share of items, for Spearman and
-            Kendall, so that what ties on a judge's scale still ties.
+        p: two-sided, of a paired permutation: the judges' scores are swapped within each item, or all items of a group.
+            They are brought to one scale first, so that a harsher judge or a wider range isn't told apart by that:
+            standardised, for Pearson; level matched to level by its share of items, for Spearman and Kendall.
         p_holm: p corrected over the pairs of judges, for each statistic alone (Holm).
         conflict: whether p and the interval disagree at this confidence about a difference; then nothing is proven.
         n, missing: items used, and left out because one of the three scores is missing.
@@ -399,8 +395,7 @@ def _compare(
 
 
 def _sides(gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATISTICS) -> Statistic:
-    """Two judges' correlations with a reference, shape (2, statistics, replicates), as a function of how often each
-    distinct triple of scores occurs."""
+    """Two judges' correlations with gold, (2, statistics, replicates), from counts of distinct triples."""
     tables = [Table(gold, judge) for judge in (a, b)]
     pairs = [summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold))) for t in tables]
     return lambda w: np.stack(
@@ -411,10 +406,7 @@ def _sides(gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATI
 def _permutation(
     design: Design, gold: Floats, judges: Floats, first: Integers, *, n_resamples: int, seed: int
 ) -> Floats:
-    """p of each statistic: the judges, shape (2, n), brought to one scale, then swapped.
-
-    The cells of the design are the distinct triples of scores: gold is each one's reference, first an item of each.
-    """
+    """p of each statistic: the judges (2, n) on one scale, swapped; gold of each cell, and the first item in it."""
     parts = []
     centred = judges - judges.mean(axis=1, keepdims=True)
     centred /= np.abs(centred).max(axis=1, keepdims=True)  # first, so that squares stay in range
@@ -429,11 +421,10 @@ def _permutation(
 
 
 def _matched(a: Floats, b: Floats) -> list[Floats]:
-    """Two judges' scores as positions on one scale, on which a level of one may be a level of the other.
+    """Two judges' scores as positions on one scale: a level's share of items below it and half of those at it.
 
-    The position of a level is the share of the judge's items below it and half of those at it; levels of the two judges
-    that are each other's nearest share one. Were positions taken alone, as ranks are, every tie of the raw scores would
-    break in a swap, and the test would lose its power against similar judges.
+    Levels that are each other's nearest share one position. By ranks alone every tie of the raw scores would break in a
+    swap, and the test would lose its power against similar judges.
     """
     positions, codes = [], []
     for scale in (a, b):
@@ -546,8 +537,7 @@ def correlation_table(
     highest = result[~result["ceiling"]].groupby(["benchmark", "statistic"])["estimate"].transform("max")
     result["best"] = (result["estimate"] == highest.reindex(result.index)).to_numpy()
     result.attrs = {"method": "; ".join(dict.fromkeys(methods))}
-    columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n", "missing", "best", "ceiling"]
-    return result[columns]
+    return result["judge benchmark statistic estimate low high n missing best ceiling".split()]
 
 
 def _nothing(weights: Weights) -> Floats:

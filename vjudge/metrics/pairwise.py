@@ -47,15 +47,14 @@ def win_rate(
         verdicts: one for each comparison: "a", "b" or "tie"; what is none of these is counted apart, never as a tie.
         side: "a" or "b": whose wins.
         labels: other spellings -> "a", "b", "tie" or "abstain", for example `FIVE_POINT`.
-        groups: the group of each comparison, for example its image or question; its comparisons are not independent.
+        groups: the group of each comparison, for example its image or question.
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
         Rows, all shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing:
         - win, tie, loss: of all verdicts; win_ties_half: win + tie / 2; win_or_tie: win + tie, "as good or better";
         - win_ties_out: wins of the decided verdicts alone;
-        - win_of_all: wins of all comparisons, those without a verdict included. Reports that count a verdict that can't
-          be read as a tie print this figure as the win rate.
+        - win_of_all: of all comparisons, those without a verdict too: what reports print that count these as ties.
         `attrs` has, apart: missing, abstained, malformed (counts) and malformed_verdicts (texts with counts).
 
     Raises:
@@ -132,16 +131,14 @@ def classification(
     """Accuracy, macro-F1 and recall, precision and F1 of each class, for verdicts that are labels of any kind.
 
     Args:
-        predicted, actual: the judge's and the true label of each of n items: strings such as "a", "tie" or "both bad",
-            or numbers as names. None and NaN are missing.
+        predicted, actual: the judge's and the true label of each of n items, strings or numbers; None, NaN are missing.
         groups, confidence: see `win_rate`.
 
     Returns:
         Rows (class, statistic), columns as `win_rate`: ("all", "accuracy") of items with both labels; ("all",
-        "accuracy_of_all") of all items with a true label, where a missing verdict is an error; ("all", "macro_f1"), the
-        plain mean of the classes' F1; and for each class that occurs on either side, in sorted order, recall (the
-        accuracy on items of that class), precision and f1. Recall is NaN, with a warning, for a class that no item has,
-        precision for one that the judge never gives.
+        "accuracy_of_all") of all with a true label, where a missing verdict is an error; ("all", "macro_f1"), the plain
+        mean of the classes' F1; and for each class on either side, sorted, recall (NaN, with a warning, where no item
+        has it), precision (NaN where the judge never gives it) and f1.
 
     Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
 
@@ -175,20 +172,20 @@ def tie_calibrated_accuracy(
 ) -> pd.DataFrame:
     """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
 
-    Fine scores, such as expected ones, never tie, and people often do. So the threshold below which the judge's
-    difference is a tie is the one that suits the human scores best; it is chosen anew in every resample.
+    Fine scores never tie, and people often do: the threshold below which the judge's difference is a tie is the one
+    that suits the human scores best, on the items that it is judged on, and chosen anew in every resample.
 
     Args:
         judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
-        within: what makes items comparable: the question or image whose responses are ordered, or the pair (its human
-            scores 1 and 0, or .5 twice for a tie). Every group counts the same.
+        within: what makes items comparable: the question or image whose responses are ordered. Every group counts the
+            same.
         groups: the unit of resampling, where groups of `within` belong together; None draws those.
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         Rows calibrated (at the best threshold) and as_scored (equal scores alone are a tie); columns as `correlate`,
-        where n counts groups with at least one pair. `attrs` has epsilon (the threshold; the smallest where several are
-        best), n_pairs, and missing_items. The threshold is chosen on the items that it is judged on, as its authors do.
+        where n counts groups with at least one pair. `attrs` has epsilon (the smallest best threshold), n_pairs and
+        missing_items.
 
     Raises:
         TypeError, ValueError: as `correlate`; a scored item has no group, or a group of `within` lies in several units.
@@ -310,8 +307,9 @@ def longer_wins(
 
     Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for the share of longer winners.
 
-    >>> longer_wins(["a", "b", "a", "tie"], [5, 5, 1, 9], [3, 3, 2, 1]).loc["longer_wins", "estimate"].round(3)
-    np.float64(0.333)
+    >>> table = longer_wins(["a", "b", "a", "tie", "a"], [5, 5, 1, 9, 4], [3, 3, 2, 1, 4])
+    >>> table.loc["longer_wins", ["estimate", "n", "missing"]].round(3).tolist()
+    [0.333, 3.0, 2.0]
     """
     read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
     used = read.used & (read.choice != "tie") & (np.abs(gap) > 0)
@@ -333,9 +331,9 @@ def length_controlled(
     """The win rate of side a were the lengths equal, and how far length moves the verdict.
 
     A logistic regression of the verdict (1 for a, 0 for b, 1/2 for a tie) on a constant, the tanh of the difference in
-    length over its standard deviation, and, where it is given, the known preference (1, -1, 0 for a tie). This is not
-    AlpacaEval's length-controlled win rate: that has a term for the difficulty of each instruction, which needs the
-    verdicts on many models, and a penalty on its coefficients; the two were seen to differ by .24 for a short model.
+    length over its standard deviation, and, where given, the known preference (1, -1, 0 for a tie). This is not
+    AlpacaEval's length-controlled win rate, which has a term for the difficulty of each instruction and a penalty on
+    its coefficients; the two were seen to differ by .24 for a short model.
 
     Args:
         verdicts, length_a, length_b, labels, groups, confidence: see `longer_wins`.
@@ -343,19 +341,18 @@ def length_controlled(
             None: quality is held equal on average only.
 
     Returns:
-        Rows win_rate (ties as half), length_controlled_win_rate (both shares of side a) and length_log_odds (log-odds
-        of a's winning for a full advantage in length; 0 without a bias, given preferences); columns as `win_rate`. The
-        last two have Student's intervals by a jackknife over groups, the rate on the logit scale. `attrs` has p
-        (two-sided, of length_log_odds), overlap (share of comparisons in which the side that is mostly shorter is not
-        the shorter one; below .1 the rate is an extrapolation, with a warning), note, and the account as `win_rate`. Of
-        equal lengths alone, as of a model against itself, the controlled rate is the win rate. NaN, with a warning,
-        where length or preference separates the verdicts.
+        Rows win_rate (ties as half), length_controlled_win_rate (both shares of side a) and length_log_odds (of a's
+        winning for a full advantage in length; 0 without a bias, given preferences); columns as `win_rate`. The last
+        two have Student's intervals by a jackknife over groups, the rate on the logit scale. `attrs` has p (two-sided,
+        of length_log_odds), overlap (the share in which the mostly shorter side is not the shorter one; below
+        .1 a warning says that the rate is an extrapolation), note, and the account as `win_rate`. Of equal lengths
+        alone the controlled rate is the win rate. NaN, with a warning, where length or preference separates the
+        verdicts.
 
     Source: Dubois, Galambosi, Liang and Hashimoto, "Length-Controlled AlpacaEval" (arXiv 2404.04475), section 3, for
     the regression; MacKinnon, Nielsen and Webb, Journal of Econometrics 232 (2023), for the jackknife over groups.
 
-    >>> itself = length_controlled(["tie"] * 20, [9] * 20, [9] * 20)
-    >>> itself["estimate"].tolist()[:2]
+    >>> length_controlled(["tie"] * 20, [9] * 20, [9] * 20)["estimate"].tolist()[:2]
     [0.5, 0.5]
     """
     read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
@@ -408,8 +405,7 @@ def _with_lengths(
 
 
 def _at_equal_length(y: Floats, design: Floats, code: Integers, confidence: float) -> tuple[Floats, Floats, float]:
-    """Win rate at equal length and coefficient of length, the last column of the design, each with its bounds, and p of
-    the second. Without each group the fit is one step of Newton's from the whole fit."""
+    """Win rate at equal length and the last column's coefficient, each with bounds, and p of the second."""
     nothing = np.full(3, np.nan), np.full(3, np.nan), math.nan
     n_groups, k = int(code.max(initial=-1)) + 1, design.shape[1]
     beta = _logistic(y, design)
@@ -478,9 +474,9 @@ def bradley_terry(
     Returns:
         One row a player, the strongest first: estimate, low, high (strength in logits), elo, elo_low, elo_high (1000 +
         400 / ln 10 times it), n (comparisons used), wins, losses, ties (weighted). Intervals are Student's with the
-        bootstrap's standard error; the anchor's has no width. NaN, with a warning, where no finite maximum exists: some
-        set of players never beats, or never meets, the rest; a resample without one is left out. `attrs` has
-        self_comparisons (left out), and the account of malformed verdicts as `win_rate`.
+        bootstrap's standard error. NaN, with a warning, where no finite maximum exists: some players never beat, or
+        never meet, the rest; a resample without one is left out. `attrs` has self_comparisons (left out), and the
+        account of malformed verdicts as `win_rate`.
 
     Raises:
         ValueError: lengths differ, a player is missing, the anchor doesn't play, or a weight is negative or missing.
@@ -544,11 +540,7 @@ def bradley_terry(
 
 
 def _strengths(won: Floats) -> Floats:
-    """Maximum-likelihood strengths of many tournaments at once, by Newton's method, shape (R, p), with mean 0.
-
-    won[r, i, j] is wins of i over j in tournament r, ties as half a win each. NaN where there is no finite maximum: it
-    exists if and only if wins lead from every player to every other.
-    """
+    """Maximum-likelihood strengths (R, p), mean 0, from wins (R, p, p), by Newton; NaN without a finite maximum."""
     p = won.shape[1]
     strength = np.full(won.shape[:2], np.nan)
     rows = np.flatnonzero([connected_components(g, directed=True, connection="strong")[0] == 1 for g in won > 0])
