@@ -13,7 +13,7 @@ from training_cases import losses_of
 import vjudge as vj
 from vjudge.data import CollectionError
 from vjudge.training import fine_tune
-from vjudge.training.targets import has_own_texts
+from vjudge.training.collate import has_own_texts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*verdicts failed"),

@@ -15,7 +15,7 @@ _NAMES = {
     "finetune": "fine_tune",
     "lora": "Lora",
     "recipes": "RECIPES Recipe training_cost",
-    "targets": "prompt_and_target",
+    "collate": "prompt_and_target",
     "watch": "live_curve read_log",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -30,11 +30,7 @@ from vjudge.training.recipes import Recipe
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The arguments of `fine_tune` that a file gives, collections still by name.
-
-    Raises:
-        ValueError: the file is no mapping, lacks an argument, or has one that `fine_tune` does not know.
-    """
+    """The arguments of `fine_tune` that a file gives, collections still by name, or ValueError."""
     settings = yaml.safe_load(file.read_text(encoding="utf-8"))
     if not isinstance(settings, Mapping):
         raise ValueError(f"{file} holds no settings; write lines such as 'base: tiny'")
@@ -52,10 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("config", type=Path, help="YAML or JSON with the arguments of vjudge.training.fine_tune")
     settings = read_config(parser.parse_args(arguments).config)
     for name in ("items", "validation"):
-        if isinstance(settings.get(name), str):
-            settings[name] = load_collection(settings[name])
-        elif isinstance(settings.get(name), Mapping):
-            options = dict(settings[name])
+        if items := settings.get(name):
+            options = dict(items) if isinstance(items, Mapping) else {"name": items}
             settings[name] = load_collection(options.pop("name"), **options)
     folder = fine_tune(**settings)
     if os.environ.get("RANK", "0") == "0":

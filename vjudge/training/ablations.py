@@ -133,11 +133,11 @@ def ablate(
 ) -> pd.DataFrame:
     """Train a judge for each ablation and seed, on as many rows and steps, and grade held-out items with each.
 
-    Every training, every verdict and the table of each seed is kept; the same call goes on where it was cut off. Each
-    seed draws other rows, test items and first values, so that the intervals hold over all of these.
+    Every training, verdict and table of a seed is kept, and the same call goes on where it was cut off. Each seed draws
+    other rows, test items and first values, so that the intervals hold over all of these.
 
     Args:
-        base: as for `fine_tune`.
+        base: as for `fine_tune`, which gets `options` too, such as recipe, steps or lora.
         items: seed= -> the collection that rows are drawn from; "length tells the score" needs about five times
             `n_rows`.
         test: seed= -> held-out rows with gold scores.
@@ -145,8 +145,7 @@ def ablate(
         seeds: two or more; of drawing and of training.
         names: out of `ABLATIONS`; None is all of them. The full recipe is always among them.
         n_rows: how many rows a training sees; None is a fifth of the collection.
-        max_new_tokens: of an answer in the test; a judge that never learned to end writes so many.
-        options: further arguments of `fine_tune`, such as recipe, steps or lora.
+        max_new_tokens: of an answer in the test.
 
     Returns:
         What `over_seeds` makes of them.
@@ -181,8 +180,8 @@ def _try(base: str | Path, trial: Trial, folder: Path, seed: int) -> tuple[dict[
     run = load_judge(judge, template=trial.template).grade(
         trial.test, out=folder / "test", max_new_tokens=trial.max_new_tokens, progress=False
     )
-    row = {"pearson": _pearson(run), "readable": run["score"].notna().mean(), "n": run["score"].count()}
-    row |= {"rows": len(trial.rows), "steps": json.loads((folder / MANIFEST).read_text("utf-8"))["result"]["steps"]}
+    steps = json.loads((folder / MANIFEST).read_text("utf-8"))["result"]["steps"]
+    row = {"pearson": _pearson(run), "readable": run["score"].notna().mean(), "rows": len(trial.rows), "steps": steps}
     return {**row, "length_auc": length_test(trial.rows, n_resamples=0).loc["words", "auc"]}, run
 
 
@@ -200,12 +199,11 @@ def over_seeds(tables: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
         tables: seed -> its table, indexed by ablation, as `ablate` writes it.
 
     Returns:
-        A row an ablation: pearson, the mean over the seeds in which it is defined, with low and high; undefined, the
-        number of seeds in which it is not, because nothing could be read or all scores were one; seed_0 and so on, each
-        seed's value; difference to the full recipe with difference_low, difference_high, p (t test over seeds) and
-        p_holm (over the ablations); readable, the mean share of verdicts that could be read; rows, steps, length_auc.
-        With fewer than two defined seeds an interval is NaN. Intervals and p assume that seeds vary normally; a mean
-        near 1 may have an interval that passes it, which is cut there.
+        A row an ablation: pearson, the mean over the seeds in which it is defined, with low and high (cut at -1 and 1);
+        undefined, the number of seeds in which it is not, because nothing could be read or all scores were one; seed_0
+        and so on; difference to the full recipe with difference_low, difference_high, p (t test over seeds) and p_holm
+        (over the ablations); readable, the mean share of verdicts that could be read; rows, steps, length_auc. With
+        fewer than two defined seeds an interval is NaN. Intervals and p assume that seeds vary normally.
 
     Raises:
         ValueError: the seeds have other ablations, or trained on other numbers of rows or steps.
@@ -247,19 +245,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m vjudge.training.ablations", description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the trainings; the same call goes on")
     parser.add_argument("--save", type=Path, required=True, help="folder for ablations.csv")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--rows", type=int, default=3_000)
-    parser.add_argument("--test", type=int, default=600, help="items of the test split")
     options = parser.parse_args(arguments)
     table = ablate(
         "tiny-base",
-        partial(load_collection, "scenes", split="train", limit=5 * options.rows),
-        test=partial(load_collection, "scenes", split="test", limit=options.test),
+        partial(load_collection, "scenes", split="train", limit=15_000),
+        test=partial(load_collection, "scenes", split="test", limit=600),
         out=options.out,
-        n_rows=options.rows,
+        n_rows=3_000,
         max_new_tokens=80,
         recipe="scenes",
-        steps=options.steps,
+        steps=300,
     )
     replace_file(options.save / "ablations.csv", table.to_csv(float_format="%.4f"))
     print(table.to_string(float_format="{:.3f}".format))

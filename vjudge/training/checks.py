@@ -21,12 +21,12 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     """Refuse a collection in which a response's length or one frequent score tells the score.
 
     Args:
-        items: canonical rows with gold scores; of pairs the preferred response is compared: the longer one.
+        items: canonical rows with gold scores, or pairs with a preference.
         allow: "length" or "scores" to go on all the same.
 
     Returns:
-        auc: the probability that the better of two responses is the longer one (0.5 tells nothing), NaN where it is
-        undefined; ratio: how many times as frequent as the rarest score the most frequent is.
+        auc: the probability that the better of two responses is the longer one (0.5 tells nothing), or NaN;
+        ratio: how many times as frequent as the rarest score the most frequent is.
 
     Raises:
         CollectionError: with the figures and their limits.
@@ -66,9 +66,7 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
 
 
 def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
-    """Refuse training rows that show an image of the test rows, or hold the same instruction and response.
-
-    Images are compared by their decoded pixels, whatever file they came in.
+    """Refuse training rows that share an image (its pixels) or instruction and response with the test rows.
 
     Returns:
         How many training rows share something with the test rows; 0 unless "leakage" is allowed.

@@ -1,9 +1,9 @@
-"""Rows as token ids with the loss on the answer alone; batches of them, with pictures; the order of a training."""
+"""Rows as texts and as token ids with the loss on the answer; batches of them, with pictures; a training's order."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +11,88 @@ import numpy as np
 import torch
 import torch.utils.data
 
+from vjudge import prompts
+from vjudge.data import rows_of
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import ImageFeatures, ProcessedImages, left_padded, vision_of
 from vjudge.images import open_image, picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation, Prompt, Template
-from vjudge.training.targets import prompt_and_target
+from vjudge.records import Item, Pair
 
 IGNORED = -100  # the label of a token without loss
 POOL = 50  # batches within which rows are sorted by length, so that an order is still mostly drawn
+SHAPES = ("feedback", "score", "score-first")
+"""What an answer consists of: feedback then score (the published order), the score alone, the score then feedback."""
+
+
+def prompt_and_target(
+    row: Mapping[str, Any] | Item | Pair, template: Template, *, shape: str = "feedback"
+) -> tuple[Prompt, str]:
+    """A row's prompt and the answer to train on.
+
+    A row with its own published `prompt` and `target`, as LLaVA-Critic-113k's, is trained on those in the template's
+    conversation; any other is rendered by the template.
+
+    Args:
+        row: canonical columns.
+        template: the judge's wording.
+        shape: one of `SHAPES`; "score" and "score-first" are for ablations, and for wordings with a "[RESULT]" alone.
+
+    Returns:
+        The prompt and the answer's text, without what separates it from the prompt and without an end.
+
+    Raises:
+        ValueError: the row has no feedback, score or preference to train on, or the wording has no published target.
+
+    >>> import vjudge as vj
+    >>> from vjudge.prompts import TEMPLATES
+    >>> (row,) = vj.load_collection("scenes", split="train", limit=1)
+    >>> prompt, target = prompt_and_target(row, TEMPLATES["prometheus-vision"])
+    >>> prompt.n_images, target[-10:]
+    (1, '[RESULT] 1')
+    """
+    if shape not in SHAPES:
+        raise ValueError(f"shape {shape!r} is unknown; use one of {', '.join(SHAPES)}")
+    plain: Any = row if isinstance(row, Mapping) and "images" in row else rows_of([row])[0]
+    if has_own_texts(plain):
+        n_images = len(plain["images"] or ()) if template.sees_images else 0
+        return template.conversation.wrap(plain["prompt"], n_images), plain["target"]
+    item = Pair.from_row(plain) if "response_a" in plain else Item.from_row(plain)
+    return template.render(item), _target(item, plain.get("feedback"), template, shape)
+
+
+def has_own_texts(row: Mapping[str, Any]) -> bool:
+    """Whether a row brings its own prompt and answer, as LLaVA-Critic-113k's do, and needs no other text."""
+    return _text(row.get("prompt")) and _text(row.get("target"))
+
+
+def _target(item: Any, feedback: Any, template: Template, shape: str) -> str:
+    """The answer to a rendered row: feedback and a whole score, or feedback and the better response."""
+    compares = isinstance(item, Pair)
+    if compares and item.preference not in ("a", "b"):
+        raise ValueError(
+            f"preference: a target needs 'a' or 'b', not {item.preference!r}; fill it in or leave the row out"
+        )
+    if not compares and not float(item.gold).is_integer():  # NaN is none
+        raise ValueError("gold: a target needs a whole score; fill it in or leave the row out")
+    if not _text(feedback) and (compares or shape != "score"):
+        alone = "" if compares else ", or train the score alone (shape='score')"
+        raise ValueError(f"feedback: is missing; fill it in or leave the row out{alone}")
+    if compares and template.marker == "[RESULT]":
+        return f"{feedback.strip()} [RESULT] {item.preference.upper()}"
+    if not compares and template.marker == "[RESULT]":
+        score = int(item.gold)
+        if shape == "feedback":
+            return prompts.target(feedback, score)
+        return f"[RESULT] {score}" + (f"\n{feedback}" if shape == "score-first" else "")
+    if not compares and template.marker == "Final Score:" and shape == "feedback":
+        return f"{feedback.strip()}\nFinal Score: {int(item.gold)}"
+    raise ValueError(f"template: no target is published for {template.name!r}; give rows with prompt and target")
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 class Coder:
@@ -63,11 +136,7 @@ class Example:
 
 
 class Examples(torch.utils.data.Dataset[Example]):
-    """The examples of a collection, in its order; a row's images stay undecoded until a batch needs them.
-
-    Raises:
-        ValueError: a chat model that prepares images by its own processor.
-    """
+    """A collection's examples in its order, images undecoded; ValueError for a chat model with its own processor."""
 
     def __init__(
         self,
@@ -135,11 +204,8 @@ class Examples(torch.utils.data.Dataset[Example]):
 
 
 class Collator:
-    """Make a batch: ids padded on the left, labels, and pictures that are opened now, each once.
-
-    Calling it gives input_ids, attention_mask and labels (rows, tokens); shown, the key of each image in order; and
-    pictures: key -> its tiles, size and mode.
-    """
+    """Make a batch: ids padded on the left, labels, `shown`, the key of each image in order, and `pictures`, each
+    opened now and once: key -> its tiles, size and mode."""
 
     def __init__(self, coder: Coder) -> None:
         model, self.pad = coder.model, coder.pad
@@ -164,8 +230,8 @@ class Collator:
 def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed: int, grouped: bool) -> list[int]:
     """The rows of a whole training in order: epoch after epoch, each drawn by seed and number alone.
 
-    One order for all epochs, so that a continued training skips what it has seen and needs to know of no epoch. Where
-    it is grouped, rows of like length stand in one step, and steps in random order.
+    A continued training skips what it has seen. Where it is grouped, rows of like length stand in one step, and
+    steps in random order.
     """
     sizes, order = np.array(lengths), list[int]()
     for number in itertools.count():

@@ -31,10 +31,9 @@ from vjudge.prompts import Template
 from vjudge.runs import replace_file
 from vjudge.training import lora as adapting
 from vjudge.training.checks import check_balance, check_leakage
-from vjudge.training.collate import IGNORED, Collator, Examples, training_order
+from vjudge.training.collate import IGNORED, Collator, Examples, has_own_texts, training_order
 from vjudge.training.lora import Lora, as_lora, part_of
 from vjudge.training.recipes import Recipe, recipe_of
-from vjudge.training.targets import has_own_texts
 from vjudge.training.watch import (
     LOG,
     OwnNames,
@@ -73,20 +72,18 @@ def fine_tune(
 ) -> Path:
     """Fine-tune a judge on a collection, with the loss on feedback and score alone.
 
-    The same call continues where it was cut off, and ends in the same weights (float32, same machine and versions). It
-    runs alike under `accelerate launch` and `torchrun`; see `python -m vjudge.training`. Weights that train are float32
-    on every device, whatever the precision of products and of a base under adapters.
+    The same call continues where it was cut off, and ends in the same weights (float32, same machine and versions); it
+    runs alike under `accelerate launch` and `torchrun`. Weights that train are float32, whatever the precision.
 
     Args:
         base: what `load_judge` loads on this machine: a LLaVA-1.5 or LLaVA-OneVision checkpoint in either layout, or a
             text-only language model.
-        items: a collection with the canonical columns, or rows. A row with texts of its own, `prompt` and `target`,
-            needs no others.
+        items: a collection or rows; a row with its own `prompt` and `target` needs no other texts.
         out: a folder for checkpoints, the log `training_log.jsonl`, `manifest.json` and the judge.
         recipe: a name in `RECIPES`, or a `Recipe`.
         template: the wording to train; None takes the base's own, as `load_judge` does.
-        validation: rows to grade with the judge while it trains, held out from `items`; they are compared for leakage,
-            and the weights with the best evaluation (correlation times share of readable verdicts) become the judge.
+        validation: rows held out from `items` (compared for leakage), graded while it trains; the weights with the best
+            correlation times share of readable verdicts become the judge.
         lora: adapters on the decoder: True, a mapping such as {"rank": 16}, or a `Lora`. None trains in full.
         quantization: "4bit" or "8bit" for the base under adapters (QLoRA), the projector whole; needs bitsandbytes.
         device: "auto", "cpu", "cuda" or "mps"; under a launcher each process takes its own.
@@ -292,11 +289,7 @@ def _is_done(out: Path, settings: dict[str, Any], main: bool) -> bool:
 
 
 class Network(nn.Module):
-    """A judge's model with the loss on its answers: a batch of `Collator` in, the loss out.
-
-    Images go through the family's own vision, as in grading, and output weights to the positions with loss alone.
-    Products are in `dtype` by an autocast of its own: accelerate's leaves a CPU in float32.
-    """
+    """A judge's model with the loss on its answers, in products of `dtype`: a batch of `Collator` in, the loss out."""
 
     def __init__(self, judge: VisionLanguageModel, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()

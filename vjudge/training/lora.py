@@ -36,8 +36,7 @@ class Lora:
         targets: a regular expression over module names; None takes every linear layer of the decoder but the output.
         merge: whether adapters go into the stored weights; None merges them unless the base is quantised.
 
-    Source: rank 128 and alpha 256 as in haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh, dropout 0.05 as its
-    llava/train/train.py has by default.
+    Source: haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh, and llava/train/train.py for the dropout.
     """
 
     rank: int = 128
@@ -79,10 +78,7 @@ def decoder_layers(model: Any) -> str:
 
 
 def train_in_float32(model: nn.Module) -> None:
-    """Hold every weight that trains in float32: in 16 bits, steps below a weight's grid would round away.
-
-    A projector that trains takes states of the base's precision all the same.
-    """
+    """Hold every weight that trains in float32, and let a projector that trains take states of the base's precision."""
     for weight in model.parameters():
         if weight.requires_grad and weight.is_floating_point():
             weight.data = weight.data.float()
@@ -92,11 +88,7 @@ def train_in_float32(model: nn.Module) -> None:
 
 
 def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora | None) -> Any:
-    """Settle which weights of a judge train, in place, and hold them in float32.
-
-    With adapters on the decoder the tower stays, the projector trains in full unless frozen, and what is returned is
-    the peft model around the judge's.
-    """
+    """Settle in place which weights of a judge train, in float32; with adapters, return the peft model around it."""
     model = judge.model
     if lora is None:
         for name, weight in model.named_parameters():
@@ -134,10 +126,7 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
 
 
 def _restore_projector(judge: VisionLanguageModel) -> None:
-    """Put the projector's stored weights in the place of the quantised ones, which can't train.
-
-    Source: haotian-liu/LLaVA llava/train/train.py, which leaves mm_projector out of what it quantises.
-    """
+    """Put the projector's stored weights in the place of the quantised ones, which can't train."""
     projector, stored = judge.model.model.multi_modal_projector, Tensors(judge.folder)
     for name, layer in list(projector.named_children()):
         if isinstance(layer, nn.Linear):
@@ -158,10 +147,9 @@ def save(
     card: str,
     weights: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write a trained judge so that `load_judge` loads it, in its wording; the folder appears when all is written.
+    """Write a trained judge, in its wording, so that `load_judge` loads it; the folder appears when all is written.
 
-    Adapters go into the base's whole weights (`merge`) or are stored by themselves; `weights` is the state of the whole
-    model where it was gathered from several devices.
+    Adapters go into the base's whole weights (`merge`) or stand alone; `weights` are those of all devices.
     """
     partial = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(partial, ignore_errors=True)

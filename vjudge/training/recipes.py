@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 
 from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, configuration, need
+from vjudge.training.collate import SHAPES
 from vjudge.training.lora import PARTS, Lora, as_lora, decoder_layers, part_of
-from vjudge.training.targets import SHAPES
 
 SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 ALLOWED = ("length", "scores", "leakage")
@@ -28,32 +28,24 @@ class Recipe:
     """How to train: everything that is the same from run to run.
 
     Args:
-        name: its key in `RECIPES`.
-        lr: peak learning rate.
+        lr: peak learning rate, reached after `warmup`: a share of the steps below 1, or a number of steps.
         batch_size: examples an optimiser step, over all devices and accumulated passes.
         epochs: passes over the collection; `steps`, where given, counts instead.
-        steps: optimiser steps.
         schedule: one of `SCHEDULES`.
-        warmup: share of the steps over which the rate rises, below 1; a whole number from 1 counts steps.
         weight_decay: of matrices, not of biases and norms.
-        betas: AdamW's.
-        clip: the largest norm of the gradient.
+        betas, clip, optimizer: AdamW's, the largest norm of a gradient, and a name of `TrainingArguments.optim`.
         max_length: the most tokens of an example, image tokens included; None takes the model's own limit.
         freeze: which of "tower", "projector", "decoder" stay as they are.
         projector_lr, tower_lr: rates of their own for these parts; None for `lr`.
         group_by_length: whether examples of like length share a batch.
         gradient_checkpointing: whether activations are computed again in the backward pass, to save memory.
-        optimizer: a name that transformers' `TrainingArguments.optim` knows.
-        shape: of the answer, "feedback" as published; see `vjudge.training.targets.SHAPES`.
-        rows_at_once: rows a device computes together; None takes the batch, divided over the devices. The rest of a
-            batch is accumulated, and every token weighs the same.
-        evaluate_every: optimiser steps between evaluations on `validation`; None is ten in all.
-        checkpoint_every: optimiser steps between checkpoints; None is ten in all. The last two are kept.
+        shape: of the answer, one of `vjudge.training.collate.SHAPES`; "feedback" as published.
+        rows_at_once: rows a device computes together, the rest of a batch accumulated; None takes the device's share.
+        evaluate_every, checkpoint_every: optimiser steps in between; None makes ten in all. Two checkpoints are kept.
         log_every: optimiser steps between entries of the log.
         workers: processes that prepare batches.
         allow: what not to refuse the collection for: "length", "scores", "leakage".
-        source: where it is published.
-        unknown: what is not published, or was chosen here.
+        source, unknown: where it is published, and what is not, or was chosen here.
 
     Raises:
         ValueError: a setting is unsound; all of them are named.
@@ -166,10 +158,7 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _RECIPES}
 
 
 def recipe_of(recipe: str | Recipe, **changes: Any) -> Recipe:
-    """A recipe by name or as it is, with changes.
-
-    Args:
-        changes: fields of `Recipe`; None leaves one as it is.
+    """A recipe by name or as it is, with changes to its fields, where None is no change.
 
     Raises:
         ValueError: an unknown recipe or field, or an unsound value.
@@ -205,24 +194,22 @@ def training_cost(
 ) -> dict[str, float]:
     """Compute, not measure, the memory and the hours of a training with a frozen tower from a configuration alone.
 
-    Weights of a full training are held in float32 and computed with in 16 bits, as `fine_tune` does; under adapters
-    they are held in 16 bits, or quantised. Over several devices weights and optimiser are taken as spread (FSDP).
-    Activations of a row are computed again in the backward pass. A weight costs 2 products a token forward, 2 again, 2
-    for the states before it and 2 for its own gradient if it trains. Attention's own products (below a tenth at these
-    lengths), the tower and what the devices tell each other are left out.
+    Precisions are those of `fine_tune`. Over several devices weights and optimiser are taken as spread (FSDP), and
+    activations as computed again in the backward pass. A weight costs 2 products a token forward, 2 again, 2 for the
+    states before it and 2 for its own gradient if it trains. Attention's own products (below a tenth at these lengths),
+    the tower and what the devices tell each other are left out.
 
     Args:
         base: as for `fine_tune`, of which the config.json is read; or a transformers configuration.
         lora, quantization: as for `fine_tune`.
-        gpu: a name in `PEAK`.
-        devices: how many of them.
+        gpu, devices: a name in `PEAK`, and how many of them.
         length: tokens of a row, image and answer included; Perception-Collection's mean is near 1,500 (belief).
         rows: of the collection.
 
     Returns:
-        parameters of the whole model; trained, how many of them, or of the adapters, learn; GiB on each device of
-        weights that stay, of states (what learns, with its optimiser) and of activations; total with the device's own
-        half GiB and 5 % for fragments; hours for one pass over the rows, at `USED` of the device's peak.
+        parameters of the whole model; trained, how many learn; GiB on each device of weights that stay, of states (what
+        learns, with its optimiser) and of activations; total with the device's own half GiB and 5 % for fragments;
+        hours for one pass over the rows, at `USED` of the device's peak.
 
     Raises:
         ValueError: an unknown GPU, or nothing is known of the base.

@@ -24,14 +24,8 @@ FEW, SHORT = 0.5, 1e-4  # a smaller share of weights that changed, or a smaller 
 FALL = 0.98  # a loss that ends above this share of the one at the start did not fall
 
 
-# The log
-
-
 def read_log(folder: str | Path) -> pd.DataFrame:
-    """A training's log, a row for each entry.
-
-    Args:
-        folder: the training's `out`, or its log file.
+    """A training's log, of its `out` or the file itself, a row for each entry.
 
     Returns:
         step, epoch, seconds, and of losses loss, grad_norm, learning_rate; of evaluations pearson with low and high
@@ -65,11 +59,8 @@ def live_curve() -> Callable[[dict[str, Any]], None]:
 
 
 class OwnNames:
-    """For a transformers `Trainer`: checkpoints of the weights that train, under the network's own names.
-
-    transformers saves LLaVA's weights under the names of older classes, and its trainer then finds none of them when it
-    resumes: it warns, and goes on with the optimiser of one training and the weights of another.
-    """
+    """For a transformers `Trainer`: checkpoints of the weights that train, under the network's own names, where
+    transformers saves LLaVA's under those of older classes and its trainer finds none of them when it resumes."""
 
     accelerator: Any
     model: Any
@@ -120,8 +111,8 @@ def weight_samples(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def movement(before: Mapping[str, torch.Tensor], after: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """How far weights moved in a training since their `weight_samples` were taken: changed, the share that has another
-    value, and relative, the norm of the change divided by the norm that they had; NaN without weights."""
+    """How far weights moved since their `weight_samples`: changed, the share that has another value, and relative, the
+    norm of the change by the norm that they had; NaN without weights."""
     state = dict(after.named_parameters()) if isinstance(after, nn.Module) else after
     count = changed = squares = start = 0.0
     for name, old in before.items():
@@ -152,7 +143,7 @@ def movement_line(moved: Mapping[str, float]) -> str | None:
 def outcome(
     entries: Sequence[Mapping[str, Any]], *, steps: int, warmup: int, moved: Mapping[str, float]
 ) -> dict[str, Any]:
-    """What a training came to: steps, loss_first, loss_last and loss (the mean over all steps), changed, relative, and
+    """What a training came to: steps, loss_first, loss_last, loss (the mean over all steps), changed, relative, and
     lesson, a sentence where nothing was learned that shows."""
     losses = [(entry["step"], entry["loss"]) for entry in entries if "loss" in entry]
     values = [loss for _, loss in losses]
