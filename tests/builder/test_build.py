@@ -124,12 +124,6 @@ def test_a_faultless_generator_gives_the_counts_of_the_paper(tmp_path):
     assert (built.counts()["calls"] >= builder.estimate(2)["calls"].drop("all")).all()
 
 
-def test_the_estimate_by_hand():
-    table = builder.estimate(10, rubrics=2, instructions=1, price=(1.0, 2.0))
-    assert table["calls"].tolist() == [10, 20, 20, 20, 100, 170]
-    assert table["price"].tolist() == pytest.approx(((table["prompt_tokens"] + 2 * table["new_tokens"]) / 1e6).tolist())
-
-
 def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
     generator = ScriptedGenerator(4, planted={"not JSON": 0.1, "score leak": 0.1, "not judgeable": 0.5})
     built = make(generator, tmp_path, rubrics=3, instructions=2)

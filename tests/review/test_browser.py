@@ -76,9 +76,8 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         assert "hidden until your vote" in tool.locator(".vj-case").inner_text()
         tool.locator("button:text-is('4')").click()
         wait("Your vote: score 4")
-        assert [(vote["field"], vote["value"], vote["annotator"], vote["blind"]) for vote in events()] == [
-            ("score", 4, "me", True)
-        ]
+        (vote,) = events()
+        assert (vote["field"], vote["value"], vote["annotator"], vote["blind"]) == ("score", 4, "me", True)
 
         # A vote by key reveals, and no key reaches the notebook, whose shortcut for "d", "d" deletes a cell.
         cells = notebook.cells
@@ -217,13 +216,7 @@ def test_hostile_texts_are_shown_whole_and_nothing_runs(home, address):
             tool.locator(".vj-do-undo:enabled").wait_for()
             assert tool.evaluate("tool => tool.scrollWidth <= tool.clientWidth + 1"), number
             assert tool.bounding_box()["height"] < 5_000, "long texts scroll in their own boxes"
-            assert [tool.locator(kind).count() for kind in ("img", "script", "svg", "a", "mjx-container")] == [
-                1,
-                0,
-                0,
-                0,
-                0,
-            ]
+            assert tool.locator("img").count() == 1 and tool.locator("script, svg, a, mjx-container").count() == 0
             if number < 5:
                 tool.locator(".vj-do-next").click()
         assert page.evaluate("window.ran") is None

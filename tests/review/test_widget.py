@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from reviews import HOSTILE, Reader, judged, rows
+from reviews import Reader, judged, rows
 from reviews import items as six
 
 from vjudge.review import TAGS, Review, Reviewer, matrix
@@ -98,21 +98,6 @@ def test_a_long_scale_has_a_field(tool):
     assert shown.review.case.votes == {"score": 55}
     typed(shown, "5")
     assert "does nothing here" in shown._status.value, "a digit is no score of 0 to 100"
-
-
-@pytest.mark.parametrize("text", [HOSTILE, "word " * 4_000, ""])
-def test_any_text_is_only_text(tool, text):
-    texts = {"instruction": text or "-", "response": text, "feedback": text, "criteria": text[:99] or "-"}
-    runs = {name: judged(name).assign(feedback=text) for name in ("first", "second")}
-    views = (
-        tool(items=[row | texts for row in rows()], runs=runs, annotator=f"ann {text[:90]}"),
-        tool(annotator="plain"),
-    )
-    for name in ("differences", "true score"):
-        for viewed in views:
-            viewed._toggles[name].value = True
-    tags = [set(Reader(viewed._case.value).tags) for viewed in views]
-    assert tags[0] <= {*tags[1], "mark"}
 
 
 def counts(shown):

@@ -87,18 +87,11 @@ def build(
     rows = load_seeds(seeds) if isinstance(seeds, (str, Path)) else [*seeds]
     pictures, prints = _pictures(images)
     engine, conversation, name = _generator(generator)
-    manifest = {
-        "kind": "collection build",
-        "generator": name,
-        "engine": engine.identity(),
-        "options": options,
-        "prompts": {stage.name: stage.version for stage in STAGES.values()},
-        "seeds": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
-        "images": prints,
-    }
-    n_levels = len(rows[0]["descriptions"])
-    plan = estimate(len(pictures), rubrics=rubrics, instructions=instructions, n_levels=n_levels, price=price)
-    total = plan.loc["all"]
+    versions = {stage.name: stage.version for stage in STAGES.values()}
+    manifest = {"kind": "collection build", "generator": name, "engine": engine.identity(), "options": options}
+    manifest |= {"prompts": versions, "seeds": hashlib.sha256(json.dumps(rows).encode()).hexdigest(), "images": prints}
+    counts = {"rubrics": rubrics, "instructions": instructions, "n_levels": len(rows[0]["descriptions"])}
+    total = estimate(len(pictures), **counts, price=price).loc["all"]
     if progress:
         money = "" if price is None else f", {total['price']:.2f} at the given price"
         say(f"{len(pictures)} images: at least {total['calls']:.0f} calls, {total['new_tokens']:.0f} new tokens{money}")
@@ -108,16 +101,9 @@ def build(
         cases = stages.make_cases(entries)
         stages.make_responses(cases)
     complete = tuple(case for case in cases if case.complete)
-    built = Build(
-        generator=name,
-        images=pictures,
-        options=options,
-        cases=complete,
-        incomplete=tuple(case for case in cases if not case.complete),
-        n_rubrics=sum(map(len, entries.values())),
-        log=pd.DataFrame(stages.log),
-        balance=stages.balance(complete),
-    )
+    incomplete, n_rubrics = tuple(case for case in cases if not case.complete), sum(map(len, entries.values()))
+    log, balance = pd.DataFrame(stages.log), stages.balance(complete)
+    built = Build(name, pictures, options, complete, incomplete, n_rubrics, log, balance)
     if not complete:
         counts, rejected = built.faults()["all"].sort_values(ascending=False), built.log.dropna(subset=["fault"])
         stage = max(built.log["stage"], key=[*STAGES].index)
@@ -184,9 +170,8 @@ def _pictures(images: Mapping[str, Any] | Iterable[str | Path]) -> tuple[dict[st
             if first != name:
                 problems.append(Problem(index, name, "image", f"shows the same as {first!r}", "leave it out"))
     if problems or not names:
-        raise CollectionError(
-            f"{len(problems)} problems with {len(images)} images" if images else "no images", problems
-        )
+        what = f"{len(problems)} problems with {len(images)} images" if images else "no images"
+        raise CollectionError(what, problems)
     return dict(images), {name: key for key, name in names.items()}
 
 

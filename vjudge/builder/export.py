@@ -50,20 +50,14 @@ class Build:
         """The collection's rows, one a response, by image, rubric, instruction and score, in the canonical columns."""
         return [
             {
-                "id": f"{case.id}-s{score}",
-                "images": [self.images[case.image]],
-                "instruction": case.instruction,
-                "response": case.responses[score]["response"],
-                "reference_answer": case.reference,
-                "criteria": case.rubric.criteria,
-                "descriptions": list(case.rubric.descriptions),
-                "gold": float(score),
-                "feedback": case.responses[score]["feedback"],
-                "group": case.image,
+                "id": f"{case.id}-s{score}", "images": [self.images[case.image]], "instruction": case.instruction,
+                "response": case.responses[score]["response"], "reference_answer": case.reference,
+                "criteria": case.rubric.criteria, "descriptions": list(case.rubric.descriptions),
+                "gold": float(score), "feedback": case.responses[score]["feedback"], "group": case.image,
             }
             for case in self.cases
             for score in case.rubric.scores
-        ]
+        ]  # fmt: skip
 
     def items(self) -> datasets.Dataset:
         """The collection as `load_collection` gives it."""

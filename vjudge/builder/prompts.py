@@ -82,11 +82,8 @@ def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
     Raises:
         CollectionError: no such file, or every line that is no sound seed, with what to do.
     """
-    path = (
-        _ASSETS / "seeds" / f"{name_or_path}.jsonl"
-        if str(name_or_path) in ("charts", "general")
-        else Path(name_or_path).expanduser()
-    )
+    own = _ASSETS / "seeds" / f"{name_or_path}.jsonl"
+    path = own if str(name_or_path) in ("charts", "general") else Path(name_or_path).expanduser()
     if not path.is_file():
         raise CollectionError(f"no seed file {str(name_or_path)!r}; give a path, or one of charts, general")
     seeds: list[dict[str, Any]] = []

@@ -19,9 +19,7 @@ from vjudge.prompts import Prompt
 from vjudge.scenes import collection, language
 from vjudge.scenes.language import ASPECT_OF, ASPECTS
 
-_FILLER = (
-    "I looked at every part of the picture with care before I wrote this and can say more if that is of use".split()
-)
+_FILLER = "I looked at every part of the picture with care before I wrote this and can say more if that is of use"
 _SOUND = {"criteria": "Is the melody that is playing named?", "grounds": "the picture"}
 
 
@@ -52,7 +50,6 @@ class ScriptedGenerator(Engine):
             self._scenes[fingerprint(image)] = scene
 
     def identity(self) -> dict[str, Any]:
-        """What decides its answers."""
         return {"engine": self.name, "versions": {}, "planted": self.planted, "lean": self.lean}
 
     def answer(
@@ -121,7 +118,7 @@ class ScriptedGenerator(Engine):
         response = next((text for text in texts if given["least"] <= len(text.split()) <= given["most"]), texts[0])
         if self.lean:
             room = (given["most"] - len(response.split())) * (score - 1) // 4
-            response = " ".join([response, *_FILLER[: max(0, room)]])
+            response = " ".join([response, *_FILLER.split()[: max(0, room)]])
         return {"response": response, "feedback": language.feedback(claims)}
 
     def _true(self, scene: Any, aspect: Any, instruction: str) -> tuple[list[Any], str]:

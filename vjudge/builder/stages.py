@@ -99,15 +99,14 @@ class Texts:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = {name: normal(text) for name, text in texts.items()}
 
-    def near(self, text: str, least: float = NEAR) -> tuple[str, float] | None:
-        """The name of the closest text and its ratio in percent, where that reaches `least`."""
-        closest = process.extractOne(normal(text), self.texts, scorer=fuzz.ratio, score_cutoff=least)
-        return None if closest is None else (closest[2], closest[1])
+    def near(self, text: str, least: float = NEAR) -> tuple[str, float, str] | None:
+        """The closest text, its ratio in percent and its name, where the ratio reaches `least`."""
+        return process.extractOne(normal(text), self.texts, scorer=fuzz.ratio, score_cutoff=least)
 
     def add(self, name: str, text: str) -> Fault | None:
         """Take a criterion in under a name, or say what it is a near duplicate of."""
         if clash := self.near(text):
-            detail = f"{text[:60]!r} is {clash[1]:.0f} % like {clash[0]}"
+            detail = f"{text[:60]!r} is {clash[1]:.0f} % like {clash[2]}"
             return Fault("near duplicate", detail, "it was too close to a criterion that there is already.")
         self.texts[name] = normal(text)
         return None
@@ -120,7 +119,6 @@ class Stages(Asker):
     seeds: Sequence[Mapping[str, Any]]
 
     def length(self, text: str) -> int:
-        """A text's length in `unit`."""
         return len(text.split()) if self.options["unit"] == "words" else len(text)
 
     def make_rubrics(self) -> dict[str, list[tuple[str, Rubric]]]:
@@ -151,14 +149,17 @@ class Stages(Asker):
                         missing -= 1
                 if not calls:
                     break
-                fits = [self._align(call, rubric) for call, rubric in self.ask(calls).items()]
+                fits = [
+                    Call(f"align/{call.image}-{call.subject}", STAGES["align"], call.image, _given(rubric), dict,
+                         (call.subject, rubric))
+                    for call, rubric in self.ask(calls).items()
+                ]  # fmt: skip
                 for call, answer in self.ask(fits).items():
                     slot, rubric = call.subject
                     if answer["judgeable"]:
                         rubrics[call.image].append((slot, rubric))
                     else:
-                        detail = f"{rubric.criteria[:60]!r}: {answer['reason'][:120]}"
-                        self.count(call, Fault("not judgeable", detail))
+                        self.count(call, Fault("not judgeable", f"{rubric.criteria[:60]!r}: {answer['reason'][:120]}"))
         return rubrics
 
     def make_cases(self, rubrics: Mapping[str, Sequence[tuple[str, Rubric]]]) -> list[Case]:
@@ -226,10 +227,6 @@ class Stages(Asker):
             return rubric
 
         return Call(f"refine/{name}-{slot}", STAGES["refine"], name, given, read, slot)
-
-    def _align(self, call: Call, rubric: Rubric) -> Call:
-        id, subject = f"align/{call.image}-{call.subject}", (call.subject, rubric)
-        return Call(id, STAGES["align"], call.image, _given(rubric), lambda answer: answer, subject)
 
     def _instruct(self, name: str, slot: str, number: int, rubric: Rubric, earlier: list[str], texts: Texts) -> Call:
         least, most = REFERENCE_LENGTH[self.options["unit"]]

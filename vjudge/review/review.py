@@ -37,11 +37,8 @@ TAGS = (
 which people turned feedback down in Prometheus-Vision (arXiv 2401.06591); the others are ours."""
 HIDDEN = "[hidden]"
 MOST_LEVELS = 11  # a longer scale is divided into ranges
-TELLING = {"score", "truth", "human", "gap", "unparsed"}
-"""Filters that say something about the scores of what they list."""
-
-Level = float | tuple[float, float]
-"""A score, or the lowest and the highest of a range."""
+TELLING = {"score", "truth", "human", "gap", "unparsed"}  # filters that say something about scores
+Level = float | tuple[float, float]  # a score, or the lowest and the highest of a range
 
 
 @dataclass(frozen=True)
@@ -152,9 +149,8 @@ class Review:
         self._votes.refresh()
         names = {judge for vote in self._votes.on("tags") for judge in vote["value"]}
         names |= {vote["value"] for vote in self._votes.on("better")} - set(ANSWERS[2:])
-        if unknown := sorted(names - set(self.judges)):
-            listed = ", ".join(map(repr, unknown[:5]))
-            raise ReviewError(f"{self._votes.folder} has votes about {listed}, not under review; use another folder")
+        if unknown := ", ".join(map(repr, sorted(names - set(self.judges))[:5])):
+            raise ReviewError(f"{self._votes.folder} has votes about {unknown}, not under review; use another folder")
 
     # What is shown
 
@@ -321,7 +317,7 @@ class Review:
         before = tags.pop(sides[side], [])
         if on is None or on != (name in before):
             after = [tag for tag in self.tags if (tag in before) != (tag == name)]
-            self._vote(case, "tags", {**tags, **({sides[side]: after} if after else {})} or None)
+            self._vote(case, "tags", tags | ({sides[side]: after} if after else {}) or None)
 
     def note(self, text: str | None) -> None:
         """Keep a free note on the current item; blank withdraws it."""
@@ -407,11 +403,10 @@ class Review:
     # How it works
 
     def _vote(self, case: Case, field: str, value: Any) -> None:
-        ordered: dict[str, Any] = {} if self.order == "file" else {"order": self.order}
-        ordered |= {"seed": self._order_seed} if self.order == "random" else {}
-        telling = TELLING & set(self._filters) or self.order == "worst"
-        selection = {"selection": ordered | self._filters} if ordered or self._filters else {}
-        self._votes.append(case.item.id, field, value, blind=not case.revealed and not telling, **selection)
+        selection: dict[str, Any] = {} if self.order == "file" else {"order": self.order}
+        selection |= ({"seed": self._order_seed} if self.order == "random" else {}) | self._filters
+        blind = not (case.revealed or TELLING & set(self._filters) or self.order == "worst")
+        self._votes.append(case.item.id, field, value, blind=blind, **({"selection": selection} if selection else {}))
 
     def _current(self) -> Case:
         if case := self.case:
@@ -503,7 +498,7 @@ def _check(what: str, value: Any, options: Collection[Any]) -> None:
 
 
 def _nearest(scores: Any) -> Any:
-    """Scores to the nearest whole level, halves up: 3.5 is 4."""
+    """Scores to the nearest level, halves up."""
     return np.floor(scores + 0.5)
 
 
@@ -513,13 +508,10 @@ def _within(scores: Any, level: Level) -> Any:
 
 
 def _placed(votes: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
-    """Votes with places where the file has judges' names; `places` gives the place of each judge."""
-    placed = dict(votes)
-    if "better" in placed:
-        placed["better"] = places.get(placed["better"], placed["better"])
-    if "tags" in placed:
-        placed["tags"] = {places[judge]: tags for judge, tags in placed["tags"].items()}
-    return placed
+    """Votes with places where the file has judges' names."""
+    better = {"better": places.get(votes["better"], votes["better"])} if "better" in votes else {}
+    tags = {"tags": {places[judge]: names for judge, names in votes["tags"].items()}} if "tags" in votes else {}
+    return {**votes, **better, **tags}
 
 
 def _texts(rows: Any) -> pd.DataFrame:

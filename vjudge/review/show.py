@@ -26,10 +26,7 @@ _STYLE = f"<style>\n{(resources.files('vjudge') / 'assets' / 'review.css').read_
 # JupyterLab drops a style sheet from a notebook that it does not trust yet, and keeps these.
 _TINT, _LEFT = ' style="background-color:rgba(0,114,178,.2)"', ' style="text-align:left"'
 _SAFE = 'class="vj tex2jax_ignore mathjax_ignore"'  # both generations of MathJax, which would typeset "$5 or $6"
-_MOST_COLOURS = 2_000  # of a drawing
 COMPARED_WORDS = 4_000  # of both feedbacks together; finding the differences of longer ones would be felt
-Lines = Sequence[tuple[str, str]]
-"""Texts with their names."""
 
 
 class View:
@@ -155,10 +152,8 @@ def case_html(case: Case, *, pictures: str, truth: bool = False, differences: bo
     for name, score in [*([("true score", item.gold)] if shown else []), *verdicts, ("you", own)]:
         if score is not None:
             notes.setdefault(score, []).append(escape(name))
-    lines: list[tuple[str, str]] = []
-    if shown:
-        lines = _truth(item, "Human scores in the collection")
-        lines += [(f"Votes of {name}", "; ".join(vote_lines(votes))) for name, votes in case.others.items()]
+    lines = _truth(item, "Human scores in the collection") if shown else []
+    lines += [(f"Votes of {name}", "; ".join(vote_lines(votes))) for name, votes in case.others.items() if shown]
     feedbacks = _marked(case.sides) if differences else [escape(_feedback(side)) for side in case.sides]
     sides = "".join(_side(side, text) for side, text in zip(case.sides, feedbacks, strict=True))
     return (
@@ -202,7 +197,6 @@ def plain(value: Any) -> str:
 
 
 def escape(text: str) -> str:
-    """Text for a page."""
     return html.escape(plain(text))
 
 
@@ -228,7 +222,7 @@ def _figure(source: Any, image_size: int, *, caption: str | None = None, enlarge
         return f"<figure><figcaption>{escape(f'no image: {error}')}</figcaption></figure>"
     label = escape(f"{image.width} x {image.height}" if caption is None else caption)
     small = images.thumbnail(image, size=image_size)
-    drawing = small.getcolors(_MOST_COLOURS) is not None  # which PNG keeps sharp; of a photograph it is slow and large
+    drawing = small.getcolors(2_000) is not None  # which PNG keeps sharp; of a photograph it is slow and large
     uri = images.data_uri(small, format="png" if drawing else "jpeg")
     scale = max(1.0, image_size / max(small.size)) if enlarge else 1.0
     width, height = round(small.width * scale), round(small.height * scale)
@@ -238,7 +232,7 @@ def _figure(source: Any, image_size: int, *, caption: str | None = None, enlarge
     )
 
 
-def _texts(lines: Lines) -> str:
+def _texts(lines: Sequence[tuple[str, str]]) -> str:
     return "".join(
         f'<div class="vj-name"><strong>{escape(name)}</strong></div>'
         f'<div class="vj-text" dir="auto">{escape(value)}</div>'

@@ -151,7 +151,9 @@ class Reviewer:
                 ipw.HBox([self._scores, *([better] if answers else [])], layout=_row()),
                 ipw.HBox([self._tags_of(place, of_several=len(places) > 1) for place in places], layout=_row()),
                 ipw.HBox([_label("Note"), self._note, save], layout=_row()),
-                ipw.HBox([_label("Keys"), self._keys, ipw.HTML(_KEY_HELP)], layout=_row()),
+                ipw.HBox(
+                    [_label("Keys"), self._keys, ipw.HTML(f'<span class="vj-keys">{_KEY_HELP}</span>')], layout=_row()
+                ),
             ],
             layout=ipw.Layout(width="100%", max_width="66rem"),
         )
@@ -159,16 +161,15 @@ class Reviewer:
 
     def _tags_of(self, place: str, *, of_several: bool) -> Any:
         """The error tags of one feedback, under where it stands."""
+        row = []
         for tag in self.review.tags:
             button = ipw.Button(description=tag, layout=self._auto, style=self._button_style)
             button.on_click(partial(self._act, partial(self.review.tag, tag, side=place)))
             self._tags[place, tag] = button
-        row = [self._tags[place, tag] for tag in self.review.tags]
-        name = f"Errors in the {place} feedback" if of_several else "Errors in the feedback"
+            row.append(button)
+        head = ipw.HTML(f"<b>Errors in the {f'{place} ' * of_several}feedback</b>")
         layout = ipw.Layout(flex="1 1 18rem", width="auto")
-        return _named(
-            "vj-tags", ipw.VBox([ipw.HTML(f"<b>{escape(name)}</b>"), ipw.HBox(row, layout=_row())], layout=layout)
-        )
+        return _named("vj-tags", ipw.VBox([head, ipw.HBox(row, layout=_row())], layout=layout))
 
     def _text(self, name: str, placeholder: str) -> Any:
         options = {"continuous_update": False, "style": _WIDE, "layout": self._wide}
@@ -331,7 +332,15 @@ class Reviewer:
 
 
 class Matrix:
-    """What `matrix` shows."""
+    """A judge's scores against the truth, as counts: a click on a cell opens the review on its items, votes redraw it.
+
+    Args:
+        review: what is reviewed; its truth, or the mean of the scores voted here, is chosen above the matrix.
+        judge: whose scores; the first judge's when None, ValueError where it is not under review.
+        image_size: as in `Reviewer`.
+
+    A click lists by score and truth, so that votes on that list are not blind.
+    """
 
     def __init__(self, review: Review, *, judge: str | None = None, image_size: int = 360) -> None:
         if judge is not None and judge not in review.judges:
@@ -404,26 +413,10 @@ class Matrix:
         return words + (f"; without a truth yet: {counts['missing']}." if counts["missing"] else ".")
 
 
-def matrix(review: Review, *, judge: str | None = None, image_size: int = 360) -> Matrix:
-    """A judge's scores against the truth, as counts: a click on a cell opens the review on its items, votes redraw it.
-
-    Args:
-        review: what is reviewed; its truth, or the mean of the scores voted here, is chosen above the matrix.
-        judge: whose scores; the first judge's when None, ValueError where it is not under review.
-        image_size: as in `Reviewer`.
-
-    A click lists by score and truth, so that votes on that list are not blind.
-    """
-    return Matrix(review, judge=judge, image_size=image_size)
-
-
+matrix = Matrix  # called like a function, as the last line of a cell
 _WIDE = {"description_width": "5em"}
 _STYLE = (resources.files("vjudge") / "assets" / "reviewer.html").read_text("utf-8")
-_KEY_HELP = (
-    '<span class="vj-keys"><b>1</b>-<b>5</b> score; '
-    + "; ".join(f"<b>{key}</b> {escape(name)}" for key, name in KEYS.items())
-    + "</span>"
-)
+_KEY_HELP = "; ".join(f"<b>{key}</b> {name}" for key, name in {"1</b>-<b>5": "score", **KEYS}.items())
 
 
 def _bundle(widget: Any, text: str, page: str) -> dict[str, Any]:
