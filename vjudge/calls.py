@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 import vjudge
 from vjudge import data
-from vjudge.engines.engine import Ask, Engine, whole
+from vjudge.engines.engine import Answer, Ask, Engine, whole
 from vjudge.images import ImageError, Picture, Pictures
 from vjudge.prompts import Prompt, Template
 from vjudge.prompts.parse import suggest_format
@@ -35,16 +35,15 @@ class JudgeCall:
     """What a judge puts to its engine in one call: each row once a unit, which is a sample's number or an order.
 
     A single order becomes both where the known preferences are one-sided. `keys` (id, unit), `prompts`, `images` and
-    `scores` have one entry a verdict, `carried` (the columns that come along into the table) one a row. Bad rows are
-    refused, all.
+    `scores` have one entry a verdict, `carried` (the columns that come along into the table) one a row.
     """
 
     def __init__(self, name: str, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> None:
         self.name, self.template, self.seed = name, template, seed
-        self._origin, self._pictures, self._rows = data.origin(items), Pictures(), data.rows_of(items)
+        self._origin, pictures, rows = data.origin(items), Pictures(), data.rows_of(items)
         pairs, sees = template.compares, template.sees_images
-        data.validate(self._rows, needs=template.needs, sees_images=sees, pictures=self._pictures, pairs=pairs)
-        self._one_sided = one_sided(self._rows.column("preference")) if pairs and len(units) == 1 else None
+        data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
+        self._one_sided = one_sided(rows.column("preference")) if pairs and len(units) == 1 else None
         self.units = ORDERS if self._one_sided else units
         self._unit = "order" if pairs else "sample"
         self.keys: list[tuple[str, Any]] = []
@@ -52,7 +51,7 @@ class JudgeCall:
         self.scores: list[tuple[int, ...]] = []
         self.carried: list[dict[str, Any]] = []
         self._without_images = 0
-        for row in self._rows:
+        for row in rows:
             subject = subject_of(row, pairs)
             self._without_images += sees and not subject.images
             self.carried.append(_carried(row, subject))
@@ -63,80 +62,40 @@ class JudgeCall:
             else:  # samples share one prompt
                 self.prompts += [prompt_of(template, subject, ask.mode)] * len(self.units)
                 self.scores += [template.scores(subject.rubric)] * len(self.units)
-        self.images = Images(self._rows, len(self.units) if sees else 0, self._pictures)
+        self.images = Images(rows, len(self.units) if sees else 0, pictures)
         texts = {scale: template.score_texts(scale) for scale in set(self.scores)}  # one mapping for each rubric
         seeds = [] if ask.scores else [seed_of(seed, *key) for key in self.keys]
         self.ask = replace(ask, scales=[texts[scale] for scale in self.scores], seeds=seeds)
 
     def collect(self, engine: Engine, *, out: str | Path | None, progress: bool) -> list[dict[str, Any]]:
-        """Get every verdict's record, from the run's folder or from the engine, in the order of `keys`."""
-        done: dict[tuple[Any, ...], dict[str, Any]] = {}
-        with ExitStack() as stack:
-            run = None
-            if out is not None:
-                run = Run(out, keys=("id", self._unit))
-                note: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-                note |= {"batch_size": self.ask.batch_size, **({"origin": self._origin} if self._origin else {})}
-                stack.enter_context(run.open({**self.manifest(engine), "note": note}, expected=len(self.keys)))
-                self._check(run)
-                done |= run.done
-            bar = tqdm(total=len(self.keys), initial=len(done), desc=self.name, unit="verdict", disable=not progress)
-            stack.enter_context(bar)
-            failed = sum(record["failure"] is not None for record in done.values())
-            missing = {index for index, key in enumerate(self.keys) if key not in done}
-            for answers in engine.answer(self.prompts, self.images, self.ask, missing) if missing else ():
-                records = [self._record(answer) for answer in answers]
-                if run is not None:
-                    # What only the transport prevented is asked for again by the next call.
-                    run.append(each for answer, each in zip(answers, records, strict=True) if not answer.transient)
-                done |= {self.keys[answer.index]: each for answer, each in zip(answers, records, strict=True)}
-                failed += sum(record["failure"] is not None for record in records)
-                bar.set_postfix(failed=failed, refresh=False)
-                bar.update(len(records))
-        return [done[key] for key in self.keys]
-
-    def manifest(self, engine: Engine) -> dict[str, Any]:
-        """What decides the verdicts of a run."""
-        identity, ask = engine.identity(), self.ask
+        """Every verdict's record, in the order of `keys`."""
+        ask, template = self.ask, self.template
         decoding: dict[str, Any] = {}
         if not ask.scores:
             decoding = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
             decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
-            decoding |= {"seed": self.seed} | ({} if self.template.compares else {"samples": len(self.units)})
-        fingerprint = data.fingerprint(self._rows, pictures=self._pictures)
-        return {
-            "judge": self.name,
-            "mode": ask.mode,
-            "template": {"name": self.template.name, "fingerprint": self.template.fingerprint()},
-            "prompts": prompts_digest(self.prompts),
-            "collection": {"fingerprint": fingerprint, "verdicts": len(self.keys)},
-            "decoding": decoding,
-            **identity,
-            "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
-        }
+            decoding |= {"seed": self.seed} | ({} if template.compares else {"samples": len(self.units)})
+        wording = {"name": template.name, "fingerprint": template.fingerprint()}
+        about = {"judge": self.name, "mode": ask.mode, "template": wording, "decoding": decoding}
+        asked: dict[str, Any] = {"prompts": self.prompts, "images": self.images, "ask": ask, "keys": self.keys}
+        asked |= {"columns": ("id", self._unit), "record": self._record, "fault": self._fault, "origin": self._origin}
+        return collect(engine, "verdict", about, **asked, out=out, progress=progress)
 
     def notes(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What a table is told besides its records."""
-        images = Images(self._rows, 1 if self.template.sees_images else 0, self._pictures)
         return {
             "without_images": self._without_images,
-            "unlike": _unlike(self._rows, images) if self.name in EMBEDDED else None,
+            "unlike": _unlike(self.images) if self.name in EMBEDDED else None,
             "collection": self._origin,
             "one_sided": self._one_sided,
             "suggested": self._suggested(records),
         }
 
-    def _check(self, run: Run) -> None:
-        """Refuse what a run holds where it is none of this call's verdicts, or off its scale."""
-        scales = dict(zip(self.keys, self.scores, strict=True))
-        for key, record in run.done.items():
-            fault: str | None = "is none of this call's"
-            if key in scales:
-                fault = fault_of(record, scales[key], compares=self.template.compares)
-            if fault is not None:
-                raise RunError(f"{run.path}: the verdict {key} {fault}; restore the record or use another folder")
+    def _fault(self, index: int, record: Mapping[str, Any]) -> str | None:
+        """What keeps a run's record from being this verdict."""
+        return fault_of(record, self.scores[index], compares=self.template.compares)
 
-    def _record(self, answer: Any) -> dict[str, Any]:
+    def _record(self, answer: Answer) -> dict[str, Any]:
         """One verdict as the run keeps it."""
         (id, unit), scores = self.keys[answer.index], self.scores[answer.index]
         format = None if self.ask.scores else self.template.format
@@ -157,21 +116,80 @@ class JudgeCall:
 class Images(Sequence[Sequence[Any]]):
     """The images of each prompt of a call, `repeats` prompts a row, read from their row when they are asked for."""
 
-    def __init__(self, rows: Sequence[Any], repeats: int, pictures: Pictures | None = None) -> None:
-        self._rows, self._repeats, self._pictures = rows, repeats, pictures
+    def __init__(self, rows: Sequence[Any], repeats: int, pictures: Pictures) -> None:
+        self.rows, self.repeats, self.pictures = rows, repeats, pictures
 
     def __len__(self) -> int:
-        return len(self._rows) * self._repeats
+        return len(self.rows) * self.repeats
 
     def __getitem__(self, index: Any) -> Any:
-        images = self._rows[index // self._repeats].get("images") if self._repeats else None
+        images = self.rows[index // self.repeats].get("images") if self.repeats else None
         return () if images is None else tuple(map(self._picture, images))
 
     def _picture(self, source: Any) -> Any:
         try:
-            return source if self._pictures is None else self._pictures(source)
+            return self.pictures(source)
         except ImageError:
             return source  # the engine says of the row what is wrong with it
+
+
+def collect(
+    engine: Engine,
+    noun: str,
+    about: Mapping[str, Any],
+    *,
+    prompts: Sequence[Prompt],
+    images: Images,
+    ask: Ask,
+    keys: Sequence[tuple[str, Any]],
+    columns: tuple[str, str],
+    record: Callable[[Answer], dict[str, Any]],
+    fault: Callable[[int, Mapping[str, Any]], str | None],
+    origin: Mapping[str, Any],
+    out: str | Path | None,
+    progress: bool,
+) -> list[dict[str, Any]]:
+    """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
+
+    `about` is what decides the records besides prompts, images and engine; `columns` hold a record's key; `fault` says
+    what a run's record lacks at its place.
+    """
+    done: dict[tuple[Any, ...], dict[str, Any]] = {}
+    with ExitStack() as stack:
+        run = None
+        if out is not None:
+            identity, fingerprint = engine.identity(), data.fingerprint(images.rows, pictures=images.pictures)
+            manifest = {
+                **about,
+                "prompts": prompts_digest(prompts),
+                "collection": {"fingerprint": fingerprint, f"{noun}s": len(keys)},
+                **identity,
+                "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
+                "note": {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": ask.batch_size},
+            }
+            manifest["note"] |= {"origin": origin} if origin else {}
+            run = stack.enter_context(Run(out, keys=columns).open(manifest, expected=len(keys)))
+            done |= run.done
+            places = {key: place for place, key in enumerate(keys)}
+            for key, held in done.items():
+                what = fault(places[key], held) if key in places else "is none of this call's"
+                if what is not None:
+                    raise RunError(f"{run.path}: the {noun} {key} {what}; restore the record or use another folder")
+        name = about.get("judge") or about["policy"]
+        bar = tqdm(total=len(keys), initial=len(done), desc=name, unit=noun, disable=not progress)
+        stack.enter_context(bar)
+        failed = sum(each["failure"] is not None for each in done.values())
+        missing = {place for place, key in enumerate(keys) if key not in done}
+        for answers in engine.answer(prompts, images, ask, missing) if missing else ():
+            records = [record(answer) for answer in answers]
+            if run is not None:
+                # What only the transport prevented is asked for again by the next call.
+                run.append(each for answer, each in zip(answers, records, strict=True) if not answer.transient)
+            done |= {keys[answer.index]: each for answer, each in zip(answers, records, strict=True)}
+            failed += sum(each["failure"] is not None for each in records)
+            bar.set_postfix(failed=failed, refresh=False)
+            bar.update(len(records))
+    return [done[key] for key in keys]
 
 
 def seed_of(seed: int, id: str, sample: int | str) -> int:
@@ -180,12 +198,11 @@ def seed_of(seed: int, id: str, sample: int | str) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-def prompts_digest(rendered: Sequence[Prompt]) -> str:
+def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """SHA-256 (hex) over the prompts of a call, for a run's manifest."""
     digest = hashlib.sha256()
-    for prompt in rendered:
-        text = prompt.text
-        digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
+    for prompt in prompts:
+        digest.update(f"{len(prompt.text)}:{prompt.text}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
@@ -222,21 +239,23 @@ def prompt_of(template: Template, subject: Item | Pair, mode: str) -> Prompt:
     return prompt.append(template.forced) if mode == "score" else prompt
 
 
-def _unlike(rows: Sequence[Mapping[str, Any]], images: Images) -> dict[str, int]:
+def _unlike(images: Images) -> dict[str, int]:
     """How many of a call's rows, some looked at, have pictures or texts unlike those of Scenes."""
     from vjudge.scenes.likeness import is_scene, speaks_scenes
 
+    rows = images.rows
     places = range(0, len(rows), max(1, len(rows) // LOOKED_AT))
     counts = {"rows": len(places), "pictures": 0, "texts": 0}
     scenes: dict[str, bool] = {}
     for place in places:
         texts = (rows[place].get(name) for name in ("instruction", "response", "response_a", "response_b"))
         counts["texts"] += not speaks_scenes(" ".join(text for text in texts if isinstance(text, str)))
-        for picture in images[place]:
-            if isinstance(picture, Picture) and picture.key not in scenes:
+        pictures = [each for each in images[place * images.repeats] if isinstance(each, Picture)]
+        for picture in pictures:
+            if picture.key not in scenes:
                 try:
                     scenes[picture.key] = is_scene(picture.open())
                 except ImageError:  # the row fails by itself
                     scenes[picture.key] = True
-        counts["pictures"] += not all(scenes.get(getattr(picture, "key", ""), True) for picture in images[place])
+        counts["pictures"] += not all(scenes[picture.key] for picture in pictures)
     return counts

@@ -1,8 +1,6 @@
 """Policy: a vision-language model that answers instructions, without any judge's wording around them.
 
-A policy is an engine and the words of a conversation. Its answers are a run: every one is on disk as soon as it exists,
-and its draws depend on the seed, the question's id and the sample's number alone, so that neither the batch nor an
-interruption changes what is drawn. Several answers to each question are the candidates that a judge rewards.
+Its answers are a run, as a judge's verdicts are. Several to each question are the candidates that a judge rewards.
 """
 
 from __future__ import annotations
@@ -10,24 +8,19 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from tqdm.auto import tqdm
 
-import vjudge
 from vjudge import data
-from vjudge.calls import Images, check_ask, prompts_digest, seed_of
+from vjudge.calls import Images, check_ask, collect, seed_of
 from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.engines.engine import Ask
 from vjudge.images import Pictures
 from vjudge.judge import load_judge
 from vjudge.prompts import Conversation, Prompt
 from vjudge.records import is_missing, unit_of
-from vjudge.runs import Run
 
 if TYPE_CHECKING:
     from vjudge.engines import Engine
@@ -89,42 +82,30 @@ class Policy:
             RunError: as in `Judge.grade`.
         """
         decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
-        ask = Ask(batch_size=batch_size, **decoding)
-        check_ask(ask, samples=samples, seed=seed)
-        rows, pictures = rows_of(questions), Pictures()
+        check_ask(Ask(batch_size=batch_size, **decoding), samples=samples, seed=seed)
+        rows = rows_of(questions)
         _check(rows)
         if self.sees_images:
             data.check_pictures(rows)
         prompts = [prompt for row in rows for prompt in [self.prompt(row)] * samples]
         keys = [(str(row["id"]), sample) for row in rows for sample in range(samples)]
-        done: dict[tuple[Any, ...], dict[str, Any]] = {}
-        with ExitStack() as stack:
-            run = None
-            if out is not None:
-                identity = self.engine.identity()
-                manifest = {
-                    "policy": self.name,
-                    "conversation": self.conversation.name,
-                    "prompts": prompts_digest(prompts),
-                    "collection": {"fingerprint": data.fingerprint(rows, pictures=pictures), "answers": len(prompts)},
-                    "decoding": {**decoding, "samples": samples, "seed": seed},
-                    **identity,
-                    "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
-                }
-                run = stack.enter_context(Run(out).open(manifest, expected=len(keys)))
-                done |= run.done
-            left = {index for index, key in enumerate(keys) if key not in done}
-            bar = tqdm(total=len(keys), initial=len(done), desc=self.name, unit="answer", disable=not progress)
-            stack.enter_context(bar)
-            ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
-            images = Images(rows, samples if self.sees_images else 0, pictures)
-            for batch in self.engine.answer(prompts, images, ask, left) if left else ():
-                records = {keys[answer.index]: _record(keys[answer.index], answer) for answer in batch}
-                if run is not None:
-                    run.append(records[keys[answer.index]] for answer in batch if not answer.transient)
-                done |= records
-                bar.update(len(records))
-        frame = pd.DataFrame([done[key] for key in keys], columns=list(COLUMNS)).astype(COLUMNS)
+        about = {"policy": self.name, "conversation": self.conversation.name}
+        answers = collect(
+            self.engine,
+            "answer",
+            about | {"decoding": {**decoding, "samples": samples, "seed": seed}},
+            prompts=prompts,
+            images=Images(rows, samples if self.sees_images else 0, Pictures()),
+            ask=Ask(batch_size=batch_size, seeds=[seed_of(seed, *key) for key in keys], **decoding),
+            keys=keys,
+            columns=("id", "sample"),
+            record=lambda answer: _record(keys[answer.index], answer),
+            fault=lambda place, record: None,
+            origin=data.origin(questions),
+            out=out,
+            progress=progress,
+        )
+        frame = pd.DataFrame(answers, columns=list(COLUMNS)).astype(COLUMNS)
         frame.insert(1, "policy", self.name)
         frame["group"] = [unit_of(row) for row in rows for _ in range(samples)]
         reasons = dict(Counter(frame["failure"].dropna()))
