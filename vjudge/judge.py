@@ -1,8 +1,7 @@
 """Judge: a wording, a model and a reader of answers. Grade one response, compare two, rank many.
 
-A judge is thin. A template renders a row as a prompt, the engine answers, the parser reads the verdict, the run keeps
-it, and a table is made of what the run kept (table.py). `grade` and `compare` are one pipeline, and `rank` stands on
-them. An answer without a verdict stays without a score: it is counted, shown and never tried again.
+`grade` and `compare` are one pipeline (calls.py, table.py), and `rank` stands on them. An answer without a verdict
+stays without a score: it is counted, shown and never tried again.
 """
 
 from __future__ import annotations
@@ -63,19 +62,16 @@ def load_judge(
         device: "auto" takes CUDA, else MPS, else the CPU.
         dtype: "auto" takes bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU.
         quantization: None, "8bit" or "4bit"; needs bitsandbytes.
-        template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`; None takes the family's own
-            (`vjudge.prompts.families`), for a judge of no known family our own, "chat". One that compares two responses
-            replaces the family's wording for pairs, any other the one for single responses.
-        engine: "torch", "server", "vllm" or "ray"; "auto" takes the server for "openai:MODEL", else torch. vLLM runs in
-            this process and has its own ways for a device; Ray loads the judge in `workers=` processes.
+        template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`, for pairs where it compares
+            two responses; None takes the family's own (`vjudge.prompts.families`), without a family "chat".
+        engine: "torch", "server", "vllm" (in this process) or "ray" (`workers=` processes); "auto" takes the server for
+            "openai:MODEL", else torch.
         revision: branch, tag or commit of a hub checkpoint.
         device_map: "auto" spreads the weights over all GPUs and, where they are too small, the CPU's memory; or a
             mapping module name -> device; None takes the one device.
         attention: "auto" is the model's own way, else "flash_attention_2", "sdpa" or "eager".
-        check_memory: whether to refuse, before weights are fetched or read, a judge that does not fit in the memory
-            that is free; `vjudge.models.fits` says what fits without loading.
-        engine_options: for the engine, such as `image_mode`; see `TorchEngine`, `ServerEngine` (`base_url`,
-            `concurrency`, `price` and more), `VllmEngine` and `RayEngine` in `vjudge.engines`.
+        check_memory: whether to refuse, before weights are fetched, a judge that does not fit in the free memory.
+        engine_options: see `TorchEngine`, `ServerEngine`, `VllmEngine` and `RayEngine` in `vjudge.engines`.
 
     Raises:
         ValueError: an unknown judge, template or engine; an unsupported checkpoint; an option this machine can't serve.
@@ -244,18 +240,15 @@ class Judge:
             mode: "feedback" lets the judge write its feedback, then the verdict; "score" forces the verdict at once and
                 reads the distribution over the scores in one forward pass.
             samples: verdicts an item; more than one needs a temperature.
-            temperature: 0 for greedy decoding. Prometheus-Vision published 1.0 with top_p 0.9: a judge decodes as
-                published by `grade(items, **judge.family.published)`. A score pass draws nothing: it takes the family's
-                published decoding as a whole, which then has no effect, and refuses any other.
+            temperature: 0 for greedy decoding; `**judge.family.published` decodes as published. A score pass draws
+                nothing: the published decoding as a whole has no effect there, and any other is refused.
             top_p: draw from the most probable tokens that have this probability together, in (0, 1].
-            repetition_penalty: above 0; above 1, tokens that the prompt or the answer holds already become less likely.
-                Prometheus published 1.03. See `vjudge.engines.Ask` for what counts as the prompt.
-            seed: of the draws. A verdict's draws depend on it, the item's id and the sample's number alone.
+            repetition_penalty: above 0; 1 for none, see `vjudge.engines.Ask`.
+            seed: of the draws; a verdict's depend on it, the item's id and the sample's number alone.
             batch_size: items computed together, or "auto".
-            max_new_tokens: the most tokens of an answer; the model's context bounds it too. None takes the family's
-                published limit.
+            max_new_tokens: the most tokens of an answer, within the context; None takes the family's published limit.
             out: a folder that records every verdict as soon as it exists. After an interruption, the same call
-                continues there and returns the same table; a call that differs in anything that matters is refused.
+                continues there; a call that differs in anything that matters is refused.
             progress: whether to show a progress bar.
 
         Returns:
@@ -268,18 +261,16 @@ class Judge:
               temperature, top_p and penalty; None where there is no verdict
             - probability_mass: what those scores had of the whole vocabulary, 0-1
             - feedback, raw (the whole answer), failure (None or the reason)
-            - choice: "abstain" where the judge declined to give a score; the column stands only where one did
             - n_prompt_tokens (image tokens included), n_new_tokens, seconds (the row's share of its batch)
-            - scores: the two that a wording which names a reference answer asks for, the reference's first; the column
-              stands only where there are some
+            - where some row has one: choice ("abstain": the judge declined), scores (the reference answer's, then its
+              own)
             - carried along: gold, human_scores, group, criteria, category
 
             Its `attrs` say what it rests on: failures by reason, and the suggested_format that would read most of many;
-            without_distribution (scores without log-probabilities, or in other tokens than the scale's); low_mass
-            (verdicts of a score pass on less than `vjudge.table.LOW_MASS` of the probability); abstained;
-            without_images (rows, for a judge that sees images); unlike (rows that an embedded judge was not made for);
-            collection (`vjudge.data.origin`); scale (the judge's own, None for the rubric's); work (what this call
-            computed on this machine, `vjudge.engines.Work`).
+            without_distribution (scores without log-probabilities); low_mass (verdicts of a score pass on less than
+            `vjudge.table.LOW_MASS` of the probability); abstained; without_images (rows, for a judge that sees images);
+            unlike (rows that an embedded judge was not made for); collection (`vjudge.data.origin`); scale (the judge's
+            own, None for the rubric's); work (`vjudge.engines.Work`).
 
         Raises:
             CollectionError: bad rows, all of them, before any work.
@@ -295,10 +286,9 @@ class Judge:
         >>> run.attrs["failures"], run.attrs["without_images"]
         ({}, 0)
         """
-        decoding: dict[str, Any] = {"mode": mode, "temperature": temperature, "top_p": top_p, "seed": seed}
-        decoding |= {"repetition_penalty": repetition_penalty, "max_new_tokens": max_new_tokens}
-        call = self._call(items, samples=samples, batch_size=batch_size, **decoding)
-        return self._table(call, out, progress)
+        draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+        bounds: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
+        return self._table(self._call(items, samples=samples, mode=mode, seed=seed, **bounds, **draws), out, progress)
 
     def compare(
         self,
@@ -321,9 +311,8 @@ class Judge:
             pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame: `id`, `images`, `instruction`,
                 `response_a`, `response_b`, and where known `criteria`, `descriptions`, `reference_answer`,
                 `preference`, `group`.
-            orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone. Where
-                the known preferences are one-sided (`vjudge.table.ONE_SIDED`), as in VL-RewardBench, "one" would
-                reward a judge that always takes that side: both orders are asked then, which is said.
+            orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone, but asks
+                both, and says so, where the known preferences are one-sided (`vjudge.table.ONE_SIDED`).
             mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
             Others: as in `grade`.
 
@@ -341,8 +330,8 @@ class Judge:
             - n_prompt_tokens, n_new_tokens, seconds: sums over the orders
             - carried along: preference, group, criteria, category
 
-            `attrs` as in `grade`; and `position` counts `consistent` among `pairs` with two verdicts, and `first` (the
-            response shown first) among all `choices`; `one_sided` preferences for whose sake both orders were asked.
+            `attrs` as in `grade`; `position` counts `consistent` among `pairs` with two verdicts, and `first` (the
+            response shown first) among all `choices`; `one_sided` preferences are why both orders were asked.
 
         Raises:
             CollectionError: bad pairs, all of them, before any work.
@@ -360,10 +349,9 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        decoding: dict[str, Any] = {"mode": mode, "temperature": temperature, "top_p": top_p, "seed": seed}
-        decoding |= {"repetition_penalty": repetition_penalty, "max_new_tokens": max_new_tokens}
-        call = self._call(pairs, orders=orders, batch_size=batch_size, **decoding)
-        return self._table(call, out, progress)
+        draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+        bounds: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
+        return self._table(self._call(pairs, orders=orders, mode=mode, seed=seed, **bounds, **draws), out, progress)
 
     def rank(
         self, candidates: Any, *, by: str = "pairs", orders: str | None = None, mode: str = "feedback", **options: Any
@@ -378,10 +366,10 @@ class Judge:
 
         Returns:
             One row a candidate: id, judge, candidate (its place in `responses`), response, value, rank (1 is best;
-            equals share it), best, n and missing (how many of the value's verdicts there are and are not), group; and
-            true_rank and category where the candidates have ranks and a category.
-            By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a tie; with nothing missing, times n it
-            is LLaVA-Critic's reward. By scores, it is the expected score where there is one, else the score.
+            equals share it), best, n and missing (how many of the value's verdicts there are and are not), group;
+            true_rank and category where known. By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a
+            tie: with nothing missing, times n it is LLaVA-Critic's reward. By scores, it is the expected score where
+            there is one, else the score.
 
         Raises:
             CollectionError: bad rows, all of them, before any work.
@@ -432,19 +420,16 @@ class Judge:
         """One pass of the model over a free question, for research and for comparison with the original code.
 
         Args:
-            question: may say "<image>" where each image stands, else the images come first. The judge's
-                conversation is put around it.
+            question: may say "<image>" where each image stands, else they come first.
             images: what `vjudge.images.open_image` opens.
             image_mode: "crop" (default) or "pad" for LLaVA-1.5; "anyres" (default for one image) or "pad" (default for
                 several) for LLaVA-OneVision.
 
         Returns:
-            input_ids, pixel_values, image_features and logits as the original code has them; see
-            `vjudge.engines.Forward`.
+            input_ids, pixel_values, image_features and logits as in the original code; see `vjudge.engines.Forward`.
 
         Raises:
-            ValueError: too long a prompt, with its length and the limit; marks that don't fit the images; an image
-                that can't be opened; an unknown mode.
+            ValueError: too long a prompt; marks that don't fit the images; a bad image; an unknown mode.
         """
         prompt = prompts.question(self.template.conversation, question, n_images=len(images))
         answer: Forward = self._local().forward(prompt, images, image_mode=image_mode)
@@ -463,8 +448,7 @@ class Judge:
 
         Args:
             max_new_tokens: at least 1.
-            repetition_penalty: 1 for none; LLaVA-Critic's generation_config.json says 1.05, which the original applies
-                to generated tokens alone, as here.
+            repetition_penalty: 1 for none; LLaVA-Critic's generation_config.json says 1.05, over new tokens alone.
 
         Other arguments and errors as in `forward`.
         """
@@ -495,27 +479,23 @@ class Judge:
         orders: str | None = None,
         mode: str = "feedback",
         samples: int = 1,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
         seed: int = 0,
         batch_size: int | str = "auto",
         max_new_tokens: int | None = None,
+        **draws: Any,
     ) -> JudgeCall:
         """What `grade` puts to the engine, or with orders `compare`; unsound options are refused, all at once."""
         template = self.template if orders is None else self._pairwise()
         if orders not in ("both", "one", None):
             raise ValueError(f'orders={orders!r}: use "both" or "one"')
         if mode == "score":  # the published decoding, as a whole, means what a score pass does
-            published = {"temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "samples": 1}
+            published = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
             published |= self.family.published if self.family else {}
-            drawn = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-            drawn |= {} if template.compares else {"samples": samples}
-            if all(value == published[name] for name, value in drawn.items()):
-                temperature, top_p, repetition_penalty, samples = 0.0, 1.0, 1.0, 1
+            own = {"samples": published["samples"] if template.compares else samples, **draws}
+            if all(value == published[name] for name, value in own.items()):
+                draws, samples = {}, 1
         if max_new_tokens is None:
             max_new_tokens = self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
-        draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
         ask = Ask(mode, template.marker, max_new_tokens=max_new_tokens, batch_size=batch_size, **draws)
         check_ask(ask, samples=samples, seed=seed)
         if ask.scores and not template.marker:

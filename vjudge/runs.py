@@ -1,13 +1,10 @@
 """The append-only record of a run: what was asked, and every verdict as soon as it exists.
 
-A run is a folder with two files. `manifest.json` says what was run: judge, weights, prompts, decoding, versions, seed,
-collection. `verdicts.jsonl` holds one verdict a line, with a checksum, and only ever grows. A process killed at any
-moment leaves whole lines and at most one torn one; a verdict that `append` returned for is on the disk. A line that is
-torn, or whose checksum does not hold, is named by the next opening, moved to `damaged.jsonl` and computed again. A lock
-keeps two processes from writing at once (not on Windows, where the system offers no such lock).
-
-A run that somebody else made is read with care: its files are opened only where they are plain files, so that a link in
-the folder leads nowhere.
+A run is a folder: `manifest.json` says what was run, and `verdicts.jsonl` holds one verdict a line, with a checksum,
+and only ever grows. A verdict that `append` returned for is on the disk. A line that is torn, or whose checksum does
+not hold, is named by the next opening, moved to `damaged.jsonl` and computed again. A lock keeps two processes from
+writing at once (not on Windows, which has no such lock). Files are opened only where they are plain: a link leads
+nowhere.
 """
 
 from __future__ import annotations
@@ -89,18 +86,13 @@ class Run:
         return manifest
 
     def verdicts(self) -> list[dict[str, Any]]:
-        """All whole verdicts in the order they were written; NaN is None. Nothing on the disk is changed.
-
-        Lines that are torn or damaged are left out, with a warning.
-        """
+        """All whole verdicts in the order written, NaN as None; damaged lines are left out, with a warning."""
         verdicts, _, damaged = self._read()
         self._warn(damaged, "left out")
         return list(verdicts.values())
 
     def open(self, manifest: Mapping[str, Any], *, expected: int = 0) -> Run:
-        """Start the run, or continue the one that the folder holds.
-
-        A complete run in a folder that can't be written is opened to be read.
+        """Start the run, or continue the one that the folder holds; a complete one that can't be written is read.
 
         Args:
             manifest: what is run, as plain JSON values. What stands under "note" may differ between calls; all else
@@ -108,8 +100,8 @@ class Run:
             expected: verdicts to come; a folder that can't be written must hold as many.
 
         Raises:
-            RunError: another process writes here; the folder holds something else, or a run with another manifest
-                (each difference is named); it can't be written.
+            RunError: another process writes here; the folder holds something else, or a run that differs (all
+                differences are named); it can't be written.
         """
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
@@ -202,10 +194,7 @@ class Run:
         self._file, self._size = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND), len(whole)
 
     def _read(self) -> tuple[dict[tuple[Any, ...], dict[str, Any]], bytes, dict[int, bytes]]:
-        """The verdicts by key, their lines as they stand in the file, and the damaged lines by number, from 1.
-
-        RunError: a verdict stands twice, or a line lacks what names it: not the work of a killed process.
-        """
+        """The verdicts by key, their lines as in the file, and the damaged lines by number, from 1."""
         path, verdicts, damaged = self.path / VERDICTS, {}, {}
         lines = io.BytesIO(_read_bytes(path)) if os.path.lexists(path) else io.BytesIO()
         sound = []

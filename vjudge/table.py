@@ -1,11 +1,10 @@
 """What a judge answered, as records and as tables.
 
-A record is what a run keeps of one verdict, in plain JSON values. Tables are built from records alone, whether they
-were just computed or read back, so that a continued run ends in the same table as an unbroken one. What a table lacks
-is counted in its `attrs` and said on one line.
+A record is what a run keeps of one verdict, in plain JSON values. Tables are built from records alone, so that a
+continued run ends in the table of an unbroken one. What a table lacks is counted in its `attrs` and said on a line.
 
-A judge may prefer whichever response stands first. So a pair is put to it in both orders; "ab" shows response_a first,
-"ba" response_b. Verdicts are turned back to the pair's own a and b before anything else is done with them.
+A judge may prefer whichever response stands first. So a pair is put to it in both orders, "ab" and "ba"; verdicts are
+turned back to the pair's own a and b before anything else is done with them.
 """
 
 from __future__ import annotations
@@ -30,13 +29,11 @@ if TYPE_CHECKING:
 ORDERS = ("ab", "ba")
 SWAPPED = {"a": "b", "b": "a"}
 POINTS = {"a": 1, "b": -1, "tie": 0}
-LOW_MASS = 0.5
-"""In score mode, the least probability that the scores should have together: below it the judge was more likely to
-write something else there than any score, and its distribution over the scores says little."""
-
-ONE_SIDED, CHANCE = 0.75, 0.01
-"""Known preferences are one-sided where so many of the decided ones are for one side, and a binomial test says that
-they are not so by chance."""
+LOW_MASS = 0.5  # the scores' probability together, below which the judge would rather have written something else
+ONE_SIDED, CHANCE = (
+    0.75,
+    0.01,
+)  # the share of decided preferences for one side, and the test's p-value
 
 _KINDS = dict.fromkeys(("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold"), "float64")
 _KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
@@ -92,10 +89,7 @@ def record_of(answer: Answer, *, scores: Sequence[int], format: str | None, comp
 
 
 def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) -> tuple[dict[int, float], float]:
-    """Log-probabilities normalised over a scale, score -> probability, and the mass that the scale had before.
-
-    Empty and NaN without log-probabilities, or where one is no number; empty and 0 where none is above zero.
-    """
+    """Log-probabilities as score -> probability over a scale, and its mass before; empty where there is none."""
     values = [] if logprobs is None else [logprobs.get(score, NAN) for score in scores]
     if not values or any(math.isnan(value) or value == math.inf for value in values):
         return {}, NAN
@@ -134,10 +128,7 @@ def grades(
     distributed: bool = True,
     **notes: Any,
 ) -> pd.DataFrame:
-    """The table of `Judge.grade`, from its records and the columns carried along with each item.
-
-    `distributed` is whether the judge's answers have a place where a distribution can be read at all; `notes` go on.
-    """
+    """The table of `Judge.grade`; `distributed`: whether answers have a place where a distribution can be read."""
     samples, total = len(records) // len(carried), len(records)
     names = ["id", *(["sample"] if samples > 1 else []), *_READ, *_WORK]
     names += [name for name in ("choice", "scores") if any(record[name] for record in records)]

@@ -28,9 +28,7 @@ SILENT = "without the log-probabilities that were asked for"
 OFF_LIST = "with a score outside the most probable tokens, counted as 0"
 ECHO = "that repeated the key, which was cut out"
 
-Token = tuple[str, dict[str, float]]
-"""One new token: its text, or its id as "token_id:5" where it was requested so; and text -> log-probability, of it and
-of the most probable others in its place."""
+Token = tuple[str, dict[str, float]]  # text, or "token_id:5" where asked for -> log-probabilities, its own among them
 
 
 # --- what a request holds ---------------------------------------------------------------------------------------------
@@ -77,8 +75,7 @@ def conversation_of(prompt: Prompt, conversation: Conversation, begun: str | Non
 
 def spelled(parts: Iterable[Any]) -> str:
     """The texts and control tokens among parts, as a server's tokenizer reads them."""
-    texts = (part if isinstance(part, str) else part.text * part.times for part in parts if part is not IMAGE)
-    return "".join(texts)
+    return "".join(part if isinstance(part, str) else part.text * part.times for part in parts if part is not IMAGE)
 
 
 def picture_part(uri: str) -> dict[str, Any]:
@@ -87,11 +84,7 @@ def picture_part(uri: str) -> dict[str, Any]:
 
 
 def probe(prompt: Prompt) -> Prompt:
-    """A short prompt with all that a chat template may write differently: images, system message, blanks at the ends.
-
-    >>> probe(Prompt((IMAGE, " Look:  "))).parts[1][-14:]
-    '##Feedback:  '
-    """
+    """A short prompt with all that a chat template may write differently: images, system, blanks at the ends."""
     parts = (re.sub(r"(?s)\S.*\S|\S", PROBE, part) if isinstance(part, str) else part for part in prompt.parts)
     return Prompt(tuple(parts), prompt.system)
 
@@ -108,9 +101,7 @@ def cut(prompt: Prompt, marker: str) -> Prompt:
 
 
 def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer, list[Token] | None]:
-    """What one reply says as the answer to row 0, without the key, and its tokens; counted. Unanswered: it is no
-    completion.
-    """
+    """What one reply says as the answer to row 0, and its tokens; Unanswered where it is no completion."""
     try:
         choice = reply["choices"][0]
         message, finish = choice if "text" in choice else choice["message"], choice["finish_reason"]
@@ -169,9 +160,9 @@ def read_tokens(choice: Mapping[str, Any]) -> list[Token] | None:
 
 
 def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mapping[int, str]) -> dict[int, float] | None:
-    """The scores' log-probabilities at the first token of the scale after the last marker, before any other word.
+    """The scores' log-probabilities at the verdict, the scale's first token right after the last marker, if any.
 
-    None where no token did alone. " 4" and "4" are one score; one that is not listed there has probability 0.
+    " 4" and "4" are one score; one that is not listed there has probability 0.
     """
     marker, scores = marker.casefold(), {text.strip(): score for score, text in texts.items()}
     markers, before = text.casefold().count(marker), ""
@@ -195,11 +186,8 @@ def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mappin
 
 @dataclass(frozen=True)
 class Reading:
-    """How the verdicts on one scale are read.
-
-    `texts` are what the judge writes after the marker; `scale` the same in the server's tokens, where it shows them;
-    `stems`, in a score pass, what to read a distribution after -> the text that the answer is begun with for it, after
-    the marker.
+    """How the verdicts on one scale are read: what is written, the same in the server's tokens, if it shows them, and
+    in a score pass what to read a distribution after -> the text that begins the answer there, after the marker.
     """
 
     texts: Mapping[int, str]
@@ -209,9 +197,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Call:
-    """What the requests of one call share: `sent` in each, the user's own `fields` over it, the way of a prompt, and
-    scale -> reading, without those that can't be read.
-    """
+    """What the requests of one call share: the fields `sent`, the user's own over them, and scale -> reading."""
 
     ask: Ask
     sent: Mapping[str, Any]

@@ -1,16 +1,11 @@
 """The Ray engine: one judge in many processes, on one machine or on a cluster.
 
-Each worker is a Ray actor that loads the judge by itself, from the same name and options: weights travel over no
-network of ours. Rows go out in blocks, those of an image one after another, and a block's answers come back at once, so
-that the caller records them as they come.
+Each worker is a Ray actor that loads the judge from the same name and options. Rows go out in blocks, those of an image
+one after another, and a block's answers come back at once, to be recorded as they come. Where a worker dies, Ray
+restarts it and repeats its unfinished blocks; a block has one result, so nothing is lost and nothing comes twice.
 
-What a worker's death costs is left to Ray: it restarts the actor, which loads the judge again, and repeats the blocks
-that were unfinished. A block has one result, so nothing is lost and nothing comes twice.
-
-The blocks follow from all prompts of the call, not from those that a continued run still wants. It therefore computes
-the same blocks as an unbroken one; others may differ in the last bits of a probability, as other batches do.
-
-vjudge/README.md, "On a cluster", has a script for Slurm.
+The blocks follow from all prompts of the call, not from those that a continued run still wants: other blocks may differ
+in the last bits of a probability. vjudge/README.md, "On a cluster", has a script for Slurm.
 """
 
 from __future__ import annotations
@@ -40,26 +35,21 @@ class RayEngine(Engine):
 
     Args:
         judge: the judge's name, as for `load_judge`.
-        load: makes the judge in a worker, called with its name, `engine=` and the options; `load_judge`, or it with
-            options such as `dtype` bound.
-        workers: how many processes, each with the whole judge; None takes one for each GPU of the cluster (or for each
-            `gpus` of them).
+        load: `load_judge`, or it with options such as `dtype` bound.
+        workers: how many processes, each with the whole judge; None takes one for each GPU (or `gpus` of them).
         worker_engine: the workers' own engine, "torch" or "vllm"; "auto" as in `load_judge`.
-        rows_per_block: rows that go to a worker together, at most. A worker that dies has at most two such blocks to
-            repeat. None takes 1,024 for vLLM, else 256 on a GPU and 64 on a CPU.
-        cpus, gpus: what Ray sets aside for a worker; `gpus` None takes one where the cluster has any, else none. For a
-            judge over several GPUs, by vLLM's `tensor_parallel_size` say, give their number.
+        rows_per_block: rows that go to a worker together, at most; one that dies has at most two such blocks to repeat.
+            None takes 1,024 for vLLM, else 256 on a GPU and 64 on a CPU.
+        cpus, gpus: what Ray sets aside for a worker; `gpus` None takes one where the cluster has any, else none.
         options: for the workers' engine.
 
     Attributes:
-        template, pairs: the judge's wordings as the workers render them.
-        family: the judge's family; None where it has none.
+        template, pairs, family: the judge's wordings as the workers render them, and its family, if any.
         processes: machine and process of every worker that has answered a block, dead ones included.
 
     Raises:
         ImportError: Ray is not installed.
-        ValueError: an unsound option; the cluster has no room for a worker; the judge can't be loaded, as `load_judge`
-            says it.
+        ValueError: an unsound option; no room for a worker; the judge can't be loaded, as `load_judge` says it.
     """
 
     name = "ray"

@@ -1,19 +1,16 @@
 """The engine for a server that speaks OpenAI's protocol: OpenAI itself, vLLM, SGLang, llama.cpp and others.
 
-What the server's model reads is checked where the server shows it. vLLM tells the tokens of a conversation
-(`/tokenize`), so before a call's first prompt they are compared, token for token, with the judge's own wording. Of the
-ways that such a server has (plain completions for texts, its chat template, with or without its tokenizer's special
-tokens) the first that writes the judge's prompt is taken; where none does, the call is refused. The same holds for an
-answer that is begun, which score mode reads after. Elsewhere a line says that it was not checked, and score mode is
-refused.
+vLLM tells the tokens of a conversation (`/tokenize`), so before a call's first prompt they are compared, token for
+token, with the judge's own wording. Of the ways that such a server has (completions for texts, its chat template, with
+or without special tokens) the first that writes the judge's prompt is taken, also up to the place that score mode reads
+after; where none does, the call is refused. Elsewhere a line says that it was not checked, and score mode is refused.
 
 What differs from an engine on this machine, and can't be otherwise:
 
 - The server's tokenizer reads "</s>" inside a response as a control token, if it is one of its vocabulary.
-- Where a server can't be asked for the scores' tokens, log-probabilities cover the most probable tokens only. A score
-  that is not among them counts as probability 0, and `usage.oddities` counts such verdicts.
-- A network lies between. A prompt without an answer is a failure of its row that no run records, so that the same call
-  asks again; the judge's own answers are recorded and never asked for twice.
+- Where a server can't be asked for the scores' tokens, a score outside the most probable ones counts as probability 0,
+  and `usage.oddities` counts such verdicts.
+- A prompt without an answer is a failure of its row that no run records, so that the same call asks again.
 """
 
 from __future__ import annotations
@@ -49,20 +46,17 @@ SPECIAL = {"add_special_tokens": True}
 class ServerEngine(Engine):
     """Ask a model behind an OpenAI-compatible server.
 
-    Before a call's first prompt the server is looked at: how it writes a prompt, where it shows that, and by one short
-    request with the call's own options (and a small blank picture, where prompts have pictures) whether address, key,
-    model, options, pictures and log-probabilities are accepted; what is not raises there.
+    A short request first tries the call's own options (and a small blank picture, where prompts have some); what the
+    server does not accept raises there.
 
     Args:
         model: as the server names it.
         base_url: up to and including "/v1". Plain http carries a key to this machine only, and never takes a proxy
             there. Redirects are refused. SSL_CERT_FILE names certificates to trust elsewhere.
-        conversation: the words around a turn that the judge was trained with: the prompt is checked against them,
-            token for token, where the server shows its tokens. None takes the server's own chat template as right.
-        served_as: what a run's manifest says in place of base_url, for a server of your own whose address changes from
-            one day to the next; None keeps base_url, so that only the same address continues a run.
-        key_variable: the environment variable that holds the key; it is read anew for each call and kept nowhere else.
-            None sends no key.
+        conversation: the words around a turn that the judge was trained with, which the server's tokens are checked
+            against. None takes the server's own chat template as right.
+        served_as: what a run's manifest says in place of base_url, for a server whose address changes; None keeps it.
+        key_variable: the environment variable that holds the key, read anew for each call; None sends no key.
         concurrency: requests at once; an integer `batch_size` of a call overrides it.
         timeout: seconds for one request, answer included.
         retries: repetitions at most of a request that met a connection error, a time-out, or HTTP 408, 429 or 5xx; one
@@ -70,7 +64,7 @@ class ServerEngine(Engine):
             Retry-After; one of more than ten minutes ends the call.
         image_size: the longer side of a picture in pixels at most; None sends it as it is, as PNG.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
-            out, such as `{"seed": None}`. A run's manifest keeps them: no secrets.
+            out. A run's manifest keeps them: no secrets.
         price: for a million prompt tokens and a million new tokens, in any currency.
         spend_limit: in that currency, for this engine's lifetime; no request starts beyond it (those under way end).
 
@@ -137,15 +131,13 @@ class ServerEngine(Engine):
     ) -> Iterator[list[Answer]]:
         """Ask for every prompt; see `Engine.answer`.
 
-        Prompts are the user's turns, without the words of a conversation around them. Seeds are sent modulo 2**31
-        where there is a temperature, and servers promise little about them. No more than `batch_size` requests ("auto"
-        takes `concurrency`) are under way or not yet taken: whoever stops here loses those at most.
+        Prompts are the user's turns alone. Seeds are sent modulo 2**31 where there is a temperature; servers promise
+        little about them. Whoever stops loses `batch_size` answers at most ("auto" takes `concurrency`).
 
         Raises:
-            ServerError: the server turned the test request down, lacks what the options need, or writes another
-                prompt than the judge's own.
-            ValueError: unsound options; a repetition penalty for OpenAI, whose API has none; a score pass without a
-                place for the verdict, or on a scale that this server writes alike.
+            ServerError: the server lacks what the options need, or writes another prompt than the judge's own.
+            ValueError: unsound options; a repetition penalty for OpenAI; a score pass without a place for the verdict,
+                or on a scale that this server writes alike.
         """
         faults = ask.check()
         if ask.repetition_penalty != 1 and self.base_url == OPENAI:
@@ -415,9 +407,7 @@ class _Look:
     # --- its tokens ---------------------------------------------------------------------------------------------------
 
     async def compare(self, way: Way, probe: Prompt, begun: str | None) -> None:
-        """Compare the server's tokens of a prompt with the judge's own, where an image is a run of one token; raises
-        _Different.
-        """
+        """Compare the server's tokens of a prompt with the judge's, an image a run of one token; raises _Different."""
         tokens, at = (await self.tokenized(way.request(probe, _blanks(probe), begun)))["tokens"], 0
         if self.engine.conversation is not None:
             own = await self.own(chat.conversation_of(probe, self.engine.conversation, begun))

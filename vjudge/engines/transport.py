@@ -1,8 +1,7 @@
 """Requests to a server: each bounded in time and size, repeated only where the transport failed, its key kept.
 
-Connection errors, time-outs and HTTP 408, 429 and 5xx are repeated, each repetition counted by its reason; an answer
-that the server did give never is, whatever it says. The key goes into one header, and is cut out of everything that a
-server says.
+Connection errors, time-outs and HTTP 408, 429 and 5xx are repeated; an answer that the server did give never is. The
+key goes into one header, and is cut out of everything that a server says.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ class Usage:
     """What the requests of an engine came to, since it was made.
 
     Attributes:
-        requests: sent, repetitions and test requests included; what a server only tokenises is not counted.
+        requests: sent, repetitions and test requests included, but not those that only tokenise.
         retries: reason -> repetitions.
         answers: requests that ended in an answer.
-        prompt_tokens, new_tokens: as the server reports them, test requests included. A request that broke off may be
-            billed too, and shows only in `retries`.
+        prompt_tokens, new_tokens: as the server reports them, test requests included; a request that broke off may be
+            billed too.
         oddities: what an answer lacked, or held beside itself -> answers.
-        price: dollars (or any currency) for a million prompt tokens and a million new ones; None where not given.
+        price: for a million prompt tokens and a million new ones, in any currency; None where not given.
     """
 
     requests: int = 0
@@ -96,11 +95,9 @@ class Usage:
 
 
 class Key:
-    """A server's key, and all that looks like it in what the server says.
+    """A server's key, and what looks like it: eight of its letters and digits in a row, whatever stands between them.
 
-    Parts of eight letters and digits in a row are recognised, whatever stands between them (blanks, hyphens, "%2D"),
-    also in base64, in hexadecimal digits and backwards. A key with fewer letters and digits is a placeholder such as
-    "EMPTY", and not looked for.
+    Also in base64, in hexadecimal digits and backwards. A key with fewer is a placeholder such as "EMPTY".
     """
 
     def __init__(self, text: str = "") -> None:
@@ -138,9 +135,7 @@ class Key:
 
 
 def check_url(base_url: str) -> str:
-    """A base URL without its last slash; ValueError for no http(s) URL, or one that holds a password, a query or a
-    fragment.
-    """
+    """A base URL without its last slash; ValueError for no http(s) URL, or one with a password, query or fragment."""
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f'base_url {base_url.rpartition("@")[2]!r} is no URL; use one like "https://HOST/v1"')
@@ -153,11 +148,7 @@ def check_url(base_url: str) -> str:
 
 
 def is_loopback(base_url: str) -> bool:
-    """Whether an address is this machine: requests to it never take a proxy.
-
-    >>> [is_loopback(f"http://{host}/v1") for host in ("localhost:8000", "127.0.0.2", "[::1]:80", "gpu-node")]
-    [True, True, True, False]
-    """
+    """Whether an address is this machine: requests to it never take a proxy."""
     host = urlsplit(base_url).hostname or ""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -166,10 +157,7 @@ def is_loopback(base_url: str) -> bool:
 
 
 def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
-    """The key in an environment variable, which is the only place it is ever kept.
-
-    ValueError: needed and not set; not fit for a header; or about to cross a network, or a proxy, in the clear.
-    """
+    """The key in an environment variable; ValueError: missing, not fit for a header, or to be sent in the clear."""
     key = os.environ.get(variable, "").strip() if variable else ""
     if not key and needed:
         raise ValueError(f"the environment variable {variable} is not set; put the server's key there")
@@ -187,8 +175,7 @@ def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
 class Client:
     """Requests to one server over a pool of connections, `http`, whose context is the caller's to enter.
 
-    A server on this machine is reached without a proxy. Others may lie behind the environment's; a key then travels
-    inside TLS, because plain http is refused with one. `stopped` is None, or why no further request is sent.
+    `stopped` is None, or why no further request is sent.
     """
 
     def __init__(
@@ -213,8 +200,7 @@ class Client:
         """Send one request and return the JSON object that answers it; "/tokenize" stands beside the base URL's "/v1".
 
         What only looks at the server (not `answers`) is not counted, is repeated once at most and never ends a call.
-        Rejected: a status that speaks of this request (400 and the like). Unanswered: no answer after all repetitions,
-        or no JSON object.
+        Rejected: a status that speaks of this request. Unanswered: none after all repetitions, or no JSON object.
         """
         url = self.base_url.removesuffix("/v1") + path if path.startswith("/") else f"{self.base_url}/{path}"
         content = json.dumps(body).encode()
@@ -326,13 +312,7 @@ def _json(answer: bytes) -> Any:
 
 
 def retry_after(value: str) -> float | None:
-    """Seconds to wait by a Retry-After header: a number, or an HTTP date; None where it says neither.
-
-    Source: RFC 9110, section 10.2.3.
-
-    >>> retry_after("7"), retry_after("Sun, 06 Nov 1994 08:49:37 GMT"), retry_after("soon")
-    (7.0, 0.0, None)
-    """
+    """Seconds to wait by a Retry-After header (RFC 9110, 10.2.3): a number or an HTTP date; None for neither."""
     if re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*", value):
         return float(value)
     try:
@@ -347,10 +327,7 @@ for _name in ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11",
 
 
 def stream(values: AsyncIterator[Result]) -> Generator[Result, None, None]:
-    """Run an asynchronous iterator in a thread of its own, because a notebook's event loop is running already.
-
-    Whoever leaves cancels what still runs.
-    """
+    """Run an asynchronous iterator in a thread of its own, because a notebook's event loop is running already."""
     end: Any = object()
 
     async def following() -> Any:

@@ -1,16 +1,13 @@
 """The vLLM engine: vLLM inside this process, for GPUs and, with its CPU build, without one.
 
-Prompts go to vLLM as token ids of our own making, so that no text from data can become a control token, with one image
-token for each image, which vLLM widens to the places the image takes. Rows of an image and of a common beginning follow
-one another, for vLLM's prefix cache. What is not as in `TorchEngine`:
+Prompts go to vLLM as token ids, so that no text from data can become a control token, rows of an image and of a common
+beginning one after another, for its prefix cache. What is not as in `TorchEngine`:
 
 - Images are prepared by vLLM, in the family's way only; several in a prompt are refused for LLaVA-OneVision, which vLLM
   cuts into tiles and the original pads.
 - vLLM's arithmetic depends on what else is in its batch: two runs may differ in the last bits, and so, after a near
   tie, in words. Log-probabilities are over all rows of the output layer, those beyond the vocabulary included.
 - A repetition penalty counts the prompt; for LLaVA's families, whose code counts the answer alone, it is refused.
-
-A vLLM *server* is another engine: `load_judge("openai:MODEL", base_url=...)`.
 
 Source: vllm-project/vllm, vllm/sampling_params.py (SamplingParams), vllm/inputs/data.py (TokensPrompt) and
 vllm/model_executor/models/llava.py (an image token is replaced by the image's places).
@@ -58,12 +55,11 @@ class VllmEngine(Engine):
         options: for vLLM's `LLM`, such as `tensor_parallel_size`, `max_model_len` or `gpu_memory_utilization`.
 
     Attributes:
-        model: the judge's tokenizer, configuration and folder, as the torch engine has them; the weights are vLLM's.
+        model: the judge's tokenizer, configuration and folder; the weights are vLLM's.
 
     Raises:
         ImportError: vLLM is not installed.
-        ValueError: an unknown judge or unsupported checkpoint, a folder of adapters among them; a vLLM that is too old
-            to give the log-probabilities of chosen tokens.
+        ValueError: an unsupported checkpoint, a folder of adapters among them; a vLLM that is too old.
     """
 
     name = "vllm"
@@ -137,8 +133,7 @@ class VllmEngine(Engine):
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`.
 
-        Seeds are sent modulo 2**63. `batch_size` is how many requests vLLM is given at once; its own scheduler batches
-        them. In score mode vLLM writes one token, of the scale's alone.
+        Seeds are sent modulo 2**63; `batch_size` is how many requests vLLM is given at once.
 
         Raises:
             ValueError: unsound options; a temperature between 0 and 0.01, which vLLM would raise to 0.01; a repetition
