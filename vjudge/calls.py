@@ -76,10 +76,11 @@ class JudgeCall:
             decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
             decoding |= {"seed": self.seed} | ({} if template.compares else {"samples": len(self.units)})
         wording = {"name": template.name, "fingerprint": template.fingerprint()}
-        about = {"judge": self.name, "mode": ask.mode, "template": wording, "decoding": decoding}
-        asked: dict[str, Any] = {"prompts": self.prompts, "images": self.images, "ask": ask, "keys": self.keys}
-        asked |= {"columns": ("id", self._unit), "record": self._record, "fault": self._fault, "origin": self._origin}
-        return collect(engine, "verdict", about, **asked, out=out, progress=progress)
+        about: dict[str, Any] = {"judge": self.name, "mode": ask.mode, "template": wording, "decoding": decoding}
+        about |= {"note": {"origin": self._origin} if self._origin else {}}
+        asked = (self.prompts, self.images, ask, self.keys, self._record)
+        names: dict[str, Any] = {"desc": self.name, "unit": "verdict", "key": self._unit}
+        return collect(engine, *asked, about, out=out, progress=progress, fault=self._fault, **names)
 
     def notes(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What a table is told besides its records."""
@@ -96,11 +97,9 @@ class JudgeCall:
         return fault_of(record, self.scores[index], compares=self.template.compares)
 
     def _record(self, answer: Answer) -> dict[str, Any]:
-        """One verdict as the run keeps it."""
-        (id, unit), scores = self.keys[answer.index], self.scores[answer.index]
+        """One verdict as the run keeps it, without its key."""
         format = None if self.ask.scores else self.template.format
-        record = record_of(answer, scores=scores, format=format, compares=self.template.compares)
-        return {"id": id, self._unit: unit, **record}
+        return record_of(answer, scores=self.scores[answer.index], format=format, compares=self.template.compares)
 
     def _suggested(self, records: Sequence[Mapping[str, Any]]) -> str | None:
         """The format that reads most of the answers that the judge's own can't, where they are many."""
@@ -135,75 +134,69 @@ class Images(Sequence[Sequence[Any]]):
 
 def collect(
     engine: Engine,
-    noun: str,
-    about: Mapping[str, Any],
-    *,
     prompts: Sequence[Prompt],
     images: Images,
     ask: Ask,
     keys: Sequence[tuple[str, Any]],
-    columns: tuple[str, str],
     record: Callable[[Answer], dict[str, Any]],
-    fault: Callable[[int, Mapping[str, Any]], str | None],
-    origin: Mapping[str, Any],
+    about: Mapping[str, Any],
+    *,
+    desc: str,
+    unit: str,
+    key: str,
     out: str | Path | None,
     progress: bool,
+    fault: Callable[[int, Mapping[str, Any]], str | None] = lambda place, held: None,
 ) -> list[dict[str, Any]]:
     """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
 
-    `about` is what decides the records besides prompts, images and engine; `columns` hold a record's key; `fault` says
-    what a run's record lacks at its place.
+    A key is an id and what the column `key` holds. `about` is what decides the records besides prompts, images and
+    engine; `fault` says what a run's record lacks at its place.
     """
     done: dict[tuple[Any, ...], dict[str, Any]] = {}
     with ExitStack() as stack:
         run = None
         if out is not None:
-            identity, fingerprint = engine.identity(), data.fingerprint(images.rows, pictures=images.pictures)
+            identity, digest = engine.identity(), hashlib.sha256()
+            for text in (prompt.text for prompt in prompts):
+                digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
+            fingerprint = data.fingerprint(images.rows, pictures=images.pictures)
+            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             manifest = {
                 **about,
-                "prompts": prompts_digest(prompts),
-                "collection": {"fingerprint": fingerprint, f"{noun}s": len(keys)},
+                "prompts": digest.hexdigest(),
+                "collection": {"fingerprint": fingerprint, f"{unit}s": len(keys)},
                 **identity,
                 "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
-                "note": {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": ask.batch_size},
+                "note": {"started": started, "batch_size": ask.batch_size, **about["note"]},
             }
-            manifest["note"] |= {"origin": origin} if origin else {}
-            run = stack.enter_context(Run(out, keys=columns).open(manifest, expected=len(keys)))
+            run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
-            places = {key: place for place, key in enumerate(keys)}
-            for key, held in done.items():
-                what = fault(places[key], held) if key in places else "is none of this call's"
+            places = {each: place for place, each in enumerate(keys)}
+            for each, held in done.items():
+                what = fault(places[each], held) if each in places else "is none of this call's"
                 if what is not None:
-                    raise RunError(f"{run.path}: the {noun} {key} {what}; restore the record or use another folder")
-        name = about.get("judge") or about["policy"]
-        bar = tqdm(total=len(keys), initial=len(done), desc=name, unit=noun, disable=not progress)
+                    raise RunError(f"{run.path}: the {unit} {each} {what}; restore the record or use another folder")
+        bar = tqdm(total=len(keys), initial=len(done), desc=desc, unit=unit, disable=not progress)
         stack.enter_context(bar)
-        failed = sum(each["failure"] is not None for each in done.values())
-        missing = {place for place, key in enumerate(keys) if key not in done}
+        failed = sum(held["failure"] is not None for held in done.values())
+        missing = {place for place, each in enumerate(keys) if each not in done}
         for answers in engine.answer(prompts, images, ask, missing) if missing else ():
-            records = [record(answer) for answer in answers]
+            fresh = [dict(zip(("id", key), keys[answer.index], strict=True)) | record(answer) for answer in answers]
             if run is not None:
                 # What only the transport prevented is asked for again by the next call.
-                run.append(each for answer, each in zip(answers, records, strict=True) if not answer.transient)
-            done |= {keys[answer.index]: each for answer, each in zip(answers, records, strict=True)}
-            failed += sum(each["failure"] is not None for each in records)
+                run.append(each for answer, each in zip(answers, fresh, strict=True) if not answer.transient)
+            done |= {(each["id"], each[key]): each for each in fresh}
+            failed += sum(each["failure"] is not None for each in fresh)
             bar.set_postfix(failed=failed, refresh=False)
-            bar.update(len(records))
-    return [done[key] for key in keys]
+            bar.update(len(fresh))
+    return [done[each] for each in keys]
 
 
 def seed_of(seed: int, id: str, sample: int | str) -> int:
     """A number for one verdict's draws that no other verdict shares."""
     digest = hashlib.sha256(f"{seed}\0{sample}\0{id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")
-
-
-def prompts_digest(prompts: Sequence[Prompt]) -> str:
-    """SHA-256 (hex) over the prompts of a call, for a run's manifest."""
-    digest = hashlib.sha256()
-    for prompt in prompts:
-        digest.update(f"{len(prompt.text)}:{prompt.text}".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 def check_ask(ask: Ask, *, samples: int, seed: int) -> None:

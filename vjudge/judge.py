@@ -18,13 +18,14 @@ import pandas as pd
 
 from vjudge import data, prompts
 from vjudge.calls import JudgeCall, check_ask, prompt_of, subject_of
+from vjudge.data.schema import plain
 from vjudge.engines.engine import Ask, Engine
 from vjudge.names import public
 from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template, families
 from vjudge.prompts.families import Family
 from vjudge.prompts.parse import FORMATS
 from vjudge.records import Item, Pair
-from vjudge.table import ORDERS, check_candidates, combine, comparisons, grades, pairs_of, ranking, singles_of
+from vjudge.table import ORDERS, check_rows, combine, comparisons, grades, pairs_of, ranking, singles_of
 
 if TYPE_CHECKING:
     from vjudge.engines import Forward
@@ -567,5 +568,7 @@ def _candidates(items: Any, by: str, orders: str | None) -> Sequence[Mapping[str
     if by == "scores" and orders is not None:
         raise ValueError(f"orders={orders!r}: a response that is graded by itself has no order; leave it out")
     rows = data.rows_of(items)
-    check_candidates(rows)
+    lists = [plain(row.get("responses")) for row in rows]
+    sound = [isinstance(responses, list) and len(responses) >= 2 for responses in lists]
+    check_rows(rows, "responses", sound, "is not a list of two texts or more", "give the candidates")
     return rows

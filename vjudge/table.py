@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vjudge.data.schema import CollectionError, Problem, plain
+from vjudge.data.schema import CollectionError, Problem
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Pair, Verdict, is_missing, unit_of
 
@@ -267,20 +267,19 @@ def singles_of(candidates: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, An
             yield {**shared, "id": f"{row['id']}/{i}", "response": response}
 
 
-def check_candidates(candidates: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse rows without an id or without at least two responses, all of them by CollectionError."""
+def check_rows(rows: Sequence[Mapping[str, Any]], field: str, sound: Sequence[bool], what: str, remedy: str) -> None:
+    """Refuse rows without an id of their own or whose field is not sound, all of them by CollectionError."""
     problems = []
     ids: set[str] = set()
-    for index, row in enumerate(candidates):
-        responses, id = plain(row.get("responses")), str(row.get("id"))
-        if is_missing(row.get("id")) or id in ids:
+    for index, (row, fine) in enumerate(zip(rows, sound, strict=True)):
+        id = None if is_missing(row.get("id")) else str(row["id"])
+        if id is None or id in ids:
             problems.append(Problem(index, id, "id", "is missing or not unique", "give every row its own id"))
-        if not isinstance(responses, list) or len(responses) < 2:
-            what = "is not a list of two texts or more"
-            problems.append(Problem(index, id, "responses", what, "give the candidates"))
-        ids.add(id)
+        if not fine:
+            problems.append(Problem(index, id, field, what, remedy))
+        ids.add(str(id))
     if problems:
-        raise CollectionError.of_rows(problems, len(candidates))
+        raise CollectionError.of_rows(problems, len(rows))
 
 
 def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, judge: str, by: str) -> pd.DataFrame:

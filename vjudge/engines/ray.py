@@ -40,7 +40,7 @@ class RayEngine(Engine):
         worker_engine: the workers' own engine, "torch" or "vllm"; "auto" as in `load_judge`.
         rows_per_block: rows that go to a worker together, at most; one that dies has at most two such blocks to repeat.
             None takes 1,024 for vLLM, else 256 on a GPU and 64 on a CPU.
-        cpus, gpus: what Ray sets aside for a worker; `gpus` None takes one where the cluster has any, else none.
+        gpus: what Ray sets aside for a worker; None takes one where the cluster has any, else none.
         options: for the workers' engine.
 
     Attributes:
@@ -62,7 +62,6 @@ class RayEngine(Engine):
         workers: int | None = None,
         worker_engine: str = "auto",
         rows_per_block: int | None = None,
-        cpus: float = 1,
         gpus: float | None = None,
         **options: Any,
     ) -> None:
@@ -76,18 +75,18 @@ class RayEngine(Engine):
         gpus = min(1.0, room.get("GPU", 0)) if gpus is None else gpus
         if workers is None and not gpus:
             raise ValueError("this Ray cluster has no GPU: say how many workers= are to share its CPUs")
-        fit = [int(room.get(kind, 0) // share) for kind, share in (("CPU", cpus), ("GPU", gpus)) if share]
+        fit = [int(room.get(kind, 0) // share) for kind, share in (("CPU", 1), ("GPU", gpus)) if share]
         count = workers or fit[-1]  # a worker for each GPU
-        if not min(fit, default=1):
+        if not min(fit):
             raise ValueError(
                 f"this Ray cluster has {room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs, and a worker"
-                f" takes cpus={cpus:g} and gpus={gpus:g}: give less, or a larger cluster"
+                f" takes one CPU and gpus={gpus:g}: give less, or a larger cluster"
             )
         self.rows_per_block = rows_per_block or (1024 if worker_engine == "vllm" else 256 if gpus else 64)
         self.judge, self.processes = str(judge), set[tuple[str, int]]()
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(_Worker).options(
-            num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1
+            num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1
         )
         own = [dict(vars(family), published=dict(family.published)) for family in families.FAMILIES.values()]
         load = partial(load, place, engine=worker_engine, **options)

@@ -101,7 +101,7 @@ class Key:
     """
 
     def __init__(self, text: str = "") -> None:
-        self._text, raw = text, text.encode()
+        self.headers, raw = {"Authorization": f"Bearer {text}"} if text else {}, text.encode()  # of a request
         shapes = [text, quote(raw, safe=""), raw.hex(), text[::-1]]
         shapes += [base64.b64encode(b"\0" * shift + raw).decode() for shift in range(3)]
         plain = [re.sub("[^0-9A-Za-z]", "", shape).lower() for shape in shapes]
@@ -110,11 +110,6 @@ class Key:
 
     def __repr__(self) -> str:
         return "Key()"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What a request carries."""
-        return {"Authorization": f"Bearer {self._text}"} if self._text else {}
 
     def cut(self, text: str) -> str:
         """The text with "[key]" where parts of the key stood.

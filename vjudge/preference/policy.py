@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.calls import Images, check_ask, collect, seed_of
-from vjudge.data import CollectionError, Problem, rows_of
-from vjudge.engines.engine import Ask
+from vjudge.data import rows_of
+from vjudge.engines.engine import Answer, Ask
 from vjudge.images import Pictures
 from vjudge.judge import load_judge
 from vjudge.prompts import Conversation, Prompt
-from vjudge.records import is_missing, unit_of
+from vjudge.records import unit_of
+from vjudge.table import check_rows
 
 if TYPE_CHECKING:
     from vjudge.engines import Engine
@@ -84,27 +85,18 @@ class Policy:
         decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         check_ask(Ask(batch_size=batch_size, **decoding), samples=samples, seed=seed)
         rows = rows_of(questions)
-        _check(rows)
+        sound = [isinstance(row.get("instruction"), str) and row["instruction"].strip() != "" for row in rows]
+        check_rows(rows, "instruction", sound, "is missing or blank", "fill it in or leave the row out")
         if self.sees_images:
             data.check_pictures(rows)
         prompts = [prompt for row in rows for prompt in [self.prompt(row)] * samples]
         keys = [(str(row["id"]), sample) for row in rows for sample in range(samples)]
-        about = {"policy": self.name, "conversation": self.conversation.name}
-        answers = collect(
-            self.engine,
-            "answer",
-            about | {"decoding": {**decoding, "samples": samples, "seed": seed}},
-            prompts=prompts,
-            images=Images(rows, samples if self.sees_images else 0, Pictures()),
-            ask=Ask(batch_size=batch_size, seeds=[seed_of(seed, *key) for key in keys], **decoding),
-            keys=keys,
-            columns=("id", "sample"),
-            record=lambda answer: _record(keys[answer.index], answer),
-            fault=lambda place, record: None,
-            origin=data.origin(questions),
-            out=out,
-            progress=progress,
-        )
+        about: dict[str, Any] = {"policy": self.name, "conversation": self.conversation.name, "note": {}}
+        about |= {"decoding": {**decoding, "samples": samples, "seed": seed}}
+        images = Images(rows, samples if self.sees_images else 0, Pictures())
+        ask = Ask(batch_size=batch_size, seeds=[seed_of(seed, *key) for key in keys], **decoding)
+        names: dict[str, Any] = {"desc": self.name, "unit": "answer", "key": "sample", "out": out, "progress": progress}
+        answers = collect(self.engine, prompts, images, ask, keys, _record, about, **names)
         frame = pd.DataFrame(answers, columns=list(COLUMNS)).astype(COLUMNS)
         frame.insert(1, "policy", self.name)
         frame["group"] = [unit_of(row) for row in rows for _ in range(samples)]
@@ -123,27 +115,12 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def _record(key: tuple[str, int], answer: Any) -> dict[str, Any]:
-    """One answer as the run keeps it."""
+def _record(answer: Answer) -> dict[str, Any]:
+    """One answer as the run keeps it, without its key."""
     text = answer.text.strip()
     failure = answer.failure or (None if text else "the answer is blank")
-    own = {"id": key[0], "sample": key[1], "response": None if failure else text, "failure": failure}
-    own |= {name: getattr(answer, name) for name in ("n_prompt_tokens", "n_new_tokens", "seconds")}
-    return own | {"finished": answer.stopped}
-
-
-def _check(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse questions without an id of their own or without an instruction, all of them."""
-    problems = []
-    first: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        id = None if is_missing(row.get("id")) else str(row["id"])
-        if id is None or first.setdefault(id, index) != index:
-            problems.append(Problem(index, id, "id", "is missing or not unique", "give every question its own id"))
-        if not isinstance(row.get("instruction"), str) or not row["instruction"].strip():
-            problems.append(Problem(index, id, "instruction", "is missing or blank", "fill it in or leave the row out"))
-    if problems:
-        raise CollectionError(f"{len(problems)} problems among {len(rows)} questions:", problems)
+    own = {name: getattr(answer, name) for name in ("n_prompt_tokens", "n_new_tokens", "seconds")}
+    return {"response": None if failure else text, "failure": failure, **own, "finished": answer.stopped}
 
 
 def load_policy(name_or_path: str | Path, *, name: str | None = None, **options: Any) -> Policy:
