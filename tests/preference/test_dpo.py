@@ -53,9 +53,6 @@ def margin(policy: str | Path, pairs: Any) -> float:
     return float((chosen - rejected).mean())
 
 
-# What it is trained on
-
-
 def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: Any) -> None:
     policy = preference.load_policy(TINY)
     engine: Any = policy.engine
@@ -98,9 +95,6 @@ def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: s
         alone = policy.engine.forward(policy.prompt(row), row["images"]).logits
         assert len(alone) == n
         torch.testing.assert_close(logits[place, n - 1, : alone.shape[1]], alone[-1], atol=1e-4, rtol=1e-3)
-
-
-# What a round leaves
 
 
 def test_a_round_prefers_what_was_chosen(trained: Any, pairs: Any) -> None:
@@ -149,9 +143,6 @@ def test_unsound_settings_are_refused() -> None:
         DpoSettings(batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
     with pytest.raises(ValueError, match="sft at least 0"):
         DpoSettings(sft=-1.0)
-
-
-# Low precision
 
 
 @pytest.fixture(scope="module")

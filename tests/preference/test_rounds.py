@@ -152,9 +152,7 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same(
         ({"recipe": replace(RECIPE, seed=7)}, "seed: 0 -> 7"),
         ({"recipe": replace(RECIPE, pairs={"min_margin": 1.0})}, "pairs"),
         ({"recipe": replace(RECIPE, settings=dpo.DpoSettings(beta=0.5))}, "settings"),
-        ({"enrich": lambda rows: [{**row, "responses": row["responses"][::-1]} for row in rows]}, "prompts"),
     ],
-    ids=["seed", "pairs", "settings", "enrich"],
 )
 def test_a_folder_of_another_call_is_refused_and_left_as_it_is(
     whole: Any, call: Any, change: dict[str, Any], message: str

@@ -41,9 +41,8 @@ def test_the_policy_for_scenes_answers_in_claims_and_imperfectly() -> None:
     rates = {"wrong": list(policy.WRONG), "stops_early": policy.STOPS_EARLY, "repeats": policy.REPEATS}
     assert facts == {"seed": 0, "steps": policy.STEPS, **rates}
     questions = preference.scene_questions("validation", limit=40)
-    answers = preference.load_policy("tiny-policy").respond(
-        questions, temperature=1.0, max_new_tokens=90, progress=False
-    )
+    options = {"temperature": 1.0, "max_new_tokens": 90, "progress": False}
+    answers = preference.load_policy("tiny-policy").respond(questions, **options)
     scored = preference.score_answers(questions, answers)
     assert scored["true_unreadable"].mean() < 0.5 and scored["true_claims"].mean() > 3
     assert 1.7 < scored["true_score"].mean() < 3 and scored["true_score"].max() > 3
@@ -67,9 +66,8 @@ def test_policies_side_by_side_show_a_judge_that_is_pleased_alone() -> None:
 @pytest.mark.filterwarnings("ignore")  # so few answers
 def test_what_a_judge_overpays_is_told_by_marks() -> None:
     graded = pd.DataFrame({"judge": [5.0, 5, 3, 3, 4, np.nan], "truth": [3.0, 4, 3, 3, 4, 1], "group": list("abcdef")})
-    row = preference.over_rewarded(graded, {"repeats": [True, True, False, False, False, True]}, n_resamples=300).iloc[
-        0
-    ]
+    marks = {"repeats": [True, True, False, False, False, True]}
+    row = preference.over_rewarded(graded, marks, n_resamples=300).iloc[0]
     assert (row["with"], row["without"], row["estimate"]) == (1.5, 0.0, 1.5)
     assert (row["n"], row["others"], row["missing"]) == (2, 3, 1)
     with pytest.raises(ValueError, match="'short' has 1 entries for 6 answers"):

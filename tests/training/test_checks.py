@@ -27,12 +27,8 @@ def test_everything_wrong_with_the_rows_is_said_at_once(random_judge, tmp_path):
         fine_tune(random_judge, rows, out=tmp_path / "out", **SMALL)
     by_row = {problem.index: str(problem) for problem in caught.value.problems}
     assert sorted(by_row) == [1, 3, 4, 6, 7, 8]
-    assert (
-        "feedback: is missing" in by_row[1]
-        and "whole score" in by_row[3]
-        and "gone.png" in by_row[6]
-        and "broken.jpg" in by_row[8]
-    )
+    for index, part in {1: "feedback: is missing", 3: "whole score", 6: "gone.png", 8: "broken.jpg"}.items():
+        assert part in by_row[index]
     assert re.search(r"have \d+ tokens \(\d+ \+ \d+, 4 of them for images\) and the limit is \d+", by_row[4])
     assert not (tmp_path / "out").exists()
 
@@ -48,9 +44,8 @@ def test_an_unbalanced_collection_is_refused_with_the_figure():
     with pytest.raises(CollectionError, match=r"8\.0 times as frequent as the rarest"):
         checks.check_balance(few)
     assert checks.check_balance(few, allow=["scores"])["ratio"] == 8.0
-    pairs = [
-        {"response_a": "a b" if n % 2 else "a", "response_b": "c", "preference": "ab"[n % 2 - 1]} for n in range(8)
-    ]
+    texts = [{"response_a": "a b", "preference": "a"}, {"response_a": "a", "preference": "b"}]
+    pairs = [{**row, "response_b": "c"} for row in texts] * 4
     with pytest.raises(CollectionError, match="longer one with probability 0.75"):
         checks.check_balance(pairs)
 

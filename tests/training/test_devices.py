@@ -1,4 +1,4 @@
-"""Several processes on this machine's CPU over gloo: one training, exact resumption, counts over all, FSDP's steps."""
+"""Two processes on this machine's CPU over gloo: one training, exact resumption, counts over all, FSDP's steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from conftest import make_rows
 from packaging.version import Version
 from PIL import Image
-from training_cases import SMALL, at_step, die, entries_of, losses_of, result_of, spoil, weights_of
+from training_cases import SMALL, at_step, die, entries_of, losses_of, result_of, weights_of
 
 import vjudge as vj
 from vjudge.training import fine_tune, finetune
@@ -41,27 +40,14 @@ def write_rows(folder: Path, name: str, n: int) -> Path:
     return file
 
 
-def error_of(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except (KeyboardInterrupt, FloatingPointError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
 def two_processes(judge: Path, folder: Path) -> None:
-    """What each of two processes does; what was raised goes into a file of its own."""
-    rank = os.environ["RANK"]
+    """What each of two processes does."""
     rows, held = (vj.load_collection(folder / f"{name}.jsonl") for name in ("rows", "held"))
     graded = STEPS | dict(evaluate_every=3, validation=held, allow=["length", "scores"])
-    errors: dict[str, str] = {}
     main([str(folder / "judge.yaml")])
-    with at_step(3, die):
-        errors["cut"] = error_of(lambda: fine_tune(judge, rows, out=folder / "cut", **graded))
+    with at_step(3, die), pytest.raises(KeyboardInterrupt):
+        fine_tune(judge, rows, out=folder / "cut", **graded)
     fine_tune(judge, rows, out=folder / "cut", **graded)
-    with at_step(5, spoil if rank == "1" else lambda trainer: None):
-        errors["spoilt"] = error_of(lambda: fine_tune(judge, rows, out=folder / "spoilt", **STEPS))
-    (folder / f"errors-{rank}.json").write_text(json.dumps(errors))
     spread_on_cpu()
     with pytest.raises(Trained):
         fine_tune(judge, rows, out=folder / "fsdp", **STEPS)
@@ -141,9 +127,8 @@ def two(random_judge, tmp_path_factory) -> Path:
 def test_two_processes_are_one_training(two, random_judge, tmp_path):
     """The same losses, verdicts and weights as in one process, up to the order of sums in float32.
 
-    A step's gradient is a sum over rows, in another order when the rows stand in two processes: a relative error of
-    some 1e-7, which a few steps of Adam multiply. So losses agree to 1e-5, and weights differ by at most a thousandth
-    of what training changed. A wrong weight of a token or of a row changes both at the first digits.
+    Adam multiplies a relative error of 1e-7 in a step's sum: losses agree to 1e-5, weights to a thousandth of what
+    training changed. A wrong weight of a token or of a row changes both at the first digits.
     """
     rows, held = (vj.load_collection(two / f"{name}.jsonl") for name in ("rows", "held"))
     graded = dict(evaluate_every=3, validation=held, allow=["length", "scores"])
@@ -160,17 +145,9 @@ def test_two_processes_are_one_training(two, random_judge, tmp_path):
 
 
 def test_two_processes_resume_to_the_same_weights_and_log(two):
-    errors = [json.loads((two / f"errors-{rank}.json").read_text()) for rank in (0, 1)]
-    assert all(each["cut"].startswith("KeyboardInterrupt") for each in errors)
     whole = weights_of(two / "whole/judge")
     assert all(torch.equal(weight, whole[name]) for name, weight in weights_of(two / "cut/judge").items())
     assert json.dumps(entries_of(two / "cut")) == json.dumps(entries_of(two / "whole"))
-
-
-def test_a_gradient_that_is_no_number_in_one_process_stops_both(two):
-    for rank in (0, 1):
-        errors = json.loads((two / f"errors-{rank}.json").read_text())
-        assert "step 6: the gradient's norm is nan; the last good checkpoint is checkpoint-4" in errors["spoilt"]
 
 
 def test_weights_that_are_spread_take_the_same_steps(two, random_judge, tmp_path):

@@ -73,18 +73,12 @@ def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp
     assert done == resumed, "done is done, however it is logged"
 
 
-@pytest.mark.parametrize(
-    ("freeze", "trained"),
-    [
-        (["tower"], {"projector", "decoder"}),
-        (["tower", "decoder"], {"projector"}),
-        ([], {"tower", "projector", "decoder"}),
-    ],
-)
-def test_frozen_parts_stay_as_they_are(random_judge, tmp_path, freeze, trained):
+@pytest.mark.parametrize("freeze", [["tower"], ["tower", "decoder"], []], ids=str)
+def test_frozen_parts_stay_as_they_are(random_judge, tmp_path, freeze):
     folder = fine_tune(random_judge, rows_with_feedback(8), out=tmp_path / "out", freeze=freeze, steps=2, **SMALL)
     before, after = weights_of(random_judge), weights_of(folder)
-    assert {part_of(name) for name in before if not torch.equal(before[name], after[name])} == trained
+    changed = {part_of(name) for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"tower", "projector", "decoder"} - set(freeze)
 
 
 def test_accumulated_passes_are_one_batch(random_judge, tmp_path):
@@ -120,9 +114,6 @@ def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
         assert torch.equal(weight, stored.get("lm_head.weight", stored.get("language_model.lm_head.weight"))) is best
 
 
-# What a training takes
-
-
 def test_the_computed_adapters_and_weights_are_those_that_train(random_judge):
     """Counted from the configuration alone, they are as many as peft and the model have."""
     judge = vj.load_judge(random_judge, device="cpu").engine.model  # type: ignore[attr-defined]
@@ -150,9 +141,6 @@ def test_the_cost_of_seven_billion_weights_follows_the_bytes_and_products():
     assert full["hours"] == pytest.approx(hours, rel=0.02)
     with pytest.raises(ValueError, match="use one of"):
         training_cost(seven, gpu="abacus")
-
-
-# Configurations
 
 
 def test_a_configuration_says_what_is_wrong_with_it(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ pytestmark = [
 ]
 ADAPTERS = {"rank": 4, "alpha": 8, "dropout": 0.0}
 WAYS: dict[str, dict[str, Any]] = {
-    "full, float32": {"precision": "float32"},
     "full, bfloat16": {"precision": "bfloat16"},
     "full, float16": {"precision": "float16"},
     "LoRA, bfloat16": {"precision": "bfloat16", "lora": ADAPTERS},
@@ -34,13 +34,11 @@ def test_what_trains_is_float32_and_the_judge_loads(way, random_judge, tmp_path)
     """And the base under adapters is as it was asked for."""
     if "QLoRA" in way:
         pytest.importorskip("bitsandbytes")
-    dtypes: dict[str, set[torch.dtype]] = {}
+    dtypes = defaultdict[str, set[torch.dtype]](set)
 
     def look(trainer: Any) -> None:
         for name, weight in trainer.model.named_parameters():
-            dtypes.setdefault(f"{part_of(name)} {'trains' if weight.requires_grad else 'stays'}", set()).add(
-                weight.dtype
-            )
+            dtypes[f"{part_of(name)} {'trains' if weight.requires_grad else 'stays'}"].add(weight.dtype)
 
     rows = rows_with_feedback(10)
     options = SMALL | dict(steps=2) | WAYS[way]
@@ -89,7 +87,6 @@ def test_steps_below_bfloat16s_grid_add_up(lora, random_judge, tmp_path, monkeyp
         if way == "naive":  # where it starts from
             start = {name: weight.bfloat16().float() for name, weight in start.items()}
         projector[way] = movement(start, weights_of(folder))["changed"]
-    print(falls, projector)
     assert falls["float32"] > 0.01 and falls["bfloat16"] >= 0.8 * falls["float32"]
     assert projector["bfloat16"] > 0.9 and projector["naive"] < 0.4
     if not lora:
@@ -118,9 +115,6 @@ def test_adapters_of_a_quantised_base_go_into_its_whole_weights(random_judge, tm
     folder = fine_tune(random_judge, rows_with_feedback(10), out=tmp_path, **options)
     before, after = weights_of(random_judge), weights_of(folder)
     assert {part_of(name) for name in before if not torch.equal(before[name], after[name])} == {"decoder", "projector"}
-
-
-# How far weights moved
 
 
 def test_movement_is_the_share_that_changed_and_the_norm_of_the_change():

@@ -97,9 +97,6 @@ class DpoSettings:
             raise ValueError("; ".join(faults))
 
 
-# One round
-
-
 def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings | None = None) -> dict[str, Any]:
     """Train a policy on pairs; what `out` holds already is not trained again.
 
@@ -304,9 +301,6 @@ class PairBatches:
         sizes = torch.tensor([image.size[::-1] for row in pictures for image in row])  # height, width
         counts = torch.tensor([len(row) for row in pictures if row])
         return {"pixel_values": torch.stack(padded), "image_sizes": sizes, "batch_num_images": counts}
-
-
-# Rounds
 
 
 @dataclass(frozen=True)

@@ -30,21 +30,11 @@ from vjudge.models.places import choose_device, choose_dtype
 from vjudge.prompts import Template
 from vjudge.runs import replace_file
 from vjudge.training import lora as adapting
+from vjudge.training import watch
 from vjudge.training.checks import check_balance, check_leakage
 from vjudge.training.collate import IGNORED, Collator, Examples, has_own_texts, training_order
 from vjudge.training.lora import Lora, as_lora, part_of
 from vjudge.training.recipes import Recipe, recipe_of
-from vjudge.training.watch import (
-    LOG,
-    OwnNames,
-    card,
-    last_checkpoint,
-    load_weights,
-    movement,
-    outcome,
-    save_weights,
-    weight_samples,
-)
 
 MANIFEST = "manifest.json"
 BEST = "best.safetensors"
@@ -145,11 +135,11 @@ def fine_tune(
     wrapped = adapting.prepare(model, freeze=chosen.freeze, lora=adapters)
     if chosen.gradient_checkpointing:
         model.model.gradient_checkpointing_enable({"use_reentrant": False})
-    last = last_checkpoint(out / "checkpoints")
+    last = watch.last_checkpoint(out / "checkpoints")
     arguments.distributed_state.wait_for_everyone()  # no checkpoint is written before all have looked for one
     arguments.disable_tqdm = not (progress and main)
     network = Network(model, dtype=getattr(torch, dtype))
-    before, grade = weight_samples(network), None
+    before, grade = watch.weight_samples(network), None
     if validation is not None:
         arguments.eval_strategy, arguments.eval_on_start = transformers.IntervalStrategy.STEPS, last is None
         mode = "feedback" if chosen.shape == "feedback" else "score"  # without feedback before it: in score mode
@@ -161,14 +151,14 @@ def fine_tune(
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if spread else None
     if main:
         if (out / BEST).is_file():
-            load_weights(network, out / BEST)
+            watch.load_weights(network, out / BEST)
         model.model.eval()
-        moved = movement(before, network if weights is None else weights)
-        result = outcome(
+        moved = watch.movement(before, network if weights is None else weights)
+        result = watch.outcome(
             trainer.entries(), steps=trainer.state.global_step, warmup=int(arguments.warmup_steps), moved=moved
         )
         facts = {**result, **balance, "rows": len(rows), "base": str(base)}
-        page = card(out.name, recipe=chosen, lora=adapters, template=wording.name, facts=facts)
+        page = watch.card(out.name, recipe=chosen, lora=adapters, template=wording.name, facts=facts)
         merge = adapters is not None and (quantization is None if adapters.merge is None else adapters.merge)
         whole = None if weights is None else {name.removeprefix("model."): value for name, value in weights.items()}
         adapting.save(model, wrapped, out / "judge", base=base, template=wording, merge=merge, card=page, weights=whole)
@@ -178,9 +168,6 @@ def fine_tune(
             warnings.warn(f"{out}: {result['lesson']}", stacklevel=2)
     trainer.accelerator.wait_for_everyone()
     return out / "judge"
-
-
-# Before any work
 
 
 def _check_spread() -> None:
@@ -285,9 +272,6 @@ def _is_done(out: Path, settings: dict[str, Any], main: bool) -> bool:
     return False
 
 
-# While it trains
-
-
 class Network(nn.Module):
     """A judge's model with the loss on its answers, in products of `dtype`: a batch of `Collator` in, the loss out."""
 
@@ -306,7 +290,7 @@ class Network(nn.Module):
         pictures: dict[str, Any],
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> dict[str, torch.Tensor]:
-        """The cross-entropy over labelled tokens, divided by `num_items_in_batch`, or by their number here."""
+        """The cross-entropy over labelled tokens, by `num_items_in_batch` or their number here."""
         truth = labels[:, 1:]
         columns = (truth != IGNORED).any(0).nonzero()[:, 0]
         vision: Any = self.vision
@@ -329,7 +313,7 @@ class Network(nn.Module):
         return {"loss": total / n}
 
 
-class JudgeTrainer(OwnNames, Trainer):
+class JudgeTrainer(watch.OwnNames, Trainer):
     """transformers' Trainer for a `Network`; `grade` gives a run of the validation sample with the judge as it is."""
 
     def __init__(
@@ -380,7 +364,7 @@ class JudgeTrainer(OwnNames, Trainer):
         norm = super()._get_grad_norm(model, grad_norm)
         scaled = self.accelerator.scaler is not None  # float16: the scaler leaves such a step out by itself
         if norm is not None and not scaled and not math.isfinite(float(norm)):
-            last = last_checkpoint(Path(str(self.args.output_dir)))
+            last = watch.last_checkpoint(Path(str(self.args.output_dir)))
             state = f"the last good checkpoint is {last.name}" if last else "there is no checkpoint yet"
             raise FloatingPointError(
                 f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; {state}, and the call"
@@ -397,7 +381,7 @@ class JudgeTrainer(OwnNames, Trainer):
                 metrics = graded(self.grade())
             self.network.train()
             if all(merit(metrics) > merit(entry) for entry in self.entries() if "parsed" in entry):
-                save_weights(self.network, self.out / BEST)
+                watch.save_weights(self.network, self.out / BEST)
             self.log(metrics)
         self.control.should_evaluate = False
         self.accelerator.wait_for_everyone()
@@ -413,16 +397,14 @@ class JudgeTrainer(OwnNames, Trainer):
         entry = self.state.log_history[-1]
         entry["epoch"] = self.state.global_step * self.recipe.batch_size / len(self.examples)
         if self.is_world_process_zero() and entry in self.entries():
-            replace_file(self.out / LOG, "".join(json.dumps(entry) + "\n" for entry in self.entries()))
+            replace_file(self.out / watch.LOG, "".join(json.dumps(entry) + "\n" for entry in self.entries()))
             self.on_log(entry)
 
 
 def graded(run: Any) -> dict[str, float]:
     """A run of the validation sample in numbers."""
-    figures = dict.fromkeys(("pearson", "low", "high"), math.nan)
-    if run["score"].notna().sum() > 2:
-        row = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000).loc["pearson"]
-        figures = {"pearson": float(row["estimate"]), "low": float(row["low"]), "high": float(row["high"])}
+    row = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000).loc["pearson"]
+    figures = {"pearson": float(row["estimate"]), "low": float(row["low"]), "high": float(row["high"])}
     return {**figures, "parsed": float(run["score"].notna().mean()), "n": len(run)}
 
 

@@ -55,9 +55,6 @@ def live_curve() -> Callable[[dict[str, Any]], None]:
     return show
 
 
-# Checkpoints
-
-
 class OwnNames:
     """For a transformers `Trainer`: checkpoints of the weights that train, under the network's own names, where
     transformers saves LLaVA's under those of older classes and its trainer finds none of them when it resumes."""
@@ -100,9 +97,6 @@ def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that was written to its end."""
     whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
     return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-
-
-# What was learned
 
 
 def weight_samples(network: nn.Module) -> dict[str, torch.Tensor]:
