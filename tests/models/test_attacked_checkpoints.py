@@ -24,7 +24,6 @@ def edit(file: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("part", ["text_config", "vision_config"])
 def test_ten_million_layers(folder: Path, part: str) -> None:
-    """The old code built them, one by one."""
     config = json.loads((folder / "config.json").read_text())
     edit(folder / "config.json", **{part: config[part] | {"num_hidden_layers": 10_000_000}})
     for work in (models.load, models.fits):
@@ -46,7 +45,7 @@ def test_an_original_of_ten_million_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["config.json", "preprocessor_config.json", "tokenizer_config.json"])
 @pytest.mark.parametrize("content", ["[" * 100_000, "{", "[1]", "\xff"])
 def test_json_that_is_none(folder: Path, file: str, content: str) -> None:
-    """Deep brackets were a RecursionError."""
+
     (folder / file).write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match=r"judge|can't be read|holds no JSON object"):
         models.load(folder, device="cpu")
@@ -54,7 +53,7 @@ def test_json_that_is_none(folder: Path, file: str, content: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 1000])
 def test_weights_that_are_cut_off(folder: Path, size: int) -> None:
-    """A raw SafetensorError before."""
+
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:size])
     with pytest.raises(ValueError, match="model.safetensors is damaged"):
@@ -75,7 +74,7 @@ def test_weights_that_are_cut_off(folder: Path, size: int) -> None:
     ],
 )
 def test_settings_of_the_wrong_kind(folder: Path, changes: dict[str, Any]) -> None:
-    """A KeyError, TypeError, AttributeError or ZeroDivisionError before."""
+
     edit(folder / "config.json", **changes)
     try:
         loaded = models.load(folder, device="cpu")

@@ -1,7 +1,4 @@
-"""Writing answers: rows side by side in lanes, their keys and values, and the next token of each.
-
-Everything that a batch keeps between two steps stands here; what is computed together is planned in torch.py.
-"""
+"""Writing answers: rows side by side in lanes, their keys and values, and the next token of each."""
 
 from __future__ import annotations
 
@@ -25,10 +22,8 @@ NOTHING, SHARED = -2, -1  # in a lane: padding, and the tokens of its prefix
 
 @dataclass(eq=False)
 class Prefix:
-    """The beginning of one or more prompts of a batch, to be computed once, with all its images.
-
-    Once computed, `states` holds each layer's keys and values (heads, tokens, width), and `delta` what multimodal
-    positions add to a token's number after it.
+    """The beginning of prompts of a batch, with all its images, computed once: each layer's keys and values (heads,
+    tokens, width), and `delta`, what multimodal positions add to a token's number after it.
     """
 
     ids: np.ndarray
@@ -97,10 +92,7 @@ class Row:
 
 
 class GrowingLayer(DynamicLayer):
-    """A layer's cache in a buffer with room for tokens to come, where `DynamicLayer` copies all it holds every time.
-
-    Selecting or cropping rows works as in `DynamicLayer`: the next token starts a new buffer.
-    """
+    """A layer's cache in a buffer with room for tokens to come, where `DynamicLayer` copies all it holds every time."""
 
     def hold(self, buffers: Sequence[torch.Tensor], start: int, end: int) -> None:
         """Take over the tokens from `start` to `end` of keys and values (rows, heads, tokens, width)."""
@@ -135,7 +127,7 @@ class Lanes:
     most.
 
     With one row a lane, rows are padded on the left as usual. With several, a prefix is kept and read once for all of
-    them, and a mask keeps them apart; that pays where prefixes are long. A place that is left empty holds a done row.
+    them, and a mask keeps them apart; that pays where prefixes are long. An empty place holds a done row.
     """
 
     def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], *, abreast: int, new: int, most: int) -> None:
@@ -231,9 +223,8 @@ class Lanes:
         sizes = [len(lane[0].prefix.ids) for lane in lanes]
         for layer in range(len(whole.layers)):
             states = [lane[0].prefix.states[layer] for lane in lanes]
-            buffers = [
-                part.new_empty((len(lanes), part.shape[0], self.width + room, part.shape[2])) for part in states[0]
-            ]
+            size = self.width + room
+            buffers = [part.new_empty((len(lanes), part.shape[0], size, part.shape[2])) for part in states[0]]
             for (first, last, own), cache in zip(self.parts, caches, strict=True):
                 end = self.width - self.abreast * own
                 for kind, buffer in enumerate(buffers):
@@ -264,8 +255,8 @@ class Lanes:
 def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row]) -> int:
     """How many rows stand in a lane: two where they share a prefix that is twice as long as what is a row's own.
 
-    Each lane holds its own copy of the prefix's keys and values, and each step reads it; but every row is multiplied
-    with all of its lane. More than two were slower in `tests/bench/versus.py`, as two may be behind a short prefix.
+    More than two were slower in `tests/bench/versus.py`, as two may be behind a short prefix: every row is multiplied
+    with all of its lane.
     """
     if model.model.config.get_text_config()._attn_implementation != "sdpa":
         return 1  # the others take no mask of a lane's own
@@ -277,8 +268,8 @@ def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row]) -> int:
 class Writer:
     """Write answers: it takes the logits of a step and says each row's next token.
 
-    Whether the repetition penalty counts the prompt is as the published code has it: LLaVA generates from embeddings,
-    so there is no prompt to count; vLLM, which ran Prometheus, and transformers count it.
+    The repetition penalty counts the prompt as published: LLaVA generates from embeddings, so there is none to count;
+    vLLM, which ran Prometheus, and transformers count it.
     """
 
     def __init__(
@@ -306,9 +297,7 @@ class Writer:
             self._counted = self._counted[places]
 
     def step(self, logits: torch.Tensor) -> torch.Tensor:
-        """The next token of each row, (rows,), from float32 logits (rows, vocabulary), which change in place; and where
-        it is a score, the distribution over the scores.
-        """
+        """The next token of each row from float32 logits (rows, vocabulary), changed in place; scores are noted."""
         for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
             row = self.rows[place]
             if not row.done:
@@ -323,7 +312,11 @@ class Writer:
             for row in self.rows:
                 row.done = True
             return logits.argmax(-1)
-        tokens = self._choose(self._penalized(logits))
+        chances, ask = self._penalized(logits), self.ask
+        if ask.temperature == 0:
+            tokens = chances.argmax(-1)
+        else:
+            tokens = draw_tokens(chances, [row.draw() for row in self.rows], ask.temperature, ask.top_p)
         steps = list(zip(self.rows, tokens.tolist(), strict=True))
         verdicts = {}
         for place, (row, token) in enumerate(steps):
@@ -346,12 +339,6 @@ class Writer:
             row = self.rows[place]
             row.scores[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
 
-    def _choose(self, logits: torch.Tensor) -> torch.Tensor:
-        """The next token of each row: the argmax, or the inverse of the truncated distribution at the row's draw."""
-        if self.ask.temperature == 0:
-            return logits.argmax(-1)
-        return draw_tokens(logits, [row.draw() for row in self.rows], self.ask.temperature, self.ask.top_p)
-
     def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits after the repetition penalty.
 
@@ -368,9 +355,7 @@ class Writer:
 
 
 def draw_tokens(logits: torch.Tensor, draws: Sequence[float], temperature: float, top_p: float) -> torch.Tensor:
-    """The token of each row of logits (rows, vocabulary) at its draw in [0, 1): the inverse of what temperature and
-    top_p leave.
-    """
+    """The token of each row at its draw in [0, 1): the inverse of what temperature and top_p leave of the logits."""
     uniform = torch.tensor(draws, dtype=logits.dtype, device=logits.device)
     chances, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
     kept = chances.cumsum(-1) - chances < top_p

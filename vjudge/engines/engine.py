@@ -1,7 +1,4 @@
-"""Engine: the one interface between a judge and whatever runs its model, and what goes through it.
-
-A call is one `Ask`; a prompt comes back as one `Answer`. What an engine computed on this machine is its `Work`.
-"""
+"""Engine: the one interface between a judge and whatever runs its model, and what goes through it."""
 
 from __future__ import annotations
 
@@ -25,18 +22,17 @@ class Ask:
 
     Args:
         mode: "feedback" writes an answer; "score" reads the distribution over the scores right after prompts that end
-            in the marker, and writes nothing.
+        in the marker, and writes nothing.
         marker: the text before every verdict; "" where answers have no single place for one.
         scales: one a prompt: score -> what the judge writes after the marker, such as {1: " 1", 2: " 2"}; empty where
-            no distribution is wanted. () for none at all. Prompts of one rubric share one mapping.
+        no distribution is wanted. () for none at all. Prompts of one rubric share one mapping.
         seeds: one a prompt, at least 0, which alone decides the row's draws as far as the engine can promise it; ()
-            uses the prompt's position.
+        uses the prompt's position.
         max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
         top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
         repetition_penalty: above 0; a logit of a token that the prompt or the answer holds already is divided by it
-            where positive, else multiplied; 1 for none. LLaVA's families count the answer's tokens alone where this
-            machine runs them, because their published code generates from embeddings.
+        where positive, else multiplied; 1 for none. LLaVA's families, run here, count the answer's tokens alone.
         batch_size: prompts at once, or "auto" for the engine's own choice.
     """
 
@@ -90,15 +86,14 @@ class Answer:
     Args:
         index: the prompt's position in the call.
         text: the generated text without the end-of-sequence token; empty in a score pass.
-        n_prompt_tokens: positions the prompt took, image tokens included.
-        n_new_tokens: tokens generated, the end-of-sequence token included.
+        n_prompt_tokens, n_new_tokens: image tokens included; the end-of-sequence token included.
         score_logprobs: for each score of the prompt's scale, the natural log of the probability of its text in the
-            whole vocabulary, at the step that wrote the verdict (temperature 1, no truncation); None where no verdict
-            was written, or one token can't carry the scores.
+        whole vocabulary, at the step that wrote the verdict (temperature 1, no truncation); None where no verdict was
+            written, or one token can't carry the scores.
         stopped: whether the model ended the text itself, rather than a limit.
         seconds: the row's share of its batch's wall time.
-        failure: None, or why there is no answer.
-        transient: whether the failure was the transport's, so that asking again may bring an answer.
+        failure: None, or why there is no answer; transient: whether asking again may bring one (the transport's
+        failure).
     """
 
     index: int
@@ -116,15 +111,9 @@ class Answer:
 class Work:
     """What a call computed on this machine; a run's table keeps it in `attrs["work"]`.
 
-    Args:
-        prompt_tokens: of all prompts, image tokens included.
-        computed_tokens: of them computed, each shared one once.
-        new_tokens: of answers.
-        images: encoded.
-        at_once: the most answers in one pass.
-        threads: torch's threads while it computed, on a CPU; 0 elsewhere.
-        image_seconds, prompt_seconds, answer_seconds: of wall time; images' preparation included.
-        notes: what a reader of the figures should know, such as why rows shared no prefixes.
+    Tokens of all prompts (image tokens included), computed ones (each shared one once) and new ones; images encoded;
+    the most answers at once; torch's threads on a CPU; seconds of wall time; and notes, such as why rows shared no
+    prefixes.
     """
 
     prompt_tokens: int = 0
@@ -152,8 +141,8 @@ class Engine(ABC):
     """Prompts in; texts, token counts and score probabilities out.
 
     What an engine can't give is an error before the first answer, never a silent substitute. A row that can't be
-    answered (too long, a broken image, not enough memory) is an `Answer` with `failure` and stops nothing else.
-    Answers come in any order, as soon as they exist; `index` says whose they are, and each is given once.
+    answered is an `Answer` with `failure` and stops nothing else. Answers come in any order, as soon as they exist,
+    each once.
     """
 
     name: ClassVar[str]
@@ -190,10 +179,7 @@ class Engine(ABC):
     ) -> list[Quantity]:
         """What `answer` would take, without running it: here only what the prompts themselves show.
 
-        Args:
-            seconds: how long an engine that runs the model itself may measure on a part of the work; 0 for not at all.
-
-        Other arguments as in `answer`.
+        `seconds` is how long an engine that runs the model itself may measure on a part of the work; 0 for not at all.
         """
         shown = sum(prompt.n_images for prompt in prompts)
         characters = sum(len(part) for prompt in prompts for part in prompt.parts if isinstance(part, str))
@@ -210,10 +196,9 @@ class Engine(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What of this engine decides its answers, as plain JSON values, for a run's manifest.
+        """What decides this engine's answers, as JSON values without secrets: "engine", "versions" and the like.
 
-        Two calls with equal identities and equal prompts may continue one run. It holds "engine" and "versions" (the
-        libraries that compute), and no secrets.
+        Two calls with equal identities and equal prompts may continue one run.
         """
 
 

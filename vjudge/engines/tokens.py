@@ -17,13 +17,10 @@ TAIL = 24  # characters at a prompt's end that can merge with what follows
 
 @dataclass(frozen=True)
 class Scale:
-    """How a tokenizer writes the scores after the marker.
+    """How a tokenizer writes the scores after the marker, such as "[RESULT]".
 
-    Args:
-        marker: the text before every verdict, such as "[RESULT]".
-        texts: score -> what follows the marker, such as {1: " 1"}.
-        paths: score -> its tokens from the first on in which the scores differ. On a scale of 1 to 10 those of 1 may
-            begin those of 10.
+    `texts` is score -> what follows the marker, such as {1: " 1"}; `paths` score -> its tokens from the first on in
+    which the scores differ. On a scale of 1 to 10 those of 1 may begin those of 10.
     """
 
     marker: str
@@ -108,11 +105,8 @@ class Encoder:
     def ids(self, prompt: Prompt, *, suffix: str = "", image_tokens: Sequence[int] | None = None) -> list[int]:
         """The ids of a prompt followed by `suffix`; neighbouring texts are one chunk.
 
-        Args:
-            image_tokens: how many places each image takes, in order; None for the same number each.
-
-        Raises:
-            ValueError: the conversation is written with a control token that this vocabulary lacks.
+        `image_tokens` is how many places each image takes, in order; None for the same number each. ValueError: the
+        conversation is written with a control token that this vocabulary lacks.
         """
         ids, text, n_images = list(self.start), "", 0
         for part in prompt.parts:
@@ -130,7 +124,7 @@ class Encoder:
         return ids + self.text_ids(text) if text else ids
 
     def scale(self, marker: str, score_texts: Mapping[int, str]) -> Scale:
-        """Find the tokens by which each score is read after the marker: the first in which the scores differ, and those
+        """The tokens by which each score is read after the marker: the first in which the scores differ, and those
         after it.
 
         A sentencepiece vocabulary may write " 4" as "▁" and "4". ValueError: two scores are written alike.
@@ -150,10 +144,9 @@ class Encoder:
     def answered(
         self, prompt: Prompt, answers: Sequence[str], *, image_tokens: Sequence[int] | None = None
     ) -> tuple[list[int], list[list[int]]]:
-        """The ids of a prompt as a model is asked, and of each answer after it, for training.
+        """The ids of a prompt as a model is asked, and of each answer after it, for training; see `ids`.
 
         Where a vocabulary merges the two at their border, which generation can't do, the answer is encoded by itself.
-        Other arguments and errors as in `ids`.
         """
         question, replies = self.ids(prompt, image_tokens=image_tokens), []
         for answer in answers:
@@ -192,9 +185,7 @@ class Encoder:
         return text
 
     def verdict_step(self, ids: Sequence[int], steps: Sequence[int], marker: str) -> int | None:
-        """The step of `steps` (where a token of the scale stands) that wrote the verdict, None for none: a score's
-        token after the last marker, before any other word.
-        """
+        """The step of `steps` that wrote the verdict: a score's token after the last marker before any word."""
         marker = marker.casefold()  # as the parser reads it
         markers = self.text(ids).casefold().count(marker)
         for step in steps:

@@ -1,14 +1,12 @@
 """The torch engine: a loaded model on this machine, read from top to bottom.
 
 A call is cut into blocks of rows that belong together, by their images and texts alone; a block is one batch, or
-several where memory is short. Within a batch every row has a prefix: what it has in common with the other rows about
-its images, or all but its last token. Each distinct prefix is computed once (prefill), its keys and values are copied
-to the rows, and what a row has to itself follows, padded on the left. Then all rows of the batch write a token a step;
-finished rows leave it.
+several where memory is short. In a batch each distinct prefix (what a row shares with others about its images, or all
+but its last token) is computed once, its keys and values are copied to the rows, and what a row has to itself follows,
+padded on the left. Then all rows write a token a step; finished rows leave.
 
 What is computed together follows from the whole call, never from what is still wanted: a continued run has the bits of
-an unbroken one. Models whose cache can't be copied so (sliding windows, states) go through transformers' own
-`generate`, padded on the left.
+an unbroken one. Models whose cache can't be copied so (sliding windows, states) go through transformers' `generate`.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +44,7 @@ IMAGE_INDEX = -200  # how the original code counts an image in a prompt
 SHARING_CHATS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_next", "llava", "idefics3")
 """Chat models whose prefixes were shared and compared with their own `generate`; others are batched plainly."""
 GIB = 1 << 30
+SMALL = 50_000_000  # parameters of a decoder
 
 
 class TorchEngine(Engine):
@@ -98,7 +96,7 @@ class TorchEngine(Engine):
         ask: Ask,
         wanted: Container[int] | None = None,
     ) -> Iterator[list[Answer]]:
-        """Answer every prompt; see `Engine.answer`. A row's draws depend on its seed alone."""
+        """See `Engine.answer`; a row's draws depend on its seed alone."""
         if faults := ask.check():
             raise ValueError("; ".join(faults))
         self.work = Work(threads=self.threads or 0, notes=[] if self.plain is None else [self.plain])
@@ -107,7 +105,7 @@ class TorchEngine(Engine):
     def plan(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
     ) -> list[Quantity]:
-        """What `answer` would take: counts exactly, times by doing a part of the work; see `Engine.plan`."""
+        """What `answer` would take: counts exactly, times by doing a part of the work."""
         call = Call(self, prompts, images, ask, Work())
         batches = [batch for block in call.blocks() for batch in call.batches(block)]
         rows = [row for batch in batches for row in batch]
@@ -171,7 +169,7 @@ class TorchEngine(Engine):
         }
 
     def images_of_a_call(self, mode: str | None = None) -> ImageFeatures | ProcessedImages:
-        """The images of a call: by the LLaVA families' vision, or a chat model's processor. No mode is the engine's."""
+        """The images of a call: by the LLaVA families' vision, or a chat model's processor."""
         mode = mode or self.image_mode
         if self.model.kind == "llava":
             return ImageFeatures(self.model, mode)
@@ -255,8 +253,8 @@ class Forward(ModelOutput):
             `tokenizer_image_token` gives them; for chat models the model's own, with all places of an image.
         pixel_values: (tiles, 3, side, side) float32, the tiles of all images in order, or as a chat model's processor
             makes them; None without images.
-        image_features: (places, hidden) after the projector, as inserted into the prompt: for LLaVA-OneVision the whole
-            image, then its tiles without margins, a newline after each row; None without images and for chat models.
+        image_features: (places, hidden) after the projector, as inserted into the prompt; None without images and for
+            chat models.
         logits: (positions, vocabulary) float32 over the original's vocabulary, images expanded in place.
         tiles_per_image: how many of the tiles belong to each image.
     """
@@ -272,12 +270,7 @@ class Call:
     """One call of the torch engine; `failed` holds the prompts that can't be answered, as far as looked at."""
 
     def __init__(
-        self,
-        engine: TorchEngine,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        work: Work,
+        self, engine: TorchEngine, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, work: Work
     ) -> None:
         self.engine, self.model, self.encoder = engine, engine.model, engine.encoder
         self.prompts, self.images, self.ask, self.work = prompts, images, ask, work
@@ -318,10 +311,10 @@ class Call:
     # --- the plan: what is computed together, from the whole call -----------------------------------------------------
 
     def blocks(self) -> list[list[int]]:
-        """Cut the call into blocks of prompts, those about the same images together, the longest texts first.
+        """Cut the call into blocks as large as a batch may be, prompts about the same images together, the longest
+        first.
 
-        A block is as large as a batch may be, and smaller where it can so begin with other images. Nothing is tokenised
-        for it: a block of which nothing is wanted costs next to nothing.
+        Nothing is tokenised for it: a block of which nothing is wanted costs next to nothing.
         """
         pictures = Pictures()
         groups: dict[tuple[str, ...], list[tuple[str, int]]] = {}
@@ -329,7 +322,8 @@ class Call:
             try:
                 sources = self.images[index]
                 check_images(prompt, sources)
-                again = [partial(self._open, pictures, index, number) for number in range(len(sources))]
+                # Decoded when needed: rows of a data set are read one by one, and none is kept.
+                again = [lambda i=index, n=number: pictures(self.images[i][n]).open() for number in range(len(sources))]
                 self._keys[index] = keys = self.source.keys(list(map(pictures, sources)), again)
                 groups.setdefault(keys, []).append((prompt.text, index))
             except (ValueError, OSError) as error:
@@ -345,10 +339,6 @@ class Call:
         for block in blocks:
             self.source.settle(key for index in block for key in self._keys[index])
         return [block for block in blocks if block]
-
-    def _open(self, pictures: Pictures, index: int, number: int) -> Any:
-        """A prompt's image, decoded: rows of a data set are read one by one, and none is kept."""
-        return pictures(self.images[index][number]).open()
 
     def batches(self, block: Sequence[int]) -> list[list[Row]]:
         """Tokenise a block, and cut it where memory does not hold all of it at once."""
@@ -498,9 +488,7 @@ class Call:
         self.work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
 
     def _write(self, writer: Writer, rows: Sequence[Row]) -> float:
-        """The rows' own tokens after their prefixes, then a token a step until every row is done; when the prompts were
-        computed.
-        """
+        """The rows' own tokens, then a token a step until every row is done; when the prompts were computed."""
         new = max(row.limit for row in rows)
         lanes = Lanes(self.model, rows, abreast=rows_abreast(self.model, rows), new=new, most=self._pass_tokens)
         for prefix in {row.prefix for row in rows}:
@@ -518,9 +506,7 @@ class Call:
         return prompts_done
 
     def measure(self, batch: Sequence[Row], seconds: float) -> tuple[float, list[float]]:
-        """Do a batch, or as much as the time allows: tokens of an answer; seconds of an image, a token, an answer, the
-        longest.
-        """
+        """Do a batch, as time allows: tokens of an answer; seconds of an image, a token, an answer, the longest."""
         self._until = time.perf_counter() + seconds
         with using_threads(self.engine.threads):
             answers = self.compute(batch)
@@ -539,10 +525,9 @@ class Call:
 def best_prefixes(
     rows: Sequence[Row], shared: Sequence[int], least: int
 ) -> tuple[int, list[tuple[int, Sequence[Row]]]]:
-    """Find the prefixes that save most: one for all rows, or others for those that have more in common.
+    """The tokens saved, and each prefix's length with its rows, of the prefixes that save most.
 
-    The rows are about the same images and in the order of their texts; `shared` is how many tokens each has in common
-    with the next. Returns the tokens saved, and each prefix's length with its rows.
+    The rows are about the same images, sorted by text; `shared` is how many tokens each has in common with the next.
     """
     if len(rows) == 1:
         return 0, [(len(rows[0].ids) - 1, rows)]
@@ -584,9 +569,8 @@ def why_plain(model: VisionLanguageModel) -> str | None:
     if model.kind == "chat" and kind not in SHARING_CHATS:
         return f"{kind}: rows share no images or prefixes here and are batched plainly: not tried for this model"
     needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
-    if not needs <= inspect.signature(model.model.forward).parameters.keys() or getattr(
-        model.model, "_is_stateful", False
-    ):
+    lacks = needs - inspect.signature(model.model.forward).parameters.keys()
+    if lacks or getattr(model.model, "_is_stateful", False):
         return f"{kind}: rows share no prefixes here and are batched plainly: its positions or cache are its own"
     scaling = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if scaling in ("dynamic", "longrope"):
@@ -594,11 +578,6 @@ def why_plain(model: VisionLanguageModel) -> str | None:
     if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
         return f"{kind}: rows share no prefixes here and are batched plainly: it has layers with a window or a state"
     return None
-
-
-# --- the machine ------------------------------------------------------------------------------------------------------
-
-SMALL = 50_000_000  # parameters of a decoder
 
 
 def threads_for(model: VisionLanguageModel) -> int:

@@ -1,8 +1,7 @@
 """Images to what a model takes: the pixels and features of the LLaVA families, and a chat model's own processor.
 
-In the LLaVA families, one image becomes tiles (tiles, 3, side, side); its features are packed as they are inserted into
-the prompt. Both families' packing is the original's, which differs from transformers' in the rounding of a tiled
-image's margins.
+In the LLaVA families an image becomes tiles (tiles, 3, side, side), and its features are packed as the original packs
+them, which differs from transformers in the rounding of a tiled image's margins.
 
 Source: kaistAI/prometheus-vision llava/mm_utils.py and llava/eval/model_vqa.py; LLaVA-VL/LLaVA-NeXT llava/mm_utils.py
 (process_anyres_image) and llava/model/llava_arch.py (prepare_inputs_labels_for_multimodal).
@@ -23,6 +22,7 @@ from PIL import Image
 
 from vjudge.images import MAX_PIXELS, Picture, pad_to_square
 from vjudge.models import VisionLanguageModel
+from vjudge.models.memory import ENCODED_TOGETHER, FEATURES_KEPT
 from vjudge.models.places import input_device, weight_of
 from vjudge.prompts import Control, Prompt, split
 
@@ -39,10 +39,10 @@ def vision_of(model: Any, image_processor: Any) -> Vision:
 class Vision:
     """From a PIL image to its features in a prompt, as the original code of a LLaVA family has it.
 
-    Each family has: `modes`, the ways to prepare an image; `default_mode(n_images)`, its own way in a prompt of so
-    many; `n_tokens(size, mode)`, the places an image takes; `check(size, mode)`, which raises ValueError for one that
-    can't be prepared within bounds; `tiles(images, mode)`, each image's pixels (tiles, 3, side, side) in float32; and
-    `project(states, size, mode)`, one image's states through the projector, packed (tokens, hidden).
+    Each family has `modes`, the ways to prepare an image; `default_mode(n_images)`, its own way; `n_tokens(size,
+    mode)`, the places it takes; `check(size, mode)`, which raises ValueError for one that can't be prepared within
+    bounds; `tiles(images, mode)`, pixels in float32; `project(states, size, mode)`, one image's packed features
+    (tokens, hidden).
     """
 
     modes: tuple[str, ...]
@@ -188,8 +188,7 @@ class TiledVision(Vision):
     def _shape(self, size: Size) -> tuple[Size, tuple[slice, slice], Size]:
         """How an image lies on the grid: tiles (across, down), the features kept of them, and (width, height) at last.
 
-        The margin's width is cut to a whole number without rounding first, as the original does; transformers rounds at
-        the seventh digit, and for a few sizes inserts another number of features.
+        The margin's width is cut without rounding first, as in the original; transformers rounds at the seventh digit.
         """
         columns, rows = (edge // self.side for edge in self._best(size))
         full = (columns * self.across, rows * self.across)
@@ -220,8 +219,6 @@ def _letterboxed(image: Image.Image, size: Size) -> Image.Image:
     return canvas
 
 
-KEPT_BYTES = 1 << 29  # of features on the device; those of one batch are kept in any case
-ENCODED_TOGETHER = 16  # images; settled by the plan, because the last bits of a feature depend on its company
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # where a processor says which tokens are an image's
 
@@ -230,9 +227,9 @@ class ImageSource:
     """The images of a call by key; equal images that are prepared alike have one. `encoded` counts those that were
     encoded.
 
-    Both kinds have besides: `place(prompt, keys)`, the prompt as the encoder takes it and the places of each image;
-    `fetch(keys)`, which has a batch's images ready, key -> why one can't be had; and `inputs(ids, keys)`, what the
-    model takes for rows of tokens with their images: tensors (rows, longest), padded on the left.
+    Both kinds have `place(prompt, keys)`, the prompt for the encoder and the places of each image; `fetch(keys)`, which
+    has images ready, key -> why one can't be had; `inputs(ids, keys)`, what the model takes for rows, padded on the
+    left.
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
@@ -241,9 +238,7 @@ class ImageSource:
         self._again: dict[str, Callable[[], Image.Image]] = {}
 
     def keys(self, pictures: Sequence[Picture], again: Sequence[Callable[[], Image.Image]] = ()) -> tuple[str, ...]:
-        """Names for a prompt's images, each opened by `again` when it is encoded; ValueError for one that can't be
-        prepared.
-        """
+        """Names for a prompt's images, each opened by `again`; ValueError for one that can't be prepared."""
         keys = tuple(self._name(picture, len(pictures)) for picture in pictures)
         for key, picture, get in zip(keys, pictures, again or [picture.open for picture in pictures], strict=True):
             self._sizes.setdefault(key, picture.size)
@@ -252,13 +247,12 @@ class ImageSource:
 
     def settle(self, keys: Iterable[str]) -> None:
         """Fix which images are encoded together, before any is: an image that comes back has the same bits."""
-        return None
 
     def _name(self, picture: Picture, n_images: int) -> str:
         return picture.key
 
     def _open(self, keys: Iterable[str]) -> tuple[dict[str, Image.Image], dict[str, str]]:
-        """Images by key; and why others can't be had, which were readable when the run was planned."""
+        """Images by key, and why others can't be had."""
         images, broken = {}, {}
         for key in keys:
             try:
@@ -276,7 +270,7 @@ class ImageFeatures(ImageSource):
         self.vision = vision_of(model.model, model.image_processor)
         if mode is not None and mode not in self.vision.modes:
             raise ValueError(f"image_mode {mode!r} is unknown to this judge; use one of {self.vision.modes}")
-        self._capacity = KEPT_BYTES // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
+        self._capacity = FEATURES_KEPT // (model.model.config.get_text_config().hidden_size * model.dtype.itemsize)
         self._modes: dict[str, str] = {}
         self._chunks: dict[str, tuple[str, ...]] = {}  # key -> the images that it is encoded with
         self._features: OrderedDict[str, torch.Tensor] = OrderedDict()
@@ -359,9 +353,7 @@ class ProcessedImages(ImageSource):
         self._controls = sorted({str(entry) for entry in added if entry.special})
 
     def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, None]:
-        """A prompt with each image's own tokens in its place, as the processor writes them; ValueError where it refuses
-        one.
-        """
+        """A prompt with each image's own tokens in its place, as the processor writes them, which may refuse one."""
         if not keys:
             return prompt, None
         sizes = tuple(self._sizes[key] for key in keys)  # what is written depends on the sizes alone

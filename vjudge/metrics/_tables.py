@@ -8,7 +8,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -93,11 +93,6 @@ def aligned(*, groups: Any = None, scale: Any = None, by_design: bool = False, *
     check_columns(**columns, groups=groups)
     arrays = [scores(values, name=name, scale=scale, by_design=by_design) for name, values in columns.items()]
     return [*arrays, ~np.isnan(arrays).any(axis=0)]
-
-
-def listed_twice(names: Iterable[str]) -> str:
-    """The names that stand more than once, for an error message."""
-    return ", ".join(name for name, count in Counter(names).items() if count > 1)
 
 
 def listed(positions: Any, values: Any, *, most: int = 20) -> str:

@@ -19,7 +19,6 @@ from vjudge.metrics._tables import (
     Spelling,
     check_columns,
     design_of,
-    listed_twice,
     read_verdicts,
     scores,
     shares,
@@ -44,7 +43,9 @@ def read_ratings(
     """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and the raters' names."""
     check_columns(**{"ratings": ratings, **columns})
     if isinstance(ratings, pd.DataFrame):
-        if twice := listed_twice(map(str, ratings.columns)):
+        names = ratings.columns.astype(str)
+        if names.has_duplicates:
+            twice = ", ".join(names[names.duplicated()].unique())
             raise ValueError(f"raters share a name: {twice}; give each column its own")
         cells = {name: ratings[name].tolist() for name in ratings}
     else:

@@ -82,8 +82,8 @@ def calibrate(
         seed: of the split.
 
     Returns:
-        n calibrated scores, NaN where either score is missing; index of `judge` if it is a Series. `attrs` has method
-        and missing. All NaN, with a warning, with fewer than four items or two groups.
+        n calibrated scores, NaN where either score is missing, and throughout, with a warning, of fewer than four items
+        or two groups; index of `judge` if it is a Series. `attrs` has method and missing.
 
     Source: Barlow et al., Statistical Inference under Order Restrictions (1972), by `scipy.optimize`.
 
@@ -132,8 +132,7 @@ def calibration_errors(
     """How far a judge's scores are from human scores, raw and after each cross-fitted map.
 
     Args:
-        judge, human, groups: see `calibrate`.
-        methods: maps to try beside "raw".
+        judge, human, groups: see `calibrate`. methods: maps to try beside "raw".
         n_resamples, seed, options: confidence, see `correlate`.
 
     Returns:
@@ -141,7 +140,7 @@ def calibration_errors(
         human one); columns as `correlate`, and reduction, low_reduction, high_reduction: how much smaller the error is
         than raw, on the same resamples (for exact: how much larger the share; for bias: in absolute value).
 
-    Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, for
+    Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, on
     cross-fitting.
 
     >>> table = calibration_errors([2, 3, 4, 5] * 5, [1, 2, 3, 4] * 5, methods=["shift"], n_resamples=0)

@@ -8,7 +8,6 @@ correlation and knows nothing within any (Simpson's paradox is the reverse): nam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -141,14 +140,14 @@ def correlate_levels(x: Scores, y: Scores, *, systems: Labels, groups: Groups = 
     Args:
         x, y: scores of n items, NaN where missing.
         systems: what each item is an output of (a model, a decoding), or any other grouping to look within.
-        groups: the unit of resampling, for example the question that systems share: the systems are then taken as
-            given. None draws items, and whole systems for the mean within them.
+        groups: the unit of resampling, for example the question that systems share, which are then taken as given. None
+            draws items, and whole systems for the mean within them.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Rows (level, statistic): item (as `correlate`), system (mean scores of the systems), within (the plain mean of
-        the systems' own correlations); columns as `correlate`, where n counts items, systems, and systems with a
-        correlation of their own. `attrs["simpson"]` lists the statistics whose signs at item and within differ.
+        the systems' own); columns as `correlate`, where n counts items, systems, and systems with a correlation of
+        their own. `attrs["simpson"]` lists the statistics whose signs at item and within differ.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
@@ -235,15 +234,12 @@ class _Within:
         group, self.x, self.y = cells.T
         self.parts = [slice(*ends) for ends in pairwise(np.searchsorted(group, np.arange(self.n_groups + 1)))]
         self.by_group = summing(group.astype(np.int64), np.arange(len(group)), (self.n_groups, len(group)))
+        counts = self.items.counts
+        self.tables = [Table(np.repeat(self.x[r], counts[r]), np.repeat(self.y[r], counts[r])) for r in self.parts]
         # Groups that lie each in one unit are drawn as wholes.
         units = codes if self.items.groups is None else self.items.groups
         pairs = np.unique(np.column_stack([codes, units]), axis=0)
         self.wholes = Design(np.arange(self.n_groups), pairs[:, 1]) if len(pairs) == self.n_groups else None
-
-    @cached_property
-    def tables(self) -> list[Table]:
-        counts = self.items.counts
-        return [Table(np.repeat(self.x[r], counts[r]), np.repeat(self.y[r], counts[r])) for r in self.parts]
 
     def each(self, weights: Weights) -> Floats:
         """Correlations within each group; shape (G, 3, replicates), NaN where a group has none."""
@@ -452,8 +448,7 @@ def who_beats_whom(
     """The pairs of `compare_judges` as a square frame: judges as rows and columns, NaN where undefined.
 
     Args:
-        comparisons: from `compare_judges`.
-        statistic: pearson, spearman or kendall.
+        comparisons: from `compare_judges`. statistic: pearson, spearman or kendall.
         value: "verdict": 1 where the row's judge agrees better with the reference than the column's and p_holm is at
             most alpha, -1 where worse, 0 where they are not told apart; or "difference", row less column; or "p_holm".
         alpha: the family-wise error rate of the verdicts, in (0, 1).

@@ -255,15 +255,15 @@ def order_consistency(
 
     Args:
         verdicts_ab, verdicts_ba: verdicts in the order a, b and in the order b, a, both in terms of the pair itself:
-            "a" is the same response in both (the columns verdict_ab and verdict_ba of `Judge.compare`).
+        "a" is the same response in both (the columns verdict_ab and verdict_ba of `Judge.compare`).
         groups, confidence: see `win_rate`.
 
     Returns:
         Rows, columns as `win_rate`; n counts pairs with a verdict in both orders:
-        - consistent: the same verdict in both orders; flipped: a in one order and b in the other;
-        - tie_in_one: a tie in one order only;
-        - first_chosen: of the choices of a response (ties left out, two choices a pair at most), those of the one shown
-          first; 0.5 without a bias for a position. n counts pairs with a choice.
+        - consistent: the same verdict in both orders; flipped: a in one and b in the other; tie_in_one: a tie in one
+        only;
+        - first_chosen: of the choices of a response (two a pair at most), those of the one shown first; 0.5 without a
+        bias for a position. n counts pairs with a choice.
         `attrs["ab"]` and `attrs["ba"]` have the account of missing and malformed verdicts.
 
     Source: Zheng et al., "Judging LLM-as-a-Judge" (arXiv 2306.05685), section 3.3, for both orders.
@@ -577,9 +577,9 @@ def model_ranking(
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        One row a model, the people's best first: judge, judge_low, judge_high, judge_rank, human, human_low,
-        human_high, human_rank (1 is the best, equals share the mean rank), n, missing. `attrs` has tau (Kendall's tau-b
-        of the two rankings), tau_low, tau_high (percentiles of the same resamples), and method.
+        One row a model, the people's best first: judge, human, their _low, _high and _rank (1 is the best, equals share
+        the mean rank), n, missing. `attrs` has tau (Kendall's tau-b of the two rankings), tau_low, tau_high
+        (percentiles of the same resamples), and method.
 
     Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
 

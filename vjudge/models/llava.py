@@ -77,14 +77,13 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     """Write an original LLaVA checkpoint as a transformers folder, for other engines.
 
     `load_judge` does this by itself, into the user's cache. Weights keep their stored precision. Tokenizer,
-    preprocessing, conversation (as a chat template) and generation settings are the original's, but entries that are
-    no words are suppressed, and there is no repetition penalty: the original, which generates from embeddings, never
-    penalises the prompt. In other hands a torchvision-based processor differs from the original's pixels by 1-2 of
-    255 levels, and OneVision's counts the features of a few image sizes otherwise.
+    preprocessing, conversation (as a chat template) and generation settings are the original's, but entries that are no
+    words are suppressed, and there is no repetition penalty: the original never penalises the prompt. In other hands a
+    torchvision-based processor differs from the original's pixels by 1-2 of 255 levels, and OneVision's counts the
+    features of a few image sizes otherwise.
 
     Args:
-        source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or the hub id of
-            such a checkpoint, which is downloaded once, as by `load_judge`.
+        source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or a hub id.
         target: a folder that does not exist yet, or is empty.
         revision: branch, tag or commit of a hub checkpoint.
 
@@ -111,9 +110,8 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
 def converted(original: Original) -> Path:
     """The transformers folder of an original checkpoint in the user's cache, written if it is not there.
 
-    It is named by the content of the checkpoint's files and its tower's. Processes that want the same one wait for
-    the first. The cache is vjudge's in XDG_CACHE_HOME, or in ~/.cache. Raises ValueError as `convert`, and where the
-    cache can't be written.
+    It is named by the content of the checkpoint's files and its tower's. Processes that want the same one wait for the
+    first. The cache is vjudge's in XDG_CACHE_HOME, or in ~/.cache. Raises ValueError as `convert`.
     """
     original.tower_weights  # noqa: B018  # fetched now, so that the fingerprints are of all files
     facts = [weights_fingerprint(*original.origins), settings_fingerprint(*original.origins), str(WRITTEN)]
@@ -209,7 +207,7 @@ def _write_settings(original: Original, folder: Path) -> None:
 
 
 def _write_weights(original: Original, folder: Path, bar: Any) -> None:
-    """Write files of at most `SHARD_BYTES` (one tensor at least), and their index; each of the source's is opened once.
+    """Write files of at most `SHARD_BYTES` and their index, each of the source's opened once.
 
     Embeddings and output weights have the configuration's rows: zeros stand after the original's vocabulary.
     """
@@ -310,8 +308,8 @@ class Original:
     def tower_weights(self) -> tuple[Tensors, str]:
         """Where the tower's weights stand, and what their names begin with there.
 
-        LLaVA-1.5 builds its tower from `mm_vision_tower` once everything else is loaded; LLaVA-OneVision builds it
-        first and puts the checkpoint's own weights over it. Where one of the two has none, the other's are taken.
+        LLaVA-1.5 builds its tower from `mm_vision_tower` last; LLaVA-OneVision first, and puts the checkpoint's own
+        over it.
         """
         has_own = any(key.startswith(INSIDE) for key in self.weights.files)
         if has_own and self.tiled:
@@ -329,11 +327,7 @@ class Original:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The original's tokenizer, with entries that hold the place of an image, and of a video.
-
-        `AutoTokenizer` reads LLaVA-1.5's sentencepiece file otherwise than the original did; the class by name reads
-        it alike.
-        """
+        """The original's tokenizer, by the class that reads it alike, with places for images and videos."""
         # The classes by name make an all but empty vocabulary where there are no files.
         choices = VOCABULARIES[self.decoder]
         if not any(all((self.folder / file).is_file() for file in files) for files in choices):
@@ -372,12 +366,7 @@ class Original:
         return self.sized(entries - (2 if self.tiled else 1), -(-entries // 64) * 64)
 
     def sized(self, vocabulary: int, rows: int) -> Any:
-        """The model's configuration for a vocabulary whose tokenizer need not be there.
-
-        Args:
-            vocabulary: of the original; an image's place is the entry after it.
-            rows: of the embeddings as written.
-        """
+        """The configuration for a vocabulary (an image's place is the entry after it) and rows of embeddings."""
         layer = int(self.settings.get("mm_vision_select_layer", -2))
         strategy = "full" if self.settings.get("mm_vision_select_feature", "patch") == "cls_patch" else "default"
         if isinstance(self.tower_config, SiglipVisionConfig):
@@ -507,7 +496,7 @@ _CHATML = (
 
 
 def _chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
-    """The original's conversation (llava/conversation.py: conv_vicuna_v1, conv_qwen) as a chat template in Jinja.
+    """The original's conversation (llava/conversation.py: conv_vicuna_v1, conv_qwen) in Jinja.
 
     The beginning-of-text token is written, where prompts begin with it, because chat endpoints add none.
     """

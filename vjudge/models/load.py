@@ -1,8 +1,4 @@
-"""Load a judge model for inference, whole or not at all.
-
-No code from a checkpoint is run, and a checkpoint that lacks a weight is an error, because transformers would fill it
-with random numbers.
-"""
+"""Load a judge model for inference, whole or not at all; no code from a checkpoint is run."""
 
 from __future__ import annotations
 
@@ -59,17 +55,14 @@ class VisionLanguageModel:
     """A loaded judge model with everything that turns text and pixels into its inputs.
 
     Args:
-        name: what the user called it.
-        path: the folder that it came from.
+        name: what the user called it. path: the folder that it came from.
         folder: the transformers folder that it was read from: `path`, or what an original was converted to.
         kind: "llava" (a family whose vision is ours), "chat" (a model with a processor of its own), or "text" (a causal
             language model, which sees no images).
-        model: in eval mode, on `device`.
-        tokenizer: the checkpoint's own.
+        model, tokenizer: the model in eval mode, on `device`; the checkpoint's own tokenizer.
         image_processor: PIL-based, so that pixels equal the original preprocessing to the bit; None for kind "text".
         processor: of a chat model, which prepares its inputs by itself; None otherwise.
-        device, dtype: where and in what precision it computes.
-        quantization: None, "8bit" or "4bit".
+        device, dtype, quantization: where and how precisely it computes; None, "8bit" or "4bit".
         others: further folders that its weights and settings came from.
     """
 
@@ -218,10 +211,7 @@ def load(
 
 
 def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
-    """A judge without its weights, for an engine that runs the model by itself: its `model` has settings alone.
-
-    Arguments and errors as for `load`; adapters are not read.
-    """
+    """A judge whose `model` has settings alone, for an engine that runs it by itself; arguments as for `load`."""
     name = str(name_or_path)
     path = folder = locate(name_or_path, revision=revision)
     kind, others = kind_of(read_json(folder / "config.json"), name), tuple[Path, ...]()
@@ -317,10 +307,7 @@ def _check_attention(config: Any, name: str, attention: str | None) -> None:
 
 
 def load_processor(folder: Path, config: Any) -> Any:
-    """Load a chat model's own processor: its tokenizer and its PIL-based image preprocessing.
-
-    Video preprocessing is left out: it needs torchvision, and a judge sees no videos.
-    """
+    """A chat model's own processor, PIL-based, without video preprocessing, which needs torchvision."""
     stored = [read_json(folder / name) for name in NAMES_PROCESSOR if (folder / name).is_file()]
     names = [content["processor_class"] for content in stored if content.get("processor_class")]
     kind: Any = (processor_class_from_name(names[0]) if names else None) or PROCESSOR_MAPPING.get(type(config), None)
@@ -337,10 +324,7 @@ def load_processor(folder: Path, config: Any) -> Any:
 
 
 def guard(tokenizer: Any, chat_template: Any, ids: Collection[int] = ()) -> None:
-    """Make special the added tokens with which the chat template writes a conversation, and those of `ids`.
-
-    Some checkpoints store "<|user|>" and its like as ordinary added tokens, which would match in any text.
-    """
+    """Make special the chat template's added tokens, and those of `ids`; ordinary ones would match in any text."""
     written = [
         AddedToken(str(entry), special=True, normalized=False)
         for token, entry in tokenizer.added_tokens_decoder.items()
@@ -369,12 +353,7 @@ def base_of(name_or_path: str | Path) -> str | None:
 
 
 def attach(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
-    """A base with a folder's adapters in it, not merged.
-
-    Raises:
-        ValueError: peft is missing, or the adapters do not fit the base: each that their settings place has its weights
-            in the folder, and there are no others.
-    """
+    """A base with a folder's adapters in it, not merged; ValueError where they do not fit, or peft is missing."""
     try:
         import peft
     except ImportError as error:

@@ -1,8 +1,8 @@
 """What fits where: the bytes that a model needs against those that are free, before anything is loaded or downloaded.
 
-The model is built without storage (torch's "meta" device) from its configuration, and its weights are counted one by
-one. What runs beside them is computed by `token_bytes`, by which the engine plans its batches, too; what can't be
-computed (the device's own context, fragmentation) is a stated allowance.
+The weights of a model built without storage (torch's "meta" device) are counted; `token_bytes` computes what runs
+beside them, for the engine's batches, too; what can't be computed (the device's context, fragmentation) is an
+allowance.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 TEXT_TOKENS = 2048  # of a prompt's text and its answer together
 IMAGE_TOKENS = 4096  # of an image, for an architecture whose configuration does not say
-ENCODED_TOGETHER = 16  # images; what the engine encodes at once
-FEATURES_KEPT = 1 << 29  # bytes of image features that the engine keeps
+ENCODED_TOGETHER = 16  # images, settled by the plan: the last bits of a feature depend on its company
+FEATURES_KEPT = 1 << 29  # bytes of image features on the device; those of one batch are kept in any case
 CONTEXT = GIB // 2  # allowance on a GPU for what the driver and the libraries take
 FRAGMENTS = 0.05  # allowance, of the weights
 CPU_BATCH = 2 << 30  # bytes of a batch on a CPU
@@ -47,7 +47,7 @@ class MemoryShortage(ValueError):
 
 @dataclass(frozen=True)
 class Need:
-    """What a model needs on its device for one prompt, in bytes.
+    """What a model needs on its device for one prompt of so many tokens, in bytes.
 
     Args:
         parameters: how many weights it has.
@@ -55,7 +55,6 @@ class Need:
         cache: of keys and values.
         activations: of what is alive while a prompt or an image is read, with the image features that are kept.
         allowance: for what can't be computed: half a GiB on a GPU and 5 % of the weights.
-        tokens: the prompt's length that cache and activations are for.
     """
 
     parameters: int
@@ -75,13 +74,9 @@ def need(
 ) -> Need:
     """Compute what a model needs for a prompt of 2,048 tokens beside its longest image, or of its whole context.
 
-    Linear layers of the decoder and the projector count quantised (see `places.UNQUANTIZED`): in "8bit" at 1 byte a
-    weight and 4 a row; in "4bit" (nf4, quantised twice) at half a byte a weight, 1 for 64 of them and 4 for 16,384.
-    Other weights, such as the experts that transformers 5 holds in one tensor, stay in `dtype`.
-
-    Args:
-        config: a transformers configuration; ValueError for one whose model can't be built.
-        device: "cuda", "mps" or "cpu".
+    Linear layers of the decoder and the projector count quantised: in "8bit" at 1 byte a weight and 4 a row; in "4bit"
+    (nf4, quantised twice) at half a byte a weight, 1 for 64 of them and 4 for 16,384. Other weights stay in `dtype`.
+    ValueError for a transformers configuration whose model can't be built; `device` is "cuda", "mps" or "cpu".
     """
     precision: torch.dtype = getattr(torch, str(dtype).removeprefix("torch."))
     size, text, image = precision.itemsize, config.get_text_config(), image_tokens(config)
@@ -121,8 +116,7 @@ def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:
 def batch_budget(model: Any) -> int:
     """Bytes for a `VisionLanguageModel`'s batch, from the device's size, so that the next run plans alike.
 
-    2 GiB on a CPU; on GPUs what the weights leave of 80 %, bounded by the GPU with the least room for its share of the
-    layers.
+    2 GiB on a CPU; on GPUs what the weights leave of 80 %, by the GPU with the least room for its share of the layers.
     """
     if model.device.type != "cuda":
         return CPU_BATCH
@@ -208,14 +202,7 @@ def _weights(config: str, quantization: str | None, size: int) -> tuple[int, int
 
 @dataclass(frozen=True)
 class Machine:
-    """What is free where a model might run, in bytes.
-
-    Args:
-        gpus: of each CUDA GPU.
-        ram: of main memory.
-        mps: of Apple's GPU, which is main memory too; None without one.
-        bfloat16: whether its GPUs have bfloat16.
-    """
+    """What is free where a model might run, in bytes: each CUDA GPU, main memory, Apple's GPU (None without one)."""
 
     gpus: tuple[int, ...] = ()
     ram: int = 0
@@ -343,9 +330,10 @@ def check(name_or_path: str | Path, placed: Placement, *, revision: str | None =
 
 
 def configuration(judge: str | Path | PretrainedConfig, *, revision: str | None = None) -> Any:
-    """A judge's transformers configuration from its config.json alone, and of an original from its tower's.
+    """A judge's transformers configuration (or one given) from its config.json alone, and of an original from its
+    tower's.
 
-    A configuration is given back. ValueError where there is no such judge, or its weights can't be counted so.
+    ValueError where there is no such judge, or its weights can't be counted so.
     """
     if isinstance(judge, PretrainedConfig):
         return judge

@@ -54,11 +54,8 @@ are those of haotian-liu/LLaVA llava/model/builder.py (nf4, quantised twice)."""
 
 
 def kind_of(config: Mapping[str, Any], name: str) -> str:
-    """Tell how a checkpoint is loaded from its config.json; ValueError for a model that can't be loaded right.
-
-    Returns:
-        "original" (LLaVA's own layout), "llava" (a family whose vision is ours), "chat" (a model with a processor of
-        its own), or "text" (a causal language model, which sees no images).
+    """How a checkpoint is loaded: "original" (LLaVA's own layout), "llava" (a family whose vision is ours), "chat" (a
+    model with a processor of its own) or "text" (sees no images); ValueError for one that can't be loaded right.
     """
     check_counts(config, name)
     if is_original(config):
@@ -160,10 +157,10 @@ def reason_of(error: Exception) -> str:
 
 
 def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
-    """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once.
+    """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once, its config
+    first.
 
-    The configuration is fetched and checked before any weight is. ValueError where nothing of that name exists, or
-    what exists is not supported; it lists what is.
+    ValueError where nothing of that name exists, or what exists is not supported; it lists what is.
     """
     name, file = str(name_or_path), config_file(name_or_path, revision=revision)
     kind, folder = kind_of(read_json(file), name), file.parent
@@ -248,10 +245,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weights_fingerprint(*folders: Path) -> str:
-    """Identify a checkpoint's weights: the SHA-256 over its weight files, in the order of their names.
-
-    A file whose path, size and modification time have not changed is read once a process.
-    """
+    """The SHA-256 over weight files, in the order of their names; an unchanged file is read once a process."""
     return _fingerprint(file for folder in folders for file in weight_files(folder))
 
 
@@ -279,11 +273,11 @@ def _digest(file: Path, modified: int, size: int) -> str:
 
 
 class Tensors:
-    """The tensors of a folder by name, read from mapped files; safetensors where there are both kinds.
+    """The tensors of a folder by name, read from mapped files; `files` says where each stands. Nothing in a file is
+    run.
 
-    Nothing in a file is run: a `.bin` file is a pickle, and torch's own restricted unpickler knows tensors alone.
-    `files` says where each tensor stands. ValueError for no weights, an index that names missing or outlying files,
-    or a file that is damaged or would run code.
+    ValueError for no weights, an index that names missing or outlying files, or a file that is damaged or would run
+    code.
     """
 
     def __init__(self, folder: Path) -> None:
