@@ -30,15 +30,7 @@ _JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 4
 
 
 def read(path: Path, split: str | None, limit: int | None, adapters: Iterable[Adapter]) -> tuple[Any, Path]:
-    """The rows of a file or folder, and the file or folder that its relative image paths count from.
-
-    Args:
-        split, limit: as for `load_collection`.
-        adapters: the published sets, some of which are known by a folder.
-
-    Raises:
-        CollectionError: the folder holds no rows, or several splits of which none is chosen.
-    """
+    """The rows of a file or folder, and the file or folder that its relative image paths count from."""
     if path.is_file():
         _say_one(path, "a single file", split)
         return itertools.islice(rows_of_file(path), limit), path
@@ -105,11 +97,7 @@ def _choose(split: str | None, splits: list[str], path: Path) -> str:
 
 
 def rows_of_file(path: Path) -> Iterator[Any]:
-    """The rows of a file, one after the other; for one that cannot be read, the `BadRow` that says why.
-
-    Raises:
-        CollectionError: the file as a whole cannot be read.
-    """
+    """The rows of a file, one after the other; for one that cannot be read, the `BadRow` that says why."""
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":

@@ -1,9 +1,7 @@
 """Published data sets from the Hugging Face hub, with the commit that they came from.
 
 Schemas have changed between commits, so the commit is resolved first, fetched, and recorded with the collection
-(`origin`) and in the manifests of runs on it. Pass it as `revision=`, or put it into `PINNED`, to get the same rows
-again; a run that is continued refuses other rows. Nothing is pinned at first: no commit could be looked up when this
-was written, and a pin that nobody checked is worse than the newest one with its name.
+(`origin`) and in the manifests of runs on it. `revision=` or `PINNED` gets the same rows again.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from vjudge.data.files import joined
 from vjudge.data.schema import Adapter, CollectionError
 
 PINNED: dict[str, str] = {}
-"""Hub id -> the commit to load where `revision=` names none: one place for all sets of a study, for example
-`data.PINNED |= json.loads(Path("revisions.json").read_text())`. It is read whenever a set is loaded."""
+"""Hub id -> the commit to load where `revision=` names none: one place for all sets of a study."""
 _REFUSALS = {
     "GatedRepoError": "it is gated: accept its terms at https://huggingface.co/datasets/{name}, then log in here"
     " (huggingface-cli login, or HF_TOKEN)",
@@ -34,19 +31,7 @@ _REFUSALS["DatasetNotFoundError"] = _REFUSALS["RepositoryNotFoundError"]
 def fetch(
     name: str, adapter: Adapter, *, split: str | None, limit: int | None, revision: str | None
 ) -> tuple[Any, Path | None, str | None, dict[str, Any]]:
-    """Fetch a published data set by its hub id.
-
-    Args:
-        name: one of the adapter's ids.
-        others: as for `load_collection`.
-
-    Returns:
-        Its rows, the folder of their images (None where they come with the rows), the part that they are of, and what
-        `record` is to write down.
-
-    Raises:
-        CollectionError: it is out of reach, gated, or has no such split; its columns are others than expected.
-    """
+    """A hub set's rows, the folder of their images (None: with the rows), their part, and what to `record`."""
     import huggingface_hub
 
     choices = adapter.parts or ((adapter.split,) if adapter.files else ())
@@ -131,9 +116,8 @@ def origin(items: datasets.Dataset) -> dict[str, Any]:
         items: what `load_collection` returned, a selection of it, or anything else.
 
     Returns:
-        source (hub id or path), split, revision (asked for or pinned), commit (the hub's, None if unknown or local),
-        benchmark (its key in `vjudge.benchmarks.BENCHMARKS`, where it is one), rows and unreadable (how many of them
-        carry a `fault`) at loading; empty for other data sets.
+        source (hub id or path), split, revision (asked for or pinned), commit (None if unknown or local), benchmark
+        (its key, where it is one), rows and unreadable (those with a `fault`) at loading; empty for other data sets.
     """
     try:
         facts = json.loads(items.info.description or "")
@@ -143,14 +127,7 @@ def origin(items: datasets.Dataset) -> dict[str, Any]:
 
 
 def pinned(name: str, ids: Iterable[str]) -> str | None:
-    """The commit that a set is pinned to.
-
-    Args:
-        ids: every hub id that is known.
-
-    Raises:
-        CollectionError: a pin of a set that is not known: it would pin nothing.
-    """
+    """The commit that a set is pinned to; a pin of none of the hub's `ids` would pin nothing, and is refused."""
     pins = {id.lower(): commit for id, commit in PINNED.items()}
     if unknown := sorted(set(pins) - {id.lower() for id in ids}):
         raise CollectionError(f"PINNED names {', '.join(unknown)}, which no data set here is called; correct the name")

@@ -103,22 +103,20 @@ def load_collection(
     """Load a collection by name or from local files.
 
     Args:
-        name_or_path: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl,
-            .json, .csv or .parquet file; a folder with one such file, or one a split (test.jsonl), or with the files
-            that a published set consists of, such as a copy of its hub repository; or a folder written by
-            `datasets.save_to_disk`. Columns are the canonical ones or those of any published set.
-        split: which split, where there are several; "pointwise" or "pairwise" for LLaVA-Critic-113k. A single file, or
-            a folder saved without splits, has none: that is warned of, and it is read.
+        name_or_path: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl, .json, .csv or
+            .parquet file; a folder with one, or one a split (test.jsonl), or with the files of a published set; or a
+            folder written by `datasets.save_to_disk`. Columns are the canonical ones or those of any published set.
+        split: which split, where there are several; "pointwise" or "pairwise" for LLaVA-Critic-113k. Of what has no
+            splits it is warned that this says nothing.
         limit: at most so many rows: the first ones, in the file's order.
         seed: the seed of a generated collection; nothing else draws.
-        revision: commit of a hub data set; published schemas have changed. None takes the one in `data.PINNED`, else
-            the newest. `origin` says which one was loaded.
+        revision: commit of a hub data set; None takes the one in `data.PINNED`, else the newest. See `origin`.
 
     Returns:
         A `datasets.Dataset` with the canonical columns of items, pairs or candidates, then any further columns of the
         source. Images decode when a row is read; relative image paths count from the file's folder. Rows are not
-        checked here: see `validate`. A set of questions has no responses yet: see `with_responses`. Rows of a
-        published set that cannot be read stay, with the reason in `fault`: see `readable`.
+        checked here: see `validate`. A set of questions has no responses yet: see `with_responses`. Bad rows of a
+        published set stay, with the reason in `fault`: see `readable`.
 
     Raises:
         CollectionError: an unknown name, a set that is gated or out of reach, an unreadable file, a missing column, or
@@ -170,9 +168,8 @@ def load_collection(
 def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = None) -> datasets.Dataset:
     """Bring rows of a known schema into the canonical columns.
 
-    Known are the canonical columns themselves, as `rows_of` takes them (optional ones may be absent), and every schema
-    in `ADAPTERS`, told by its columns. A row without an id gets its number. A row without a group gets its
-    image's path as written, else a digest of its image's file, else its id.
+    Known are the canonical columns, as `rows_of` takes them (optional ones may be absent), and every schema in
+    `ADAPTERS`, told by its columns.
 
     Args:
         rows: a `datasets.Dataset`, a DataFrame, mappings, or what `load_collection` takes.
@@ -180,8 +177,8 @@ def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = 
 
     Returns:
         A dataset of `FEATURES`, `PAIR_FEATURES` or `CANDIDATE_FEATURES`, then the source's further columns (as text
-        where their types mix), without the ready prompts and targets that published rows repeat. Rows of a published
-        set that cannot be read stay, with the reason in `fault` and a warning that counts them; see `readable`.
+        where their types mix). An id that is missing is the row's number; a group, the image's path, else a digest of
+        its file, else the id. Bad rows of a published set stay, with the reason in `fault`; see `readable`.
 
     Raises:
         CollectionError: every row that cannot be read, with its index, id, field and remedy.
@@ -199,13 +196,7 @@ def _canonical(
     parts: Iterable[str | None] = (),
     source: str = "",
 ) -> datasets.Dataset:
-    """As `canonical`.
-
-    Args:
-        adapter: how to read a row; None tells it from the columns of the first one.
-        parts: names that may be that of the part of the data set that the rows are from.
-        source: where they are from, for messages.
-    """
+    """As `canonical`; `parts` are names that the rows' part of the data set may have."""
     images, columns = None, []
     if isinstance(rows, datasets.Dataset):
         columns = rows.column_names
@@ -367,11 +358,7 @@ def _without_images(rows: datasets.Dataset) -> tuple[datasets.Dataset, Any]:
 
 
 def _lists(column: Any, *, empty_is_none: bool) -> datasets.Dataset:
-    """Each cell of a column of image files as a list of one image; nothing is copied.
-
-    Args:
-        empty_is_none: whether an empty cell says that there is no image, rather than that it is missing.
-    """
+    """Each cell of a column of image files as a list of one image, an empty one as none or as missing; no copies."""
     kind = _IMAGES.arrow_schema.field("images").type
     chunks = []
     for chunk in column.chunks:
@@ -385,15 +372,7 @@ def _lists(column: Any, *, empty_is_none: bool) -> datasets.Dataset:
 
 
 def readable(items: datasets.Dataset) -> datasets.Dataset:
-    """The rows whose `fault` names no fault.
-
-    Args:
-        items: what `load_collection` returned.
-
-    Returns:
-        The same collection without the others, which a warning counted by reason when they were loaded; the very same
-        where it has no column `fault`.
-    """
+    """What `load_collection` returned without the rows that have a `fault`, which a warning counted at loading."""
     if "fault" not in items.column_names:
         return items
     return items.select([place for place, fault in enumerate(items["fault"]) if fault is None])
@@ -411,16 +390,14 @@ def with_responses(
     Args:
         questions: a collection of items, with or without responses, such as Perception-Bench.
         responses: in the collection's order, or by id.
-        policy: the name of the model that responded: it becomes the column `policy`, and ids end in "/" and the name,
-            so that several policies' items can stand in one collection.
+        policy: the name of the model that responded, which becomes the column `policy` and the end of the ids.
         rubric: for questions without one; None leaves those as they are.
 
     Returns:
         The collection with `response` filled; scores and feedback that an earlier response had are gone.
 
     Raises:
-        CollectionError: a question without a response, a response that is blank or no text, or one to no question; all
-            of them.
+        CollectionError: all questions without a response, blank responses, or responses to no question.
     """
     rows = [dict(row) for row in rows_of(questions)]
     if isinstance(responses, Mapping):

@@ -80,13 +80,7 @@ class Problem:
 
 
 class CollectionError(ValueError):
-    """A collection cannot be used; the message says what is wrong, `problems` holds every bad row.
-
-    Args:
-        message: what is wrong as a whole.
-        problems: the rows concerned, all of them; the message shows the first three of each kind, 20 in all, and counts
-            the rest.
-    """
+    """A collection cannot be used: `problems` holds every bad row, the message the first of each kind and the count."""
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
@@ -97,9 +91,9 @@ class CollectionError(ValueError):
             kinds[kind] += 1
             if kinds[kind] <= _ALIKE and len(lines) < _LINES:
                 lines.append(f"  {problem}")
-        more = len(self.problems) - len(lines)
-        rest = [f"  and {more} more, all in the error's `problems`"] if more else []
-        super().__init__("\n".join([message, *lines, *rest]))
+        if more := len(self.problems) - len(lines):
+            lines.append(f"  and {more} more, all in the error's `problems`")
+        super().__init__("\n".join([message, *lines]))
 
     @classmethod
     def of_rows(cls, problems: Sequence[Problem], n_rows: int, source: str = "") -> CollectionError:
@@ -119,55 +113,28 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Adapter:
-    """One published data set.
+    """One published data set; `read` makes canonical cells of a row and its part, or raises `BadRow`."""
 
-    Args:
-        name: as its paper calls it.
-        read: a row, and the part of the data set it is from, to canonical columns (those that it knows) and whatever
-            else of the row is worth keeping under names of its own. A row whose label cannot be read may carry the
-            reason in `fault` instead of the label. Raises `BadRow`.
-        columns: those by which rows are known as this data set.
-        ids: its names on the Hugging Face hub; it is fetched by the name that was asked for.
-        split: the hub's split to load where none is asked for.
-        parts: the hub's configurations, which `split=` chooses among; the first is the default.
-        settle: which part rows are of, where nothing says it.
-        files: of a folder in which it comes: questions, by which the folder is known, answers, and captions, of which
-            the first file that is there counts.
-        image_roots: where relative image paths may count from, seen from the file's folder.
-        repeats_ids: whether its ids repeat; a later one is then told apart by "#2", "#3".
-        strict: whether one row that cannot be read makes the whole unreadable, as with files that users write in this
-            schema themselves; otherwise it stays, empty, with the reason in `fault`.
-        home: where it is published, if not on the hub.
-        benchmark: its key in `vjudge.benchmarks.BENCHMARKS`, where it is one.
-    """
-
-    name: str
+    name: str  # as its paper calls it
     read: Callable[[Row, str | None], dict[str, Any]]
-    columns: tuple[str, ...]
-    ids: tuple[str, ...] = ()
-    split: str = "train"
-    parts: tuple[str, ...] = ()
-    settle: Callable[[Iterable[Row]], str] | None = None
-    files: tuple[str, ...] = ()
-    image_roots: tuple[str, ...] = (".",)
-    repeats_ids: bool = False
-    strict: bool = False
-    home: str = ""
-    benchmark: str = ""
+    columns: tuple[str, ...]  # by which rows are known as this data set
+    ids: tuple[str, ...] = ()  # on the Hugging Face hub
+    split: str = "train"  # the hub's, where none is asked for
+    parts: tuple[str, ...] = ()  # the hub's configurations, which `split=` chooses among; the first is the default
+    settle: Callable[[Iterable[Row]], str] | None = None  # which part rows are of, where nothing says it
+    files: tuple[str, ...] = ()  # of its folder: questions, answers, captions (the first that is there)
+    image_roots: tuple[str, ...] = (".",)  # where relative image paths may count from, seen from the file's folder
+    repeats_ids: bool = False  # a later row of an id is told apart by "#2", "#3"
+    strict: bool = False  # one bad row makes the whole unreadable; otherwise it stays, with the reason in `fault`
+    home: str = ""  # where it is published, if not on the hub
+    benchmark: str = ""  # its key in `vjudge.benchmarks.BENCHMARKS`
 
 
 # -- what adapters are made of
 
 
 def texts(row: Row, names: Mapping[str, str]) -> dict[str, Any]:
-    """Text cells under their canonical names.
-
-    Args:
-        names: canonical name -> column.
-
-    Raises:
-        BadRow: a text is missing, blank or no text; all of them.
-    """
+    """Text cells by canonical name (canonical name -> column); `BadRow` names all that are blank or no text."""
     bad = [name for name in names.values() if not isinstance(row.get(name), str) or not row[name].strip()]
     if bad:
         raise BadRow(*((name, "is missing or blank", "correct it or leave the row out") for name in bad))
@@ -211,13 +178,7 @@ def id_of(row: Mapping[str, Any]) -> str | None:
 
 
 def suggestion(field: str, columns: Iterable[str]) -> str:
-    """What to do about a canonical column that is not there.
-
-    >>> suggestion("response", ["id", "prompt", "Answer"])
-    '`Answer` looks like it: rename it'
-    >>> suggestion("gold", ["id"])
-    'add it'
-    """
+    """What to do about a canonical column that is not there."""
     names = {re.sub(r"\W+", "_", str(column)).strip("_").lower(): str(column) for column in columns}
     near = [field, *NEAR.get(field, "").split(), *difflib.get_close_matches(field, names, cutoff=0.8)]
     likely = [names[name] for name in near if name in names and names[name] not in CANONICAL]
@@ -225,22 +186,10 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
 
 
 def ratings(cell: Any) -> list[float]:
-    """Read the scores that several people gave.
+    """One score a rater, NaN where one gave none, from a list, a number or a text; ValueError: one is no number.
 
-    Args:
-        cell: a list, one number, or a text with numbers between semicolons, bars, commas or blanks, in brackets or not.
-            Between semicolons or bars a comma is a decimal one.
-
-    Returns:
-        One score a rater, NaN where one gave none.
-
-    Raises:
-        ValueError: something is no number.
-
-    >>> ratings("3;4;2"), ratings("[3, 4, 2]"), ratings("3 4 2"), ratings("3|4|2")
-    ([3.0, 4.0, 2.0], [3.0, 4.0, 2.0], [3.0, 4.0, 2.0], [3.0, 4.0, 2.0])
-    >>> ratings(10), ratings("10"), ratings("3,5; 4"), ratings(None)
-    ([10.0], [10.0], [3.5, 4.0], [])
+    >>> ratings("3;4;2"), ratings("[3, 4, 2]"), ratings("3,5; 4")  # beside semicolons a comma is a decimal one
+    ([3.0, 4.0, 2.0], [3.0, 4.0, 2.0], [3.5, 4.0])
     """
     cell = plain(cell)
     if isinstance(cell, str):
@@ -263,16 +212,10 @@ def ratings(cell: Any) -> list[float]:
 def canonical_row(
     row: Any, *, folder: Path | None = None, roots: Sequence[str] = (".",)
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """Bring one row into canonical form.
+    """A row in canonical form, and what keeps it from being so; such cells stay as they are.
 
-    Args:
-        row: an `Item`, a `Pair`, or a mapping whose pictures stand in one of `vjudge.records.IMAGE_COLUMNS`.
-        folder: what relative image paths count from, None for the working directory.
-        roots: folders seen from `folder`; the first one in which a file stands counts.
-
-    Returns:
-        The row, and what keeps it from being canonical as (field, what is wrong, remedy); such cells stay as they are.
-        A group that is missing is named after the images, by their paths as written or a digest of their bytes.
+    Relative image paths count from the first of `roots`, seen from `folder`, in which the file stands. A group that is
+    missing is named after the images, by their paths as written or a digest of their bytes.
 
     >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
     {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
@@ -307,15 +250,7 @@ def canonical_row(
 
 
 class Rows(Sequence[Mapping[str, Any]]):
-    """Canonical rows; those of a `datasets.Dataset` are read when they are asked for, with their images undecoded.
-
-    Args:
-        source: a `datasets.Dataset`, or rows.
-        columns: the names that the source gave, for messages.
-
-    Raises:
-        CollectionError: when a row is read that cannot be canonical.
-    """
+    """Canonical rows, read as they are asked for, images undecoded; reading one that is not raises CollectionError."""
 
     def __init__(self, source: Any, columns: Iterable[str]) -> None:
         self._dataset = _undecoded(source) if isinstance(source, datasets.Dataset) else None
@@ -360,11 +295,7 @@ class Rows(Sequence[Mapping[str, Any]]):
 
 
 def frame_rows(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a `pandas.DataFrame`, whose ids may stand in its index.
-
-    Raises:
-        CollectionError: one of our columns stands twice.
-    """
+    """The rows of a `pandas.DataFrame`, whose ids may stand in its index."""
     if "id" in frame.index.names and "id" not in frame.columns:
         frame = frame.reset_index("id")
     check_names(map(str, frame.columns), "the frame")
@@ -444,11 +375,7 @@ def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
 
 
 def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
-    """The pictures that a row's columns name.
-
-    Raises:
-        BadRow: two columns name different ones, or one names none.
-    """
+    """The pictures that a row's columns name; `BadRow` where two name different ones, or one names none."""
     first: tuple[Any, list[Any]] | None = None
     empty = False
     for name in names:
@@ -467,11 +394,7 @@ def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
 
 
 def _sources(cell: Any) -> list[Any] | None:
-    """The pictures in a cell: one or a list, none on purpose ([]), or nothing said (None).
-
-    Raises:
-        ValueError: neither.
-    """
+    """The pictures in a cell: one or a list, none on purpose ([]), or nothing said (None); else ValueError."""
     if isinstance(cell, str):
         cell = _items_of(cell.strip())
     if isinstance(cell, tuple) or (isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS"):
@@ -496,15 +419,15 @@ def _array(cell: list[Any]) -> Any:
     number = cell
     while isinstance(number, list) and number:
         number = number[0]
-    if isinstance(number, (int, float)) and not isinstance(number, bool) and isinstance(cell[0], list):
-        try:
-            array = np.asarray(cell)
-        except (ValueError, OverflowError):  # lists of different lengths
-            return cell
-        if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
-            return array.astype(np.uint8)
-        return array if array.dtype.kind in "if" else cell
-    return cell
+    if not isinstance(number, (int, float)) or isinstance(number, bool) or not isinstance(cell[0], list):
+        return cell
+    try:
+        array = np.asarray(cell)
+    except (ValueError, OverflowError):  # lists of different lengths
+        return cell
+    if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
+        return array.astype(np.uint8)
+    return array if array.dtype.kind in "if" else cell
 
 
 def _same(one: Any, other: Any) -> bool:
