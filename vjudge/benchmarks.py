@@ -1,14 +1,10 @@
 """The number that a benchmark's paper reports, from a judge's run on it.
 
     pairs = vj.load_collection("MMInstruction/VL-RewardBench")
-    run = judge.compare(pairs, out="outputs/vl")
-    vj.benchmark(run)
+    vj.benchmark(judge.compare(pairs, out="outputs/vl"))
 
-Benchmarks differ in what they count, and harnesses of one benchmark differ in what an unread answer counts as: left
-out, wrong, or a random guess. Each number here stands under the name of its statistic and of that treatment, with an
-interval, and the official one is marked. To add a benchmark, write an entry of `BENCHMARKS`.
-
-`rank_by_score` makes an absolute judge answer pairs, as Prometheus does on HHH Alignment and MT-Bench.
+Harnesses of one benchmark differ in what an unread answer counts as: left out, wrong, or a random guess. Each number
+stands under its statistic and that treatment, the official one is marked. To add a benchmark, add to `BENCHMARKS`.
 """
 
 from __future__ import annotations
@@ -41,29 +37,17 @@ _INDEX = ["part", "statistic", "unread"]
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What one benchmark reports.
+    """What one benchmark reports."""
 
-    Args:
-        title: as its paper calls it.
-        source: where the definition was read.
-        note: what else must stand beside the number.
-        measure: which of `MEASURES` makes its table.
-        statistics: those of the measure that are reported, the headline first.
-        unread: what an unread answer counts as officially, a treatment of the measure.
-        parts: which parts are reported: "overall", "macro" (the plain mean over categories), "category".
-        categories: all that there are, where a run that lacks some would give another macro average.
-        as_published: whether pairs count in their published order alone.
-    """
-
-    title: str
-    source: str
-    note: str
-    measure: str = "accuracy"
-    statistics: tuple[str, ...] = ("accuracy",)
-    unread: str = "left out"
-    parts: tuple[str, ...] = ("overall", "category")
-    categories: tuple[str, ...] = ()
-    as_published: bool = False
+    title: str  # as its paper calls it
+    source: str  # where the definition was read
+    note: str  # what else must stand beside the number
+    measure: str = "accuracy"  # which of `MEASURES` makes its table
+    statistics: tuple[str, ...] = ("accuracy",)  # those of the measure that are reported, the headline first
+    unread: str = "left out"  # what an unread answer counts as officially
+    parts: tuple[str, ...] = ("overall", "category")  # also "macro", the plain mean over categories
+    categories: tuple[str, ...] = ()  # all of them, where a lack of some would give another macro average
+    as_published: bool = False  # whether pairs count in their published order alone
 
 
 _RANKING = "Kim et al., Prometheus, arXiv 2310.08491, section on ranking"
@@ -161,8 +145,11 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 """What each benchmark reports, by name. Where a judge graded questions of LLaVA-Bench or VisIT-Bench whose true scores
 are known, `benchmark` gives the correlation that Prometheus-Vision's paper reports on them."""
-_ALIASES = {"llava-bench": "llava-bench-wild", "preference-collection": "preference-bench"}
-_ALIASES["mt-bench-human-judgments"] = "mt-bench"
+_ALIASES = {
+    "llava-bench": "llava-bench-wild",
+    "preference-collection": "preference-bench",
+    "mt-bench-human-judgments": "mt-bench",
+}
 
 
 def benchmark(
@@ -179,8 +166,8 @@ def benchmark(
     Returns:
         Rows (part, statistic, unread): part "overall", "macro" (the plain mean over categories) and each category;
         unread is what an answer without a verdict counts as. Columns estimate (shares in [0, 1], correlations in
-        [-1, 1], relative scores of 100), low, high, n, missing, and official: whether the benchmark itself reports it.
-        Official rows come first. `attrs` has benchmark, source, note, judge and method.
+        [-1, 1], relative scores of 100), low, high, n, missing, and official (reported by the benchmark itself; first).
+        `attrs` has benchmark, source, note, judge and method.
 
     Raises:
         ValueError: the benchmark is not known, or run and items lack a column that it needs.
@@ -314,8 +301,7 @@ def _shares(
         if parts:
             places |= {"macro": np.stack(list(parts.values())), **parts}
         lines += [((part, statistic, unread), rows * gain, rows * weight) for part, rows in places.items()]
-    confidence = options["confidence"]
-    return shares(lines, groups=_groups(frame), confidence=confidence, unit=unit, index=_INDEX)
+    return shares(lines, groups=_groups(frame), confidence=options["confidence"], unit=unit, index=_INDEX)
 
 
 def _accuracy(
@@ -398,10 +384,7 @@ def _relative(
 def _order(
     frame: pd.DataFrame, spec: Benchmark, parts: Mapping[str, np.ndarray], options: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Levenshtein distance of the judge's order of the responses from people's, over their number.
-
-    Where equal values leave an order open, it is the mean over the orders that they allow: all, or `MANY_ORDERS` drawn.
-    """
+    """Levenshtein distance of the judge's order from people's, over its length; of ties the mean over their orders."""
     lines, distances, rng = [], [], np.random.default_rng(options["seed"])
     for _, rows in frame.groupby("id", sort=False):
         lines.append(rows.index[0])
@@ -422,7 +405,7 @@ def _order(
 
 
 def _orders(rows: pd.DataFrame, rng: np.random.Generator) -> list[list[Any]]:
-    """The orders that a question's ranks leave open."""
+    """The orders that a question's ranks leave open: all, or `MANY_ORDERS` drawn."""
     ties = [list(part["candidate"]) for _, part in rows.groupby("rank")]
     if math.prod(math.factorial(len(part)) for part in ties) <= MANY_ORDERS:
         orders = itertools.product(*(itertools.permutations(part) for part in ties))
@@ -467,18 +450,17 @@ _REMEDIES = {
 def rank_by_score(
     judge: Any, pairs: Any, *, rubric: Rubric | None = None, out: str | Path | None = None, **options: Any
 ) -> pd.DataFrame:
-    """Grade both responses of every pair and say which scores higher.
+    """Grade both responses of every pair by themselves and say which scores higher.
 
     Args:
-        judge: anything with `Judge.grade`. It never sees the two responses together, so there is no order to turn.
+        judge: anything with `Judge.grade`.
         pairs: rows with `response_a` and `response_b`.
         rubric: for pairs without one, where the judge's wording shows a rubric; Prometheus was given one for each set.
         out, options: of `Judge.grade`.
 
     Returns:
-        One row a pair: id, judge, verdict ("a", "b", "tie", or None without two scores), score_a, score_b, failure, and
-        preference, category and group where the pairs have them. `Judge.compare` gives the same columns, so that
-        `metrics` and `benchmark` read either. `attrs["failures"]` counts failures by reason.
+        One row a pair with the columns of `Judge.compare`: id, judge, verdict ("a", "b", "tie", or None without two
+        scores), score_a, score_b, failure, and preference, category and group where the pairs have them.
 
     Raises:
         CollectionError: two rows of one id; bad rows, as `Judge.grade`.

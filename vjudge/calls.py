@@ -234,7 +234,8 @@ def prompt_of(template: Template, subject: Item | Pair, mode: str) -> Prompt:
 
 def _unlike(images: Images) -> dict[str, int]:
     """How many of a call's rows, some looked at, have pictures or texts unlike those of Scenes."""
-    from vjudge.scenes.likeness import is_scene, speaks_scenes
+    from vjudge.scenes.language import speaks_scenes
+    from vjudge.scenes.world import is_scene
 
     rows = images.rows
     places = range(0, len(rows), max(1, len(rows) // LOOKED_AT))

@@ -1,7 +1,7 @@
 """Photos: real photographs with hand-written instructions, rubrics, reference answers, responses and feedback.
 
-The photographs are those that ship in the scikit-image and scikit-learn packages. They are read from where these are
-installed, without importing them; vjudge holds only the texts (`assets/photos`, with a data card).
+The photographs are read from the installed scikit-image and scikit-learn packages; vjudge holds only the texts
+(`assets/photos`, with a data card).
 """
 
 from __future__ import annotations
@@ -24,30 +24,17 @@ says enough, "text": the reference answer or the wording does, "none": there is 
 
 @dataclass(frozen=True)
 class Photo:
-    """A photograph in an installed package.
+    """A photograph in an installed package."""
 
-    Args:
-        module: the package that holds it.
-        path: its file inside the package.
-        credit: author and licence, as the package states them.
-        url: where the package took it from.
-        file: SHA-256 (hex) of the file.
-        pixels: `vjudge.images.fingerprint` of the decoded picture; a JPEG's depends on the decoder's version.
-    """
-
-    module: str
-    path: str
-    credit: str
-    url: str
-    file: str
-    pixels: str
+    module: str  # the package
+    path: str  # inside the package
+    credit: str  # author and licence, as the package states them
+    url: str  # where the package took it from
+    file: str  # SHA-256 (hex) of the file
+    pixels: str  # `vjudge.images.fingerprint` of the decoded picture; a JPEG's depends on the decoder's version
 
     def find(self) -> Path:
-        """Return the photograph's file, once it is known to be the one that the texts are about.
-
-        Raises:
-            ImageError: package or file is absent, or file and pixels have both changed.
-        """
+        """The photograph's file; ImageError where it is absent or not the one that the texts are about."""
         spec = util.find_spec(self.module)
         if spec is None or not spec.submodule_search_locations:
             raise ImageError(f"{self.path}: the package {self.module} is not installed")
@@ -79,8 +66,7 @@ def rows(split: str | None = None, limit: int | None = None) -> list[dict[str, A
         limit: how many rows, counted from the first; None for all.
 
     Returns:
-        Rows with the canonical columns and `EXTRAS`. The order of the scores within a case is shuffled once and for
-        all; `group` is the photograph.
+        Rows with the canonical columns and `EXTRAS`, scores shuffled within a case; `group` is the photograph.
 
     Raises:
         ValueError: for another split.

@@ -5,18 +5,6 @@ Items have the columns `id`, `images` (list), `instruction`, `response`, `refere
 Pairs have `response_a`, `response_b` and `preference` ("a", "b" or "tie") in place of the response and the scores;
 candidates have `responses` and `ranks`. What a source does not know stays None, or NaN for `gold`.
 
-    schema.py      the canonical columns; how a row becomes canonical; what is wrong with a collection
-    prometheus.py  Perception-Collection and -Bench, Feedback-Collection and -Bench, Preference-Collection
-    critic.py      LLaVA-Critic-113k
-    benchmarks.py  VL-RewardBench, Multimodal RewardBench, MLLM-as-a-Judge, LLaVA-Bench, VisIT-Bench, HHH, MT-Bench
-    hub.py         published sets from the hub, with the commit they came from or are pinned to
-    files.py       the rows of a file or folder
-    load.py        a name, a file, a folder -> a collection; whatever a person gives -> canonical rows; a policy's
-                   responses to questions
-    validation.py  what must hold before a long run; fingerprints; true scores
-    summary.py     what is in a collection
-    verdicts.py    real verdicts: people and judges on the same items, from their public files
-
 To add a data set: write a function that reads one row, and an `Adapter` with it in its file's `ADAPTERS`.
 `load_collection` then knows it by its hub ids, and local files by their columns.
 """

@@ -159,9 +159,8 @@ def _answer(value: Any, field: str) -> tuple[Any, str]:
 def read_llava_bench(row: Row, part: str | None = None) -> dict[str, Any]:
     """A question of LLaVA-Bench in any of its forms; GPT-4's answer, written from a caption, is the reference.
 
-    The two sets have the same columns, so that `benchmark` says by the picture's name which one a row is of. `context`
-    is what the set's own judge reads in the picture's place: the captions, and of COCO the boxes too, which the hub's
-    table does not have.
+    The two sets have the same columns: `benchmark` says by the picture's name which one a row is of. `context` is what
+    the set's own judge reads in the picture's place: the captions, and of COCO the boxes too.
     """
     question = "text" if "text" in row else "question"
     answer = next((name for name in ("answer", "gpt_answer") if name in row), "answer")
@@ -180,15 +179,14 @@ def read_llava_bench(row: Row, part: str | None = None) -> dict[str, Any]:
         "caption": caption,
         "context": f"{caption}\n\n{listed}" if listed else caption,
         "benchmark": f"LLaVA-Bench ({'COCO' if coco else 'in the wild'})",
-        **({"group": row["image_id"]} if not is_missing(row.get("image_id")) else {}),
+        "group": row.get("image_id"),
     }
 
 
 def read_visit(row: Row, part: str | None = None) -> dict[str, Any]:
     """A question of VisIT-Bench, of one picture or of several, a JSON list in a text cell, whose order matters.
 
-    `human_ratings_gpt4_correct` is about `gpt4_prediction` and says nothing of the reference. Pictures that come as
-    addresses are not fetched: they fail, each with its address, where they are opened.
+    `human_ratings_gpt4_correct` is about `gpt4_prediction` and says nothing of the reference.
     """
     name = next((name for name in ("image", "images", "image_url") if row.get(name)), "image")
     reference = next((row[name] for name in ("reference_output", "output_human_annotated") if name in row), None)
@@ -198,7 +196,7 @@ def read_visit(row: Row, part: str | None = None) -> dict[str, Any]:
         "images": images(row, name),
         "reference_answer": reference if isinstance(reference, str) and reference.strip() else None,
         "category": row.get("instruction_category"),
-        **({"group": row["image_id"]} if not is_missing(row.get("image_id")) else {}),
+        "group": row.get("image_id"),
     }
 
 
@@ -263,9 +261,8 @@ def _turns(row: Row, name: str, turn: int) -> tuple[list[str], list[str]]:
 
 def _together(texts: list[str], who: str) -> str:
     """One turn as it is; two as a numbered text."""
-    if len(texts) == 1:
-        return texts[0]
-    return "\n\n".join(f"{who}, turn {number}:\n{text}" for number, text in enumerate(texts, start=1))
+    numbered = [f"{who}, turn {number}:\n{text}" for number, text in enumerate(texts, start=1)]
+    return "\n\n".join(numbered) if len(texts) > 1 else texts[0]
 
 
 _MLLM: dict[str, Any] = {

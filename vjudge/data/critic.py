@@ -23,22 +23,13 @@ PARTS = ("pointwise", "pairwise")
 
 @dataclass(frozen=True)
 class Wording:
-    """One way in which prompts of the set are written; none of the set's rows could be looked at.
+    """One way in which prompts of the set are written; none of the set's rows could be looked at."""
 
-    Args:
-        name: whose it is.
-        kind: "pointwise" or "pairwise".
-        form: the prompt as patterns with the canonical names of its texts in braces; {} for one that is passed over.
-        format: how the answer is read, a format of `vjudge.prompts.parse`; "number" for a bare number that it opens
-            with.
-        scale: lowest and highest score of a pointwise one.
-    """
-
-    name: str
-    kind: str
-    form: str
-    format: str
-    scale: tuple[int, int] | None = None
+    name: str  # whose it is
+    kind: str  # "pointwise" or "pairwise"
+    form: str  # patterns with the canonical names of the texts in braces; {} for one that is passed over
+    format: str  # of the answer in `vjudge.prompts.parse`; "number" for a bare number that it opens with
+    scale: tuple[int, int] | None = None  # lowest and highest score of a pointwise one
 
     def cut(self, prompt: str) -> dict[str, str] | None:
         """The texts by name; None for another wording, and where a text holds a separator of its own."""
@@ -133,34 +124,22 @@ _NUMBER = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)(?![\w.]|\s*[-/%])")
 
 @dataclass(frozen=True)
 class Reading:
-    """What one row says.
+    """What one row says."""
 
-    Args:
-        kind: "pointwise" or "pairwise", by prompt and answer; "choice" for a question with lettered options; None where
-            neither tells.
-        wording: whose wording the prompt has; None for another one.
-        prompt: the judge's prompt without image marks at its start.
-        answer: what the judge answered; the target of training.
-        texts: instruction, response, response_a, response_b and reference_answer, as far as the wording shows them.
-        scale: of a score.
-        verdict: a score, a choice, or the reason why there is neither.
-    """
-
-    kind: str | None
-    wording: str | None
-    prompt: str
+    kind: str | None  # "pointwise", "pairwise", "choice" of lettered options; None where neither text tells
+    wording: str | None  # None for one that is not known
+    prompt: str  # without image marks at its start
     answer: str
-    texts: dict[str, str]
+    texts: dict[str, str]  # by canonical name, as far as the wording shows them
     scale: tuple[int, int] | None
-    verdict: Verdict
+    verdict: Verdict  # a score, a choice, or the reason why there is neither
 
 
 def read(row: Row, part: str | None = None) -> dict[str, Any]:
     """A row as an item with a score ("pointwise") or as a pair ("pairwise").
 
     `gold` is on the row's own `scale`, "0-100", "1-10" or "0-1": correlate within one. A row that can't be read as what
-    its part holds stays, with what is known of it, without a label, and with the reason in `fault`. `prompt` and
-    `target` hold the row's own texts, on which `fine_tune` trains whatever could be read of them.
+    its part holds has no label and the reason in `fault`; `fine_tune` trains on its `prompt` and `target` all the same.
 
     Source: lmms-lab/llava-critic-113k (the columns); LLaVA-VL/LLaVA-NeXT#461 (the mixture); `WORDINGS`.
     """
@@ -197,11 +176,7 @@ def read(row: Row, part: str | None = None) -> dict[str, Any]:
 
 
 def interpret(row: Row) -> Reading:
-    """Tell what kind a row is, take its prompt apart and read its answer.
-
-    Raises:
-        BadRow: `conversations` is not one question and one answer.
-    """
+    """Tell what kind a row is, take its prompt apart and read its answer."""
     fault = ("conversations", "is not one human and one gpt turn", "correct it or leave the row out")
     try:
         human, gpt = ((turn["from"], turn["value"]) for turn in row.get("conversations") or ())

@@ -33,10 +33,7 @@ _SECTIONS = re.compile(
 
 
 def read_item(row: Row, part: str | None = None) -> dict[str, Any]:
-    """A row of Perception-Collection, Feedback-Collection or Feedback-Bench; a score may be a string.
-
-    A score and feedback stated only in the target text are read from there.
-    """
+    """A row of Perception-Collection, Feedback-Collection or Feedback-Bench; the score may stand in the target."""
     cells = read_question(row)
     if not any(name in row for name in ALIASES["response"]):
         raise BadRow(("response", "there is no column orig_response or original_response", "add or rename it"))
@@ -65,15 +62,11 @@ def read_question(row: Row, part: str | None = None) -> dict[str, Any]:
         cells["lowest"] = lowest
     others = rest(row, *_READY, *(alias for aliases in ALIASES.values() for alias in aliases))
     others = {name: value for name, value in others.items() if not _LEVEL.fullmatch(name)}
-    return {**others, **cells, "images": _images(row)}
+    return {**others, **cells, "images": images(row, "images" if "images" in row else "image")}
 
 
 def read_preference(row: Row, part: str | None = None) -> dict[str, Any]:
-    """A row of Preference-Collection: scores and preference are strings, and the rubric has no level descriptions.
-
-    What the scores and the preference say together is checked: a row that contradicts itself keeps no preference and
-    says why in `fault`.
-    """
+    """A row of Preference-Collection, in strings; one that contradicts itself keeps no preference and says why."""
     columns = {"instruction": "orig_instruction", "response_a": "orig_response_A", "response_b": "orig_response_B"}
     columns["criteria"] = "orig_criteria"
     cells: dict[str, Any] = {name: plain(row.get(column)) for name, column in columns.items()}
@@ -121,16 +114,15 @@ def read_training(row: Row, part: str | None = None) -> dict[str, Any]:
         raise BadRow(("conversations", what, "use the collection's orig_* columns")) from error
     cells = {**rest(row, "conversations", "image", "images"), "criteria": rubric.criteria}
     cells |= {name: getattr(item, name) for name in ("instruction", "response", "reference_answer")}
-    cells |= {"descriptions": list(rubric.descriptions), "images": _images(row)}
+    cells |= {
+        "descriptions": list(rubric.descriptions),
+        "images": images(row, "images" if "images" in row else "image"),
+    }
     if rubric.lowest != 1:
         cells["lowest"] = rubric.lowest
     if len(turns) > 1:
         cells["gold"], cells["feedback"] = _read_target(turns[1], rubric.scores, "conversations")
     return cells
-
-
-def _images(row: Row) -> list[Any]:
-    return images(row, "images" if "images" in row else "image")
 
 
 def _read_target(text: str, scores: tuple[int, ...], field: str) -> tuple[float, str]:

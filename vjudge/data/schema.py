@@ -261,9 +261,9 @@ class Rows(Sequence[Mapping[str, Any]]):
         return len(self._rows) if self._dataset is None else len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[place] for place in range(len(self))[index]]
         place = range(len(self))[index]
+        if isinstance(place, range):
+            return [self[each] for each in place]
         if self._dataset is None:
             return self._sound(*self._rows[place])
         return self._sound(*canonical_row(self._dataset[place].to_pylist()[0]))

@@ -1,8 +1,4 @@
-"""What a collection holds, as small frames: its cases, scores, lengths, rubrics, overlaps and images.
-
-A judge's correlation means little where the score can be had without looking: from the length of a response, from the
-words it shares with the reference answer, or because one score is far more common. These functions say how far it can.
-"""
+"""What a collection holds, and how far its scores can be had without looking: from length, shared words, frequency."""
 
 from __future__ import annotations
 
@@ -33,9 +29,6 @@ _MOST_JACKKNIFED = 2_000  # groups; beyond, BCa's correction vanishes and its ja
 def cases(items: Any) -> pd.DataFrame:
     """Find the responses to one question: same group, instruction, reference answer and rubric.
 
-    Args:
-        items: as for `validate`.
-
     Returns:
         One row a case, in order of first appearance: group, instruction, criteria, reference (whether there is a
         reference answer), n (responses), scores (gold scores, sorted, without the missing), rows (positions).
@@ -60,8 +53,7 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
 
     Args:
         items: as for `validate`.
-        by: the column whose values are the rows, or a mapping from criteria to a name, such as
-            `vjudge.scenes.ASPECT_OF`.
+        by: the column to count by, or a mapping from criteria to a name, such as `vjudge.scenes.ASPECT_OF`.
 
     Returns:
         Rows: the values in order of appearance, then "all". Columns: every score of the rubrics, and any other that
@@ -100,8 +92,7 @@ def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
         field: the text's column.
 
     Returns:
-        One row an item, in order: id, group, gold, words (split at white space) and characters (code points); both
-        NaN where the text is missing.
+        One row an item, in order: id, group, gold, words (split at white space) and characters; NaN for a missing text.
     """
     lines = []
     for row in rows_of(items):
@@ -117,17 +108,14 @@ def length_test(items: Any, *, field: str = "response", n_resamples: int = 10_00
     ties in length counted as half: 0.5 means that length tells nothing.
 
     Args:
-        items: as for `validate`.
-        field: the text's column.
-        n_resamples: bootstrap replicates over whole groups; 0 leaves the intervals NaN.
-        seed: of the resampling.
+        items, field: as for `lengths`.
+        n_resamples, seed: of the bootstrap over whole groups; 0 leaves the intervals NaN.
 
     Returns:
         Rows words and characters. Columns: kruskal_h and kruskal_p, the Kruskal-Wallis test of equal lengths at all
-        scores; auc in [0, 1] with low and high, its 95 % bootstrap interval (BCa; percentile beyond 2,000 groups);
-        cut_min and cut_max, the least and greatest AUC over all ways to cut the scale in two; n (items used) and
-        missing. What is undefined, as with fewer than two scores or groups, is NaN. The Kruskal-Wallis test takes items
-        as independent, the interval does not.
+        scores, which takes items as independent; auc in [0, 1] with low and high, its 95 % bootstrap interval (BCa;
+        percentile beyond 2,000 groups); cut_min and cut_max, the least and greatest AUC over all ways to cut the scale
+        in two; n (items used) and missing. What is undefined, as with fewer than two scores or groups, is NaN.
 
     Source: Hanley and McNeil, Radiology 143 (1982), for the AUC as a probability over pairs.
     """
@@ -216,9 +204,6 @@ def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.
 def reference_overlap(items: Any) -> pd.DataFrame:
     """Compare each response with its reference answer: ROUGE-L (F1), a judge that never looks.
 
-    Args:
-        items: as for `validate`.
-
     Returns:
         One row an item, in order: id, group, gold, rouge_l in [0, 1], NaN where there is no reference answer.
     """
@@ -234,9 +219,6 @@ def rouge_l(target: str, prediction: str) -> float:
     """ROUGE-L F1 in [0, 1] of two texts, over lower-case words of any script, without stemming.
 
     Source: Lin, ROUGE (2004); equal to the rouge-score package, whose own words are of a-z and 0-9 alone.
-
-    >>> rouge_l("a red car on a road", "a car on the red road")
-    0.6666666666666666
     """
     first, second = _WORD.findall(target.lower()), _WORD.findall(prediction.lower())
     total = len(first) + len(second)
@@ -246,13 +228,10 @@ def rouge_l(target: str, prediction: str) -> float:
 def image_sizes(items: Any) -> pd.DataFrame:
     """List the distinct images with their sizes and formats, from their headers.
 
-    Args:
-        items: as for `validate`.
-
     Returns:
-        One row an image, in order of first appearance: width and height in pixels as stored; mode and format (missing
-        where it comes from no file); kilobytes of the file; n_items that show it; row and place, the first such item's
-        position and the image's among its images; fault, missing or why it cannot be opened.
+        One row an image, in order of first appearance: width and height in pixels as stored; mode, format and kilobytes
+        of its file; n_items that show it; row and place where it stands first; fault, missing or why it cannot be
+        opened.
     """
     opens, images = Pictures(), dict[str, dict[str, Any]]()
     for position, row in enumerate(rows_of(items)):

@@ -36,11 +36,9 @@ def validate(
 
     Args:
         items: as for `vjudge.data.rows_of`.
-        needs: what else the judge's wording shows, `Template.needs`. None asks for a rubric of items, and of pairs for
-            nothing.
+        needs: what else the judge's wording shows, `Template.needs`; None asks items for a rubric, pairs for none.
         sees_images: whether the judge looks at images: then one column must name them, if only as empty lists.
-        pictures: the `Pictures` of the call, so that what reads the images next opens no file again; what opens none
-            leaves them unchecked.
+        pictures: the `Pictures` of the call, which opens no file twice.
         pairs: whether rows must hold two responses, or one; None takes each row by its columns.
 
     Raises:
@@ -85,11 +83,7 @@ def validate(
 
 
 def check_pictures(items: Any) -> None:
-    """Refuse rows among which no column names a picture, for a model that looks at pictures.
-
-    Raises:
-        CollectionError: with the columns that there are, and what to do.
-    """
+    """Refuse with a CollectionError rows among which no column names a picture, for a model that looks at pictures."""
     rows = rows_of(items)
     if not len(rows) or any(row.get("images") is not None for row, _ in rows.reads()):
         return
@@ -106,8 +100,7 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
     """SHA-256 (hex) over all that a judge or an analysis reads: the canonical columns and the images' contents.
 
     Args:
-        items: as for `vjudge.data.rows_of`.
-        pictures: as for `validate`. An image that cannot be read, or is too large to be, counts as that.
+        items, pictures: as for `validate`. An image that cannot be read counts as that.
 
     Raises:
         CollectionError: a row that cannot be read.
@@ -152,9 +145,8 @@ def truth(items: Any) -> pd.Series:
 
     Returns:
         One number a row by id, in the collection's order, NaN where nobody scored. Its `name` says which it is: "gold",
-        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each. Where there is
-        a column `weight`, people scored items that a review chose: `attrs["labelled_by"]` says so, and
-        `vjudge.metrics.correlate` wants these weights.
+        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each, and says in
+        `labelled_by` that a review chose the items, whose column `weight` `vjudge.metrics.correlate` then wants.
 
     Raises:
         CollectionError: no row has either, with the columns that there are.

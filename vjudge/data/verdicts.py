@@ -1,8 +1,7 @@
-"""Real verdicts: what people and judges said of the same items, read from the public files of the papers.
+"""Real verdicts: what people and judges said of the same items, read from the papers' public files at one commit.
 
-Nothing of them comes with this package. Each set is a handful of public files at one commit, known by their checksums,
-fetched into the user's cache or read from a clone. To add a set, write a reader here and its files, with what must be
-said of it, into `assets/verdicts.json`.
+Nothing of them comes with this package: files known by their checksums are fetched into the user's cache, or read from
+a clone. To add a set, write a reader here and its files, with what must be said of it, into `assets/verdicts.json`.
 """
 
 from __future__ import annotations
@@ -149,20 +148,14 @@ def _mllm_judge(files: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def _tifa160(files: Mapping[str, Path]) -> pd.DataFrame:
-    """One row an image; a VQA judge's score is its share of questions answered yes.
-
-    With dependencies a question counts as answered no where one that it depends on is: there is no red car without a
-    car. Source of that rule: j-min/DSG README.md.
-    """
+    """One row an image; a VQA judge's score is its share of questions answered yes."""
     ratings = pd.read_csv(files["dsg/data/tifa160-likert-anns.csv"])
     ratings["item"] = ratings["item_id"] + ":" + ratings["t2i_model"]
     raters = ratings.pivot(index="item", columns="worker_id", values="answer").sort_index(axis=1)
     raters.columns = [f"human_{number}" for number in range(1, raters.shape[1] + 1)]
     facts = ratings.drop_duplicates("item").set_index("item")
-    frame = pd.DataFrame(
-        {"group": facts["item_id"], "criterion": "text-image consistency", "model": facts["t2i_model"]}
-    )
-    frame = frame.join(raters).assign(human=raters.mean(axis=1))
+    cells = {"group": facts["item_id"], "criterion": "text-image consistency", "model": facts["t2i_model"]}
+    frame = pd.DataFrame(cells).join(raters).assign(human=raters.mean(axis=1))
     judges = []
     for judge in ("mplug", "instructblip", "pali17b"):
         answers = pd.read_csv(files[f"vqa_answers_release/{judge}_dsg.csv"])
@@ -173,11 +166,8 @@ def _tifa160(files: Mapping[str, Path]) -> pd.DataFrame:
         judges += [f"dsg_{judge}", f"dsg_{judge}_nodep"]
     if "human_annotations/human_annotations_with_scores.json" in files:
         two = _tifa(files["human_annotations/human_annotations_with_scores.json"])
-        models = (
-            facts["t2i_model"]
-            .str.replace("-", "_")
-            .str.replace(r"sd(\d)dot(\d)", r"stable_diffusion_v\1_\2", regex=True)
-        )
+        models = facts["t2i_model"].str.replace("-", "_")
+        models = models.str.replace(r"sd(\d)dot(\d)", r"stable_diffusion_v\1_\2", regex=True)
         names = facts["source_id"] + "_" + models
         two = two.reindex(names.loc[frame.index]).set_axis(frame.index)
         frame, judges = frame.join(two), [*judges, *two.columns.drop(["tifa_human_1", "tifa_human_2"])]
@@ -187,13 +177,12 @@ def _tifa160(files: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def _with_dependencies(answers: pd.DataFrame) -> float:
-    """The share of yes among a picture's questions, a no passing on to the questions that depend on it."""
+    """The share of yes, a no passing on to the questions that depend on it. Source: j-min/DSG README.md."""
     yes = dict(zip(answers["question_id"], answers["answer"] == "yes", strict=True))
-    parents = [
-        [int(part) for part in str(cell).split(",") if part.strip().isdigit()] for cell in answers["dependency_id"]
-    ]
+    parents = [str(cell).split(",") for cell in answers["dependency_id"]]
     counts = [
-        own and all(yes.get(parent, True) for parent in above) for own, above in zip(yes.values(), parents, strict=True)
+        own and all(yes.get(int(part), True) for part in above if part.strip().isdigit())
+        for own, above in zip(yes.values(), parents, strict=True)
     ]
     return float(np.mean(counts))
 
@@ -202,14 +191,11 @@ def _tifa(path: Path) -> pd.DataFrame:
     """TIFA's own two raters and ten scores, by "source_model"."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     plain = {"text_id", "image_path", "text", "human_scores", "human_avg"}
-    return pd.DataFrame.from_dict(
-        {
-            name: {f"tifa_human_{n}": score for n, score in enumerate(row["human_scores"], 1)}
-            | {key.replace("-", "_"): score for key, score in row.items() if key not in plain}
-            for name, row in rows.items()
-        },
-        orient="index",
-    )
+    cells = {}
+    for name, row in rows.items():
+        cells[name] = {f"tifa_human_{n}": score for n, score in enumerate(row["human_scores"], 1)}
+        cells[name] |= {key.replace("-", "_"): score for key, score in row.items() if key not in plain}
+    return pd.DataFrame.from_dict(cells, orient="index")
 
 
 _VOTES = {"leftvote": "left", "rightvote": "right", "tievote": "both good", "bothbad_vote": "both bad"}

@@ -1,8 +1,4 @@
-"""Scenes: generated pictures with instructions, rubrics, responses and feedback whose true score is known.
-
-Nothing is downloaded: a seed makes the collection. `world` samples and draws pictures, `language` holds the words,
-`collection` makes rows of them.
-"""
+"""Scenes: pictures generated from a seed, with rubrics, responses and feedback whose true score is known."""
 
 from vjudge.names import public
 from vjudge.scenes.collection import rows

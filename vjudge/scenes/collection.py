@@ -9,6 +9,7 @@ response that mostly speaks of other places or things than the response to evalu
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def case(scene: world.Scene, aspect_name: str, rng: np.random.Generator) -> list
             others = [mine[rng.integers(len(mine))], *others][:N_CLAIMS]
             rng.shuffle(others)
         reference = language.statement(aspect, others, int(rng.integers(len(aspect.wordings))))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for n_wrong in rng.permutation(N_CLAIMS + 1):
         wrong = set(rng.choice(N_CLAIMS, size=n_wrong, replace=False).tolist())
         claims: list[Claim] = []
@@ -102,17 +103,9 @@ def case(scene: world.Scene, aspect_name: str, rng: np.random.Generator) -> list
             if variant.key in {c.key for c in claims}:  # an empty place was taken twice: keep to the claim's own place
                 variant = falsify(scene, "shape", claim, rng)
             claims.append(variant)
-        rows.append(
-            {
-                "instruction": instruction,
-                "response": language.statement(aspect, claims, wording),
-                "reference_answer": reference,
-                "criteria": criteria,
-                "descriptions": descriptions,
-                "gold": float(language.score(claims)),
-                "feedback": language.feedback(claims),
-            }
-        )
+        row = {"instruction": instruction, "response": language.statement(aspect, claims, wording)}
+        row |= {"reference_answer": reference, "criteria": criteria, "descriptions": descriptions}
+        rows.append(row | {"gold": float(language.score(claims)), "feedback": language.feedback(claims)})
     return rows
 
 
@@ -120,11 +113,9 @@ def rows_of(split: str, index: int, seed: int = 0) -> tuple[world.Scene, list[di
     """Return scene number `index` of a split and the rows of its cases, each about another aspect."""
     scene = world.sample(split, seed, index)
     rng = np.random.default_rng([seed, index, world.SPLITS.index(split), 1])
-    rows = []
-    aspects = rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)
-    for i, aspect in enumerate(aspects):
+    rows, group = [], f"scenes-{split}-{index:05d}"
+    for i, aspect in enumerate(rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)):
         for j, row in enumerate(case(scene, str(aspect), rng)):
-            group = f"scenes-{split}-{index:05d}"
             rows.append({"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group})
     return scene, rows
 
@@ -148,11 +139,9 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(N_IMAGES)}")
     n_rows = N_IMAGES[split] * CASES_PER_IMAGE * (N_CLAIMS + 1) if limit is None else limit
     lines: list[dict[str, Any]] = []
-    index = 0
-    while len(lines) < n_rows:
+    for index in range(math.ceil(n_rows / (CASES_PER_IMAGE * (N_CLAIMS + 1)))):
         scene, new = rows_of(split, index, seed)
         file = io.BytesIO()
         world.draw(scene, size=IMAGE_SIZE).save(file, format="PNG")
         lines += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
-        index += 1
     return lines[:n_rows]

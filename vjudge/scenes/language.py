@@ -7,6 +7,7 @@ claims one by one, says what was said and what is there, and counts. The sentenc
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from importlib import resources
 
@@ -38,18 +39,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Aspect:
-    """What a rubric looks at: its noun (singular, plural), instructions, criteria and claim wordings.
-
-    A wording holds `{key}` and `{said}`. Presence has a second wording for what is denied, behind a bar, and `{thing}`,
-    which is the key with an article.
-    """
+    """What a rubric looks at: its noun (singular, plural), instructions, criteria and claim wordings."""
 
     name: str
     noun: str
     nouns: str
     instructions: list[str]
     criteria: list[str]
-    wordings: list[str]
+    wordings: list[str]  # with {key}, {said} and {thing}, the key with an article; what is denied stands behind a bar
 
 
 WORDS = json.loads(resources.files("vjudge").joinpath("assets", "scenes.json").read_text(encoding="utf-8"))
@@ -57,6 +54,10 @@ LEVELS: list[list[str]] = WORDS["levels"]
 """How well a response did, lowest score first, in eight wordings. {n}: the aspect's noun, {N}: its plural."""
 ASPECTS = {aspect["name"]: Aspect(**aspect) for aspect in WORDS["aspects"]}
 ASPECT_OF = {criteria: aspect.name for aspect in ASPECTS.values() for criteria in aspect.criteria}
+_VOCABULARY = frozenset(WORDS["vocabulary"].split())  # of Scenes, and of what the probes write into it
+_LEAST_SHARE = (
+    0.6  # of words that Scenes uses: its own texts reach .76 under all probes, those of photos .56 on average
+)
 
 
 def rubric(aspect: Aspect, variant: int) -> tuple[str, list[str]]:
@@ -90,3 +91,9 @@ def feedback(claims: list[Claim]) -> str:
 def score(claims: list[Claim]) -> int:
     """Return the true score of a response of four claims: 5 less the claims that are wrong."""
     return 1 + N_CLAIMS - n_wrong(claims)
+
+
+def speaks_scenes(text: str) -> bool:
+    """Whether a text is made of the words of Scenes, which the embedded judge was made for and nothing else."""
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    return not words or sum(word in _VOCABULARY for word in words) >= _LEAST_SHARE * len(words)
