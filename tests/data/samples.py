@@ -15,13 +15,10 @@ from PIL import Image
 from vjudge.engines import Answer, Engine
 from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
-from vjudge.records import Item, Pair, Rubric
+from vjudge.records import Item, Pair
 
 ROWS = Path(__file__).parents[3] / "shared" / "data" / "rows"
 LEVELS = ["none", "few", "half", "most", "all"]
-
-
-RUBRIC = Rubric("True?", tuple(LEVELS))
 
 
 class Scripted(Engine):
@@ -104,6 +101,4 @@ def turns(prompt: str, answer: str, **more: Any) -> dict[str, Any]:
 
 
 SINGLE = TEMPLATES["llava-critic"].as_messages().render(Item("i", (), "What?\nWhere?", "A [cat].")).text
-
-
 PAIR = TEMPLATES["llava-critic-pair"].as_messages().render(Pair("p", (), "What?", "A cat.", "A\ndog.")).text

@@ -52,12 +52,6 @@ def test_the_published_samples() -> None:
         assert target(item["feedback"], int(item["gold"])) == answer
 
 
-def test_columns_beyond_the_schema_stay_as_text_where_their_types_mix() -> None:
-    items = canonical([row(str(n), model="m", n=n) for n in range(3)])
-    assert items.column_names[-2:] == ["model", "n"] and items["n"][:] == [0, 1, 2]
-    assert canonical([row("a", note=1), row("b", note="x"), row("c")])["note"][:] == ["1", "x", None]
-
-
 def test_limit_and_splits(folder: Path) -> None:
     rows = [row(str(i)) for i in range(5)]
     lines(folder / "test.jsonl", *rows)
@@ -78,9 +72,8 @@ def test_limit_and_splits(folder: Path) -> None:
     (folder / "train.jsonl").unlink()
     with pytest.raises(CollectionError, match="has no split 'train'; it has: test"):  # never the test rows for it
         load_collection(folder, split="train")
-    for limit in (-1, "3"):
-        with pytest.raises(CollectionError, match=f"limit is {limit!r}"):
-            load_collection(folder, limit=limit)  # type: ignore[arg-type]
+    with pytest.raises(CollectionError, match="limit is -1"):
+        load_collection(folder, limit=-1)
 
 
 @pytest.mark.parametrize("kind", ["a.jsonl", "a.json", "a.csv", "a.parquet", "saved", "folder"])
@@ -126,6 +119,7 @@ def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
     with pytest.raises(CollectionError, match="3 of 3 rows of .*cut.jsonl' cannot be used:") as error:
         load_collection(folder / "cut.jsonl")
     assert [problem.field for problem in error.value.problems] == ["instruction", "row", "row"]
+    assert canonical([row("a", note=1), row("b", note="x"), row("c")])["note"][:] == ["1", "x", None]  # of mixed types
     for name, content in [("a.json", b"[1,"), ("c.parquet", b"PAR"), ("d.txt", b"x"), ("e.csv", b"id\n\xf6\n")]:
         (folder / name).write_bytes(content)
         with pytest.raises(CollectionError, match=name):
@@ -196,11 +190,9 @@ def test_a_missing_picture_stays_missing_and_an_empty_list_empty(folder: Path) -
 def test_a_name_that_leads_nowhere_is_answered(folder: Path) -> None:
     for name, message in {
         "scene": "unknown collection 'scene'.*'scenes' looks like it.*kaist-ai/Perception-Coll.*.jsonl.*data.canonical",
-        "Scenes": "no such name; 'scenes' looks like it",
         "Multimodal RewardBench": "Multimodal RewardBench: get it from https://github.com/facebook",
         str(folder / "gone.csv"): "there is no file .*gone.csv'; a relative path counts from",
         None: "by its name or path, and this is a NoneType",
-        (): "this is a tuple; rows in memory need no loading",
     }.items():
         with pytest.raises(CollectionError, match=message):
             load_collection(name)  # type: ignore[arg-type]

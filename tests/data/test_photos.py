@@ -82,13 +82,6 @@ def test_photographs_are_the_pinned_ones_and_have_their_credit(items, table):
     assert items[0]["images"][0].size == (512, 512)
 
 
-def test_split_limit_and_seed(items):
-    assert vj.load_collection("photos", split="test", limit=7, seed=3)["id"] == items["id"][:7]
-    assert len(vj.load_collection("photos", limit=0)) == 0
-    with pytest.raises(ValueError, match="'train'; its one split is test"):
-        vj.load_collection("photos", split="train")
-
-
 def test_nothing_is_fetched_and_no_package_imported():
     code = """
 import socket, sys
@@ -118,8 +111,6 @@ def test_a_changed_photograph_is_refused_and_a_reencoded_one_is_not(monkeypatch,
     file.parent.mkdir(parents=True)
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / photo.module)])
     monkeypatch.setattr(photos.util, "find_spec", lambda name: spec)
-    with pytest.raises(images.ImageError, match="coins.png: this version of skimage comes without it"):
-        photo.find()
     with images.Image.open(original) as picture:
         picture.save(file, compress_level=1)
         assert photo.find() == file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -44,19 +45,15 @@ def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(quantizati
         Image.effect_noise((64 + number, 64), 90).convert("RGB").save(path)
     validate(train)
     validate(test)
-    allow = ["length", "scores"]  # three rows
-    judge = fine_tune(
-        longer(tmp_path / "tiny-base"),
-        train,
-        out=tmp_path / "judge",
-        lora=True,
-        quantization=quantization,
-        steps=2,
-        max_length=4096,
-        batch_size=1,
-        allow=allow,
-        progress=False,
-    )
+    options: dict[str, Any] = {
+        "steps": 2,
+        "max_length": 4096,
+        "batch_size": 1,
+        "allow": ["length", "scores"],
+        "progress": False,
+    }
+    base, options = longer(tmp_path / "tiny-base"), options | {"lora": True, "quantization": quantization}
+    judge = fine_tune(base, train, out=tmp_path / "judge", **options)
     assert json.loads((judge / "judge.json").read_text())["template"] == "prometheus-vision"
     graded = vj.load_judge(judge, device="cpu").grade(train, mode="score", progress=False)
     assert graded["score"].notna().all() and graded["gold"].tolist() == [1, 2, 3]
