@@ -103,7 +103,7 @@ def case(scene: world.Scene, aspect_name: str, rng: np.random.Generator) -> list
             if variant.key in {c.key for c in claims}:  # an empty place was taken twice: keep to the claim's own place
                 variant = falsify(scene, "shape", claim, rng)
             claims.append(variant)
-        row = {"instruction": instruction, "response": language.statement(aspect, claims, wording)}
+        row: dict[str, Any] = {"instruction": instruction, "response": language.statement(aspect, claims, wording)}
         row |= {"reference_answer": reference, "criteria": criteria, "descriptions": descriptions}
         rows.append(row | {"gold": float(language.score(claims)), "feedback": language.feedback(claims)})
     return rows
