@@ -32,18 +32,18 @@ _JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 4
 def read(path: Path, split: str | None, limit: int | None, adapters: Iterable[Adapter]) -> tuple[Any, Path]:
     """The rows of a file or folder, and the file or folder that its relative image paths count from."""
     if path.is_file():
-        _say_one(path, "a single file", split)
+        _say_one(path, split)
         return itertools.islice(rows_of_file(path), limit), path
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         dataset = datasets.load_from_disk(str(path))
         if isinstance(dataset, datasets.DatasetDict):
             dataset = dataset[_choose(split, list(dataset), path)]
         else:
-            _say_one(path, "a folder", split)
+            _say_one(path, split)
         return dataset if limit is None else dataset.select(range(min(limit, len(dataset)))), path
     for adapter in adapters:
         if adapter.files and (path / adapter.files[0]).is_file():
-            _say_one(path, "a folder", split)
+            _say_one(path, split)
             return joined(path, adapter)[:limit], path
     files: dict[str, list[Path]] = {}  # by split; by configuration where each has its own folder
     for file in sorted([*path.iterdir(), *path.glob("*/*.parquet")]):
@@ -53,7 +53,7 @@ def read(path: Path, split: str | None, limit: int | None, adapters: Iterable[Ad
         elif file.parent == path and file.suffix.lower() in SUFFIXES:
             files[file.stem] = [file]
     if len(files) == 1 and not SPLITS & set(files):
-        _say_one(path, "a folder", split)
+        _say_one(path, split)
         split = None
     name = _choose(split, list(files), path)
     chosen = files[name]
@@ -71,17 +71,18 @@ def joined(folder: Path, adapter: Adapter) -> list[dict[str, Any]]:
         pictures = {line.get("image"): line for line in next(filter(None, lines[2:]), [])}
         rows = []
         for line in lines[0]:
-            picture = pictures.get(line.get("image"), {})
-            context = {name: picture[name] for name in ("caption", "captions", "instances") if name in picture}
+            context = pictures.get(line.get("image"), {}).items()
+            context = {name: cell for name, cell in context if name in ("caption", "captions", "instances")}
             rows.append({**line, "answer": replies.get(line.get("question_id")), **context})
         return rows
     except (AttributeError, KeyError, TypeError) as error:  # a line is no object, or lacks its key
         raise CollectionError(f"{str(folder)!r} looks like {adapter.name} and is not sound ({error})") from error
 
 
-def _say_one(path: Path, kind: str, split: str | None) -> None:
+def _say_one(path: Path, split: str | None) -> None:
     """Say of a split that was asked for that there are none."""
     if split is not None:
+        kind = "a single file" if path.is_file() else "a folder"
         warnings.warn(f"{str(path)!r} is {kind} without splits: split={split!r} says nothing", stacklevel=4)
 
 

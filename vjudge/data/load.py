@@ -214,7 +214,8 @@ def _canonical(
     if adapter and adapter.settle and part is None:
         part = adapter.settle(objects)
     groups = itertools.repeat(None) if images is None else (group_of([cell.as_py()]) for cell in images)
-    table, problems, ids = _Table(), list[Problem](), Counter[str]()
+    table, problems, ids = list[dict[str, Any]](), list[Problem](), Counter[str]()
+    block, blocks = list[Any](), list[datasets.Dataset]()  # of images: few stand in memory as Python's
     for index, (row, group) in enumerate(zip(itertools.chain(head, rows), groups, strict=False)):
         try:
             cells = _read(row, index, adapter, part, folder)
@@ -227,12 +228,17 @@ def _canonical(
         if adapter and adapter.repeats_ids and ids[cells["id"]] > 1:
             cells["id"] = f"{cells['id']}#{ids[cells['id']]}"
         cells["group"] = cells.get("group") or group or cells["id"]
-        table.add(cells)
-    n_rows, whole = len(table.rows), adapter is None or adapter.strict
+        block.append(cells.pop("images", None))
+        table.append(cells)
+        if len(block) == files.BLOCK:
+            blocks.append(datasets.Dataset.from_dict({"images": block}, _IMAGES))
+            block = []
+    blocks.append(datasets.Dataset.from_dict({"images": block}, _IMAGES))
+    n_rows, whole = len(table), adapter is None or adapter.strict
     whole = whole or len({problem.index for problem in problems}) == n_rows
     if problems and (whole or any(problem.field == "row" for problem in problems)):
         raise CollectionError.of_rows(problems, n_rows, source)
-    reasons = Counter(row["fault"] for row in table.rows if adapter and row.get("fault") is not None)
+    reasons = Counter(row["fault"] for row in table if adapter and row.get("fault") is not None)
     if adapter and reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
         more = f"; and {len(reasons) - 5} more reasons" if len(reasons) > 5 else ""
@@ -241,7 +247,8 @@ def _canonical(
             f" reason in `fault`: {listed}{more}; vjudge.data.readable leaves them out",
             stacklevel=4,
         )
-    items = table.dataset(None if images is None else _lists(images, empty_is_none=adapter is not None))
+    pictures = datasets.concatenate_datasets(blocks) if images is None else _lists(images, adapter is not None)
+    items = _dataset(table, pictures)
     if adapter and adapter.benchmark:
         # LLaVA-Bench's two sets have the same columns: a row says which it is of.
         own = next(iter(items["benchmark"]), None) if "benchmark" in items.column_names else None
@@ -303,39 +310,18 @@ def _storable(picture: Any, place: int) -> Any:
     return {"bytes": None, "path": os.fspath(picture)} if isinstance(picture, (str, os.PathLike)) else picture
 
 
-class _Table:
-    """Canonical rows on their way into a dataset: their images in blocks, so that few stand in memory as Python's."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self._block: list[Any] = []
-        self._blocks: list[datasets.Dataset] = []
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Take the next row."""
-        self._block.append(row.pop("images", None))
-        self.rows.append(row)
-        if len(self._block) == files.BLOCK:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._blocks.append(datasets.Dataset.from_dict({"images": self._block}, _IMAGES))
-        self._block = []
-
-    def dataset(self, images: datasets.Dataset | None) -> datasets.Dataset:
-        """All rows, with another column of images, if any."""
-        self._flush()
-        kind = next((features_of(row) for row in self.rows if "instruction" in row), FEATURES)
-        if not self.rows:
-            return datasets.Dataset.from_dict({name: [] for name in kind}, kind)
-        names = [name for name in dict.fromkeys(itertools.chain.from_iterable(self.rows)) if name not in kind]
-        features = datasets.Features({name: type for name, type in kind.items() if name != "images"})
-        cells = {name: [row.get(name) for row in self.rows] for name in (*features, *names)}
-        columns = [datasets.Dataset.from_dict({name: cells[name] for name in features}, features)]
-        columns.append(datasets.concatenate_datasets(self._blocks) if images is None else images)
-        if names:
-            columns.append(datasets.Dataset.from_dict({name: _column(cells[name]) for name in names}))
-        return datasets.concatenate_datasets(columns, axis=1).select_columns([*kind, *names])
+def _dataset(rows: list[dict[str, Any]], images: datasets.Dataset) -> datasets.Dataset:
+    """Canonical rows without their images, and these, as a dataset."""
+    kind = next((features_of(row) for row in rows if "instruction" in row), FEATURES)
+    if not rows:
+        return datasets.Dataset.from_dict({name: [] for name in kind}, kind)
+    names = [name for name in dict.fromkeys(itertools.chain.from_iterable(rows)) if name not in kind]
+    features = datasets.Features({name: type for name, type in kind.items() if name != "images"})
+    cells = {name: [row.get(name) for row in rows] for name in (*features, *names)}
+    columns = [datasets.Dataset.from_dict({name: cells[name] for name in features}, features), images]
+    if names:
+        columns.append(datasets.Dataset.from_dict({name: _column(cells[name]) for name in names}))
+    return datasets.concatenate_datasets(columns, axis=1).select_columns([*kind, *names])
 
 
 def _column(values: list[Any]) -> list[Any]:
@@ -357,7 +343,7 @@ def _without_images(rows: datasets.Dataset) -> tuple[datasets.Dataset, Any]:
     return rows.remove_columns(name).add_column(name, [None] * len(rows)), rows.data.column(name)
 
 
-def _lists(column: Any, *, empty_is_none: bool) -> datasets.Dataset:
+def _lists(column: Any, empty_is_none: bool) -> datasets.Dataset:
     """Each cell of a column of image files as a list of one image, an empty one as none or as missing; no copies."""
     kind = _IMAGES.arrow_schema.field("images").type
     chunks = []

@@ -1,9 +1,7 @@
 """The canonical columns of a collection, how anybody's row becomes canonical, and the error that says why one cannot.
 
-A collection holds items (one response), pairs (two, `response_a` and `response_b`) or candidates (a list, `responses`).
-A question is an item whose response is still to come. In a canonical row `images` is a list of pictures, each anything
-that `vjudge.images.open_image` opens, or None where no column names one; `human_scores` is a list of numbers and `gold`
-a number. Further columns stay as they are.
+In a canonical row `images` is a list of what `vjudge.images.open_image` opens, or None where no column names a picture;
+`human_scores` is a list of numbers, `gold` a number. A question is an item whose response is still to come.
 """
 
 from __future__ import annotations

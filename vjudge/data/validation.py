@@ -53,10 +53,8 @@ def validate(
     """
     rows = rows_of(items)
     opens = pictures if pictures is not None else Pictures()
-    problems: list[Problem] = []
-    unnamed: list[Problem] = []
-    first_with: dict[str, int] = {}
-    pictured = False
+    problems, unnamed = list[Problem](), list[Problem]()
+    first_with, pictured = dict[str, int](), False
     for index, (row, faults) in enumerate(rows.reads()):
         id, unreadable = id_of(row), {field for field, *_ in faults}
         if "row" in unreadable:
