@@ -36,9 +36,6 @@ class Faulty(ScriptedGenerator):
         return self.change(stage, given, not again, super().reply(task, image))
 
 
-# Seeds and near duplicates
-
-
 def test_there_are_fifty_seeds_and_no_two_alike():
     seeds = builder.load_seeds()
     texts = Texts({})
@@ -78,9 +75,6 @@ def test_rewordings_are_near_duplicates_in_every_script_and_others_are_none(one,
     assert (fault is not None and fault.kind == "near duplicate") == ((one, other) in REWORDED)
 
 
-# Lengths
-
-
 def test_length_balance_by_hand():
     assert builder.length_balance([[1, 2, 3, 4, 5]]).share == 1.0
     assert builder.length_balance([[1, 2, 3, 4, 5]]).p == pytest.approx(0.0143, abs=1e-4)  # 10 / sqrt(300 / 18)
@@ -109,9 +103,6 @@ def test_a_lean_that_a_tighter_band_can_mend_is_mended(tmp_path):
 
     built = make(LeansAtFirst(2), tmp_path / "out", rubrics=3)
     assert built.faults().at["leaning length", "response"] > 0 and not built.balance.lean
-
-
-# What is kept and counted
 
 
 def test_a_faultless_generator_gives_the_counts_of_the_paper(tmp_path):
@@ -176,9 +167,6 @@ def test_bad_calls_are_refused_before_anything_is_asked(tmp_path):
     with pytest.raises(ValueError, match="tries=0.*tolerance=2.*unit='lines'"):
         make(ScriptedGenerator(1), tmp_path / "o", tries=0, tolerance=2, unit="lines")
     assert not (tmp_path / "o").exists()
-
-
-# Killed, silent and continued
 
 
 def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):

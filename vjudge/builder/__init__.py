@@ -4,17 +4,15 @@
     built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 
-prompts.py and faults.py: what is asked, and what an answer must hold; ask.py, stages.py, build.py: the build;
-export.py: `Build`, the account and the folder for the hub; scripted.py: a generator that answers from Scenes' truth.
+prompts.py: what is asked; faults.py: what an answer must hold; stages.py: the stages and their record; build.py: build
+and `Build`; scripted.py: a generator that answers from Scenes' truth.
 """
 
-from vjudge.builder.ask import BuildError
-from vjudge.builder.build import build, estimate
-from vjudge.builder.export import Build, published_row
+from vjudge.builder.build import Build, build, estimate, published_row
 from vjudge.builder.faults import KINDS
 from vjudge.builder.prompts import STAGES, load_seeds
 from vjudge.builder.scripted import ScriptedGenerator
-from vjudge.builder.stages import length_balance
+from vjudge.builder.stages import BuildError, length_balance
 from vjudge.names import public
 
 __all__ = [

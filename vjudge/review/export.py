@@ -75,15 +75,12 @@ def preference(review: Review) -> pd.DataFrame:
         alpha = agreement(answers, level="nominal", n_resamples=2_000).loc["alpha_nominal"]
         table.attrs["agreement"] = {name: float(alpha[name]) for name in ("estimate", "low", "high", "n")}
     table.attrs["words"] = {
-        "left": f"{first} is better",
-        "right": f"{second} is better",
-        "both_good": "both are good",
-        "both_bad": "both are bad",
+        "left": f"{first} is better", "right": f"{second} is better",
+        "both_good": "both are good", "both_bad": "both are bad",
         "left_as_good_or_better": f"{first} as good or better",
         "right_as_good_or_better": f"{second} as good or better",
-        "left_of_decided": f"{first} of decided",
-        "left_ties_half": f"{first}, ties half",
-    }
+        "left_of_decided": f"{first} of decided", "left_ties_half": f"{first}, ties half",
+    }  # fmt: skip
     return table
 
 

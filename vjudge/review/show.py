@@ -139,7 +139,7 @@ def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = No
     """
     if captions is not None and len(captions) != len(sources):
         raise ValueError(f"{len(captions)} captions for {len(sources)} images: give one each")
-    names = captions if captions is not None else [None] * len(sources)
+    names = [None] * len(sources) if captions is None else captions
     figures = [_figure(source, image_size, caption=name) for source, name in zip(sources, names, strict=True)]
     return View(f'<div class="vj-sheet">{"".join(figures)}</div>')
 
@@ -188,12 +188,9 @@ def number(score: float) -> str:
 
 def plain(value: Any) -> str:
     """Text with its control, format, surrogate and private characters by their code; joiners stay."""
-    return "".join(
-        f"<U+{ord(mark):04X}>"
-        if mark not in "\n\t\u200c\u200d" and unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Co")
-        else mark
-        for mark in str(value).replace("\r\n", "\n")
-    )
+    marks = str(value).replace("\r\n", "\n")
+    odd = {m for m in {*marks} - {*"\n\t\u200c\u200d"} if unicodedata.category(m) in ("Cc", "Cf", "Cs", "Co")}
+    return "".join(f"<U+{ord(mark):04X}>" if mark in odd else mark for mark in marks)
 
 
 def escape(text: str) -> str:
@@ -278,9 +275,8 @@ def _side(side: Side, text: str) -> str:
 
 
 def _feedback(side: Side) -> str:
-    if side.verdict is None:
-        return "not graded by this judge"
-    return str(side.verdict.get("feedback") or side.verdict.get("raw") or "no feedback")
+    verdict = {"feedback": "not graded by this judge"} if side.verdict is None else side.verdict
+    return str(verdict.get("feedback") or verdict.get("raw") or "no feedback")
 
 
 def _marked(sides: Sequence[Side]) -> list[str]:

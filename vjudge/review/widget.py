@@ -51,19 +51,16 @@ class Reviewer:
         self._case = ipw.HTML(layout=ipw.Layout(width="auto"))
         self._status = ipw.HTML(layout=ipw.Layout(width="auto", min_height="1.6em"))
         self._progress = _named("vj-progress", ipw.HTML())
-        self._buttons: dict[str, Any] = {}
-        self._toggles: dict[str, Any] = {}
+        self._buttons, self._toggles, self._fields = dict[str, Any](), dict[str, Any](), list[Any]()
         self._tags: dict[tuple[str, str], Any] = {}
-        self._fields: list[Any] = []
         self._scale: tuple[int, int] | None = None
         self._drawn, self._pictures = ("", 0), ""
         self._scores = ipw.HBox(layout=_row("auto"))
         self._filters = self._make_filters()
         self._goto = self._text("id", "go to the item of this id")
         self._goto.observe(self._on_id, names="value")
-        self._note = ipw.Textarea(
-            placeholder="kept when you go on", layout=ipw.Layout(flex="1 1 18rem", width="auto", height="3.4em")
-        )
+        note = ipw.Layout(flex="1 1 18rem", width="auto", height="3.4em")
+        self._note = ipw.Textarea(placeholder="kept when you go on", layout=note)
         self._keys = ipw.Text(placeholder="click here and type", layout=ipw.Layout(width="12em"))
         _named("vj-key-field", self._keys).observe(self._on_keys, names="value")
         self.widget = self._arrange()
@@ -131,9 +128,7 @@ class Reviewer:
             self._toggle("true score", "Show true score"),
             self._button("reveal", "Reveal before voting", review.reveal),
         ]
-        answers = [
-            self._button(answer, answer.capitalize(), partial(self._turn, "better", answer)) for answer in self._answers
-        ]
+        answers = [self._button(name, name.capitalize(), partial(self._turn, "better", name)) for name in self._answers]
         better = _named("vj-better", ipw.HBox([_label("Better feedback"), *answers], layout=_row("auto")))
         clear = self._button("all items", "Clear filters", partial(self._set_filters, {}))
         filters = ipw.Accordion(children=[ipw.HBox([*self._filters.values(), self._goto, clear], layout=_row())])
@@ -151,9 +146,7 @@ class Reviewer:
                 ipw.HBox([self._scores, *([better] if answers else [])], layout=_row()),
                 ipw.HBox([self._tags_of(place, of_several=len(places) > 1) for place in places], layout=_row()),
                 ipw.HBox([_label("Note"), self._note, save], layout=_row()),
-                ipw.HBox(
-                    [_label("Keys"), self._keys, ipw.HTML(f'<span class="vj-keys">{_KEY_HELP}</span>')], layout=_row()
-                ),
+                ipw.HBox([_label("Keys"), self._keys, ipw.HTML(_KEY_HELP)], layout=_row()),
             ],
             layout=ipw.Layout(width="100%", max_width="66rem"),
         )
@@ -230,8 +223,7 @@ class Reviewer:
         getattr(self.review, field)(None if case and case.votes.get(field) == value else value)
 
     def _zoom(self, step: int) -> None:
-        place = self._sizes.index(self._size) + step
-        self._size = self._sizes[min(max(place, 0), len(self._sizes) - 1)]
+        self._size = self._sizes[min(max(self._sizes.index(self._size) + step, 0), len(self._sizes) - 1)]
 
     def _on_id(self, change: dict[str, Any]) -> None:
         if id := change["new"].strip():
@@ -406,17 +398,20 @@ class Matrix:
 
     def _words(self, table: Any) -> str:
         counts, binned = table.attrs, any(isinstance(level, tuple) for level in self.review.levels.values())
-        words = f"Rows: {counts['truth']}. Columns: {self._judge.value}. Items: {counts['n']}"
-        words += "; scores in ranges" * binned
-        if counts["between"]:
-            words += f"; between two levels, counted with the nearest (halves up): {counts['between']}"
-        return words + (f"; without a truth yet: {counts['missing']}." if counts["missing"] else ".")
+        words = [f"Rows: {counts['truth']}. Columns: {self._judge.value}. Items: {counts['n']}"]
+        words += ["scores in ranges"] * binned
+        notes = {
+            "between": "between two levels, counted with the nearest (halves up)",
+            "missing": "without a truth yet",
+        }
+        return "; ".join([*words, *(f"{notes[name]}: {counts[name]}" for name in notes if counts[name])]) + "."
 
 
 matrix = Matrix  # called like a function, as the last line of a cell
 _WIDE = {"description_width": "5em"}
 _STYLE = (resources.files("vjudge") / "assets" / "reviewer.html").read_text("utf-8")
 _KEY_HELP = "; ".join(f"<b>{key}</b> {name}" for key, name in {"1</b>-<b>5": "score", **KEYS}.items())
+_KEY_HELP = f'<span class="vj-keys">{_KEY_HELP}</span>'
 
 
 def _bundle(widget: Any, text: str, page: str) -> dict[str, Any]:
