@@ -25,11 +25,7 @@ from vjudge.training.finetune import Network
 def folders(random_judge, tmp_path_factory) -> dict[str, Path]:
     """A checkpoint of each kind that is trained here."""
     new = tmp_path_factory.mktemp("kinds")
-    return {
-        "llava": random_judge,
-        "onevision": make_onevision(new / "onevision"),
-        "text": make_text("llama", new / "text"),
-    }
+    return {"llava": random_judge, "onevision": make_onevision(new / "one"), "text": make_text("llama", new / "text")}
 
 
 WORDINGS = [name for name, t in TEMPLATES.items() if not t.compares and t.marker in ("[RESULT]", "Final Score:")]
@@ -37,8 +33,7 @@ WORDINGS = [name for name, t in TEMPLATES.items() if not t.compares and t.marker
 
 @pytest.mark.parametrize("name", WORDINGS)
 def test_the_trained_tokens_are_exactly_the_target(name, folders):
-    """Decoded, they are the published target and the end; the ids before them are the judge's prompt. In every wording,
-    in Vicuna's, Llama's and Mistral's conversations and in Qwen's, with two images where the judge sees any."""
+    """Decoded, they are the published target and the end; the ids before them are the judge's prompt."""
     template = TEMPLATES[name]
     chatml = template.conversation.controls or name.startswith("chat")
     judge, examples = examples_of(folders["onevision" if chatml else "llava" if template.sees_images else "text"], name)
@@ -68,9 +63,8 @@ def test_padding_keeps_every_label_and_the_loss(kind, folders):
     encoded = [examples.encode(row) for row in rows]
     collate = Collator(examples.coder)
     batch = collate(encoded)
-    for example, ids, mask, labels in zip(
-        encoded, batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True
-    ):
+    columns = (batch[name] for name in ("input_ids", "attention_mask", "labels"))
+    for example, ids, mask, labels in zip(encoded, *columns, strict=True):
         assert ids[mask.bool()].tolist() == example.ids
         assert labels[mask.bool()].tolist() == example.labels and (labels[~mask.bool()] == IGNORED).all()
     network = Network(judge.engine.model)

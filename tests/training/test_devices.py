@@ -58,11 +58,7 @@ class Trained(Exception):
 
 
 def spread_on_cpu() -> None:
-    """FSDP without a GPU: what accelerate 1.15 and torch 2.13 ask of one is stood in for.
-
-    accelerate makes FSDP of processes on GPUs alone, and gives a CPU a number that torch refuses. Full weights can't be
-    gathered: torch reads memory there that it freed before, and the process dies. So this trains, and stores nothing.
-    """
+    """FSDP without the GPU that accelerate and torch ask for: it trains, but can't gather weights to store."""
     from accelerate import Accelerator, PartialState
     from accelerate.utils import DistributedType
     from transformers.trainer_utils import SaveStrategy
@@ -106,12 +102,9 @@ def two(random_judge, tmp_path_factory) -> Path:
     named = {"base": str(random_judge), "items": str(folder / "rows.jsonl"), "validation": str(folder / "held.jsonl")}
     more = {"out": str(folder / "whole"), "evaluate_every": 3, "allow": ["length", "scores"]}
     (folder / "judge.yaml").write_text(yaml.safe_dump(STEPS | named | more))
-    launcher = [
-        "accelerate.commands.launch",
-        "--config_file",
-        str(Path(vj.__file__).parent / "training/launch/ddp.yaml"),
-    ]
-    launcher += ["--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"]
+    config = str(Path(vj.__file__).parent / "training/launch/ddp.yaml")
+    launcher = ["accelerate.commands.launch", "--config_file", config, "--num_processes", "2"]
+    launcher += ["--mixed_precision", "no", "--main_process_port", "0"]
     paths = [str(Path(vj.__file__).parents[1]), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, "-m", *launcher, __file__, str(random_judge), str(folder)],

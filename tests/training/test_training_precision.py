@@ -56,7 +56,7 @@ def test_what_trains_is_float32_and_the_judge_loads(way, random_judge, tmp_path)
 
 
 def naive(judge: Any, **options: Any) -> Any:
-    """What a training in 16 bits did before: what trains has the base's precision."""
+    """What trains has the base's precision, as in a training in 16 bits."""
     wrapped = prepare(judge, **options)
     for weight in judge.model.parameters():
         if weight.requires_grad:
@@ -69,8 +69,7 @@ prepare = finetune.adapting.prepare
 
 @pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "LoRA"])
 def test_steps_below_bfloat16s_grid_add_up(lora, random_judge, tmp_path, monkeypatch):
-    """Every step sees the same rows, so that losses compare. In bfloat16 at least .8 of float32's fall; by weights that
-    are bfloat16 themselves less than half in full, and a projector beside adapters hardly moves at all."""
+    """In bfloat16 at least .8 of float32's fall; by weights that are bfloat16 themselves less than half in full."""
     rows = rows_with_feedback(8)
     rate = 1e-5  # half the distance of bfloat16's neighbours at .005; the weights' spread is .15
     options = SMALL | dict(steps=16, batch_size=8, lr=rate, warmup=1, schedule="constant_with_warmup", lora=lora)

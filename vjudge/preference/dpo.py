@@ -131,10 +131,7 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     for file in (out / RECORD, work / RECORD):
         record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"identity": plan}
         if different := [name for name in plan if record["identity"].get(name) != plan[name]]:
-            raise ValueError(
-                f"{file.parent} holds a round with other {' and '.join(different)}: repeat the first call, or use"
-                " another folder"
-            )
+            raise ValueError(f"{file.parent} holds a round with other {' and '.join(different)}: use another folder")
         if file.parent == out and "log" in record:
             return dict(record)
     if out.exists():
@@ -222,7 +219,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
             disable_tqdm=True,
             seed=settings.seed,
         ),
-        # TRL asks for a data set with images: it draws row numbers, and a pair is read when its batch comes.
+        # TRL draws row numbers, and asks for images; a pair is read when its batch comes.
         train_dataset=datasets.Dataset.from_dict({"row": range(len(rows)), "images": [[] for _ in rows]}),
         data_collator=lambda entries: batches([rows[entry["row"]] for entry in entries]),
         processing_class=processor,

@@ -20,14 +20,8 @@ from vjudge.preference.rewards import ANSWERED
 from vjudge.scenes import world
 from vjudge.scenes.language import ASPECTS, N_CLAIMS, NUMBERS
 
-_VALUES: dict[str, Sequence[str]] = {
-    "shape": world.SHAPES,
-    "position": world.SHAPES,
-    "colour": tuple(world.COLOURS),
-    "size": tuple(world.SIZES),
-    "count": NUMBERS,
-    "presence": (),
-}
+_VALUES: dict[str, Sequence[str]] = {"shape": world.SHAPES, "position": world.SHAPES, "count": NUMBERS, "presence": ()}
+_VALUES |= {"colour": tuple(world.COLOURS), "size": tuple(world.SIZES)}
 _MARK = re.compile(r"\(\d+\)")
 _GROUP = re.compile(r"scenes-(?P<split>[a-z]+)-(?P<index>\d+)")
 
@@ -180,8 +174,8 @@ def compare_policies(
             rows[column, name] = dict(mean.iloc[0])
             if name != first:
                 change = _mean(table[column] - tables[first][column], groups, options).iloc[0]
-                names = {"change": "estimate", "change_low": "low", "change_high": "high"}
-                rows[column, name] |= {new: change[old] for new, old in names.items()}
+                rows[column, name] |= {"change": change["estimate"]}
+                rows[column, name] |= {f"change_{side}": change[side] for side in ("low", "high")}
     result = pd.DataFrame.from_dict(rows, orient="index")
     result.index = pd.MultiIndex.from_tuples(rows, names=["measure", "policy"])
     result.attrs = dict(mean.attrs)

@@ -50,15 +50,14 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
         faults.append(
-            f"length: the better of two responses is the longer one with probability {auc:.2f} (words; 0.5 tells"
-            f" nothing, the limit is 0.5 +- {LENGTH_LIMIT:.2f}): a judge would learn to count words."
-            " vjudge.data.length_test shows it; match the lengths, or go on with allow=['length']"
+            f"length: the better of two responses is the longer one with probability {auc:.2f} (the limit is 0.5 +-"
+            f" {LENGTH_LIMIT:.2f}), see vjudge.data.length_test: match the lengths, or go on with allow=['length']"
         )
     if "scores" not in allow and ratio > SCORE_LIMIT:
         counts = ", ".join(f"{score}: {tally[score]}" for score in sorted(tally, key=str))
         faults.append(
             f"scores: the most frequent score is {ratio:.1f} times as frequent as the rarest ({counts}; the limit is"
-            f" {SCORE_LIMIT:.0f}): a judge would learn to guess it. Draw as many of each, or pass allow=['scores']"
+            f" {SCORE_LIMIT:.0f}): draw as many of each, or go on with allow=['scores']"
         )
     if faults:
         raise CollectionError("the collection is unfit for training:\n  " + "\n  ".join(faults))

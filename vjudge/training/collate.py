@@ -149,9 +149,8 @@ class Examples(torch.utils.data.Dataset[Example]):
     ) -> None:
         if model.processor is not None:
             raise ValueError(
-                f"judge {model.name!r} ({model.model.config.model_type}) prepares images by its own processor, and"
-                " fine-tuning here knows LLaVA-1.5, LLaVA-OneVision and text-only models; train it with TRL's"
-                " SFTTrainer on rows of vjudge.training.prompt_and_target, then load_judge the result"
+                f"judge {model.name!r} ({model.model.config.model_type}) prepares images by its own processor: train"
+                " it with TRL's SFTTrainer on vjudge.training.prompt_and_target, then load_judge the result"
             )
         self.rows, self.template, self.shape = rows, template, shape
         self.coder = Coder(model, template.conversation)
@@ -179,9 +178,8 @@ class Examples(torch.utils.data.Dataset[Example]):
             image_token = self.coder.model.image_token_id
             of_images = f", {ids.count(image_token)} of them for images" if image_token in ids else ""
             raise ValueError(
-                f"length: prompt and answer have {len(ids)} tokens ({len(start)} + {len(ids) - len(start)}{of_images})"
-                f" and the limit is {self.limit}; shorten the rubric or the texts, or raise max_length up to the"
-                f" model's {self.longest}"
+                f"length: prompt and answer have {len(ids)} tokens ({len(start)} + {len(answer)}{of_images}) and the"
+                f" limit is {self.limit}; shorten the texts, or raise max_length up to the model's {self.longest}"
             )
         return Example(ids, len(start), images)
 

@@ -175,9 +175,8 @@ def _check_spread() -> None:
     fsdp, deepspeed = (os.environ.get(f"ACCELERATE_USE_{name}", "").lower() for name in ("FSDP", "DEEPSPEED"))
     if fsdp == "true" or (deepspeed == "true" and os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3"):
         raise ValueError(
-            "FSDP and ZeRO-3 spread the weights over processes, so that validation= can't be graded and lora= not be"
-            " stored soundly: grade the finished judge, and train adapters under DDP (launch/ddp.yaml), with"
-            " quantization='4bit' where the base does not fit one device"
+            "FSDP and ZeRO-3 spread the weights over processes, which takes no validation= and no lora=: grade the"
+            " finished judge, and train adapters under DDP (launch/ddp.yaml), in 4 bits where the base is too large"
         )
 
 
@@ -187,9 +186,7 @@ def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, 
     at_once = min(recipe.rows_at_once or recipe.batch_size // processes or 1, recipe.batch_size)
     passes, rest = divmod(recipe.batch_size, at_once * processes)
     if rest:
-        raise ValueError(
-            f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times rows_at_once={at_once}"
-        )
+        raise ValueError(f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times {at_once}")
     steps, warmup = recipe.count_steps(n_rows)
     tenth = max(1, -(-steps // 10))
     arguments = TrainingArguments(

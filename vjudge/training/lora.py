@@ -18,7 +18,6 @@ from vjudge.models import VisionLanguageModel
 from vjudge.models.places import Tensors
 from vjudge.prompts import TEMPLATES, Template, families
 
-EXTRA = "pip install 'vjudge[train]'"
 PARTS = ("tower", "projector", "decoder")
 MARKS = {  # of a weight's name -> the part of the model; all else is the decoder's
     "tower": {"vision_tower", "visual", "vision_model"},
@@ -102,12 +101,11 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
     try:
         import peft
     except ImportError as error:
-        raise ValueError(f"lora= needs peft: {EXTRA}") from error
+        raise ValueError("lora= needs peft: pip install 'vjudge[train]'") from error
     projector = judge.sees_images and "projector" not in freeze
     if judge.quantization:
         for module in model.modules():
-            if hasattr(module, "support_avx512bf16_for_cpu"):
-                # Grading would pack 4-bit weights for the CPU, and no gradient passes through packed ones.
+            if hasattr(module, "support_avx512bf16_for_cpu"):  # grading packs such weights: no gradient passes then
                 module.support_avx512bf16_for_cpu = False
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
         if projector:
@@ -131,8 +129,8 @@ def _restore_projector(judge: VisionLanguageModel) -> None:
     for name, layer in list(projector.named_children()):
         if isinstance(layer, nn.Linear):
             whole = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-            names = {part: f"multi_modal_projector.{name}.{part}" for part in whole.state_dict()}
-            whole.load_state_dict({part: stored.read(key) for part, key in names.items()})
+            parts = whole.state_dict()
+            whole.load_state_dict({part: stored.read(f"multi_modal_projector.{name}.{part}") for part in parts})
             setattr(projector, name, whole.to(layer.weight.device))
 
 

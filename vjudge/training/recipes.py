@@ -84,11 +84,8 @@ class Recipe:
     def __post_init__(self) -> None:
         for field in ("freeze", "betas", "allow"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
-        faults = [
-            f"{name}={getattr(self, name)!r}: use a number above 0"
-            for name in ("lr", "epochs", "clip")
-            if not getattr(self, name) > 0
-        ]
+        positive = [name for name in ("lr", "epochs", "clip") if not getattr(self, name) > 0]
+        faults = [f"{name}={getattr(self, name)!r}: use a number above 0" for name in positive]
         counts = ("batch_size", "rows_at_once", "evaluate_every", "checkpoint_every", "log_every", "steps")
         for name, least in {**dict.fromkeys(counts, 1), "workers": 0, "warmup": 0}.items():
             value = getattr(self, name)
@@ -239,10 +236,9 @@ def training_cost(
     activations += 2 * length * text.hidden_size * text.num_hidden_layers  # between the layers
     activations += 3 * 4 * ANSWER * text.vocab_size  # scores over the vocabulary, in float32
     activations += 2 * max(layer.weight.numel() for layer in linear.values())  # one layer, gathered in 16 bits
-    states, decoder = STATE * trained, parts["decoder"]
-    products = 6 * decoder + 2 * (decoder if adapters is None else trained)
-    total = (1 + FRAGMENTS) * (weights + states) / devices + CONTEXT + activations
-    sizes = {"weights": weights / devices, "states": states / devices, "activations": activations, "total": total}
+    products = 6 * parts["decoder"] + 2 * (parts["decoder"] if adapters is None else trained)
+    sizes = {"weights": weights / devices, "states": STATE * trained / devices, "activations": activations}
+    sizes["total"] = (1 + FRAGMENTS) * (weights + STATE * trained) / devices + CONTEXT + activations
     return {
         "parameters": memory.parameters,
         "trained": trained,
