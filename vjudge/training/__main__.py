@@ -1,11 +1,6 @@
-"""`python -m vjudge.training CONFIG`: fine-tune by a file, on one device or, under a launcher, on many.
+"""`python -m vjudge.training CONFIG`: fine-tune by a file, also under `torchrun` or `accelerate launch`.
 
-    python -m vjudge.training judge.yaml
-    torchrun --nproc-per-node 8 -m vjudge.training judge.yaml
-    accelerate launch --config_file fsdp.yaml -m vjudge.training judge.yaml
-
-CONFIG is YAML or JSON with the arguments of `vjudge.training.fine_tune`; a collection is a name, or name, split, limit
-and seed as for `load_collection`:
+CONFIG is YAML or JSON with the arguments of `fine_tune`; a collection is a name, or arguments of `load_collection`:
 
     base: liuhaotian/llava-v1.5-7b
     items: {name: kaist-ai/Perception-Collection, split: train}

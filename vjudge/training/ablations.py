@@ -1,6 +1,4 @@
-"""Ablations: what each part of the recipe is worth, in one table with intervals over seeds.
-
-    python -m vjudge.training.ablations --out outputs/ablations --save figures     # `make ablations`
+"""Ablations: what each part of the recipe is worth, in one table with intervals over seeds (`make ablations`).
 
 To add one, write a function that takes a `Trial` and returns it changed, and enter it in `ABLATIONS`.
 """

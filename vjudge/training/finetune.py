@@ -399,7 +399,7 @@ class JudgeTrainer(watch.OwnNames, Trainer):
 
 
 def graded(run: Any) -> dict[str, float]:
-    """A run of the validation sample in numbers."""
+    """A run of the validation sample in numbers; an undefined correlation is NaN."""
     row = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000).loc["pearson"]
     figures = {"pearson": float(row["estimate"]), "low": float(row["low"]), "high": float(row["high"])}
     return {**figures, "parsed": float(run["score"].notna().mean()), "n": len(run)}
