@@ -95,9 +95,7 @@ def test_image_files_of_a_hub_table_are_passed_on_untouched(monkeypatch: pytest.
 
 def test_a_changed_schema_names_what_is_missing_and_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     Hub(monkeypatch, {"prompt": "x", "orig_instruction": "y"})
-    with pytest.raises(
-        CollectionError, match=r"at sha-of-new .*: orig_response, .* missing \(found: prompt, orig_inst"
-    ):
+    with pytest.raises(CollectionError, match=r"at sha-of-new .*: orig_response, .* missing \(found: prompt, orig_i"):
         load_collection("prometheus-eval/Feedback-Bench", revision="new")
 
 

@@ -1,8 +1,4 @@
-"""Benchmarks: VL-RewardBench, Multimodal RewardBench, MLLM-as-a-Judge, LLaVA-Bench and VisIT-Bench.
-
-Of the last two, whose responses come from the policy under evaluation, only the questions are published:
-`vjudge.data.with_responses` adds responses and a rubric. What is said of a set here was read off its own rows.
-"""
+"""Benchmarks of judges, and of policies: of these the questions alone are published, for `data.with_responses`."""
 
 from __future__ import annotations
 

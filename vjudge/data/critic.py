@@ -1,8 +1,4 @@
-"""LLaVA-Critic-113k: prompts and answers in the wordings of many benchmarks.
-
-A row is told from its prompt and its answer, never from the part that it stands in. A wording that is not known loses
-nothing that training needs: `prompt` and `target` are the row's own texts.
-"""
+"""LLaVA-Critic-113k: its rows are told from prompt and answer, in the wordings of many benchmarks."""
 
 from __future__ import annotations
 

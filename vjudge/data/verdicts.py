@@ -46,8 +46,7 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
 
     Args:
         name_or_path: "mllm-judge", "tifa160" or "genai-bench", fetched into vjudge's folder in the user's cache
-            (XDG_CACHE_HOME, or ~/.cache); or a folder with the files of one of them, such as a clone at the commit
-            that `attrs["source"]` names.
+            (XDG_CACHE_HOME, or ~/.cache); or a clone at the commit that `attrs["source"]` names.
 
     Returns:
         A row for each item, in the order of the source. Columns `item`, `group` (the unit of resampling), `criterion`,

@@ -1,8 +1,4 @@
-"""The words of Scenes: six aspects, each with instructions, eight rubrics and ways to state a claim.
-
-A response makes four numbered claims; its score is five less the claims that are wrong. Feedback goes through the
-claims one by one, says what was said and what is there, and counts. The sentences stand in `assets/scenes.json`.
-"""
+"""The words of Scenes (`assets/scenes.json`): aspects, rubrics, responses of four claims, and their feedback."""
 
 from __future__ import annotations
 
