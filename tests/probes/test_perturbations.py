@@ -8,7 +8,7 @@ import pytest
 
 import vjudge as vj
 from vjudge import probes
-from vjudge.probes.languages import FILLERS, language_of, size_of
+from vjudge.probes.perturbations import FILLERS, language_of, size_of
 from vjudge.probes.simulated import collection
 
 

@@ -28,9 +28,8 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
     """Correlations of judges (rows) with the truth on several benchmarks (columns), each with its interval.
 
     Args:
-        table: one row a cell: columns judge, benchmark, estimate (in [-1, 1]); `low`, `high`, `n` and `missing` where
-            known; `ceiling`, True on the rows of people, which stand below the others. Of `metrics.correlation_table`,
-            take one statistic. Both axes keep the order of appearance.
+        table: one statistic of `metrics.correlation_table`: columns judge, benchmark, estimate (in [-1, 1]); low, high,
+            n and missing where known; `ceiling`, True on the rows of people, which stand below the others.
         label: of the colour scale.
         options: venue, column, note, font: see `page`.
 
@@ -197,13 +196,12 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     """What each case of a battery did to the scores: a forest with a panel for each unit and what must be.
 
     Args:
-        table: of one judge, as `probes.battery` returns it: columns probe, case, must, effect, low, high, unit;
-            `margin` and `n` where known.
+        table: of one judge, as `probes.battery` returns it.
         options: venue, column ("full" reads best), note, font: see `page`.
 
     Returns:
-        The figure, with what must move and what must stay; grey is what is too small to count. Cases that changed no
-        score at all are named in the caption instead of drawn, and so are descriptions and cases that were not run.
+        What must move and what must stay; grey is what is too small to count. The caption names the cases that are not
+        drawn: those that changed no score, descriptions, and what was not run.
 
     Raises:
         ValueError: a column is absent, or nothing changed that must move or stay.
@@ -240,9 +238,9 @@ def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", **o
         options: venue, column, note, font: see `page`.
 
     Returns:
-        One triangle of judges, the best first, so that no pair stands twice: dark cells where the column is better,
-        hatched ones where it is worse, pale ones where no difference is shown at 5% after Holm's correction; in each
-        the difference, column less row, and the corrected p. Each judge's own correlation stands behind its name.
+        One triangle of judges, the best first: dark cells where the column is better, hatched ones where it is worse,
+        pale ones where no difference is shown at 5% after Holm's correction; in each the difference, column less row,
+        and the corrected p.
 
     Raises:
         ValueError: as `metrics.who_beats_whom`.
@@ -295,14 +293,13 @@ def model_ranking(table: pd.DataFrame, *, judge: str = "judge", people: str = "h
     """How a judge ranks models against how people do, with Kendall's tau.
 
     Args:
-        table: one row a model, which is its index, as `metrics.model_ranking` returns it: columns judge and human
-            (strengths or mean scores); `attrs` tau, tau_low, tau_high, else tau-b is computed from the two columns.
+        table: one row a model, as `metrics.model_ranking` returns it: columns judge and human (strengths or mean
+            scores); `attrs` tau, tau_low, tau_high, else tau-b is computed from the two columns.
         judge, people: what the two axes are called.
         options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure: a line a model from its place among people to its place with the judge, dashed where the two
-        differ, with its strength or score at either end.
+        A line a model from its place among people to its place with the judge, dashed where the two differ.
     """
     need(table, "judge", "human")
     known = table.dropna(subset=["judge", "human"])
@@ -345,14 +342,12 @@ def agreement_by_cost(
     """Agreement with the truth against what a judge costs: which judges are beaten at their price.
 
     Args:
-        table: one row a judge: columns judge, estimate, cost (above 0: money, seconds or parameters), low, high where
-            known.
-        label, cost_label: of the axes.
-        ceiling: where a dotted line stands, such as people's agreement.
+        table: one row a judge: columns judge, estimate, cost (above 0, in any unit); low, high where known.
+        label, cost_label: of the axes; ceiling: where a dotted line stands, such as people's agreement.
         options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure: cost on a logarithmic axis; the line joins the judges that no cheaper one equals.
+        Cost on a logarithmic axis; the line joins the judges that no cheaper one equals.
 
     Raises:
         ValueError: a column is absent, a judge appears twice, or a cost is not above 0.

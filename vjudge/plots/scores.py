@@ -51,7 +51,7 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
 
     Args:
         columns: scores that are to be drawn.
-        scale: the rubric's scores; None reads 1 to 5, or the whole range of the scores where that is wider.
+        scale: the rubric's scores; None takes 1 to 5, or the range of the scores where that is wider.
 
     >>> from vjudge.plots.scores import bins
     >>> import pandas as pd
@@ -88,15 +88,11 @@ def score_distribution(
     """How often each score is given: by people and in truth where known, and by each judge.
 
     Args:
-        run: one row a verdict; columns `score`, and `truth`, `people`, `judge` and `failure` where known. Truth and
-            people are those of the first judge's items.
-        score, truth, people: names of those columns; people holds a list of scores an item, each of which counts.
+        run: one row a verdict; truth and people are those of the first judge's items.
+        score, truth, people: names of its columns; people holds a list of scores an item, each of which counts.
         truth_name: what the truth is called, for example "mean of three people"; None takes the column's name.
         scale: see `bins`.
         options: venue, column, note, font: see `page`.
-
-    Returns:
-        Shares as bars, counts on them where there is room. What is off the scale is counted in the corner.
     """
     need(run, score)
     judges = by_judge(run)
@@ -137,14 +133,12 @@ def confusion(
     """How often each score is given for each true score: counts, shaded by their share of the true score's items.
 
     Args:
-        run: one row a verdict; columns `score`, `truth`, and `judge` and `failure` where known.
-        score, truth, truth_name, scale, options: see `score_distribution`.
+        run, score, truth, truth_name, scale, options: see `score_distribution`.
 
     Returns:
-        A panel a judge, framed cells where score and truth are of one level; above it, where there is room, how often
-        the judge gives each score, at the right how often each is true. A column "none" counts verdicts without a
-        score, "off" those off the scale. In the corner: verdicts, failures, and for a single judge the shares of all
-        items with a truth that agree exactly and within one level, those without a score counted as disagreeing.
+        A panel a judge, framed cells where score and truth are of one level; "none" counts verdicts without a score,
+        "off" those off the scale. In the corner: verdicts, failures, and for a single judge the shares of all items
+        with a truth that agree exactly and within one level, those without a score counted as disagreeing.
     """
     need(run, score, truth)
     judges = by_judge(run)
@@ -209,9 +203,8 @@ def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean 
         options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure: on the dashed diagonal a score means what it says; above it the judge is too harsh, below it too
-        lenient. Bars are the tables' intervals, missing where a bin has a single item or no spread. Below: the
-        share of items at each score.
+        On the dashed diagonal a score means what it says; above it the judge is too harsh, below it too lenient. Bars
+        are the tables' intervals. Below: the share of items at each score.
 
     Raises:
         ValueError: there is no table, or one lacks a column or is empty.
@@ -292,9 +285,8 @@ def length_by_score(
         options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure, with lengths in words or characters by script: dots are medians, thick lines reach from the first to
-        the third quartile. In the corner the Kruskal-Wallis test of no difference between scores, which takes items as
-        independent, for a single judge.
+        Dots are medians of words, or characters by script, lines quartiles; in the corner, for a single judge, the
+        Kruskal-Wallis test of no difference between scores, which takes items as independent.
     """
     need(frame, score, "response")
     lengths = metrics.lengths(frame["response"])
@@ -344,9 +336,8 @@ def length_scatter(
         options: venue, column, note, font: see `page`.
 
     Returns:
-        The figure: points by true score, and through each true score's mean a line of the one common slope, with its
-        interval as a band; length on a logarithmic axis. The spacing of the lines is how far the judge tells true
-        scores apart.
+        Points by true score, and through each true score's mean a line of the one common slope, with its interval as a
+        band; length on a logarithmic axis.
 
     Raises:
         ValueError: a column or the probe's row is absent.

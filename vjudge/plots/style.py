@@ -119,9 +119,8 @@ def page(
     """A page of a venue: matplotlib's settings for it, and the `Page` that figures are drawn with.
 
     Args:
-        venue, column: one of `VENUES`, and "half" or "full".
-        note: True lets counts stand in grey in the corner; False in the caption alone.
-        font: "sans" or "times".
+        venue, column: one of `VENUES`, and "half" or "full"; font: "sans" or "times".
+        note: whether counts stand in grey in the corner, or in the caption alone.
 
     Raises:
         ValueError: an unknown venue, column or font.
@@ -168,19 +167,13 @@ def page(
 
 @dataclass
 class Page:
-    """What figures of one venue are drawn with; `page` makes it.
+    """What figures of one venue are drawn with; `page` makes it."""
 
-    Attributes:
-        inches: width; tall: the most height that the venue's page has; note: whether counts stand in the corner.
-        families: fonts in order; a character is drawn by the first that has it.
-        account: sentences that the caption must hold: counts, bins, names that were numbered.
-    """
-
-    inches: float
-    tall: float
+    inches: float  # width
+    tall: float  # the most height that the venue's page has
     note: bool
-    families: list[str]
-    account: list[str] = field(default_factory=list)
+    families: list[str]  # a character is drawn by the first font that has it
+    account: list[str] = field(default_factory=list)  # what the caption must say
     spare: dict[str, list[tuple[Text, float]]] = field(default_factory=dict)
     columns: int = 1
 
@@ -192,11 +185,7 @@ class Page:
     def panels(
         self, count: int, ratio: float, *, least: float = 1.4, margin: float = 0.25, **options: Any
     ) -> tuple[Figure, list[Axes]]:
-        """A figure and the axes of its `count` panels in rows, none narrower than `least` inches where there is room.
-
-        Args:
-            ratio: height of a panel by its width; margin: inches above and below it.
-        """
+        """A figure and the axes of its panels in rows; ratio: of their height by width; margin: the inches around."""
         for columns in range(max(1, min(count, int(self.inches / least))), count + 1):
             rows = -(-count // columns)
             height = rows * (ratio * min(self.inches / columns, 3.3) + margin) + 0.2
@@ -249,14 +238,7 @@ class Page:
     def grid(
         self, rows: Sequence[Any], columns: Sequence[Any], tall: Callable[[float], float], below: float
     ) -> tuple[Figure, Axes, float]:
-        """A figure of cells with rows named at the left and columns above, upright where they do not fit.
-
-        Args:
-            tall: least height of a cell by its width, in inches; below: inches under the cells.
-
-        Returns:
-            Figure, axes, and the width of a cell in inches.
-        """
+        """A figure, its axes and the inches of a cell; `tall` is a cell's least height by its width, `below` inches."""
         left = self.labels(rows, 0.34 * self.inches, what="Rows")
         side = (self.inches - max(map(self.text_width, left)) - 0.25) / len(columns)
         above = ["\n".join(self.wrap(str(name), side - 0.04)) for name in columns]
@@ -291,19 +273,14 @@ class Page:
         fig.set_figheight(min(self.tall, fig.get_figheight() + 0.135 * lines + 0.06))
 
     def optional(self, text: Text, what: str, room: float = math.inf) -> None:
-        """A text that is left out, with all others of its kind, where one does not fit; the caption then says so.
-
-        Args:
-            what: the kind, for example "intervals"; room: the most inches that it may be wide.
-        """
+        """A text that is left out, with all others of its kind, where one is wider than `room` inches or overlaps."""
         self.spare.setdefault(what, []).append((text, room))
 
     def finish(self, fig: Figure, *account: str) -> Figure:
         """Draw the figure, settle its ticks and close it, so that it is shown as it will be saved.
 
         Args:
-            account: what the numbers rest on; in grey in the corner, and with bins and numbered names part of the
-                caption that `save_figure` writes (`fig.get_label()`).
+            account: what the numbers rest on, for the corner and for the caption (`fig.get_label()`).
 
         Warns:
             UserWarning: no installed font has a character; once for the figure.

@@ -1,10 +1,9 @@
 """Does a judge's score move when it must, and stay when it must not?
 
-A probe takes a judge and items, or the runs made of them, and returns one small table: effect, interval, margin, and
-the verdict: moves, stays, or can't say. `battery` runs all that apply, and corrects for their number. How far each can
-be trusted was measured on simulated judges: `make validity`, figures/validity.csv.
+A probe takes a judge and items, or the runs made of them, and returns one small table with a verdict: moves, stays, or
+can't say. `battery` runs all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
 
-perturbations.py  what is changed, by name; languages.py: empty sentences in the response's own language
+perturbations.py  what is changed, by name
 runs.py           the runs that are compared
 _cluster.py       effects with intervals that respect groups
 outcome.py        the table, and how a verdict is reached

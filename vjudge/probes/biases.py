@@ -4,8 +4,7 @@
     probes.blindness({"original": run, "image_blanked": blank})
     probes.blindness(probes.Trials(judge, items, out="outputs/tiny-probes"))
 
-Every probe takes a judge and items, or the runs made of them, and the options of `probes.Trials`: out, score, gold,
-margins, least, confidence, seed, and further options of `Judge.grade`. `battery` runs all.
+Every probe takes a judge and items, or the runs made of them, and the options of `probes.Trials`. `battery` runs all.
 
 A change in agreement is the change of the slope of score on gold, in score points a gold point: -1 where a judge that
 followed gold one to one loses all it knew. Noise in gold makes all such slopes smaller by one factor, and no judge's
@@ -32,7 +31,7 @@ from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import scores
 from vjudge.metrics.baselines import lengths
 from vjudge.probes import runs
-from vjudge.probes._cluster import NAN, coefficient, equal, mean, share, slope
+from vjudge.probes._cluster import NAN, coefficient, equal
 from vjudge.probes.outcome import Unmet, table, unmet
 from vjudge.probes.perturbations import PERTURBATIONS
 from vjudge.probes.runs import Scored, Trials, contrast, groups_of, ratings_of, scored, text_ids
@@ -50,7 +49,6 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 
     The score must move: at least a quarter of the agreement with gold must be lost (`least`), so that a judge that
     takes nine tenths from the text is not passed. Stored anew as JPEG, the image is the same and the score must stay.
-    That many judges give the same score with and without the image is MM-JudgeBias's main finding.
 
     Source: MM-JudgeBias (arXiv 2604.18164); the effect sizes are ours.
     """
@@ -60,8 +58,8 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 def question(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Whether the judge reads the instruction: removed, exchanged for another group's, put more politely.
 
-    Reworded, the score must stay. Where the rubric and the response say by themselves what was asked, as in Scenes, a
-    sound judge loses nothing without the instruction: what is lost is described, unless `needs` names "query".
+    Reworded, the score must stay. Where rubric and response say what was asked, a sound judge loses nothing without
+    the instruction: what is lost is described, unless `needs` names "query".
     """
     return _changes("question", Trials.of(judge, items, **options))
 
@@ -69,9 +67,9 @@ def question(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Whether the judge follows the rubric: its levels reversed, its criterion exchanged for the least similar one.
 
-    With reversed levels the score must move: a judge that reads them mirrors its scores and loses twice its agreement,
-    and nothing where it goes by its own idea of good. What is lost with another criterion is described, unless `needs`
-    names "criterion": people's scores by one criterion may well agree with those by another.
+    With reversed levels the score must move: a judge that reads them mirrors its scores and loses twice its agreement.
+    What is lost with another criterion is described, unless `needs` names "criterion": people's scores by one criterion
+    may well agree with those by another.
     """
     return _changes("rubric", Trials.of(judge, items, **options))
 
@@ -85,26 +83,21 @@ def formatting(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 
 
 def reference(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
-    """Whether the judge leans on the reference answer: removed, and exchanged for another group's.
-
-    The truth about a response does not depend on what it is compared with, so the score and its agreement with gold
-    must stay.
-    """
+    """Whether the judge leans on the reference answer: removed, and exchanged for another group's. It must stay."""
     return _changes("reference", Trials.of(judge, items, **options))
 
 
 def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Whether sentences that say nothing move the score: responses padded to twice their length.
 
-    The score must stay. Each item is its own control, so that nothing need be held equal: this is the verdict on
-    length. Rows give the mean change, which is about that of one doubling; where gold is there, the change in agreement
-    with it; and for a judge of two responses how often the padded response beats the same response as it was, less one
-    half. Sentences are in the response's language; where no row's can be told, padding is refused.
+    The score must stay. Each item is its own control: this is the verdict on length. Rows give the mean change, about
+    that of one doubling; with gold, the change in agreement; and for a judge of two responses how often the padded
+    response beats the same one as it was, less one half. Where no row's language can be told, padding is refused.
     """
     trials, more = Trials.of(judge, items, **options), []
     if runs.PADDED in trials.runs or getattr(trials.judge, "pairs", None) is not None:
         ab, ba, group, missing = _both_orders(trials.compare(runs.PADDED, _padded_pairs(trials)))
-        wins = mean((2 - ab - ba) / 2 - 0.5, group, confidence=trials.confidence)
+        wins = trials.mean((2 - ab - ba) / 2 - 0.5, group)
         note = "the padded response against the same one as it was, in both orders"
         moved = float((ab != ba).mean())
         case = "padded against itself: wins"
@@ -124,10 +117,9 @@ def _padded_pairs(trials: Trials) -> Rows:
 def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Whether a verdict or an order written into the response moves the score: each way of `PHRASES`. It must stay.
 
-    The effect is the mean change towards the score that the text asks for. Where gold is there, only items whose gold
-    score leaves room for that change count; room is told by gold, since items chosen for a low first score would rise
-    by chance. `missing` counts answers that could not be read any more: an injection that breaks the verdict succeeded
-    too.
+    The effect is the mean change towards the score that the text asks for, over items whose gold, where it is there,
+    leaves room for it: items chosen for a low first score would rise by chance. `missing` counts answers that could not
+    be read any more: an injection that breaks the verdict succeeded too.
     """
     trials, rows = Trials.of(judge, items, **options), []
     for name in trials.available("injection"):
@@ -137,15 +129,14 @@ def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
             room = sign * pair["gold"] < (sign * pair["gold"]).max()
             note += f"; {(~room).sum()} items without room" if not room.all() else ""
             pair = pair[room]
-        effect = mean(sign * pair["delta"].to_numpy(), pair["group"], confidence=trials.confidence)
+        effect = trials.mean(sign * pair["delta"].to_numpy(), pair["group"])
         case = name.replace("_", " ") + ": change"
         rows.append(trials.row("injection", case, effect, POINTS, "stay", note=note, **_counts(pair)))
     return _table(trials, rows)
 
 
 def _changes(probe: str, trials: Trials, more: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
-    """The table of a probe's perturbations: where the score must move, agreement with gold must be lost; where it must
-    stay, so must its mean and its agreement with gold."""
+    """Where the score must move, agreement with gold must be lost; else its mean and its agreement must stay."""
     rows: Rows = []
     for name in trials.available(probe):
         kind, case = PERTURBATIONS[name], name.replace("_", " ")
@@ -159,26 +150,25 @@ def _changes(probe: str, trials: Trials, more: Sequence[Mapping[str, Any]] = ())
         fewer = trials.run()["id"].nunique() - trials.run(name)["id"].nunique()
         note = kind.does + (f"; {fewer} items left out, to which it does not apply" if fewer > 0 else "")
         common: dict[str, Any] = {"note": note, **_counts(pair)}
-        C: dict[str, Any] = {"confidence": trials.confidence}
         rated, delta, stays = _rated(pair), pair["delta"].to_numpy(), kind.must == "stay"
         if stays:
-            change = mean(delta, pair["group"], **C)
+            change = trials.mean(delta, pair["group"])
             rows.append(trials.row(probe, f"{case}: change", change, POINTS, "stay", **common))
         elif rated is None:
-            size = mean(np.abs(delta), pair["group"], **C)
+            size = trials.mean(np.abs(delta), pair["group"])
             common["note"] += "; without gold, nobody knows what must be lost"
             rows.append(trials.row(probe, f"{case}: size of the change", size, POINTS, **common))
         if rated is None:
             continue
         gold, group = rated["gold"].to_numpy(), rated["group"]
-        effect, must = slope(rated["delta"].to_numpy(), gold, group, **C), kind.must if stays else None
+        effect, must = trials.slope(rated["delta"].to_numpy(), gold, group), kind.must if stays else None
         if not stays and kind.part not in trials.needs:
             common["note"] += f"; a verdict where needs names {kind.part!r}"
         elif not stays:
             # p is that of a loss of just the least share: of the slope of after - (1 - least) before being 0.
             least, must = trials.least * kind.loss, "move"
-            before = slope(rated["before"].to_numpy(), gold, group, **C)
-            rest = slope((rated["after"] - (1 - least) * rated["before"]).to_numpy(), gold, group, **C)
+            before = trials.slope(rated["before"].to_numpy(), gold, group)
+            rest = trials.slope((rated["after"] - (1 - least) * rated["before"]).to_numpy(), gold, group)
             effect = effect._replace(p=rest.p if before.low > 0 else NAN)
             common["margin"] = least * before.effect
             if np.isnan(effect.p):
@@ -203,15 +193,13 @@ def _counts(pair: pd.DataFrame) -> dict[str, Any]:
 def length(judge: Any, items: Any = None, *, unit: str | None = None, **options: Any) -> pd.DataFrame:
     """The slope of the score on the length of the response at equal gold score.
 
-    Better answers may well be longer, so the gold score is held equal. With `gold="exact"`, by a column for each of its
-    levels, or, with more than ten levels, ten classes and the score within them; the score must then stay. With
-    `gold="rated"`, by people's mean score, whose noise is taken out. Else this is a description: what gold does not
-    know of quality is not held equal, and `verbosity` gives the verdict.
+    Better answers may well be longer, so gold is held equal. With `gold="exact"`, by its levels, or ten classes of more
+    levels and the score within them; with `gold="rated"`, by people's mean score, whose noise is taken out; the score
+    must then stay. Else this is a description, and `verbosity` gives the verdict.
 
     Args:
         unit: "words", "characters", or None for what the responses' script asks for.
-        Others: see `Trials`. With runs, the original is enough; items give the responses, unless the run has a column
-            `response`.
+        Others: see `Trials`. Of runs, the original is enough; responses are a column of it or of the items.
 
     Returns:
         Rows "slope at equal gold" (score points a doubling of length) and, as descriptions, "slope at gold g" for each
@@ -237,7 +225,7 @@ def length(judge: Any, items: Any = None, *, unit: str | None = None, **options:
     levels, counts = np.unique(run.gold[used], return_counts=True)
     for level in levels[counts >= 10] if len(levels) <= 10 else ():
         here = used & (run.gold == level)
-        effect = slope(run.score[here], x[here], run.group[here], confidence=trials.confidence)
+        effect = trials.slope(run.score[here], x[here], run.group[here])
         rows.append(trials.row("length", f"slope at gold {level:g}", effect, per, note=note))
     return _table(trials, rows)
 
@@ -247,11 +235,7 @@ def _scored_rows(run: Scored, gold: Floats) -> np.ndarray:
 
 
 def _at_equal_gold(trials: Trials, x: Floats, probe: str, case: str, unit: str, note: str = "") -> dict[str, Any]:
-    """The row of the slope of the original run's score on x at equal gold, as `Trials.gold` allows it to be read.
-
-    Raises:
-        Unmet: no gold, or, for `gold="rated"`, no item with two people's scores.
-    """
+    """The row of the slope of the original run's score on x at equal gold, as `Trials.gold` allows it to be read."""
     run, rated = trials.scored(), trials.gold == "rated"
     gold, error = run.gold, np.zeros(len(run.ids))
     if rated:
@@ -279,12 +263,12 @@ def _at_equal_gold(trials: Trials, x: Floats, probe: str, case: str, unit: str, 
 def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Leniency and use of the score range, for each judge of a run: descriptions.
 
-    Whole scores that cannot leave the scale are pulled in at its ends, and noise in gold flattens every slope on it,
-    for a judge without bias too; so nothing here is a verdict. A run may hold several judges in its column `judge`.
+    Whole scores are pulled in at the ends of the scale, and noise in gold flattens every slope on it, for a judge
+    without bias too; so nothing here is a verdict.
 
     Returns:
-        For each judge: "leniency" (mean of score less gold) and "compression" (slope of score on gold, less one:
-        negative where good and bad are pulled together).
+        For each judge of the run: "leniency" (mean of score less gold) and "compression" (slope of score on gold, less
+        one: negative where good and bad are pulled together).
 
     Raises:
         Unmet: no gold scores.
@@ -299,9 +283,8 @@ def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
         used = _scored_rows(cells, cells.gold)
         error, gold, group = (cells.score - cells.gold)[used], cells.gold[used], cells.group[used]
         common: dict[str, Any] = dict(judge=name, missing=int((~used).sum()))
-        leniency = mean(error, group, confidence=trials.confidence)
-        compression = slope(error, gold, group, confidence=trials.confidence)
-        rows.append(trials.row("scale", "leniency", leniency, POINTS, **common))
+        rows.append(trials.row("scale", "leniency", trials.mean(error, group), POINTS, **common))
+        compression = trials.slope(error, gold, group)
         rows.append(trials.row("scale", "compression", compression, f"{AGREEMENT}, less one", **common))
     return _table(trials, rows)
 
@@ -314,9 +297,8 @@ def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options:
         Others: see `Trials`.
 
     Returns:
-        For each kind: "agreement" (slope of score on gold) and "leniency" (mean of score less gold) as descriptions,
-        and "against the others" (difference of the mean score from other kinds at equal gold; must stay 0 where
-        `gold` is exact or rated).
+        For each kind: "agreement" (slope of score on gold) and "leniency" (mean of score less gold), descriptions; and
+        "against the others" (difference of mean scores at equal gold; must stay 0 where gold is exact or rated).
 
     Raises:
         Unmet: no column of kinds, one kind only, or no gold scores.
@@ -330,10 +312,8 @@ def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options:
     for name in names:
         here = _scored_rows(cells, cells.gold) & (label == name).to_numpy()
         y, gold, group = cells.score[here], cells.gold[here], cells.group[here]
-        agreement = slope(y, gold, group, confidence=trials.confidence)
-        rows.append(trials.row("image_kinds", f"{name}: agreement", agreement, AGREEMENT))
-        leniency = mean(y - gold, group, confidence=trials.confidence)
-        rows.append(trials.row("image_kinds", f"{name}: leniency", leniency, POINTS))
+        rows.append(trials.row("image_kinds", f"{name}: agreement", trials.slope(y, gold, group), AGREEMENT))
+        rows.append(trials.row("image_kinds", f"{name}: leniency", trials.mean(y - gold, group), POINTS))
         if name == names[0] or len(names) > 2:  # of two kinds, the second would mirror the first
             x = np.where(label.isna(), NAN, (label == name) * 1.0)
             rows.append(_at_equal_gold(trials, x, "image_kinds", f"{name}: against the others", POINTS))
@@ -353,9 +333,8 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
 
     Returns:
         Rows "first shown wins": the share of verdicts for the response shown first less one half, ties counting half
-        (must stay 0; with both orders of every pair, quality cancels out). And, as a description, "order decides": the
-        share of pairs whose verdicts in the two orders differ. Pairs with a missing verdict or an abstention in an
-        order are counted as missing.
+        (must stay 0); and, as a description, "order decides": the share of pairs whose two verdicts differ. Pairs
+        without a verdict in an order are missing.
 
     Raises:
         Unmet: the judge compares no pairs, or the comparison has one order only.
@@ -376,8 +355,7 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     ab, ba, group, missing = _both_orders(frame)
     name = str(frame["judge"].iloc[0]) if "judge" in frame and len(frame) else "judge"
     common: dict[str, Any] = dict(judge=name, missing=missing, moved=float((ab != ba).mean()))
-    first = mean((ab + 1 - ba) / 2 - 0.5, group, confidence=trials.confidence)
-    decides = share(ab != ba, group, confidence=trials.confidence)
+    first, decides = trials.mean((ab + 1 - ba) / 2 - 0.5, group), trials.share(ab != ba, group)
     rows = [trials.row("position", "first shown wins", first, WINS, "stay", **common),
             trials.row("position", "order decides", decides, "share of pairs", **common)]  # fmt: skip
     return _table(trials, rows)
@@ -405,8 +383,7 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> Ro
     """Pairs of responses to the same question, from a rubric collection.
 
     Args:
-        items: rows with the canonical columns; responses belong together where group, instruction, reference answer
-            and rubric are the same.
+        items: rows; responses belong together where group, instruction, reference answer and rubric are the same.
         limit: pairs drawn at random among all; None keeps all.
         seed: of that draw, and of which response is a.
 
@@ -444,16 +421,15 @@ def consistency(
 
     Returns:
         Rows "disagreement" (probability that two verdicts on an item differ by half a level or more) and "distance"
-        (mean absolute difference of two verdicts on an item). No verdict: no sampled judge disagrees with itself never.
-        An item counts with two scores or more; others are missing.
+        (their mean absolute difference). An item with fewer than two scores is missing.
 
     Raises:
         Unmet: runs without repeated verdicts.
     """
     trials = Trials.of(judge, items, **options)
     if trials.judge is not None:
-        sampling = dict(samples=samples, temperature=temperature, top_p=top_p, seed=trials.seed, mode="feedback")
-        frame = trials.grade(runs.SAMPLED, trials.items, **sampling)
+        sampling: dict[str, Any] = dict(samples=samples, temperature=temperature, top_p=top_p, seed=trials.seed)
+        frame = trials.grade(runs.SAMPLED, trials.items, mode="feedback", **sampling)
     else:
         frame = trials.runs.get(runs.SAMPLED, trials.run())
     if frame["id"].is_unique:
@@ -473,9 +449,8 @@ def consistency(
             group.append(own["group"].iloc[0])
     if not differ:
         raise Unmet("needs two scores or more of an item; no item has them")
-    of: Callable[..., Any] = mean if any(differ) else share  # all alike: Wilson's interval of a share
-    flags = of(np.array(differ), np.array(group), confidence=trials.confidence)
-    gaps = mean(np.array(distance), np.array(group), confidence=trials.confidence)
+    of = trials.mean if any(differ) else trials.share  # all alike: Wilson's interval of a share
+    flags, gaps = of(np.array(differ), np.array(group)), trials.mean(np.array(distance), np.array(group))
     flags = flags._replace(low=float(np.clip(flags.low, 0, 1)), high=float(np.clip(flags.high, 0, 1)))
     gaps = gaps._replace(low=float(np.clip(gaps.low, 0, None)))
     missing = cells["id"].nunique() - len(differ)
@@ -494,8 +469,7 @@ def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **opti
 
     Returns:
         Rows "change" (mean of second less first), "moved" (share of items that moved by half a level; a description)
-        and, where gold is there, "agreement" (change of the slope of score on gold). `missing` counts items without a
-        score in both runs, those that only the first run has among them.
+        and, with gold, "agreement" (change of the slope of score on gold). `missing`: items without a score in both.
 
     Raises:
         ValueError: the second run has items that the first has not.
@@ -512,13 +486,12 @@ def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **opti
     pair = contrast(old, new)
     common = _counts(pair) | {"judge": " to ".join(dict.fromkeys(one.name for one in both))}
     common["missing"] += len(old.ids) - len(new.ids)  # the second has no other ids
-    C = {"confidence": trials.confidence}
     group, delta = pair["group"], pair["delta"].to_numpy()
-    moved = share(np.abs(delta) >= MOVED, group, **C)
-    rows = [trials.row("drift", "change", mean(delta, group, **C), POINTS, "stay", **common),
+    moved = trials.share(np.abs(delta) >= MOVED, group)
+    rows = [trials.row("drift", "change", trials.mean(delta, group), POINTS, "stay", **common),
             trials.row("drift", "moved", moved, "share of items", **common)]  # fmt: skip
     if (rated := _rated(pair)) is not None:
-        effect = slope(rated["delta"].to_numpy(), rated["gold"].to_numpy(), rated["group"], **C)
+        effect = trials.slope(rated["delta"].to_numpy(), rated["gold"].to_numpy(), rated["group"])
         rows.append(trials.row("drift", "agreement", effect, AGREEMENT, "stay", **common))
     return _table(trials, rows)
 
@@ -553,9 +526,9 @@ def battery(
         samples: for `consistency`; progress: whether to show a bar over the probes.
 
     Returns:
-        The probes' rows, see `outcome.COLUMNS`. A probe that does not apply has one row, which says in `note` what it
-        needs. `attrs["not_run"]` maps it to that; `attrs["n_tests"]` counts the p values, `attrs["against"]` lists
-        (probe, case) of verdicts against what must be, and `attrs["open"]` those of which nothing can be said.
+        The probes' rows, see `outcome.COLUMNS`; one that does not apply has one row, whose `note` says what it needs,
+        as does `attrs["not_run"]`. `attrs["n_tests"]` counts the p values; `attrs["against"]` lists (probe, case) of
+        verdicts against what must be, `attrs["open"]` those of which nothing can be said.
     """
     chosen = list(PROBES) if probes is None else list(probes)
     if unknown := [name for name in chosen if name not in PROBES]:

@@ -53,20 +53,10 @@ class Unmet(ValueError):
     """A probe lacks something; the message says what it needs and how to give it."""
 
 
-def row(
-    effect: Effect, *, judge: str, probe: str, case: str, must: str | None, unit: str, margin: float = NAN,
-    missing: int = 0, moved: float = NAN, note: str = "",
-) -> dict[str, Any]:  # fmt: skip
-    """One row of a probe's table, before the verdict; a description has neither p nor margin."""
-    line = effect._asdict() | {"judge": judge, "probe": probe, "case": case, "must": must, "unit": unit}
-    line |= {"p": effect.p if must else NAN, "margin": margin if must else NAN}
-    return line | {"missing": missing, "moved": moved, "note": note}
-
-
 def unmet(probe: str, case: str, reason: str, *, judge: str) -> dict[str, Any]:
     """The row of a probe that did not apply."""
-    nothing = Effect(NAN, NAN, NAN, NAN, 0, 0)
-    return row(nothing, judge=judge, probe=probe, case=case, must=None, unit="", note=reason) | {"reading": "not run"}
+    line = Effect(NAN, NAN, NAN, NAN, 0, 0)._asdict() | {"judge": judge, "probe": probe, "case": case, "must": None}
+    return line | {"unit": "", "margin": NAN, "missing": 0, "moved": NAN, "note": reason, "reading": "not run"}
 
 
 def verdict(line: Mapping[str, Any]) -> str | None:
@@ -87,10 +77,7 @@ def verdict(line: Mapping[str, Any]) -> str | None:
 
 
 def _reading(line: Mapping[str, Any]) -> str:
-    """A row's verdict against what must be, in words.
-
-    Scores that move both ways may leave an average where it was: the share that moved is then said beside it.
-    """
+    """A row's verdict against what must be, in words, with the share that moved where the average stayed."""
     if np.isnan(line["effect"]):
         return "undefined"
     must, short = line["must"], line["verdict"]

@@ -3,18 +3,21 @@
     probes.perturb(items, "image_blanked")
 
 To add a change, write a function that takes a collection and returns it changed, and enter it in `PERTURBATIONS`. Rows
-that a change does not apply to are left out. All inserted text was written for this project, says nothing about any
-picture and judges nothing; sentences that fill a response up are in the language of the response.
+that a change does not apply to are left out. All inserted text was written for this project and judges nothing.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import re
+import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import resources
 from typing import Any
 
 import datasets
@@ -23,7 +26,6 @@ from PIL import Image
 
 from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
-from vjudge.probes.languages import FILLERS, Filler, language_of, size_of
 from vjudge.records import is_missing
 
 GREY = (128, 128, 128)
@@ -35,14 +37,10 @@ _SENTENCE = re.compile(r".+?(?:[。！？]+|(?<!\d)[.!?]+(?=\s|$)|(?=\n)|$)\s*")
 
 
 def blanked(items: Any) -> datasets.Dataset:
-    """Replace every image by one of the same size in plain grey.
-
-    Returns:
-        The same rows and columns of the collection, images apart.
+    """Replace every image by one of the same size in plain grey; the same rows and columns, images apart.
 
     Raises:
-        ValueError: no row has an image.
-        ImageError: an image can't be read.
+        ValueError: no row has an image, or one can't be read (`ImageError`).
     """
     return _redrawn(items, lambda image: Image.new("RGB", image.size, GREY))
 
@@ -50,8 +48,8 @@ def blanked(items: Any) -> datasets.Dataset:
 def shuffled(items: Any, *, seed: int = 0) -> datasets.Dataset:
     """Cut every image into 16 x 16 tiles and put them back in random order: colours stay, shapes and places go.
 
-    A side of fewer pixels is cut into its pixels; what the division leaves over at the right and lower edges stays
-    where it is. Images of one size have one order, by the seed. Returns, raises: as `blanked`.
+    What the division leaves over at the right and lower edges stays. Images of one size have one order, by the seed.
+    Returns, raises: as `blanked`.
     """
 
     def shuffle(image: Image.Image) -> Image.Image:
@@ -68,18 +66,14 @@ def shuffled(items: Any, *, seed: int = 0) -> datasets.Dataset:
 
 
 def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
-    """Store every image anew as JPEG of a quality of 1 to 95: a change that, at 90, no viewer would act on.
-
-    Returns, raises: as `blanked`.
-    """
+    """Store every image anew as JPEG of a quality of 1 to 95; at 90 no viewer would see it. Raises: as `blanked`."""
     return _redrawn(items, lambda image: image, format="JPEG", quality=quality, subsampling=0)
 
 
 def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
     """Give every group of rows (the rows about one image) the images of another group.
 
-    The exchange is one cycle through all groups in random order, by the seed: no group keeps its own images, and each
-    group's are used once. Returns as `blanked`.
+    One cycle through all groups in random order, by the seed: none keeps its own images. Returns as `blanked`.
 
     Raises:
         ValueError: fewer than two groups with images, or a row without `group`.
@@ -121,13 +115,71 @@ def _redrawn(items: Any, draw: Callable[[Image.Image], Image.Image], **storing: 
         return file.getvalue()
 
     def change(row: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "images": [{"bytes": redraw(image["bytes"], image["path"]), "path": None} for image in row["images"] or ()]
-        }
+        images = row["images"] or ()
+        return {"images": [{"bytes": redraw(image["bytes"], image["path"]), "path": None} for image in images]}
 
     undecoded = items.cast_column("images", datasets.Sequence(datasets.Image(decode=False)))
     redrawn = undecoded.map(change, keep_in_memory=True, load_from_cache_file=False, desc=None)
     return redrawn.cast_column("images", items.features["images"])
+
+
+# --- sentences that say nothing, in eleven languages (assets/languages.json) ------------------------------------------
+
+
+@dataclass(frozen=True)
+class Filler:
+    """Sentences of one language that say nothing: around a response, instead of an instruction, and around one."""
+
+    openings: list[str]
+    closings: list[str]
+    missing: str
+    polite: str  # the instruction stands at {instruction}
+    gap: str = " "  # between sentences
+
+
+_TEXTS = json.loads(resources.files("vjudge").joinpath("assets", "languages.json").read_text(encoding="utf-8"))
+FILLERS: dict[str, Filler] = {language: Filler(**texts) for language, texts in _TEXTS["sentences"].items()}
+"""Language (a BCP 47 tag) -> its sentences."""
+# Frequent words of languages in Latin script, of some too that have no sentences here, lest they pass for another.
+_WORDS = {language: set(words.split()) for language, words in _TEXTS["words"].items()}
+_RUSSIAN, _TRADITIONAL = set(_TEXTS["russian"].split()), set(_TEXTS["traditional"])
+_SCRIPTS = {"CJK": "Han", "HIRAGANA": "kana", "KATAKANA": "kana", "HANGUL": "Hangul", "CYRILLIC": "Cyrillic"}
+
+
+def scripts(text: str) -> Counter[str]:
+    """How many letters of each script a text has: Han, kana, Hangul, Cyrillic, or the script's name in Unicode."""
+    names = (unicodedata.name(letter, "").split(" ")[0].split("-")[0] for letter in text if letter.isalpha())
+    return Counter(_SCRIPTS.get(name, name) for name in names)
+
+
+def language_of(text: str) -> str | None:
+    """The language of a text, of those that have sentences here; None where script and frequent words leave it open.
+
+    >>> language_of("Auf dem Bild ist ein Hund zu sehen."), language_of("图中有一只狗。"), language_of("ok 3.5")
+    ('de', 'zh', None)
+    """
+    letters = scripts(text)
+    script = letters.most_common(1)[0][0] if letters else ""
+    words = Counter(re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)?", text.lower()))
+    if script in ("Han", "kana"):
+        return "ja" if letters["kana"] else "zh-Hant" if set(text) & _TRADITIONAL else "zh"
+    if script == "Hangul":
+        return "ko"
+    if script == "Cyrillic":
+        others = set(text.lower()) & set("іїєґўђћљњџјѕ")
+        return "ru" if not others and (set(text.lower()) & set("ыэё") or set(words) & _RUSSIAN) else None
+    if script != "LATIN":
+        return None
+    counts = Counter({language: sum(words[word] for word in frequent) for language, frequent in _WORDS.items()})
+    (best, most), (_, next_most) = counts.most_common(2)
+    return best if most >= 2 and most > next_most and best in FILLERS else None
+
+
+def size_of(text: str) -> int:
+    """The length of a text: in words, or in letters and digits where its script does not part words by spaces."""
+    letters = scripts(text)
+    spaced = letters["Han"] + letters["kana"] <= sum(letters.values()) / 2
+    return len(text.split()) if spaced else sum(letter.isalnum() for letter in text)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -193,20 +245,18 @@ def _filled(
 def padded(items: Any, *, language: str | None = None, seed: int = 0) -> datasets.Dataset:
     """Make every response twice as long by sentences that say nothing: neither about the picture nor the answer.
 
-    Whole sentences are added, alternately after and before the response, until its words have doubled, or its
-    characters where words are not parted.
+    Whole sentences are added, alternately after and before it, until its words (or characters) have doubled.
 
     Args:
         items: a collection.
-        language: of the sentences, one of `languages.FILLERS`; None decides it row by row, by script and frequent
-            words of the response, or of response and instruction together.
+        language: of the sentences, one of `FILLERS`; None decides it row by row, by script and frequent words.
         seed: of the choice of sentences.
 
     Returns:
         The collection; rows whose language can't be told are left out, with a warning that counts them.
 
     Raises:
-        ValueError: no row's language can be told, or none has sentences here.
+        ValueError: no row's language can be told.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=1)
@@ -259,11 +309,7 @@ def listed(items: Any) -> datasets.Dataset:
 
 
 def exchanged(items: datasets.Dataset, column: str, *, seed: int = 0) -> datasets.Dataset:
-    """Give every row that has a text another row's: one of another group, and another text where there is one.
-
-    Raises:
-        ValueError: fewer than two groups have such a text.
-    """
+    """Give every row that has a text another row's: one of another group, and another text where there is one."""
     texts, groups = list(items[column]), list(items["group"])
     rows = _with_text(items, column)
     if len({groups[index] for index in rows}) < 2:
@@ -296,13 +342,7 @@ def reversed_levels(items: datasets.Dataset) -> datasets.Dataset:
 
 
 def exchanged_criteria(items: datasets.Dataset, *, seed: int = 0) -> datasets.Dataset:
-    """Give every row another rubric with as many levels: the one that shares the fewest words with its own.
-
-    The seed is of the order among equals, and of the 200 candidates where there are more rubrics.
-
-    Raises:
-        ValueError: the collection has one rubric only.
-    """
+    """Give every row another rubric with as many levels, the one of up to 200 that shares the fewest words with it."""
     rubrics = [(name, tuple(levels)) for name, levels in zip(items["criteria"], items["descriptions"], strict=True)]
     distinct = list(dict.fromkeys(rubrics))
     if len(distinct) < 2:
@@ -358,12 +398,10 @@ class Perturbation:
     Args:
         probe: whose table it stands in.
         part: what is changed: "query", "image", "response", "rubric" (its levels), "criterion" or "reference".
-        must: "stay" where a sound judge's score must not change; "move" where it must, if the collection can't be
-            judged without this part.
+        must: "stay" where a sound judge's score must not change; "move" where it must, if it can't judge without it.
         does: what is done, in words.
         change: a collection and a seed -> the collection changed, without the rows that it does not apply to.
-        loss: of "move", the share of its agreement with gold that a judge loses if it knows all from this part: 1, or 2
-            where it turns its scores round.
+        loss: of "move", the share of its agreement with gold that a judge loses if it knows all from this part.
     """
 
     probe: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import pandas as pd
 from vjudge.data import canonical
 from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import check_options, scores
-from vjudge.probes._cluster import NAN, Effect
-from vjudge.probes.outcome import LEAST, MARGINS, NEEDS, Unmet, row
+from vjudge.probes._cluster import NAN, Effect, mean, share, slope
+from vjudge.probes.outcome import LEAST, MARGINS, NEEDS, Unmet
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
 from vjudge.records import is_missing
 
@@ -32,22 +33,18 @@ class Trials:
     Every probe takes the arguments of this class, or one of its objects, so that several probes share runs.
 
     Args:
-        judge: anything with `grade(items, out=, progress=, ...)` as `vjudge.Judge` has it; or the runs themselves, as
-            a mapping of name to frame, or one frame, which is the original run.
+        judge: a judge; or the runs themselves, as a mapping of name to frame, or one frame, the original run.
         items: what the judge grades; with runs, needed only by probes that look at the texts.
         out: a folder in which each run is kept in a folder of its own name; the same call continues there.
         score: the run's column that is compared, "score" or "expected_score".
-        gold: what gold is, for whatever is read off observed scores at equal gold. "observed": scores of unknown
-            noise, so that such rows are descriptions: where better answers are longer, noise in gold alone makes an
-            honest judge look as if it paid for length. "exact": the truth itself, as in generated collections.
-            "rated": the mean of `human_scores`, two or more an item, whose disagreement says how noisy it is.
-            In each case an item without a gold score has the mean of its `human_scores`.
+        gold: what gold is, where scores are read at equal gold. "observed": of unknown noise, so that such rows are
+            descriptions. "exact": the truth itself, as in generated collections. "rated": the mean of `human_scores`,
+            two or more an item. In each case an item without gold has the mean of its `human_scores`.
         margins: unit -> the largest effect that counts as none, beside `outcome.MARGINS`.
         least: the least share of its agreement with gold that a judge must lose with a part it must look at, 0-1.
         needs: parts ("image", "rubric", "query", "criterion") without which this collection can't be judged: a judge
             must lose agreement with each. For other parts, what is lost is described.
-        confidence: of the intervals, in (0, 1).
-        seed: of the perturbations.
+        confidence: of the intervals, in (0, 1); seed: of the perturbations.
         grading: further options of `Judge.grade`: mode, batch_size, temperature and so on.
     """
 
@@ -76,8 +73,8 @@ class Trials:
         self.score, self.gold, self.margins = score, gold, {**MARGINS, **(margins or {})}
         self.least, self.needs = least, tuple(needs)
         self.confidence, self.seed, self.grading = confidence, seed, grading
-        self._source, self._items = items, None
-        self._changed: dict[str, datasets.Dataset] = {}
+        self.mean, self.slope, self.share = (partial(of, confidence=confidence) for of in (mean, slope, share))
+        self._source, self._changed = items, dict[str, datasets.Dataset]()
 
     @classmethod
     def of(cls, judge: Any, items: Any = None, **options: Any) -> Trials:
@@ -95,22 +92,16 @@ class Trials:
             return str(getattr(self.judge, "name", type(self.judge).__name__))
         return next((str(run["judge"].iloc[0]) for run in self.runs.values() if "judge" in run and len(run)), "judge")
 
-    @property
+    @cached_property
     def items(self) -> datasets.Dataset:
         """The collection, canonical."""
         if self._source is None:
             raise Unmet("needs the items: pass the collection that was graded as items=")
-        if self._items is None:
-            source = self._source
-            self._items = canonical(source.to_dict("records") if isinstance(source, pd.DataFrame) else source)
-        return self._items
+        source = self._source
+        return canonical(source.to_dict("records") if isinstance(source, pd.DataFrame) else source)
 
     def column(self, name: str) -> pd.Series:
-        """A column of the original run or, where it has none, of the items, by id.
-
-        Raises:
-            Unmet: neither has it.
-        """
+        """A column of the original run or, where it has none, of the items, by id; `Unmet` where neither has it."""
         frame: Any = self.run()
         if name not in frame:
             frame = self._source if isinstance(self._source, pd.DataFrame) else self.items
@@ -120,11 +111,7 @@ class Trials:
         return values[~values.index.duplicated()]
 
     def changed(self, name: str) -> datasets.Dataset:
-        """The collection after a perturbation.
-
-        Raises:
-            Unmet: it applies to no item.
-        """
+        """The collection after a perturbation; `Unmet` where this applies to no item."""
         if name not in self._changed:
             items = self.items
             try:
@@ -136,11 +123,7 @@ class Trials:
         return self._changed[name]
 
     def run(self, name: str = ORIGINAL) -> pd.DataFrame:
-        """A run, graded now where it is not there.
-
-        Raises:
-            Unmet: runs were given and this one is not among them, or as `changed`.
-        """
+        """A run, graded now where it is not there; `Unmet` where runs were given without it."""
         if name in self.runs:
             return self.runs[name]
         if self.judge is None:
@@ -148,23 +131,16 @@ class Trials:
             raise Unmet(f"needs the run {name!r}: {how} in the mapping of runs")
         return self.grade(name, self.items if name == ORIGINAL else self.changed(name))
 
-    def grade(self, name: str, items: Any, **options: Any) -> pd.DataFrame:
-        """Grade items under a name, once; in a folder of that name."""
-        return self._once(name, "grade", items, **options)
-
     def compare(self, name: str, pairs: Any) -> pd.DataFrame:
-        """Compare pairs in both orders under a name, once.
-
-        Raises:
-            Unmet: runs were given without this one, or the judge has no wording for two responses.
-        """
+        """Compare pairs in both orders under a name, once; `Unmet` without such a run, or a wording for pairs."""
         if name not in self.runs and self.judge is None:
             raise Unmet(f"needs a comparison of pairs in both orders: pass it as the run {name!r}")
         if name not in self.runs and getattr(self.judge, "pairs", None) is None:
             raise Unmet(f"needs a judge with a wording for two responses; {self.name!r} has none")
-        return self._once(name, "compare", pairs)
+        return self.grade(name, pairs, method="compare")
 
-    def _once(self, name: str, method: str, items: Any, **options: Any) -> pd.DataFrame:
+    def grade(self, name: str, items: Any, *, method: str = "grade", **options: Any) -> pd.DataFrame:
+        """Grade items under a name, once; in a folder of that name."""
         if name not in self.runs:
             out = None if self.out is None else self.out / name
             run = getattr(self.judge, method)(items, out=out, **{**self.grading, **options})
@@ -182,13 +158,13 @@ class Trials:
 
     def row(
         self, probe: str, case: str, effect: Effect, unit: str, must: str | None = None, *, margin: float | None = None,
-        judge: str | None = None, **more: Any,
+        judge: str | None = None, missing: int = 0, moved: float = NAN, note: str = "",
     ) -> dict[str, Any]:  # fmt: skip
-        """A row of a probe's table, see `outcome.row`; the margin is the unit's unless one is given."""
+        """A row of a probe's table, before the verdict; a description has neither p nor margin."""
         margin = self.margins.get(unit, NAN) if margin is None else margin
-        return row(
-            effect, judge=judge or self.name, probe=probe, case=case, must=must, unit=unit, margin=margin, **more
-        )
+        line = effect._asdict() | {"judge": judge or self.name, "probe": probe, "case": case, "must": must}
+        line |= {"p": effect.p if must else NAN, "margin": margin if must else NAN}
+        return line | {"unit": unit, "missing": missing, "moved": moved, "note": note}
 
 
 def _checked(run: Any, name: str) -> pd.DataFrame:
@@ -218,14 +194,7 @@ class Scored:
 
 
 def scored(run: pd.DataFrame, score: str) -> Scored:
-    """A run's scores by item; the mean over samples where there are several. Missing stays NaN.
-
-    An item without gold has the mean of people's scores, where it has these.
-
-    Raises:
-        Unmet: the run has no such column.
-        TypeError: a score is no number; each is named.
-    """
+    """A run's scores by item, the mean over samples; gold that is missing is the mean of people's scores."""
     if score not in run:
         raise Unmet(f"needs the column {score!r}; the run has {', '.join(run.columns[:12])}")
     ids, values, group = text_ids(run), scores(run[score], name=score), groups_of(run)
@@ -239,13 +208,7 @@ def scored(run: pd.DataFrame, score: str) -> Scored:
 
 
 def contrast(old: Scored, new: Scored) -> pd.DataFrame:
-    """The items of a run that are scored in it and in the original: before, after, delta, gold, group.
-
-    `attrs["missing"]` counts items of the changed run that lack one of the two scores.
-
-    Raises:
-        ValueError: it has items that the original has not.
-    """
+    """Items that both runs scored: before, after, delta, gold, group; `attrs["missing"]` counts the others of `new`."""
     pair = pd.DataFrame({"before": old.score, "gold": old.gold, "group": old.group}, index=old.ids)
     if unknown := [id for id in new.ids if id not in pair.index]:
         raise ValueError(
@@ -272,11 +235,7 @@ def groups_of(run: pd.DataFrame) -> np.ndarray:
 
 
 def ratings_of(cells: pd.Series) -> tuple[Floats, Floats]:
-    """Each item's mean of people's scores, NaN of none, and the variance of that mean, NaN of fewer than two.
-
-    Args:
-        cells: a list of scores an item, missing ones None or NaN.
-    """
+    """Each item's mean of people's scores, NaN of none, and the variance of that mean, NaN of fewer than two."""
     means, errors = np.full(len(cells), NAN), np.full(len(cells), NAN)
     for place, cell in enumerate(cells):
         listed = isinstance(cell, (list, tuple, np.ndarray))

@@ -43,13 +43,10 @@ def collection(
     """Make a collection of five-level rubrics whose texts say nothing and whose gold scores are drawn.
 
     Args:
-        n: items.
-        per_group: items an image.
-        median_words: of a response of the middle score.
-        spread: standard deviation of the length, in doublings.
+        n, per_group: items, and items an image.
+        median_words: of a response of the middle score; spread: standard deviation of the length, in doublings.
         better_is_longer: doublings of the median length a gold point.
-        pictures: whether every group has an image (a colour of its own), else none.
-        seed: of all draws.
+        pictures: whether every group has an image (a colour of its own), else none; seed: of all draws.
 
     Returns:
         The canonical collection, and a column `kind`: "text-rich" for every other group, else "photo".
@@ -106,18 +103,14 @@ class Planted:
     rounded and clipped to the scale unless `whole` is False.
 
     Args:
-        sight, reading, listening, copying: share of its knowledge that it draws from the image (0 is blind), the rubric
-            (with the levels reversed w is 1 - 2 reading), the instruction and the reference answer: w is 1 less that
-            share where the part is removed or another.
+        sight, reading, listening, copying: share of its knowledge that it draws from the image, the rubric, the
+            instruction and the reference answer: w is 1 less that share where the part is removed or another, and
+            1 - 2 reading with the levels reversed.
         length: score points a doubling of the words of the response.
-        formatting, injection: score points for Markdown added to a response, and towards the score that a verdict
-            written into it asks for.
-        leniency: score points; compression: slope of score on gold, less one.
-        kind: score points on items whose `kind` is "text-rich".
-        position, pairwise_length: log-odds in comparisons, for the response shown first, and for one of twice the
-            other's words.
-        item, group: standard deviation, in score points, of what is added to an item, and to all items of a group,
-            whatever the perturbation: errors that the judge makes again and again.
+        formatting, injection: score points for Markdown, and towards the score that an injected verdict asks for.
+        leniency, kind: score points, on all items and on text-rich ones; compression: slope of score on gold, less one.
+        position, pairwise_length: log-odds in comparisons, for the response shown first, and for twice the words.
+        item, group: standard deviation of the errors that the judge makes again and again on an item, and on a group.
         noise: standard deviation of what is added to each verdict anew: it changes with any change of the prompt.
         whole: whether scores are whole numbers on the scale; False gives them as an expected score would be.
     """
@@ -161,13 +154,10 @@ class Truth:
         self.group_codes = np.unique([unit_of(row) for row in rows], return_inverse=True)[1].reshape(-1)
 
     def view(self, items: Any) -> pd.DataFrame:
-        """What a judge makes of a collection, the known one or a perturbation of it.
+        """What a judge makes of a collection, the known one or a perturbation of it: a row an item.
 
-        Returns:
-            A row an item: id, group; place, in the known collection; gold; image, criterion, reversed, question,
-            reference, 1 where that part is another than was told; doublings, log2 of the words less the collection's
-            mean; marked, whether Markdown was added; direction, +1, -1 or 0, of a verdict written into the response;
-            kind, whether it is "text-rich". `attrs["stamp"]` depends on all texts, for the noise.
+        Image, criterion, reversed, question and reference are 1 where that part is another than was told; direction is
+        that of a verdict written into the response, +1, -1 or 0. `attrs["stamp"]` depends on all texts, for the noise.
 
         Raises:
             ValueError: an item that is not known.
@@ -212,8 +202,7 @@ class SimulatedJudge:
     """A simulated judge: it has `grade` and `compare` as `vjudge.Judge` has them, and planted biases.
 
     Args:
-        truth: the collection it was told, a `Truth` or its items.
-        planted: its biases and noise.
+        truth: the collection it was told, a `Truth` or its items; planted: its biases and noise.
         seed: of its draws. Two judges of one seed make the same errors on items and groups.
         name: shown as "simulated: NAME".
     """
@@ -246,13 +235,7 @@ class SimulatedJudge:
         return np.clip(np.rint(score), truth.lowest, truth.highest) if plan.whole else score
 
     def run(self, view: pd.DataFrame, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
-        """A run over a view: the columns of `Judge.grade` that probes read.
-
-        Args:
-            view: of a collection or a perturbation of it.
-            samples: verdicts an item.
-            first: number of the first sample; another number draws other noise.
-        """
+        """A run over a view, with so many verdicts an item; another number of the first sample draws other noise."""
         drawn = [self.scores(view, sample=first + sample) for sample in range(samples)]
         known = view[["id", "gold", "group"]].loc[view.index.repeat(samples)].reset_index(drop=True)
         known.attrs = {}
@@ -263,18 +246,11 @@ class SimulatedJudge:
         return known
 
     def grade(self, items: Any, *, samples: int = 1, **ignored: Any) -> pd.DataFrame:
-        """Grade a collection; further options of `Judge.grade` are accepted and change nothing.
-
-        Returns:
-            id, judge, sample (where samples are several), score, gold, group, failure (None).
-        """
+        """Grade a collection as `Judge.grade` does, whose further options are accepted and change nothing."""
         return self.run(self.truth.view(items), samples=samples).assign(failure=None)
 
     def compare(self, pairs: Any, *, orders: str = "both", **ignored: Any) -> pd.DataFrame:
-        """Compare pairs that carry `gold_a` and `gold_b`, as `probes.pairs_of_items` makes them.
-
-        The log-odds of the response shown first are the difference of the gold scores, plus what is planted.
-        """
+        """Compare pairs of `probes.pairs_of_items`: log-odds are the difference of gold, plus what is planted."""
         rows = list(rows_of(pairs))
         cells = {name: [row.get(name) for row in rows] for name in ("id", "group", "criteria", "preference")}
         gold = np.array([[row["gold_a"], row["gold_b"]] for row in rows], dtype=float)
