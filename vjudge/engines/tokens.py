@@ -64,14 +64,8 @@ class Encoder:
 
     Text is tokenised in chunks split at images, with special tokens disabled: "<image>" or "</s>" inside a response is
     spelled out like any other text. The beginning-of-sequence token stands once, if the tokenizer's settings add one.
-
-    Args:
-        tokenizer: a transformers tokenizer.
-        image_token_id: the id that holds an image's place in `ids`; None for a judge without images.
-        tokens_per_image: how many places one image takes, unless said otherwise.
-
-    Raises:
-        ValueError: the tokenizer reads a control token in plain text even so.
+    `image_token_id` holds an image's `tokens_per_image` places, None for a judge without images. ValueError: the
+    tokenizer reads a control token in plain text even so.
 
     Source: chunks split at images, one BOS: `tokenizer_image_token` in llava/mm_utils.py of kaistAI/prometheus-vision.
     """

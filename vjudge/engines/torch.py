@@ -179,15 +179,12 @@ class TorchEngine(Engine):
 
     @torch.no_grad()  # not inference mode, whose tensors can take no part in later work
     def forward(self, prompt: Prompt, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
-        """One pass over a prompt, for research and for comparison with the original code.
+        """One pass over a prompt with an `IMAGE` for each image, for research and for comparison with the original
+        code.
 
-        Args:
-            prompt: with an `IMAGE` for each image.
-            images: what `vjudge.images.open_image` opens.
-            image_mode: None for the engine's, else the family's own way.
-
-        Raises:
-            ValueError: too long a prompt, an image that can't be opened, an unknown mode.
+        `images` are what `vjudge.images.open_image` opens; `image_mode` None is the engine's, else the family's own
+        way.
+        ValueError: too long a prompt, an image that can't be opened, an unknown mode.
         """
         source, row, inputs = self._alone(prompt, images, image_mode)
         logits = self.model.model(**inputs, use_cache=False).logits[0, :, : self.model.vocabulary_size].float().cpu()
@@ -215,13 +212,10 @@ class TorchEngine(Engine):
         image_mode: str | None = None,
         repetition_penalty: float = 1.0,
     ) -> list[int]:
-        """The greedy continuation of a prompt: token ids, a token that ends the answer included.
+        """The greedy continuation of a prompt, `max_new_tokens` at most: token ids, one that ends the answer included.
 
-        Args:
-            max_new_tokens: at least 1.
-            repetition_penalty: above 1 makes tokens that were generated less likely; the prompt's are left alone.
-
-        Other arguments and errors as in `forward`.
+        A `repetition_penalty` above 1 makes tokens that were generated less likely; other arguments and errors as in
+        `forward`.
         """
         ask = Ask(max_new_tokens=max_new_tokens, repetition_penalty=repetition_penalty)
         if faults := ask.check():

@@ -124,7 +124,7 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
     Raises:
         TypeError, ValueError: a text is no string, the unit is not known, or tokens have no tokenizer.
 
-    Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's and WildVision's lengths.
+    Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's lengths.
 
     >>> lengths(["a cat", None]).tolist(), lengths(["a cat", "一只猫"]).attrs["unit"]
     ([2.0, nan], 'characters')

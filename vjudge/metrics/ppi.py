@@ -137,12 +137,12 @@ def label_weights(judge: Scores, human: Scores) -> pd.Series:
     """How many items each human label stands for, where labels were chosen by strata of the judge's score.
 
     Args:
-        judge: its score of each of n items; the judge whose scores the choice went by.
+        judge: the score of each of n items by the judge that the choice went by.
         human: the label of each item, NaN where there is none.
 
     Returns:
-        n weights: items over labels of the stratum where there is a label, NaN elsewhere; index of `human`. NaN
-        throughout, with a warning, where a stratum has no label.
+        n weights: items over labels of the stratum where there is a label, NaN elsewhere, and throughout, with a
+        warning, where a stratum has no label; index of `human`.
 
     Source: stratified sampling as in Cochran, Sampling Techniques (1977), chapter 5.
 

@@ -241,9 +241,8 @@ def fits(name_or_path: str | Path, *, machine: Machine | None = None, revision: 
     """Say which ways of loading a judge fit, without loading it; of a judge on the hub, its config.json is fetched.
 
     Args:
-        name_or_path: as for `load_judge`.
+        name_or_path, revision: as for `load_judge`.
         machine: None for this one, as it is now; or any other, such as `Machine(gpus=(40 << 30,), ram=80 << 30)`.
-        revision: branch, tag or commit of a hub checkpoint.
 
     Returns:
         A row for each way: `setting`, `argument` (what to pass to `load_judge`), `need_gib` (computed, see `need`),
