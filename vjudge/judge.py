@@ -310,8 +310,7 @@ class Judge:
 
         Args:
             pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame: `id`, `images`, `instruction`,
-                `response_a`, `response_b`, and where known `criteria`, `descriptions`, `reference_answer`,
-                `preference`, `group`.
+                `response_a`, `response_b`, and where known the other fields of `Pair`.
             orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone, but asks
                 both, and says so, where the known preferences are one-sided (`vjudge.table.ONE_SIDED`).
             mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
@@ -321,10 +320,8 @@ class Judge:
             One row a pair, in the collection's order:
 
             - id, judge
-            - verdict: "a", "b", "tie", "abstain", or None: what the orders say together (`combine`)
-            - consistent: whether the orders agree; None where one of them has no verdict, or with a single order
-            - probability_a: of A's token against B's where the verdict is written, the mean of the orders; NaN where
-              the judge's format has no such place
+            - verdict, consistent: what the orders say together and whether they agree, as in `combine`
+            - probability_a: of A's token against B's where the verdict is written, the mean of the orders, or NaN
             - verdict_ab, verdict_ba: by order, in terms of the pair's own a and b
             - failure: None, or the order and the reason
             - by order: scores (the two, in the order shown, where the judge scores both), strong, feedback, raw
@@ -524,15 +521,14 @@ def plan(judge: Judge, items: Any, *, seconds: float = 10.0, **options: Any) -> 
     """Say what grading, comparing or ranking a collection takes, before it starts.
 
     Args:
-        judge: any; where its engine computes elsewhere, nothing that costs is sent.
+        judge: any; nothing that costs is sent.
         items: what `grade`, `compare` (rows with `response_a`) or `rank` (rows with `responses`) takes.
         seconds: how long to measure on a part of the work, at least one pass; 0 measures nothing.
         options: of that call: `mode`, `samples`, `batch_size`, `max_new_tokens` and so on.
 
     Returns:
         Indexed by quantity, with the columns `planned` (NaN where it is not known), `unit` and `note` (how it is known,
-        or why it is not). On this machine: verdicts, tokens with and without sharing, images, answers at once, memory,
-        and the time, with the most it can be. Of a server: requests, tokens, and with prices the cost.
+        or why it is not): verdicts, tokens, images, memory and time here; requests, tokens and cost of a server.
 
     Raises:
         CollectionError, ValueError, TypeError: what the call itself would say.

@@ -69,11 +69,7 @@ class Run:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What was run.
-
-        Raises:
-            RunError: the folder holds no run, or its manifest can't be read.
-        """
+        """What was run; RunError where the folder holds no run, or its manifest can't be read."""
         path = self.path / MANIFEST
         try:
             manifest = json.loads(_read_bytes(path).decode("utf-8", "surrogatepass"))
@@ -111,8 +107,10 @@ class Run:
             self._start(call)
         except OSError as error:
             self.close()
-            if error.errno in READ_ONLY and self._complete(call, expected):
-                return self
+            if error.errno in READ_ONLY and self.path.is_dir() and self._holds(call):
+                self.done, _, damaged = self._read()
+                if not damaged and len(self.done) >= max(1, expected):
+                    return self
             raise RunError(f"{self.path} can't be written: {error.strerror or error}; use another folder") from error
         except BaseException:
             self.close()
@@ -120,10 +118,10 @@ class Run:
         return self
 
     def append(self, verdicts: Iterable[Mapping[str, Any]]) -> None:
-        """Write verdicts and wait until the disk has them; NaN becomes null.
+        """Write verdicts, NaN as null, and wait until the disk has them.
 
         Raises:
-            RunError: the disk is full or failed. The file keeps its earlier verdicts, whole.
+            RunError: the disk is full or failed; the file keeps its earlier verdicts, whole.
             ValueError: a verdict is there already.
         """
         fresh: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -172,13 +170,6 @@ class Run:
             listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
             raise RunError(f"{self.path} holds other files and no run ({listed}); use a new or empty folder")
         return False
-
-    def _complete(self, call: dict[str, Any], expected: int) -> bool:
-        """Whether the folder holds all of the call's verdicts; `done` has them then."""
-        if not self.path.is_dir() or not self._holds(call):
-            return False
-        self.done, _, damaged = self._read()
-        return not damaged and len(self.done) >= max(1, expected)
 
     def _start(self, call: dict[str, Any]) -> None:
         exists = self._holds(call)

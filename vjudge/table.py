@@ -30,10 +30,7 @@ ORDERS = ("ab", "ba")
 SWAPPED = {"a": "b", "b": "a"}
 POINTS = {"a": 1, "b": -1, "tie": 0}
 LOW_MASS = 0.5  # the scores' probability together, below which the judge would rather have written something else
-ONE_SIDED, CHANCE = (
-    0.75,
-    0.01,
-)  # the share of decided preferences for one side, and the test's p-value
+ONE_SIDED, CHANCE = 0.75, 0.01  # the share of decided preferences for one side, and the test's p-value
 
 _KINDS = dict.fromkeys(("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold"), "float64")
 _KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
@@ -43,17 +40,9 @@ _SHOWN = 5  # reasons on a line
 
 
 def record_of(answer: Answer, *, scores: Sequence[int], format: str | None, compares: bool = False) -> dict[str, Any]:
-    """Read one answer.
+    """One verdict's columns, NaN or None where a failure leaves none, read from the text by its `format`.
 
-    Args:
-        answer: from an engine.
-        scores: the rubric's scale.
-        format: how the judge writes its verdict, see `vjudge.prompts.parse`; None for a score pass, whose score is the
-            mode of the distribution (the lowest of equals).
-        compares: whether two responses were compared; `scores` is then (0, 1), the first and the second.
-
-    Returns:
-        The verdict's columns; those that a failure leaves without a value are NaN or None.
+    Without one, the mode of the distribution (the lowest of equals). Two compared responses have the scale (0, 1).
     """
     probabilities, mass = distribution(answer.score_logprobs, scores)
     if answer.failure is not None:
@@ -154,12 +143,7 @@ def grades(
 
 
 def comparisons(
-    records: Sequence[Mapping[str, Any]],
-    carried: Sequence[Mapping[str, Any]],
-    *,
-    judge: str,
-    mode: str,
-    **notes: Any,
+    records: Sequence[Mapping[str, Any]], carried: Sequence[Mapping[str, Any]], *, judge: str, mode: str, **notes: Any
 ) -> pd.DataFrame:
     """The table of `Judge.compare`, from its records, a pair's orders after each other, and each pair's own columns."""
     columns: dict[str, list[Any]] = {}
@@ -227,10 +211,7 @@ def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
 
 
 def one_sided(preferences: Iterable[Any]) -> dict[str, int] | None:
-    """Whether known preferences are so much for one side that an order which is kept would give the answers away.
-
-    Returns:
-        How many are for `first` among the `decided`, where they are one-sided (`ONE_SIDED`); None where they are not.
+    """How many known preferences are for `first` among the `decided`; None where they are not `ONE_SIDED`.
 
     >>> one_sided(["a"] * 20 + ["tie"]), one_sided(["a"] * 5), one_sided("aababaab")
     ({'first': 20, 'decided': 20}, None, None)
@@ -288,18 +269,18 @@ def ranking(candidates: Iterable[Mapping[str, Any]], judged: pd.DataFrame, *, ju
     orders = [order for order in ORDERS if f"verdict_{order}" in judged]
     rows: list[dict[str, Any]] = []
     for row in candidates:
-        responses = list(row["responses"])
+        responses = row["responses"]
         points: list[list[float]] = [[] for _ in responses]
         expected = 1 if by == "scores" else len(orders) * (len(responses) - 1)
-        for i in range(len(responses)) if by == "scores" else ():
+        for i, own in enumerate(points if by == "scores" else ()):
             verdict = verdicts[f"{row['id']}/{i}"]
             score = verdict["score"] if is_missing(verdict["expected_score"]) else verdict["expected_score"]
-            points[i] += [] if is_missing(score) else [score]
+            own += [] if is_missing(score) else [score]
         for i, j in combinations(range(len(responses)), 2) if by == "pairs" else ():
             choices = (verdicts[f"{row['id']}/{i}-{j}"][f"verdict_{order}"] for order in orders)
-            for point in (POINTS[choice] for choice in choices if choice in POINTS):
-                points[i].append(point)
-                points[j].append(-point)
+            wins = [POINTS[choice] for choice in choices if choice in POINTS]
+            points[i] += wins
+            points[j] += [-win for win in wins]
         values = [sum(own) / len(own) if own else NAN for own in points]
         for i, (value, response) in enumerate(zip(values, responses, strict=True)):
             rank = NAN if math.isnan(value) else 1.0 + sum(other > value for other in values)

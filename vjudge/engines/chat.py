@@ -18,9 +18,8 @@ from vjudge.engines.transport import Key, Unanswered, Usage
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 
 CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}
-PROBE = (
-    "Answer with the word yes.\n\n###Ünit:  1 + 1\n\n###Feedback:"  # line feeds and blanks: what templates change shows
-)
+# Line feeds and blanks: what templates change shows.
+PROBE = "Answer with the word yes.\n\n###Ünit:  1 + 1\n\n###Feedback:"
 MOST_TOKENS = 2**31 - 1  # a larger count is no count
 LISTED = 20  # tokens at each place whose log-probabilities are requested; many servers allow no more
 UNCOUNTED = "without a token count, which are missing from the counts and the price"
@@ -29,9 +28,6 @@ OFF_LIST = "with a score outside the most probable tokens, counted as 0"
 ECHO = "that repeated the key, which was cut out"
 
 Token = tuple[str, dict[str, float]]  # text, or "token_id:5" where asked for -> log-probabilities, its own among them
-
-
-# --- what a request holds ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -97,9 +93,6 @@ def cut(prompt: Prompt, marker: str) -> Prompt:
     return replace(prompt, parts=(*prompt.parts[:-1], end.removesuffix(marker)))
 
 
-# --- what a reply says ------------------------------------------------------------------------------------------------
-
-
 def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer, list[Token] | None]:
     """What one reply says as the answer to row 0, and its tokens; Unanswered where it is no completion."""
     try:
@@ -112,9 +105,8 @@ def read_reply(reply: Mapping[str, Any], usage: Usage, key: Key) -> tuple[Answer
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unanswered(f"the server's answer is no chat completion ({type(error).__name__}: {error})") from None
     report = reply.get("usage")
-    counts: list[Any] = [0, None]
-    if isinstance(report, dict):
-        counts = [report.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    report = report if isinstance(report, dict) else {}
+    counts: list[Any] = [report.get(name) for name in ("prompt_tokens", "completion_tokens")]
     if not all(whole(count, 0) and count <= MOST_TOKENS for count in counts):
         counts = [0, 0]
         usage.oddities[UNCOUNTED] += 1
@@ -179,9 +171,6 @@ def at_verdict(text: str, tokens: Sequence[Token], *, marker: str, texts: Mappin
             return {score: math.log(chance) if chance else -math.inf for score, chance in chances.items()}
         before += token
     return None
-
-
-# --- one call ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

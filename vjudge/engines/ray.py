@@ -104,11 +104,7 @@ class RayEngine(Engine):
         return f"RayEngine({self.judge!r}, workers={len(self.workers)})"
 
     def answer(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        wanted: Container[int] | None = None,
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
         pictures, before = Pictures(), len(self.processes)

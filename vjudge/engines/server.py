@@ -123,11 +123,7 @@ class ServerEngine(Engine):
         return f"ServerEngine({self.model!r}, base_url={self.base_url!r})"
 
     def answer(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        wanted: Container[int] | None = None,
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
         """Ask for every prompt; see `Engine.answer`.
 
@@ -168,11 +164,8 @@ class ServerEngine(Engine):
             cost = planned["prompt tokens"] * self.usage.price[0] + planned["new tokens"] * self.usage.price[1]
             why = "every answer at its limit; test requests, repetitions and pictures come on top"
         sent = "and a short test request; in score mode more on scales such as 1 to 10"
-        return [
-            Quantity("requests", len(prompts), "", sent),
-            *lines,
-            Quantity("cost", cost / 1e6, "currency of price=", why),
-        ]
+        requests = Quantity("requests", len(prompts), "", sent)
+        return [requests, *lines, Quantity("cost", cost / 1e6, "currency of price=", why)]
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`."""
@@ -258,12 +251,8 @@ class ServerEngine(Engine):
         needed = self.key_variable is not None and (self.base_url == OPENAI or self.key_variable != KEY_VARIABLE)
         return read_key(self.base_url, self.key_variable, needed=needed)
 
-    def _client(self, connections: int) -> Client:
-        bounds: dict[str, Any] = {"timeout": self.timeout, "retries": self.retries, "connections": connections}
-        return Client(self.base_url, self._key(), self.usage, **bounds)
-
-
-# --- looking at a server ----------------------------------------------------------------------------------------------
+    def _client(self, width: int) -> Client:
+        return Client(self.base_url, self._key(), self.usage, self.timeout, self.retries, width)
 
 
 class _Different(Exception):
@@ -403,8 +392,6 @@ class _Look:
         body = call.requests(prompt, _blanks(probe), next(iter(call.scales.values()), None), 0)[0]
         reply = await self.client.post(call.way.endpoint, body)
         return chat.read_reply(reply, self.client.usage, self.client.key)[1]
-
-    # --- its tokens ---------------------------------------------------------------------------------------------------
 
     async def compare(self, way: Way, probe: Prompt, begun: str | None) -> None:
         """Compare the server's tokens of a prompt with the judge's, an image a run of one token; raises _Different."""

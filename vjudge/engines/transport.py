@@ -55,9 +55,6 @@ class Rejected(Exception):
     """The server turned one request down, and would do so again."""
 
 
-# --- accounts and keys ------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Usage:
     """What the requests of an engine came to, since it was made.
@@ -164,20 +161,14 @@ def read_key(base_url: str, variable: str | None, *, needed: bool) -> Key:
     return Key(key)
 
 
-# --- the way there and back -------------------------------------------------------------------------------------------
-
-
 class Client:
     """Requests to one server over a pool of connections, `http`, whose context is the caller's to enter.
 
     `stopped` is None, or why no further request is sent.
     """
 
-    def __init__(
-        self, base_url: str, key: Key, usage: Usage, *, timeout: float, retries: int, connections: int = 1
-    ) -> None:
-        self.base_url, self.key, self.usage = base_url, key, usage
-        self.timeout, self.retries = timeout, retries
+    def __init__(self, base_url: str, key: Key, usage: Usage, timeout: float, retries: int, connections: int) -> None:
+        self.base_url, self.key, self.usage, self.timeout, self.retries = base_url, key, usage, timeout, retries
         self.stopped: str | None = None
         self._reached = False  # whether anything at this address ever answered
         self._stop = asyncio.Event()

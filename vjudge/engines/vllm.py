@@ -125,11 +125,7 @@ class VllmEngine(Engine):
         return f"VllmEngine({self.model.name!r})"
 
     def answer(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        wanted: Container[int] | None = None,
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`.
 
@@ -166,8 +162,6 @@ class VllmEngine(Engine):
             "options": {name: value for name, value in sorted(self.options.items()) if name not in RESOURCES},
             "versions": {"vllm": self.vllm.__version__, "transformers": transformers.__version__},
         }
-
-    # --- a call's requests --------------------------------------------------------------------------------------------
 
     def _requests(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], rows: Sequence[int], ask: Ask

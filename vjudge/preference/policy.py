@@ -146,29 +146,19 @@ def load_policy(name_or_path: str | Path, *, name: str | None = None, **options:
 
 
 def draw(
-    policy: Policy,
-    questions: Any,
-    *,
-    samples: int = 5,
-    temperature: float = 0.7,
-    top_p: float = 0.9,
-    **options: Any,
+    policy: Policy, questions: Any, *, samples: int = 5, temperature: float = 0.7, top_p: float = 0.9, **options: Any
 ) -> list[dict[str, Any]]:
     """Draw candidates: several answers of a policy to each question, the published recipe's number and temperature.
-
-    An answer that was drawn several times stands once, with its count: a judge that decodes greedily would say the same
-    of it each time, and two equal answers never make a preference.
 
     Args:
         policy: who answers.
         questions: as for `Policy.respond`; further columns, such as a rubric, stay in the rows.
         samples: answers a question.
-        temperature, top_p, options: of `Policy.respond`; with `out`, an interrupted call goes on there.
+        temperature, top_p, options: of `Policy.respond`.
 
     Returns:
         A row a question with the question's own columns, `responses` (distinct, in the order drawn), `times` (how often
-        each was drawn), `drawn` (answers asked for) and `policy`. Answers that failed are `drawn` less the sum of
-        `times`; a question may have one response or none, which `make_pairs` counts.
+        each was drawn), `drawn` (answers asked for, those that failed included) and `policy`.
 
     Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
     """
