@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import doctest
 import importlib
-import io
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +10,6 @@ from typing import Any
 import pytest
 
 import vjudge
-from vjudge.prompts import families
 
 HEAVY = {"torch", "transformers", "datasets", "pandas", "numpy", "matplotlib", "PIL", "scipy"}
 
@@ -63,25 +59,16 @@ probes.position probes.padded
 plots.save_table review.Review review.show
 training.prompt_and_target training.check_leakage preference.load_policy reports.report
 """.split()
-"""What people use most: each has an example in its docstring that runs."""
+"""What people use most: each has an example in its docstring; `tests/test_examples.py` runs them."""
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_names_used_most_have_examples_that_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))  # one example registers a family
+def test_the_names_used_most_have_examples(name: str) -> None:
     path = name.split(".")
-    room = importlib.import_module(f"vjudge.{path[0]}")
-    thing: Any = room
+    thing: Any = importlib.import_module(f"vjudge.{path[0]}")
     for part in path[1:]:
         thing = getattr(thing, part) if hasattr(thing, part) else importlib.import_module(f"{thing.__name__}.{part}")
-    module = importlib.import_module(thing.__module__)
-    examples = doctest.DocTestFinder(recurse=False).find(thing, name, module=module, globs=dict(vars(module)))
-    assert examples and examples[0].examples, f"{name} has no example"
-    (example,) = examples
-    shown = io.StringIO()
-    with contextlib.redirect_stderr(io.StringIO()):
-        failed, _ = doctest.DocTestRunner(verbose=False).run(example, out=shown.write)
-    assert not failed, shown.getvalue()
+    assert ">>> " in (thing.__doc__ or ""), f"{name} has no example"
 
 
 @pytest.mark.parametrize(

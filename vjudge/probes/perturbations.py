@@ -463,7 +463,7 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
 
     >>> from vjudge import load_collection, probes
     >>> items = load_collection("scenes", split="test", limit=2)
-    >>> probes.perturb(items, "query_removed")["instruction"]
+    >>> list(probes.perturb(items, "query_removed")["instruction"])
     ['(The question is missing.)', '(The question is missing.)']
     """
     if name not in PERTURBATIONS:
