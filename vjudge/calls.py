@@ -78,9 +78,21 @@ class JudgeCall:
         wording = {"name": template.name, "fingerprint": template.fingerprint()}
         about: dict[str, Any] = {"judge": self.name, "mode": ask.mode, "template": wording, "decoding": decoding}
         about |= {"note": {"origin": self._origin} if self._origin else {}}
-        asked = (self.prompts, self.images, ask, self.keys, self._record)
-        names: dict[str, Any] = {"desc": self.name, "unit": "verdict", "key": self._unit}
-        return collect(engine, *asked, about, out=out, progress=progress, fault=self._fault, **names)
+        return collect(
+            engine,
+            self.prompts,
+            self.images,
+            ask,
+            self.keys,
+            self._record,
+            about,
+            desc=self.name,
+            unit="verdict",
+            key=self._unit,
+            out=out,
+            progress=progress,
+            fault=self._fault,
+        )
 
     def notes(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What a table is told besides its records."""

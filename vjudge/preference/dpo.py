@@ -204,7 +204,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
             num_train_epochs=settings.epochs,
             per_device_train_batch_size=settings.microbatch,
             gradient_accumulation_steps=settings.batch_size // settings.microbatch,
-            max_length=None,  # the batches cut
+            max_length=None,  # longer pairs were refused above
             gradient_checkpointing=settings.gradient_checkpointing,
             logging_steps=1,
             save_strategy="no" if settings.checkpoint_every is None else "steps",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,8 @@ class Policy:
             RunError: as in `Judge.grade`.
         """
         decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
-        check_ask(Ask(batch_size=batch_size, **decoding), samples=samples, seed=seed)
+        ask = Ask(batch_size=batch_size, **decoding)
+        check_ask(ask, samples=samples, seed=seed)
         rows = rows_of(questions)
         sound = [isinstance(row.get("instruction"), str) and row["instruction"].strip() != "" for row in rows]
         check_rows(rows, "instruction", sound, "is missing or blank", "fill it in or leave the row out")
@@ -94,9 +96,21 @@ class Policy:
         about: dict[str, Any] = {"policy": self.name, "conversation": self.conversation.name, "note": {}}
         about |= {"decoding": {**decoding, "samples": samples, "seed": seed}}
         images = Images(rows, samples if self.sees_images else 0, Pictures())
-        ask = Ask(batch_size=batch_size, seeds=[seed_of(seed, *key) for key in keys], **decoding)
-        names: dict[str, Any] = {"desc": self.name, "unit": "answer", "key": "sample", "out": out, "progress": progress}
-        answers = collect(self.engine, prompts, images, ask, keys, _record, about, **names)
+        ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
+        answers = collect(
+            self.engine,
+            prompts,
+            images,
+            ask,
+            keys,
+            _record,
+            about,
+            desc=self.name,
+            unit="answer",
+            key="sample",
+            out=out,
+            progress=progress,
+        )
         frame = pd.DataFrame(answers, columns=list(COLUMNS)).astype(COLUMNS)
         frame.insert(1, "policy", self.name)
         frame["group"] = [unit_of(row) for row in rows for _ in range(samples)]

@@ -393,8 +393,9 @@ class JudgeTrainer(watch.OwnNames, Trainer):
         super().log({**logs, "seconds": round(time.monotonic() - self.began, 3)}, start_time)
         entry = self.state.log_history[-1]
         entry["epoch"] = self.state.global_step * self.recipe.batch_size / len(self.examples)
-        if self.is_world_process_zero() and entry in self.entries():
-            replace_file(self.out / watch.LOG, "".join(json.dumps(entry) + "\n" for entry in self.entries()))
+        entries = self.entries()
+        if self.is_world_process_zero() and entries and entries[-1] is entry:
+            replace_file(self.out / watch.LOG, "".join(json.dumps(line) + "\n" for line in entries))
             self.on_log(entry)
 
 
