@@ -45,6 +45,7 @@ def test_counts_show_every_level_and_what_is_missing():
         data.counts(rows, by={"Right?": "truth"})
     others = data.counts([row(0, lowest=0, gold=0), row(1, lowest=0, gold=1.5)])
     assert others.columns.tolist() == [0, 1, 1.5, 2, "total"]
+    assert data.levels([row(0), row(1, lowest=0), row(2, descriptions=None)]) == [0, 1, 2, 3]
 
 
 def texts(lengths, golds, groups=None):

@@ -143,6 +143,15 @@ def at_ticks(ax):
     return sum(int(label.get_text().split("n=")[1]) for label in ax.get_xticklabels() if "n=" in label.get_text())
 
 
+def test_a_rubric_of_four_levels_has_no_fifth():
+    frame = pd.DataFrame({"gold": [1.0, 2.5, 4.0], "response": ["one", "two words", "and three words"]})
+    for scale, last in ((None, 5), ([1, 2, 3, 4], 4)):
+        ax = plots.length_by_score(frame, scale=scale, **WIDE).axes[0]
+        assert [label.get_text().split("\n")[0] for label in ax.get_xticklabels()] == [
+            str(n) for n in range(1, last + 1)
+        ]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_verdict_is_drawn_or_counted(kind):
     frame = KINDS[kind]

@@ -12,7 +12,16 @@ To add a data set: write a function that reads one row, and an `Adapter` with it
 from vjudge.data.hub import PINNED, origin
 from vjudge.data.load import canonical, load_collection, readable, rows_of, with_responses
 from vjudge.data.schema import CANDIDATE_FEATURES, FEATURES, PAIR_FEATURES, CollectionError, Problem
-from vjudge.data.summary import cases, counts, image_sizes, length_test, lengths, reference_overlap, rubric_overlap
+from vjudge.data.summary import (
+    cases,
+    counts,
+    image_sizes,
+    length_test,
+    lengths,
+    levels,
+    reference_overlap,
+    rubric_overlap,
+)
 from vjudge.data.validation import check_pictures, fingerprint, truth, validate
 from vjudge.data.verdicts import load_verdicts
 from vjudge.names import public
@@ -32,6 +41,7 @@ __all__ = [
     "image_sizes",
     "length_test",
     "lengths",
+    "levels",
     "load_collection",
     "load_verdicts",
     "origin",

@@ -48,6 +48,15 @@ def cases(items: Any) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["group", "instruction", "criteria", "reference", "n", "scores", "rows"])
 
 
+def levels(items: Any) -> list[int]:
+    """The scores that the rubrics of a collection have, ascending; empty where it has no rubric.
+
+    >>> levels([{"id": "a", "criteria": "Is it right?", "descriptions": ["no", "nearly", "yes"], "lowest": 0}])
+    [0, 1, 2]
+    """
+    return sorted({level for row in rows_of(items) for level in _levels(row)})
+
+
 def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFrame:
     """Count items per gold score, for each criterion and over all.
 
@@ -63,17 +72,16 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
         CollectionError: a criterion is not in the mapping; all of them are named.
     """
     column = by if isinstance(by, str) else "criteria"
-    names, scores, levels = [], [], set[float]()
+    names, scores, of_rubrics = [], [], set[int]()
     for row in rows_of(items):
         names.append("none" if row.get(column) is None else str(row[column]))
         scores.append(as_score(row.get("gold")))
-        lowest = 1.0 if is_missing(row.get("lowest")) else as_score(row["lowest"])
-        levels |= {lowest + level for level in range(len(plain(row.get("descriptions")) or ()))}
+        of_rubrics |= set(_levels(row))
     if not isinstance(by, str):
         if nameless := sorted(set(names) - set(by)):
             raise CollectionError(f"`by` has no name for these criteria, add them: {nameless}")
         names = [by[name] for name in names]
-    ordered = sorted(levels | {score for score in scores if not math.isnan(score)})
+    ordered = sorted(of_rubrics | {score for score in scores if not math.isnan(score)})
     columns: list[Any] = [int(score) if score == int(score) else score for score in ordered]
     labels = ["missing" if math.isnan(score) else score for score in scores]
     columns += ["missing"] * ("missing" in labels)
@@ -263,6 +271,12 @@ def _header(source: Any) -> dict[str, Any]:
 
 def _keys(row: Mapping[str, Any]) -> tuple[str, str, float]:
     return str(row.get("id")), unit_of(row), as_score(row.get("gold"))
+
+
+def _levels(row: Any) -> range:
+    """The scores of a row's rubric."""
+    lowest = 1 if is_missing(row.get("lowest")) else int(as_score(row["lowest"]))
+    return range(lowest, lowest + len(plain(row.get("descriptions")) or ()))
 
 
 def _text(value: Any) -> str | None:

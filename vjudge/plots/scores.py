@@ -51,7 +51,7 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
 
     Args:
         columns: scores that are to be drawn.
-        scale: the rubric's scores; None takes 1 to 5, or the range of the scores where that is wider.
+        scale: the rubric's scores (`data.levels`); None takes 1 to 5, or the range of the scores where that is wider.
 
     >>> from vjudge.plots.scores import bins
     >>> import pandas as pd
@@ -275,14 +275,15 @@ def _level_ticks(paper: Page, ax: Axes, where: Bins, counts: Sequence[int], inch
 
 
 def length_by_score(
-    frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None, **options: Any
-) -> Figure:
+    frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None,
+    scale: Sequence[int] | None = None, **options: Any,
+) -> Figure:  # fmt: skip
     """Length of the response at each score: violins with quartiles, or for several judges their quartiles side by side.
 
     Args:
         frame: one row an item, or a verdict with its `judge`; columns `score` and response.
         score: name of that column; score_name: what it is called; None takes the column's name.
-        options: venue, column, note, font: see `page`.
+        scale: see `bins`; venue, column, note, font: see `page`.
 
     Returns:
         Dots are medians of words, or characters by script, lines quartiles; in the corner, for a single judge, the
@@ -291,7 +292,7 @@ def length_by_score(
     need(frame, score, "response")
     lengths = metrics.lengths(frame["response"])
     judges = by_judge(frame)
-    where = bins(frame[score])
+    where = bins(frame[score], scale=scale)
     place = where.place(frame[score])
     known = (place >= 0) & lengths.notna().to_numpy()
     counts = np.bincount(place[known], minlength=len(where.labels))
