@@ -38,13 +38,8 @@ _NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*")  # becomes a file's name in the 
 class Build:
     """A built collection and the account of how it came about.
 
-    Args:
-        generator, images, options: as `build` was given them.
-        cases, incomplete: instructions with a response for every score, which are exported, and those without.
-        n_rubrics: how many were kept.
-        log: one row an answer, and one for what a check across calls took out: call, stage, image, try, fault (missing
-            where it was kept), detail.
-        balance: whether the better of two responses to an instruction is the longer one.
+    `cases` have a response for every score and are exported, `incomplete` ones lack some. `log` has one row an answer,
+    and one for what a check across calls took out: call, stage, image, try, fault (missing where kept), detail.
     """
 
     generator: str
@@ -100,14 +95,9 @@ class Build:
         """Write the collection as a folder that is ready for the hub, `load_collection` and `fine_tune`.
 
         Args:
-            folder: new or empty.
-            name: the collection's, for the card.
-            license: its licence, by the hub's identifiers; images and generator may bind you.
-            note: a sentence about the images or the generator, for the card's head.
+            folder: new or empty; it gets README.md (the data card), images/ and train.parquet, see `published_row`.
+            name, license, note: for the card; the licence by the hub's identifiers: images and generator may bind you.
             allow_imbalance: export although lengths lean towards the scores; the card says so.
-
-        Returns:
-            The folder: README.md (the data card), images/, and train.parquet in the columns of `published_row`.
 
         Raises:
             CollectionError: lengths that lean; rows that fail `vjudge.data.validate`; a folder that holds something.

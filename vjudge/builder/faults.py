@@ -29,7 +29,6 @@ KINDS = {
     "contradiction": "the feedback states another score than the one asked for",
     "near duplicate": "the criterion is too close to a seed's or an earlier one",
     "not judgeable": "the generator says that the rubric can't be applied to the image",
-    "leaning length": "an accepted response was replaced because lengths leaned towards the scores",
 }
 """What can be wrong, as counted in a build and its card."""
 

@@ -29,9 +29,8 @@ KEYS = ("call", "try", "prompt_digest")
 FIELDS = ("text", "failure", "stopped", "n_prompt_tokens", "n_new_tokens")
 TOP_P = 0.95
 SKIPPED = "given up without an answer"
-SPARE = 2  # criteria to brainstorm beyond those that are needed, for those that checks remove
 EXAMPLES = 3  # seed rubrics shown to each brainstorm
-ROUNDS = 2  # how often an image may brainstorm anew, and lengths that lean may be mended
+TURNS = 3  # how often at most an image brainstorms for the rubrics that it lacks
 REFERENCE_LENGTH = {"words": (15, 250), "characters": (30, 1500)}
 LEAN = 0.05  # how far the share of pairs in which the better response is the longer one may lie from a half
 NEAR = 80.0
@@ -45,7 +44,7 @@ class BuildError(RuntimeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Task:
     """One thing to ask the generator for."""
 
     id: str  # such as "response/cat-r0-i1-s3"
@@ -153,9 +152,9 @@ class Stages:
     seeds: Sequence[Mapping[str, Any]]
     log: list[dict[str, Any]] = field(default_factory=list, init=False)
 
-    def ask(self, calls: Sequence[Call]) -> dict[Call, Any]:
+    def ask(self, calls: Sequence[Task]) -> dict[Task, Any]:
         """Ask, try by try: call -> what its `read` made of the answer, in the order of `calls`, unless given up."""
-        accepted: dict[Call, Any] = {}
+        accepted: dict[Task, Any] = {}
         notes = dict.fromkeys(calls, "")
         for number in range(self.options["tries"]):
             wave = [call for call in notes if call not in accepted]
@@ -170,12 +169,12 @@ class Stages:
                         del notes[call]
         return {call: accepted[call] for call in calls if call in accepted}
 
-    def count(self, call: Call, fault: Fault | None, number: int | None = None) -> None:
+    def count(self, call: Task, fault: Fault | None, number: int | None = None) -> None:
         """Count an answer, or with no number something that is taken out although its own answer was sound."""
         entry = {"call": call.id, "stage": call.stage.name, "image": call.image, "try": number}
         self.log.append(entry | {"fault": fault and fault.kind, "detail": fault and fault.detail})
 
-    def _read(self, call: Call, row: Mapping[str, Any]) -> Any:
+    def _read(self, call: Task, row: Mapping[str, Any]) -> Any:
         """What a recorded answer holds."""
         if failure := row["failure"]:
             if failure == SKIPPED:
@@ -192,7 +191,7 @@ class Stages:
             raise
         return call.read(answer)
 
-    def _answers(self, wave: Sequence[Call], number: int, notes: Mapping[Call, str]) -> list[Mapping[str, Any]]:
+    def _answers(self, wave: Sequence[Task], number: int, notes: Mapping[Task, str]) -> list[Mapping[str, Any]]:
         """The recorded answers of a wave, after asking for those that are missing."""
         prompts = [self._prompt(call, notes[call]) for call in wave]
         keys = [(call.id, number, _digest(f"{p.system}\0{p.text}", 16)) for call, p in zip(wave, prompts, strict=True)]
@@ -225,7 +224,7 @@ class Stages:
         record([Answer(place, failure=SKIPPED) for place in silent])
         return [self.run.done[key] for key in keys]
 
-    def _prompt(self, call: Call, note: str) -> Prompt:
+    def _prompt(self, call: Task, note: str) -> Prompt:
         text = call.stage.text(call.given, note=note)
         if not isinstance(self.conversation, (Messages, Chat)):  # a family's own opening was fixed in training
             text = f"{SYSTEM}\n\n{text}"
@@ -239,40 +238,30 @@ class Stages:
         criteria = {f"seed {seed['id']}": seed["criteria"] for seed in self.seeds}
         drafts, refined = Texts(criteria), Texts(criteria)
         rubrics: dict[str, list[tuple[str, Rubric]]] = {name: [] for name in self.images}
-        waiting: dict[str, list[tuple[Call, dict[str, str]]]] = {name: [] for name in rubrics}
-        avoid: dict[str, list[str]] = {name: [] for name in rubrics}
-        numbers: Counter[str] = Counter()
-        for turn in range(ROUNDS + 1):
-            short = [name for name in rubrics if len(rubrics[name]) < self.options["rubrics"]]
-            for call, answer in self.ask([self._brainstorm(name, turn, avoid[name]) for name in short]).items():
-                waiting[call.image] += [(call, draft) for draft in answer]
-                avoid[call.image] += [draft["criteria"] for draft in answer]
-            while True:
-                calls = []  # as many new drafts as each image lacks rubrics
-                for name in rubrics:
-                    missing = self.options["rubrics"] - len(rubrics[name])
-                    while missing and waiting[name]:
-                        call, draft = waiting[name].pop(0)
-                        slot = f"r{numbers[name]}"
-                        if clash := drafts.add(f"{name} {slot}", draft["criteria"]):
-                            self.count(call, clash)
-                            continue
-                        calls.append(self._refine(name, slot, draft, refined))
-                        numbers[name] += 1
-                        missing -= 1
-                if not calls:
-                    break
-                fits = [
-                    Call(f"align/{call.image}-{call.subject}", STAGES["align"], call.image, _given(rubric), dict,
-                         (call.subject, rubric))
-                    for call, rubric in self.ask(calls).items()
-                ]  # fmt: skip
-                for call, answer in self.ask(fits).items():
-                    slot, rubric = call.subject
-                    if answer["judgeable"]:
-                        rubrics[call.image].append((slot, rubric))
+        earlier: dict[str, list[str]] = {name: [] for name in rubrics}
+        for turn in range(TURNS):
+            lacks = {name: self.options["rubrics"] - len(rubrics[name]) for name in rubrics}
+            ideas = self.ask([self._brainstorm(name, turn, n, earlier[name]) for name, n in lacks.items() if n > 0])
+            refinements = []
+            for task, answer in ideas.items():
+                for draft in answer[: lacks[task.image]]:
+                    slot = f"r{len(earlier[task.image])}"
+                    earlier[task.image].append(draft["criteria"])
+                    if clash := drafts.add(f"{task.image} {slot}", draft["criteria"]):
+                        self.count(task, clash)
                     else:
-                        self.count(call, Fault("not judgeable", f"{rubric.criteria[:60]!r}: {answer['reason'][:120]}"))
+                        refinements.append(self._refine(task.image, slot, draft, refined))
+            fits = [
+                Task(f"align/{task.image}-{task.subject}", STAGES["align"], task.image, _given(rubric), dict,
+                     (task.subject, rubric))
+                for task, rubric in self.ask(refinements).items()
+            ]  # fmt: skip
+            for task, answer in self.ask(fits).items():
+                slot, rubric = task.subject
+                if answer["judgeable"]:
+                    rubrics[task.image].append((slot, rubric))
+                else:
+                    self.count(task, Fault("not judgeable", f"{rubric.criteria[:60]!r}: {answer['reason'][:120]}"))
         return rubrics
 
     def make_cases(self, rubrics: Mapping[str, Sequence[tuple[str, Rubric]]]) -> list[Case]:
@@ -292,44 +281,29 @@ class Stages:
     def make_responses(self, cases: Sequence[Case]) -> None:
         """Write a response and feedback for each score of each case, alike in length, into `Case.responses`."""
         texts = {normal(case.reference) for case in cases}
-        calls = [self._respond(case, score, 0, texts) for case in cases for score in case.rubric.scores]
-        for call, answer in self.ask(calls).items():
-            case, score = call.subject
+        tasks = [self._respond(case, score, texts) for case in cases for score in case.rubric.scores]
+        for task, answer in self.ask(tasks).items():
+            case, score = task.subject
             case.responses[score] = answer
-        complete = [case for case in cases if case.complete]
-        for turn in range(1, ROUNDS + 1):
-            side = self.balance(complete).lean
-            calls = []  # for the responses that pull the lengths towards the scores
-            for case in complete:
-                middle, centre = (case.rubric.lowest + case.rubric.highest) / 2, self.length(case.reference)
-                for score, n in zip(case.rubric.scores, self._lengths(case), strict=True):
-                    if (n - centre) * (score - middle) * side > 0:
-                        calls.append(self._respond(case, score, turn, texts))
-            for call, answer in self.ask(calls).items():
-                case, score = call.subject
-                self.count(call, Fault("leaning length", f"{case.id}, score {score}: replaced"))
-                case.responses[score] = answer
 
     def balance(self, cases: Sequence[Case]) -> Balance:
         """Test whether length tells the score within complete cases."""
-        return length_balance([self._lengths(case) for case in cases])
+        return length_balance([
+            [self.length(case.responses[score]["response"]) for score in case.rubric.scores] for case in cases
+        ])  # fmt: skip
 
-    def _lengths(self, case: Case) -> list[int]:
-        return [self.length(case.responses[score]["response"]) for score in case.rubric.scores]
-
-    def _brainstorm(self, name: str, turn: int, avoid: list[str]) -> Call:
-        digest = hashlib.sha256(f"{self.options['seed']}/{turn}/{name}".encode()).digest()
-        rng = np.random.default_rng(list(digest[:8]))
-        drawn = rng.choice(len(self.seeds), size=min(EXAMPLES, len(self.seeds)), replace=False)
-        examples = [{key: self.seeds[i][key] for key in ("criteria", "descriptions")} for i in drawn]
-        given = {"number": self.options["rubrics"] + SPARE, "examples": examples, "avoid": list(avoid)}
+    def _brainstorm(self, name: str, turn: int, number: int, earlier: list[str]) -> Task:
+        rng = np.random.default_rng(int(_digest(f"{self.options['seed']}/{turn}/{name}", 16), 16))
+        places = rng.choice(len(self.seeds), size=min(EXAMPLES, len(self.seeds)), replace=False)
+        examples = [{key: self.seeds[i][key] for key in ("criteria", "descriptions")} for i in places]
+        given = {"number": number, "examples": examples, "avoid": [*earlier]}
 
         def read(answer: dict[str, Any]) -> list[dict[str, str]]:
             return [{key: check_text(key, text) for key, text in draft.items()} for draft in answer["criteria"]]
 
-        return Call(f"brainstorm/{name}/{turn}", STAGES["brainstorm"], name, given, read)
+        return Task(f"brainstorm/{name}/{turn}", STAGES["brainstorm"], name, given, read)
 
-    def _refine(self, name: str, slot: str, draft: Mapping[str, str], refined: Texts) -> Call:
+    def _refine(self, name: str, slot: str, draft: Mapping[str, str], refined: Texts) -> Task:
         n_levels = len(self.seeds[0]["descriptions"])
         given = {"draft": draft["criteria"], "grounds": draft["grounds"], "lowest": 1, "highest": n_levels}
 
@@ -339,9 +313,9 @@ class Stages:
                 raise clash
             return rubric
 
-        return Call(f"refine/{name}-{slot}", STAGES["refine"], name, given, read, slot)
+        return Task(f"refine/{name}-{slot}", STAGES["refine"], name, given, read, slot)
 
-    def _instruct(self, name: str, slot: str, number: int, rubric: Rubric, earlier: list[str], texts: Texts) -> Call:
+    def _instruct(self, name: str, slot: str, number: int, rubric: Rubric, earlier: list[str], texts: Texts) -> Task:
         least, most = REFERENCE_LENGTH[self.options["unit"]]
         given = _given(rubric) | {"earlier": earlier, "least": least, "most": most, "unit": self.options["unit"]}
         id = f"{name}-{slot}-i{number}"
@@ -356,12 +330,11 @@ class Stages:
             texts.texts[id] = normal(instruction)
             return Case(id, name, rubric, instruction, reference)
 
-        return Call(f"instruction/{id}", STAGES["instruction"], name, given, read)
+        return Task(f"instruction/{id}", STAGES["instruction"], name, given, read)
 
-    def _respond(self, case: Case, score: int, turn: int, texts: set[str]) -> Call:
-        """Ask for a response; each further time within half the distance from its target."""
+    def _respond(self, case: Case, score: int, texts: set[str]) -> Task:
         target = self.length(case.reference)
-        slack = max(1, math.floor(target * self.options["tolerance"] * 0.5**turn))
+        slack = max(1, math.floor(target * self.options["tolerance"]))
         least, most = max(1, target - slack), target + slack
         given = _given(case.rubric) | {"instruction": case.instruction, "reference_answer": case.reference}
         given |= {"score": score, "length": target, "least": least, "most": most, "unit": self.options["unit"]}
@@ -377,8 +350,7 @@ class Stages:
             texts.update(own)
             return {"response": response, "feedback": feedback}
 
-        id = f"response/{case.id}-s{score}" + (f"-again{turn}" if turn else "")
-        return Call(id, STAGES["response"], case.image, given, read, (case, score))
+        return Task(f"response/{case.id}-s{score}", STAGES["response"], case.image, given, read, (case, score))
 
     def _check_length(self, name: str, text: str, least: int, most: int, target: int | None = None) -> None:
         """Hold a text's length against what was asked for; the note asks for so much more or less as it was off."""

@@ -52,7 +52,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Case:
+class ReviewCase:
     """One item as it is reviewed now; the view hides its truth where it is not `revealed`."""
 
     number: int  # its place in the current list, from 0
@@ -155,11 +155,11 @@ class Review:
     # What is shown
 
     @property
-    def case(self) -> Case | None:
+    def case(self) -> ReviewCase | None:
         """The current item, None where no item passes the filters."""
         return self._case(self._position) if len(self._list) else None
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[ReviewCase]:
         """The listed items one after another; the current one stays."""
         return (self._case(number) for number in range(len(self._list)))
 
@@ -182,19 +182,19 @@ class Review:
         voted = self._voted()
         return Progress(int(voted[self._list].sum()), len(self._list), int(voted.sum()), len(voted))
 
-    def step(self, by: int = 1) -> Case | None:
+    def step(self, by: int = 1) -> ReviewCase | None:
         """Go so many items on in the list, back where negative; at its ends, stay."""
         self._position = min(max(self._position + by, 0), max(len(self._list) - 1, 0))
         return self.case
 
-    def next_unvoted(self) -> Case | None:
+    def next_unvoted(self) -> ReviewCase | None:
         """Go to the next item of the list without a vote, round its end if need be; stay where there is none."""
         waiting = np.flatnonzero(~self._voted()[self._list])
         after = waiting[waiting > self._position]
         self._position = int([*after, *waiting, self._position][0])
         return self.case
 
-    def goto(self, id: str) -> Case | None:
+    def goto(self, id: str) -> ReviewCase | None:
         """Go to an item of the list; ValueError where it is not in it."""
         if id not in self._ids[self._list]:
             raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
@@ -331,7 +331,7 @@ class Review:
         if not case.revealed:
             self._votes.append(case.item.id, "reveal", True)
 
-    def undo(self) -> Case | None:
+    def undo(self) -> ReviewCase | None:
         """Put back what this annotator's last vote replaced (else ReviewError), and go to its item if it is listed."""
         self.refresh()
         self._move(self._votes.undo())
@@ -402,18 +402,18 @@ class Review:
 
     # How it works
 
-    def _vote(self, case: Case, field: str, value: Any) -> None:
+    def _vote(self, case: ReviewCase, field: str, value: Any) -> None:
         selection: dict[str, Any] = {} if self.order == "file" else {"order": self.order}
         selection |= ({"seed": self._order_seed} if self.order == "random" else {}) | self._filters
         blind = not (case.revealed or TELLING & set(self._filters) or self.order == "worst")
         self._votes.append(case.item.id, field, value, blind=blind, **({"selection": selection} if selection else {}))
 
-    def _current(self) -> Case:
+    def _current(self) -> ReviewCase:
         if case := self.case:
             return case
         raise ReviewError("no item passes the filters: there is nothing to vote on; clear them with filter()")
 
-    def _case(self, number: int) -> Case:
+    def _case(self, number: int) -> ReviewCase:
         index = int(self._list[number])
         id = str(self._ids[index])
         shown, sides = self.revealed(id), self.sides(id)
@@ -422,7 +422,7 @@ class Review:
         theirs = {name: _placed(votes, places) for name in others if (votes := self._votes.of(name, id))}
         own, scale = _placed(self._votes.of(self.annotator, id), places), self._texts["scale"].iloc[index]
         views = tuple(self._side(id, place, judge, scale, shown) for place, judge in sides.items())
-        return Case(number, Item.from_row(self._rows[index]), scale or self._own_scale, views, own, theirs, shown)
+        return ReviewCase(number, Item.from_row(self._rows[index]), scale or self._own_scale, views, own, theirs, shown)
 
     def _side(self, id: str, place: str, judge: str, scale: tuple[int, int] | None, shown: bool) -> Side:
         run, name = self._runs[judge], judge if shown else None

@@ -18,7 +18,7 @@ from typing import Any
 from vjudge import images
 from vjudge.data import rows_of
 from vjudge.records import Item, is_missing
-from vjudge.review.review import Case, Side
+from vjudge.review.review import ReviewCase, Side
 
 # Grays and tints are transparent: they take the colour of the page under them.
 _STYLE = f"<style>\n{(resources.files('vjudge') / 'assets' / 'review.css').read_text('utf-8')}</style>"
@@ -144,7 +144,7 @@ def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = No
     return View(f'<div class="vj-sheet">{"".join(figures)}</div>')
 
 
-def case_html(case: Case, *, pictures: str, truth: bool = False, differences: bool = False) -> str:
+def case_html(case: ReviewCase, *, pictures: str, truth: bool = False, differences: bool = False) -> str:
     """A case as its annotator may see it now, with the truth and others' votes only where it is revealed."""
     item, shown, own = case.item, truth and case.revealed, case.votes.get("score")
     notes: dict[float, list[str]] = {}

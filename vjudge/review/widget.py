@@ -16,7 +16,7 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from vjudge.review.review import ANSWERS, MOST_LEVELS, ORDERS, Case, Review
+from vjudge.review.review import ANSWERS, MOST_LEVELS, ORDERS, Review, ReviewCase
 from vjudge.review.show import View, case_html, escape, pictures, vote_lines
 from vjudge.review.votes import ReviewError
 
@@ -276,7 +276,7 @@ class Reviewer:
         else:
             self._note.value = votes.get("note", "")
 
-    def _case_html(self, case: Case) -> str:
+    def _case_html(self, case: ReviewCase) -> str:
         drawn = (case.item.id, self._size)
         if drawn != self._drawn:  # votes change the texts around the pictures, not the pictures
             enlarge = self._size > self._start  # zoomed in beyond what a small picture has
@@ -284,7 +284,7 @@ class Reviewer:
         truth, differences = (self._toggles[name].value for name in ("true score", "differences"))
         return case_html(case, pictures=self._pictures, truth=truth, differences=differences)
 
-    def _draw_scores(self, case: Case | None) -> None:
+    def _draw_scores(self, case: ReviewCase | None) -> None:
         """A button for each score of the current item, or a field where there are too many."""
         scale = None if case is None else case.scale
         if scale != self._scale:
