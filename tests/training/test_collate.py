@@ -91,7 +91,7 @@ def test_the_loss_is_transformers_own_and_shared_images_are_opened_once(random_j
 
 def test_epochs_are_drawn_anew_and_alike():
     lengths = [n * 7 % 13 + 1 for n in range(37)]
-    shape = dict(batch_size=4, seed=1, grouped=True)
+    shape = dict(batch_size=4, seed=1)
     order = training_order(lengths, steps=18, **shape)
     first, second = order[:37], order[37:]
     assert sorted(first) == list(range(37)) and len(order) == 72 and first[:35] != second

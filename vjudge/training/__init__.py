@@ -14,7 +14,7 @@ _NAMES = {
     "checks": "check_balance check_leakage",
     "finetune": "fine_tune",
     "lora": "Lora",
-    "recipes": "RECIPES Recipe training_cost",
+    "recipes": "RECIPES Recipe",
     "collate": "prompt_and_target",
     "watch": "live_curve read_log",
 }

@@ -225,11 +225,10 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, "labels": labels, "shown": shown, "pictures": pictures}
 
 
-def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed: int, grouped: bool) -> list[int]:
+def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed: int) -> list[int]:
     """The rows of a whole training in order: epoch after epoch, each drawn by seed and number alone.
 
-    A continued training skips what it has seen. Where it is grouped, rows of like length stand in one step, and
-    steps in random order.
+    A continued training skips what it has seen. Rows of like length stand in one step, and steps in random order.
     """
     sizes, order = np.array(lengths), list[int]()
     for number in itertools.count():
@@ -237,13 +236,11 @@ def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed:
             break
         rng = np.random.default_rng([seed, number])
         epoch = rng.permutation(len(sizes))
-        if grouped:
-            pools = _cut(epoch, POOL * batch_size)
-            parts = [part for pool in pools for part in _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size)]
-            whole = [part for part in parts if len(part) == batch_size]
-            rest = [part for part in parts if len(part) < batch_size]
-            epoch = np.concatenate([*(whole[i] for i in rng.permutation(len(whole))), *rest])
-        order += epoch.tolist()
+        pools = _cut(epoch, POOL * batch_size)
+        parts = [part for pool in pools for part in _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size)]
+        whole = [part for part in parts if len(part) == batch_size]
+        rest = [part for part in parts if len(part) < batch_size]
+        order += np.concatenate([*(whole[i] for i in rng.permutation(len(whole))), *rest]).tolist()
     return order[: steps * batch_size]
 
 

@@ -201,7 +201,6 @@ def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, 
         adam_beta1=recipe.betas[0],
         adam_beta2=recipe.betas[1],
         max_grad_norm=recipe.clip,
-        optim=recipe.optimizer,
         bf16=dtype == "bfloat16",
         fp16=dtype == "float16" and device != "cpu",
         use_cpu=device == "cpu" and not os.environ.get("ACCELERATE_USE_FSDP"),
@@ -338,7 +337,7 @@ class JudgeTrainer(watch.OwnNames, Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         shape = dict(batch_size=self.recipe.batch_size, steps=self.args.max_steps, seed=self.args.seed)
-        return training_order(self.examples.lengths, grouped=self.recipe.group_by_length, **shape)
+        return training_order(self.examples.lengths, **shape)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """AdamW with transformers' choice of what decays, and each part's own rate."""

@@ -1,21 +1,13 @@
-"""Recipes: what a published training did, with its source and what of it is not known; what a training takes."""
+"""Recipes: what a published training did, with its source and what of it is not known."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
-
-from vjudge.models.memory import CONTEXT, FRAGMENTS, GIB, configuration, need
 from vjudge.training.collate import SHAPES
-from vjudge.training.lora import PARTS, Lora, as_lora, decoder_layers, part_of
+from vjudge.training.lora import PARTS
 
 SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 ALLOWED = ("length", "scores", "leakage")
@@ -33,11 +25,10 @@ class Recipe:
         epochs: passes over the collection; `steps`, where given, counts instead.
         schedule: one of `SCHEDULES`.
         weight_decay: of matrices, not of biases and norms.
-        betas, clip, optimizer: AdamW's, the largest norm of a gradient, and a name of `TrainingArguments.optim`.
+        betas, clip: AdamW's, and the largest norm of a gradient.
         max_length: the most tokens of an example, image tokens included; None takes the model's own limit.
         freeze: which of "tower", "projector", "decoder" stay as they are.
         projector_lr, tower_lr: rates of their own for these parts; None for `lr`.
-        group_by_length: whether examples of like length share a batch.
         gradient_checkpointing: whether activations are computed again in the backward pass, to save memory.
         shape: of the answer, one of `vjudge.training.collate.SHAPES`; "feedback" as published.
         rows_at_once: rows a device computes together, the rest of a batch accumulated; None takes the device's share.
@@ -68,9 +59,7 @@ class Recipe:
     freeze: tuple[str, ...] = ("tower",)
     projector_lr: float | None = None
     tower_lr: float | None = None
-    group_by_length: bool = True
     gradient_checkpointing: bool = False
-    optimizer: str = "adamw_torch"
     shape: str = "feedback"
     rows_at_once: int | None = None
     evaluate_every: int | None = None
@@ -170,78 +159,3 @@ def recipe_of(recipe: str | Recipe, **changes: Any) -> Recipe:
     if wrong := sorted(set(changes) - names):
         raise ValueError(f"{', '.join(wrong)}: no such setting of a recipe; there are {', '.join(sorted(names))}")
     return replace(base, **{name: value for name, value in changes.items() if value is not None})
-
-
-STATE = 16  # bytes of a weight that trains: itself, its gradient and AdamW's two moments, each in float32
-PEAK = {"T4": 65e12, "A100": 312e12, "H100": 989e12}
-"""Products a second in 16 bits, by GPU. Source: NVIDIA's data sheets, dense, tensor cores."""
-USED = 0.35  # the share of it that a training reaches: an assumption, of what well-tuned trainings of this size report
-ANSWER = 150  # tokens of a row that carry loss
-
-
-def training_cost(
-    base: str | Path | PretrainedConfig,
-    *,
-    lora: bool | Mapping[str, Any] | Lora | None = None,
-    quantization: str | None = None,
-    gpu: str = "A100",
-    devices: int = 1,
-    length: int = 1_500,
-    rows: int = 150_000,
-) -> dict[str, float]:
-    """Compute, not measure, the memory and the hours of a training with a frozen tower from a configuration alone.
-
-    Precisions are those of `fine_tune`. Over several devices weights and optimiser are taken as spread (FSDP), and
-    activations as computed again in the backward pass. A weight costs 2 products a token forward, 2 again, 2 for the
-    states before it and 2 for its own gradient if it trains. Attention's own products (below a tenth at these lengths),
-    the tower and what the devices tell each other are left out.
-
-    Args:
-        base: as for `fine_tune`, of which the config.json is read; or a transformers configuration.
-        lora, quantization: as for `fine_tune`.
-        gpu, devices: a name in `PEAK`, and how many of them.
-        length: tokens of a row, image and answer included; Perception-Collection's mean is near 1,500 (belief).
-        rows: of the collection.
-
-    Returns:
-        parameters of the whole model; trained, how many learn; GiB on each device of weights that stay, of states (what
-        learns, with its optimiser) and of activations; total with the device's own half GiB and 5 % for fragments;
-        hours for one pass over the rows, at `USED` of the device's peak.
-
-    Raises:
-        ValueError: an unknown GPU, or nothing is known of the base.
-    """
-    if gpu not in PEAK:
-        raise ValueError(f"gpu={gpu!r}: use one of {', '.join(PEAK)}")
-    config, adapters = configuration(base), as_lora(lora)
-    kind = AutoModelForImageTextToText if getattr(config, "vision_config", None) else AutoModelForCausalLM
-    with torch.device("meta"):
-        model = kind.from_config(config)
-    parts: Counter[str] = Counter()
-    for name, weight in model.named_parameters():
-        parts[part_of(name)] += weight.numel()
-    linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    memory = need(config, dtype="float32" if adapters is None else "bfloat16", quantization=quantization)
-    if adapters is None:
-        trained = parts["projector"] + parts["decoder"]
-        copies = 2 * trained if devices == 1 else 0  # in 16 bits, for the products; spread weights are gathered in them
-        weights = 4 * (memory.parameters - trained) + copies
-    else:
-        places = re.compile(adapters.targets or decoder_layers(model))
-        layers = [layer for name, layer in linear.items() if places.fullmatch(name)]
-        trained = parts["projector"] + sum(adapters.rank * (layer.in_features + layer.out_features) for layer in layers)
-        weights = memory.weights
-    text = config.get_text_config()
-    activations = 2 * length * (16 * text.hidden_size + 4 * text.intermediate_size)  # of one layer, in 16 bits
-    activations += 2 * length * text.hidden_size * text.num_hidden_layers  # between the layers
-    activations += 3 * 4 * ANSWER * text.vocab_size  # scores over the vocabulary, in float32
-    activations += 2 * max(layer.weight.numel() for layer in linear.values())  # one layer, gathered in 16 bits
-    products = 6 * parts["decoder"] + 2 * (parts["decoder"] if adapters is None else trained)
-    sizes = {"weights": weights / devices, "states": STATE * trained / devices, "activations": activations}
-    sizes["total"] = (1 + FRAGMENTS) * (weights + STATE * trained) / devices + CONTEXT + activations
-    return {
-        "parameters": memory.parameters,
-        "trained": trained,
-        **{name: round(size / GIB, 1) for name, size in sizes.items()},
-        "hours": round(rows * length * products / (PEAK[gpu] * USED * devices) / 3600, 1),
-    }
