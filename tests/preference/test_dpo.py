@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -99,7 +100,7 @@ def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: s
 
 def test_a_round_prefers_what_was_chosen(trained: Any, pairs: Any) -> None:
     out, record = trained
-    log = preference.log_of(record)
+    log = pd.DataFrame(record["log"])
     assert record["pairs"] == 4 and record["steps"] == 2 and log["loss"].iloc[0] == pytest.approx(math.log(2))
     assert log["rewards/margins"].iloc[-1] > 0 and record["changed"] > 0.5 and record["relative"] > 1e-4
     with safe_open(out / "model.safetensors", framework="pt") as file:  # the names that vLLM reads
@@ -128,13 +129,13 @@ def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
     last.with_name("checkpoint-99").mkdir()  # as a kill while it is written leaves it
     rest = train(random_judge, pairs, tmp_path / "cut", settings)
     assert last.name in ("checkpoint-2", "checkpoint-3") and len(batches) < 8
-    assert preference.log_of(rest)["loss"].tolist() == preference.log_of(whole)["loss"].tolist()
+    assert pd.DataFrame(rest["log"])["loss"].tolist() == pd.DataFrame(whole["log"])["loss"].tolist()
     assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
 
 
 def test_the_chosen_responses_own_likelihood_can_be_held(pairs: Any, trained: Any, tmp_path: Path) -> None:
-    held = preference.log_of(train(TINY, pairs, tmp_path / "held", DpoSettings(**FAST, epochs=2, sft=2.0)))
-    plain = preference.log_of(trained[1])
+    held = pd.DataFrame(train(TINY, pairs, tmp_path / "held", DpoSettings(**FAST, epochs=2, sft=2.0))["log"])
+    plain = pd.DataFrame(trained[1]["log"])
     assert held["rewards/chosen"].iloc[-1] > plain["rewards/chosen"].iloc[-1] and held["loss"].iloc[0] > 0.7
 
 

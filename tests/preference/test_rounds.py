@@ -14,15 +14,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from vjudge import models, preference  # noqa: E402
+from vjudge import models  # noqa: E402
 from vjudge.engines import Answer, Engine  # noqa: E402
 from vjudge.judge import Judge  # noqa: E402
 from vjudge.preference import dpo  # noqa: E402
-from vjudge.preference.dpo import Recipe, Round, run_rounds  # noqa: E402
+from vjudge.preference.dpo import Round, RoundRecipe, run_rounds  # noqa: E402
 from vjudge.prompts import TEMPLATES  # noqa: E402
 from vjudge.runs import RunError  # noqa: E402
 
-RECIPE = Recipe(
+RECIPE = RoundRecipe(
     samples=3,
     temperature=1.0,
     answering={"max_new_tokens": 8},
@@ -61,7 +61,7 @@ def questions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def call(questions: Any, random_judge: Path) -> Callable[..., Any]:
-    def run(out: Path, *, by: Judge | None = None, recipe: Recipe = RECIPE, n: int = 2, **options: Any) -> Any:
+    def run(out: Path, *, by: Judge | None = None, recipe: RoundRecipe = RECIPE, n: int = 2, **options: Any) -> Any:
         options = {"policy": random_judge, "questions": questions} | options
         return run_rounds(judge=by or judge(), out=out, rounds=n, recipe=recipe, progress=False, **options)
 
@@ -87,7 +87,7 @@ def same(made: list[Round], other: list[Round]) -> None:
         assert [row["responses"] for row in one.candidates] == [row["responses"] for row in two.candidates]
         pd.testing.assert_frame_equal(one.rewards, two.rewards)
         pd.testing.assert_frame_equal(one.pairs.drop(columns="images"), two.pairs.drop(columns="images"))
-        assert preference.log_of(one.record)["loss"].tolist() == preference.log_of(two.record)["loss"].tolist()
+        assert pd.DataFrame(one.record["log"])["loss"].tolist() == pd.DataFrame(two.record["log"])["loss"].tolist()
         assert models.weights_fingerprint(one.policy) == models.weights_fingerprint(two.policy)
 
 
@@ -100,7 +100,7 @@ def test_each_round_starts_from_the_last_ones_policy_and_draws_anew(whole: Any, 
     assert first.record["identity"]["settings"]["seed"] == 0 and second.record["identity"]["settings"]["seed"] == 1
     assert [row["responses"] for row in first.candidates] != [row["responses"] for row in second.candidates]
     assert len(first.pairs) > 1 and (first.pairs["margin"] > 0).all()
-    assert preference.log_of(second.record)["loss"].iloc[0] == pytest.approx(0.6931, abs=1e-3)  # its own reference
+    assert pd.DataFrame(second.record["log"])["loss"].iloc[0] == pytest.approx(0.6931, abs=1e-3)  # its own reference
     kept = json.loads((out / "round-1/pairs.json").read_text("utf-8"))
     assert [row["id"] for row in kept["pairs"]] == first.pairs["id"].tolist() and kept["account"]["questions"] == 6
 

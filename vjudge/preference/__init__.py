@@ -12,7 +12,7 @@ A name brings its module when it is first used: `import vjudge.preference` loads
 from vjudge.names import lazy, public
 
 _NAMES = {
-    "dpo": "DpoSettings Recipe Round log_of run_rounds train",
+    "dpo": "DpoSettings Round RoundRecipe run_rounds train",
     "policy": "Policy draw load_policy",
     "rewards": "best_of_n make_pairs pairs_of repetition reward rewards_of_pairs rewards_of_scores singles_of to_trl"
     " true_order write_llava_next",

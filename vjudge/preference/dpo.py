@@ -145,11 +145,6 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
     return record
 
 
-def log_of(record: Mapping[str, Any]) -> pd.DataFrame:
-    """The log of a round as a frame, one row a step."""
-    return pd.DataFrame([entry for entry in record["log"] if "loss" in entry])
-
-
 def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: DpoSettings) -> dict[str, Any]:
     """Train and write the checkpoint into `work`."""
     try:
@@ -246,7 +241,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         **moved,
         "seconds": round(time.monotonic() - began, 1),
         "versions": {module.__name__: module.__version__ for module in (vjudge, torch, transformers, trl, peft)},
-        "log": trainer.state.log_history,
+        "log": [entry for entry in trainer.state.log_history if "loss" in entry],
     }
 
 
@@ -301,7 +296,7 @@ class PairBatches:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RoundRecipe:
     """What every round does; the defaults are the published recipe's, by scores, with three rounds.
 
     Scenes needs temperature 1 and top_p 1, a `min_margin` of 0.5 and a `max_length_ratio` of 1.2.
@@ -347,7 +342,7 @@ def run_rounds(
     out: str | Path,
     *,
     rounds: int = 3,
-    recipe: Recipe | None = None,
+    recipe: RoundRecipe | None = None,
     enrich: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None,
     progress: bool = True,
 ) -> list[Round]:
@@ -370,7 +365,7 @@ def run_rounds(
         RunError, ValueError: a folder holds a round of another call.
         CollectionError: bad questions; no pairs are left in some round.
     """
-    recipe, out, start = recipe or Recipe(), Path(out), Path(policy)
+    recipe, out, start = recipe or RoundRecipe(), Path(out), Path(policy)
     results: list[Round] = []
     for number in range(1, rounds + 1):
         folder = out / f"round-{number}"
