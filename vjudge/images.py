@@ -5,8 +5,7 @@ white, 16-bit values scaled. On opaque, upright 8-bit images it is to the bit wh
 `Image.open(file).convert("RGB")` gives, which elsewhere ignores or clips these. Nothing is fetched from a network.
 
 A file of more than `MAX_BYTES` is refused without being read, a picture of more than `MAX_PIXELS` without being
-decoded. At that limit decoding takes two or, with transparency outside of RGBA, three pictures of four bytes a pixel
-besides the file: 0.5 to 0.8 GB.
+decoded. At that limit decoding takes two or three pictures of four bytes a pixel besides the file: 0.5 to 0.8 GB.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import io
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -69,77 +68,63 @@ class Picture:
     """One image of a call: known by its content, and opened when it is needed.
 
     Args:
-        source: what `open_image` opens. A file is read once, here; its header and checksums are checked, its pixels are
-            not decoded.
+        source: what `open_image` opens. A file is read once, here; its header and checksums are checked, its pixels
+            are not decoded. Raises ImageError as `open_image`, as far as these tell.
 
     Attributes:
-        source: as given.
         key: equal for equal files; for a source without a file, for equal pixels.
         size: (width, height) in pixels, as `open_image` gives it.
-
-    Raises:
-        ImageError: as `open_image`, as far as header and checksums tell.
     """
 
     def __init__(self, source: Any) -> None:
-        self.source = source
-        self._data: bytes | None = None  # of a file on disk, while they are held
-        content = _content(source)
+        self.source, content = source, _content(source)
+        self.data: bytes | None = None  # of a file on disk, while they are held
         if isinstance(content, bytes):
             self.size, self.key = _checked_size(source, content), _digest(content)
-            self._data = None if _path(source) is None else content
+            self.data = None if _path(source) is None else content
         else:
             image = _decode(source, content, MAX_PIXELS)
             self.size, self.key = image.size, f"pixels:{fingerprint(image)}"
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it; ImageError also for a file that has changed since it was first read."""
-        content: bytes | Image.Image | None = self._data
-        if content is None:
-            content = _content(self.source)
-            if isinstance(content, bytes) and _digest(content) != self.key:
-                raise ImageError(f"{_name(self.source)} has changed since it was first read; start again")
+        content = self.data or _content(self.source)
+        if isinstance(content, bytes) and content is not self.data and _digest(content) != self.key:
+            raise ImageError(f"{_name(self.source)} has changed since it was first read; start again")
         return _decode(self.source, content, MAX_PIXELS)
 
 
 class Pictures:
     """The images of a call, each distinct file looked at once: `pictures(source)` gives its `Picture`.
 
-    A file is opened once while its bytes fit `keep_bytes`, and beyond it a second time to be decoded. Of images that
-    come in memory nothing is kept but, of bytes, key and size.
-
-    Args:
-        keep_bytes: the most bytes of files to hold in memory.
+    A file is opened once while its bytes fit `keep_bytes` in all, and beyond it a second time to be decoded.
     """
 
     def __init__(self, *, keep_bytes: int = 2**28) -> None:
         self._room = keep_bytes
-        self._looked: dict[str | bytes, Picture | ImageError] = {}
+        self._looked: dict[str, Picture | ImageError] = {}
 
     def __call__(self, source: Any) -> Picture:
         """The picture of a source, or the error that it gave before; errors as in `Picture`."""
         if isinstance(source, Picture):
             return source
-        name, inner = _path(source), _inner(source)
-        if isinstance(inner, (str, bytes, bytearray, memoryview)) and name is None:
-            name = hashlib.sha256(inner.encode() if isinstance(inner, str) else inner).hexdigest()
-        if name is None:
+        inner = _inner(source)
+        if not isinstance(inner, (str, os.PathLike, bytes, bytearray, memoryview)):
             return Picture(source)
-        if (looked := self._looked.get(name)) is None:
+        name = os.fspath(inner) if isinstance(inner, (str, os.PathLike)) else _digest(inner)
+        if name not in self._looked:
             try:
-                looked = Picture(source)
-                if len(looked._data or b"") > self._room:
-                    looked._data = None
-                self._room -= len(looked._data or b"")
-                looked.source = None
+                looked = self._looked[name] = Picture(source)
+                looked.source = None  # bytes in memory are their owner's to hold
+                looked.data = looked.data if len(looked.data or b"") <= self._room else None
+                self._room -= len(looked.data or b"")
             except ImageError as error:
-                looked = error
-            self._looked[name] = looked
-        if isinstance(looked, ImageError):
-            raise ImageError(str(looked))
-        picture = copy.copy(looked)
-        picture.source = source
-        return picture
+                self._looked[name] = error
+        if isinstance(outcome := self._looked[name], ImageError):
+            raise ImageError(str(outcome))
+        own = copy.copy(outcome)
+        own.source = source
+        return own
 
 
 def picture(source: Any) -> Picture:
@@ -153,16 +138,12 @@ def pad_to_square(image: Image.Image, colour: tuple[int, ...]) -> Image.Image:
     A square of more than `MAX_PIXELS` is made of the image reduced by the smallest whole factor that fits, which no
     reader of a few hundred pixels sees.
 
-    >>> pad_to_square(Image.new("RGB", (4, 2), "red"), (0, 0, 0)).size
-    (4, 4)
     >>> pad_to_square(Image.new("RGB", (60_000, 1)), (0, 0, 0)).size
     (7500, 7500)
     """
     if image.width == image.height:
         return image
-    factor = 1
-    while math.ceil(max(image.size) / factor) ** 2 > MAX_PIXELS:
-        factor += 1
+    factor = math.ceil(max(image.size) / math.isqrt(MAX_PIXELS))
     small = image if factor == 1 else image.reduce(factor)
     side = max(small.size)
     square = Image.new("RGB", (side, side), colour)
@@ -251,10 +232,10 @@ def _damage(source: Any, what: str) -> Iterator[None]:
 def _decode(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image.Image:
     """An image decoded, turned and in RGB."""
     with _damage(source, "cannot be decoded"):
-        with _open(source, content, max_pixels) as image:
-            image.load()
-            turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-            rgb = _to_rgb(image)
+        image = _open(source, content, max_pixels)
+        image.load()
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+        rgb = _to_rgb(image)
         del image  # one copy fewer while a picture is turned
         return rgb if turn is None else rgb.transpose(turn)
 
@@ -262,36 +243,33 @@ def _decode(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image
 def _checked_size(source: Any, data: bytes) -> tuple[int, int]:
     """The size of a file's image once it is turned, from a header and checksums that hold."""
     with _damage(source, "is damaged"):
-        with _open(source, data, MAX_PIXELS) as image:
-            width, height = image.size
-            # Pillow decodes a PNG to look for a tag behind its pixels, and gives the size of a TIFF as it will be.
-            says = image.format != "TIFF" and (image.format != "PNG" or any(mark in data for mark in _EXIF_MARKS))
-            lies = says and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
-        with _open(source, data, MAX_PIXELS) as image:
-            image.verify()
+        image = _open(source, data, MAX_PIXELS)
+        width, height = image.size
+        # Pillow decodes a PNG to look for a tag behind its pixels, and gives the size of a TIFF as it will be.
+        says = image.format != "TIFF" and (image.format != "PNG" or any(mark in data for mark in _EXIF_MARKS))
+        lies = says and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+        _open(source, data, MAX_PIXELS).verify()
         return (height, width) if lies else (width, height)
 
 
-def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> AbstractContextManager[Image.Image]:
-    """The image, not yet decoded, after the size check; a caller's own stays open."""
+def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image.Image:
+    """The image, not yet decoded, after the size check."""
     if isinstance(content, bytes):
         Image.init()
+        formats = [name for name in _FORMATS if name in Image.OPEN]  # that this build of Pillow can read
         try:
-            formats = [name for name in _FORMATS if name in Image.OPEN]  # that this build of Pillow can read
-            image: Image.Image = Image.open(io.BytesIO(content), formats=formats)
+            content = Image.open(io.BytesIO(content), formats=formats)
         except UnidentifiedImageError as error:
             kinds = ", ".join(_FORMATS)
             raise ImageError(f"{_name(source)} is not an image of a known format ({kinds}); convert it") from error
-    else:
-        image = content
-    if image.width * image.height > max_pixels:
+    if content.width * content.height > max_pixels:
         raise ImageError(
-            f"{_name(source)} has {image.width} x {image.height} pixels, more than the limit of {max_pixels:,}; "
+            f"{_name(source)} has {content.width} x {content.height} pixels, more than the limit of {max_pixels:,}; "
             "shrink it or raise max_pixels"
         )
-    if not (image.width and image.height):
+    if not (content.width and content.height):
         raise ImageError(f"{_name(source)} has no pixels; replace it")
-    return image if isinstance(content, bytes) else nullcontext(image)
+    return content
 
 
 def _check_length(source: Any, length: int) -> None:
@@ -301,16 +279,7 @@ def _check_length(source: Any, length: int) -> None:
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     """A new image in RGB; what Pillow's own conversion would get wrong is converted here."""
-    if image.mode.startswith("I"):  # Pillow clips these at 255 instead of scaling them
-        wide = image.convert("I")
-        extrema: Any = wide.getextrema()
-        low, high = extrema
-        if low < 0 or high > 65535:
-            raise ImageError("an integer image has values outside 0-65535; convert it to 8 or 16 bits")
-        if image.mode == "I" and 0 < high <= 255:
-            raise ImageError("a 32-bit integer image has values up to 255 alone, 8-bit or 16-bit ones; convert it to L")
-        return wide.point([(level + 128) // 257 for level in range(65536)], "L").convert("RGB")
-    if image.mode == "F":
+    if image.mode[0] in "IF":  # Pillow clips these at 255 instead of scaling them
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if not image.has_transparency_data:
         return image.convert("RGB")  # a copy, where it is RGB already
@@ -330,16 +299,15 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
         raise ImageError(f"an array of shape {array.shape} is not an image; use (height, width[, 1, 3 or 4])")
     if array.dtype == np.uint8:
         return array
-    if array.dtype == np.bool_:
-        return array.astype(np.uint8) * 255
-    if array.dtype == np.uint16:
-        return ((array.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    if not (np.issubdtype(array.dtype, np.floating) and 0 <= array.min() and array.max() <= 1):
-        raise ImageError(
-            f"an array of {array.dtype} values from {array.min()} to {array.max()} has no certain scale; "
-            "use uint8, uint16, or floats between 0 and 1"
-        )
-    return np.rint(array * 255).astype(np.uint8)
+    kind, low, high = array.dtype.kind, array.min(), array.max()
+    if kind in "bf" and 0 <= low and high <= 1:
+        return np.rint(array * 255).astype(np.uint8)
+    if kind in "iu" and 0 <= low and high <= 65535 and (array.dtype.str[1:] == "u2" or not 0 < high <= 255):
+        wide = array.astype(np.uint16)
+        return (wide // 257 + (wide % 257 > 128)).astype(np.uint8)
+    raise ImageError(
+        f"an image of {array.dtype} values from {low} to {high} has no certain scale; use 8 bits, 16, or floats in 0-1"
+    )
 
 
 def _inner(source: Any) -> Any:
@@ -352,12 +320,11 @@ def _inner(source: Any) -> Any:
 def _path(source: Any) -> str | None:
     """The path of a source that is a file on disk; None for any other."""
     inner = _inner(source)
-    if isinstance(inner, str) and inner.startswith("data:"):
-        return None
-    return os.fspath(inner) if isinstance(inner, (str, os.PathLike)) else None
+    is_path = isinstance(inner, os.PathLike) or (isinstance(inner, str) and not inner.startswith("data:"))
+    return os.fspath(inner) if is_path else None
 
 
-def _digest(data: bytes) -> str:
+def _digest(data: bytes | bytearray | memoryview) -> str:
     return f"file:{hashlib.sha256(data).hexdigest()}"
 
 

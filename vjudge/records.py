@@ -27,10 +27,7 @@ def is_missing(value: Any) -> bool:
 
 
 def as_score(value: Any) -> float:
-    """Read a score that published tables store as an int, a float or a string; NaN where it is missing or blank.
-
-    Raises:
-        ValueError: the value is neither missing nor a finite number.
+    """A score stored as an int, a float or a string; NaN where it is missing or blank, else ValueError for no number.
 
     >>> as_score(" 4 "), as_score(3.5), as_score(None)
     (4.0, 3.5, nan)
@@ -64,8 +61,7 @@ class Rubric:
         descriptions: what earns each score, lowest score first; at least two, all different, none blank.
         lowest: the score that `descriptions[0]` describes.
 
-    Raises:
-        ValueError: the criteria or a description is blank, two descriptions are the same, or fewer than two exist.
+    Raises ValueError with every fault.
     """
 
     criteria: str
@@ -73,11 +69,9 @@ class Rubric:
     lowest: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.descriptions, str):
-            raise ValueError("descriptions: one text for each score is needed, not a single text")
-        object.__setattr__(self, "descriptions", tuple(self.descriptions))
         if faults := rubric_faults(self.criteria, self.descriptions, lowest=self.lowest):
             raise ValueError("; ".join(f"{field}: {what}" for field, what in faults))
+        object.__setattr__(self, "descriptions", tuple(self.descriptions))
 
     @property
     def scores(self) -> tuple[int, ...]:
@@ -86,7 +80,6 @@ class Rubric:
 
     @property
     def highest(self) -> int:
-        """The best score of the scale."""
         return self.scores[-1]
 
 
@@ -145,12 +138,9 @@ class Item:
         """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
 
         Args:
-            row: `id`, `instruction`, `response`; and where known `criteria` and `descriptions`, `lowest` (the first
-                description's score, 1 if absent), and the fields of `Item`. A blank reference answer is none.
-
-        Raises:
-            KeyError: a required column is absent.
-            ValueError: the rubric or a score is unsound; the pictures stand in a column of another name.
+            row: `id`, `instruction`, `response` (else KeyError); and where known `criteria` and `descriptions`,
+                `lowest` (the first description's score, 1 if absent), and the fields of `Item`. ValueError for an
+                unsound rubric or score, and for pictures in a column of another name.
 
         >>> Item.from_row({"id": 7, "instruction": "What is it?", "response": "A cat.", "gold": "4"}).gold
         4.0
@@ -236,7 +226,6 @@ class Verdict:
 
     @property
     def abstained(self) -> bool:
-        """Whether the judge declined to give a verdict."""
         return self.choice == "abstain"
 
 

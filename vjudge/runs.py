@@ -39,11 +39,8 @@ class Run:
     """A run's folder, to read, or to write as a context manager.
 
     Args:
-        path: the folder; made by `open` where it does not exist.
+        path: the folder; made by `open` where it does not exist. RunError where it names none.
         keys: the columns that tell one verdict from another.
-
-    Raises:
-        RunError: the path is none.
 
     With `open`, one process at a time holds the folder:
 
@@ -63,8 +60,7 @@ class Run:
             raise RunError(f"a run is kept in a folder, and {path!r} names none: give a folder's path as out=")
         self.path, self.keys = Path(path), keys
         self.done: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._file = -1
-        self._lock = -1
+        self._file = self._lock = -1
         self._size = 0  # bytes of whole, synced lines
 
     @property
@@ -104,17 +100,26 @@ class Run:
             self.path.mkdir(parents=True, exist_ok=True)
             self._holds(call)  # before anything is put into a folder of something else
             self._lock = _lock(self.path / LOCK)
-            self._start(call)
-        except OSError as error:
+            exists = self._holds(call)
+            self.done, whole, damaged = self._read()
+            # The manifest first: a kill between the two leaves a run without verdicts, not verdicts without a run.
+            if not exists:
+                replace_file(self.path / MANIFEST, json.dumps(call, indent=2, ensure_ascii=False) + "\n")
+            if damaged:  # a kill in between leaves them in both places
+                aside = _open(self.path / DAMAGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                _write(aside, b"".join(line + b"\n" for line in damaged.values()), close=True)
+                replace_file(self.path / VERDICTS, whole)
+                self._warn(damaged, f"moved to {DAMAGED}, to be computed again")
+            self._file, self._size = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND), len(whole)
+        except BaseException as error:
             self.close()
+            if not isinstance(error, OSError):
+                raise
             if error.errno in READ_ONLY and self.path.is_dir() and self._holds(call):
                 self.done, _, damaged = self._read()
                 if not damaged and len(self.done) >= max(1, expected):
                     return self
             raise RunError(f"{self.path} can't be written: {error.strerror or error}; use another folder") from error
-        except BaseException:
-            self.close()
-            raise
         return self
 
     def append(self, verdicts: Iterable[Mapping[str, Any]]) -> None:
@@ -160,9 +165,12 @@ class Run:
     def _holds(self, call: dict[str, Any]) -> bool:
         """Whether the folder holds the run already; anything else in it is refused."""
         if os.path.lexists(self.path / MANIFEST):
-            if differences := _differences(self.manifest, call):
+            before, now = (_flat({**content, "note": None}) for content in (self.manifest, call))
+            pairs = {name: (before.get(name, "absent"), now.get(name, "absent")) for name in {**before, **now}}
+            if differing := [name for name, (old, new) in pairs.items() if old != new]:
+                listed = "; ".join(f"{name}: {' -> '.join(map(shortened, pairs[name]))}" for name in differing)
                 raise RunError(
-                    f"{self.path} holds a run that differs from this call in {'; '.join(differences)}."
+                    f"{self.path} holds a run that differs from this call in {listed}."
                     " Repeat the first call to continue it, or use another folder"
                 )
             return True
@@ -171,24 +179,10 @@ class Run:
             raise RunError(f"{self.path} holds other files and no run ({listed}); use a new or empty folder")
         return False
 
-    def _start(self, call: dict[str, Any]) -> None:
-        exists = self._holds(call)
-        self.done, whole, damaged = self._read()
-        # The manifest first: a kill between the two leaves a run without verdicts, not verdicts without a run.
-        if not exists:
-            replace_file(self.path / MANIFEST, json.dumps(call, indent=2, ensure_ascii=False) + "\n")
-        if damaged:  # a kill in between leaves them in both places
-            aside = _open(self.path / DAMAGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            _write(aside, b"".join(line + b"\n" for line in damaged.values()), close=True)
-            replace_file(self.path / VERDICTS, whole)
-            self._warn(damaged, f"moved to {DAMAGED}, to be computed again")
-        self._file, self._size = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND), len(whole)
-
     def _read(self) -> tuple[dict[tuple[Any, ...], dict[str, Any]], bytes, dict[int, bytes]]:
         """The verdicts by key, their lines as in the file, and the damaged lines by number, from 1."""
-        path, verdicts, damaged = self.path / VERDICTS, {}, {}
-        lines = io.BytesIO(_read_bytes(path)) if os.path.lexists(path) else io.BytesIO()
-        sound = []
+        path, verdicts, damaged, sound = self.path / VERDICTS, {}, {}, []
+        lines = io.BytesIO(_read_bytes(path) if os.path.lexists(path) else b"")
         for number, line in enumerate(lines, start=1):
             verdict = _verdict_of(line)
             if verdict is None:
@@ -198,8 +192,8 @@ class Run:
             if None in key:
                 raise RunError(f"{path}, line {number}: not a verdict of this kind of run; use another folder")
             if key in verdicts:
-                what = f"the verdict {key} stands there twice; remove one of the two lines, or use another folder"
-                raise RunError(f"{path}, line {number}: {what}")
+                remedy = "remove one of the two lines, or use another folder"
+                raise RunError(f"{path}, line {number}: the verdict {key} stands there twice; {remedy}")
             verdicts[key] = verdict
             sound.append(line)
         return verdicts, b"".join(sound), damaged
@@ -230,16 +224,12 @@ def _verdict_of(line: bytes) -> dict[str, Any] | None:
     return verdict if isinstance(verdict, dict) else None
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Name every value that differs, as "name: old -> new", nested names with dots; "note" is free."""
-    differences = []
-    for name in dict.fromkeys([*old, *new]):
-        before, after = old.get(name, "absent"), new.get(name, "absent")
-        if isinstance(before, dict) and isinstance(after, dict) and name != "note":
-            differences += _differences(before, after, f"{prefix}{name}.")
-        elif before != after and (prefix or name != "note"):
-            differences.append(f"{prefix}{name}: {shortened(before)} -> {shortened(after)}")
-    return differences
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by their names with dots."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
+    return flat
 
 
 def shortened(value: Any) -> str:

@@ -33,7 +33,7 @@ def test_the_scale_follows_the_descriptions() -> None:
         ("Right?", ("no", "", "yes"), "score 2 is missing or blank"),
         ("Right?", ("no", "yes", None), "score 3 is missing or blank"),
         ("Right?", ("no", "yes", " no"), "scores 1 and 3 are the same"),
-        ("Right?", "no yes", "not a single text"),
+        ("Right?", "no yes", "is not a list of texts"),
     ],
 )
 def test_an_unsound_rubric_is_refused(criteria: str, descriptions: tuple[str, ...], message: str) -> None:

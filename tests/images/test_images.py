@@ -1,10 +1,14 @@
-"""Images: every mode comes out as a viewer would see it, and nothing hostile gets through."""
+"""Images: every mode comes out as a viewer would see it, each is looked at once, and nothing hostile gets through."""
 
 from __future__ import annotations
 
 import base64
 import io
+import os
+import resource
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vjudge.images import ImageError, Picture, data_uri, fingerprint, open_image, thumbnail
+from vjudge import images
+from vjudge.data import fingerprint as fingerprint_of_rows
+from vjudge.images import ImageError, Picture, Pictures, data_uri, fingerprint, open_image, pad_to_square, picture
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 SIZE = (70, 52)
@@ -110,27 +116,12 @@ def test_half_transparent_pixels_and_values_without_a_certain_scale() -> None:
     half = encode(two_pixels((255, 0, 0, 128), (0, 0, 0, 255), "RGBA"))
     assert pixels(open_image(half)) == [(255, 127, 127), (0, 0, 0)]
     assert pixels(open_image(np.array([[0, 65535, 32896]], np.uint16))) == [(0, 0, 0), WHITE, (128, 128, 128)]
-    with pytest.raises(ImageError, match="8-bit or 16-bit ones; convert it to L"):
+    with pytest.raises(ImageError, match="int32 values from 0 to 253 has no certain scale"):
         open_image(photo().convert("L").convert("I"))
     assert not np.asarray(open_image(Image.new("I", (2, 2)))).any()  # black is black on any scale
     for array in (np.array([[0.0, 2.0]]), np.array([[0.0, np.nan]]), np.array([[3, 4]]), np.zeros(3, np.uint8)):
         with pytest.raises(ImageError):
             open_image(array)
-
-
-def test_every_kind_of_source_gives_the_same_picture(tmp_path: Path) -> None:
-    image = two_pixels()
-    raw = encode(image)
-    path = tmp_path / "two.png"
-    path.write_bytes(raw)
-    uri = "data:image/png;base64," + base64.b64encode(raw).decode()
-    dicts = [{"bytes": raw, "path": None}, {"bytes": raw, "path": "gone.png"}, {"bytes": None, "path": str(path)}]
-    sources = [image, raw, path, str(path), uri, *dicts, np.asarray(image), Image.open(path)]
-    assert {fingerprint(open_image(source)) for source in sources} == {fingerprint(image)}
-    assert {Picture(source).size for source in sources} == {(2, 1)}
-    opened = open_image(image)
-    image.putpixel((0, 0), WHITE)
-    assert pixels(opened) == [RED, BLUE], "independent of its source"
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "WEBP"])
@@ -143,6 +134,47 @@ def test_exif_orientation_is_applied(orientation: int, format: str) -> None:
     if format == "PNG":  # red left of blue; a viewer turns it
         expected = [RED, BLUE] if orientation in (1, 4, 5, 6) else [BLUE, RED]
         assert pixels(open_image(encode(two_pixels(), exif=exif))) == expected
+
+
+def test_a_picture_is_its_content_whatever_its_source(tmp_path: Path) -> None:
+    image, path = two_pixels(), tmp_path / "two.png"
+    raw = encode(image)
+    path.write_bytes(raw)
+    uri = "data:image/png;base64," + base64.b64encode(raw).decode()
+    dicts = [{"bytes": raw, "path": None}, {"bytes": raw, "path": "gone.png"}, {"bytes": None, "path": str(path)}]
+    files, pixel_sources = [raw, path, str(path), uri, *dicts], [image, np.asarray(image), Image.open(path)]
+    assert {fingerprint(open_image(source)) for source in files + pixel_sources} == {fingerprint(image)}
+    pictures = Pictures()
+    looks = [pictures(source) for source in files]
+    inside = [pictures(source) for source in pixel_sources]
+    assert len({each.key for each in looks}) == 1 and len({each.key for each in inside}) == 1
+    assert looks[0].key != inside[0].key and {each.size for each in looks + inside} == {(2, 1)}
+    assert {fingerprint(each.open()) for each in looks + inside} == {fingerprint(image)}
+    assert picture(looks[0]) is looks[0] and pictures(looks[0]) is looks[0]
+    assert not any(look.source for look in pictures._looked.values() if isinstance(look, Picture)), "bytes are not held"
+    opened = open_image(image)
+    image.putpixel((0, 0), WHITE)
+    assert pixels(opened) == [RED, BLUE], "independent of its source"
+
+
+def test_a_file_that_fits_is_read_once_and_another_read_again_must_be_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(encode(two_pixels()))
+    held, unheld = Pictures()(file), Pictures(keep_bytes=0)(file)
+    before = unheld.open().tobytes()
+    file.write_bytes(encode(Image.new("RGB", (2, 1))))
+    assert held.open().tobytes() == before
+    with pytest.raises(ImageError, match=r"a.png' has changed since it was first read; start again"):
+        unheld.open()
+
+
+def test_a_broken_file_is_looked_at_once_and_told_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    pictures = Pictures()
+    for _ in range(3):
+        with pytest.raises(ImageError, match=r"bad.png' is not an image of a known format"):
+            pictures(tmp_path / "bad.png")
+        monkeypatch.setattr(images, "_content", lambda source: pytest.fail("read again"))
 
 
 def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
@@ -174,21 +206,58 @@ def test_the_pixel_limit_holds_before_decoding() -> None:
             look(bytes(header))
     with pytest.raises(ImageError, match="limit of 1"):
         open_image(two_pixels(), max_pixels=1)
-
-
-def test_a_look_sees_a_broken_checksum_without_decoding() -> None:
-    raw = bytearray(encode(Image.effect_noise((32, 32), 50)))
-    raw[60] ^= 255
+    broken = bytearray(encode(Image.effect_noise((32, 32), 50)))
+    broken[60] ^= 255
     with pytest.raises(ImageError, match="damaged"):
-        Picture(bytes(raw))
+        Picture(bytes(broken))
 
 
-def test_thumbnail_and_data_uri() -> None:
+def test_a_file_of_three_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "huge.png"
+    path.touch()
+    os.truncate(path, 3 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for call in (open_image, Picture, Pictures()):
+        with pytest.raises(ImageError, match="has 3,221,225,472 bytes, more than the limit of 268,435,456; shrink it"):
+            call(str(path))
+    row = {"id": "a", "instruction": "x", "response": "y", "images": [str(path)]}
+    assert fingerprint_of_rows([row]) != fingerprint_of_rows([row | {"images": []}])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KiB
+    path.unlink()
+
+
+READ = """
+import resource, sys
+from vjudge.images import open_image
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+size = open_image(sys.argv[1]).size
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (size[0] * size[1]))
+"""
+
+
+@pytest.mark.parametrize(("kind", "most"), [("I;16", 10), ("LA", 14)])
+def test_decoding_takes_three_pictures_of_memory_at_most(kind: str, most: int, tmp_path: Path) -> None:
+    level = Image.linear_gradient("L").resize((4096, 4096))
+    wide = Image.fromarray(np.asarray(level).astype(np.uint16) * 257)
+    (wide if kind == "I;16" else level.convert(kind)).save(tmp_path / "a.png", compress_level=1)
+    command = [sys.executable, "-c", READ, str(tmp_path / "a.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert float(done.stdout) < most  # bytes a pixel: copies of four, and what the file takes
+
+
+def test_a_sliver_is_padded_within_the_limit_of_pixels() -> None:
+    for size in ((20_000, 1), (1, 60_000), (9_000, 100)):
+        square = pad_to_square(Image.new("RGB", size, "red"), (0, 0, 0))
+        assert square.width == square.height and square.width**2 <= images.MAX_PIXELS
+        assert square.getextrema()[0] == (0, 255)
+    plain = Image.effect_noise((30, 20), 90).convert("RGB")
+    square = pad_to_square(plain, (1, 2, 3))
+    assert square.size == (30, 30) and square.crop((0, 5, 30, 25)).tobytes() == plain.tobytes()
+    assert square.getpixel((0, 0)) == (1, 2, 3) and pad_to_square(square, (0, 0, 0)) is square
+
+
+def test_a_data_uri_holds_the_picture() -> None:
     image = Image.linear_gradient("L").convert("RGB").resize((400, 200))
-    assert thumbnail(image, size=100).size == (100, 50)
-    assert thumbnail(image, size=1000).size == image.size == (400, 200)
     assert fingerprint(open_image(data_uri(image))) == fingerprint(image)
     small = data_uri(image, format="jpeg", size=64)
     assert small.startswith("data:image/jpeg;base64,") and open_image(small).size == (64, 32)
-    with pytest.raises(ValueError, match='use "png" or "jpeg"'):
-        data_uri(image, format="gif")
