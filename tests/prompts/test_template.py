@@ -12,7 +12,7 @@ from test_wordings import ITEM, PROMETHEUS_2, SYSTEM, VISION, spell, subject
 
 from vjudge import prompts
 from vjudge.prompts import IMAGE, TEMPLATES, Control, target
-from vjudge.prompts.jinja import fill
+from vjudge.prompts.template import fill
 from vjudge.records import Rubric
 
 
@@ -56,7 +56,7 @@ def test_data_that_looks_like_markup_stays_text(name: str) -> None:
     controls = [part.text for part in prompt.parts if isinstance(part, Control)]
     assert controls == [part.text for part in template.render(subject(template)).parts if isinstance(part, Control)]
     shown = ("1" if "{instruction}" in template.body else "") + "2" + ("7" if template.compares else "")
-    shown += ("3" if template.reads_rubric else "") + ("45" if template.kind == "absolute" else "")
+    shown += ("3" if "{criteria}" in template.body else "") + ("45" if template.kind == "absolute" else "")
     shown += "6" if "{reference_" in template.body else ""
     strings = [part for part in prompt.parts if isinstance(part, str)]
     for n in shown:
@@ -160,7 +160,7 @@ def test_a_chat_template_that_does_not_serve_is_refused(jinja: str | None, messa
 def test_a_hostile_chat_template_ends_in_a_clear_error(
     monkeypatch: pytest.MonkeyPatch, jinja: str, message: str
 ) -> None:
-    monkeypatch.setattr("vjudge.prompts.jinja.CPU_SECONDS", 2)
+    monkeypatch.setattr("vjudge.prompts.template.CPU_SECONDS", 2)
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = jinja
     with pytest.raises(ValueError, match=f"can't write this prompt: .*({message})"):

@@ -21,25 +21,19 @@ TOLD = """
 It names all but one, so 4/5.|It names all but one, so [hidden].
 Rating: [[4]]|Rating: [[[hidden]]]
 I would say 4 out of 5.|I would say [hidden].
-Clear: 4 (out of five) overall.|Clear: [hidden]) overall.
 The score is **4**.|The score is **[hidden]**.
 分数：4|分数：[hidden]
 这个回答可以给四分。|这个回答可以给[hidden]分。
 fine [RESULT] four|fine [RESULT] [hidden]
 So the overall score would be a four.|So the overall score would be a [hidden].
-Score: 4/5, since 4 of 4 hold|Score: [hidden], since 4 of 4 hold
 Score (1-5): 4|Score (1-5): [hidden]
 It scores between 3 and 4.|It scores between [hidden].
-I rate this response 4.|I rate this response [hidden].
 I'd give it a 2 because the dog is invented.|I'd give it a [hidden] because the dog is invented.
 It meets the level 3 description.|It meets the level [hidden] description.
-This is a 4-star answer.|This is a [hidden]-star answer.
-4\\n\\nThe sign is misread.|[hidden]\\n\\nThe sign is misread.
 The sign is misread.\\n**4**|The sign is misread.\\n**[hidden]**
 <score>4</score>|<score>[hidden]</score>
 No execution of the edit (score1: 0).|No execution of the edit (score1: [hidden]).
 It gets a lower score for artifacts (8).|It gets a lower score for artifacts ([hidden]).
-Bewertung: 4 von 5|Bewertung: [hidden]
 スコア：4|スコア：[hidden]
 """
 
@@ -54,8 +48,6 @@ CONTENT = """
 three people stand on the left
 It names 4 of the 5 apples and 2 of 3 dogs.
 4/5 items are found, and 4 out of 5 dentists agree.
-It scored the 2nd picture
-The sign says 24/7, since 5/10/2024.
 The clock shows 4:30; 3 cars pass in 20 minutes.
 The answer gives three reasons and receives 2 replies.
 读了3分钟，看到两个人。

@@ -170,7 +170,7 @@ def test_every_template_says_what_it_judges() -> None:
     for name, template in TEMPLATES.items():
         assert template.name == name and template.source
         assert template.compares == ("{response_a}" in template.body)
-        assert template.reads_rubric == (template.kind in ("absolute", "relative"))
+        assert ("criteria" in template.needs) == (template.kind in ("absolute", "relative"))
         low, high = template.scale or (1, 5)
         assert template.scores(ITEM.rubric) == (() if template.compares else tuple(range(low, high + 1)))
     assert TEMPLATES["prometheus-vision"].score_texts((1, 2)) == {1: " 1", 2: " 2"}

@@ -29,7 +29,8 @@ def test_an_ablation_changes_what_it_says():
     assert not any(changed["no reference answer"].test["reference_answer"]) and any(trial.rows["reference_answer"])
     images = [image for row in changed["no image"].rows["images"] for image in row]
     assert all(len(np.unique(np.asarray(image))) == 1 for image in images)
-    assert "Score Rubrics" not in changed["no rubric"].template.body and not changed["no rubric"].template.reads_rubric
+    assert "Score Rubrics" not in changed["no rubric"].template.body
+    assert "criteria" not in changed["no rubric"].template.needs
     assert len(changed["a quarter of the rows"].rows) == 15
     assert changed["nothing frozen"].options["freeze"] == ()
     planted = changed["length tells the score"]

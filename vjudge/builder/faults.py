@@ -11,8 +11,7 @@ from typing import Any
 
 import jsonschema
 
-from vjudge.prompts.parse import parse
-from vjudge.prompts.reading import PLAIN
+from vjudge.prompts.parse import PLAIN, parse
 from vjudge.records import Rubric, rubric_faults
 
 KINDS = {

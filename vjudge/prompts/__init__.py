@@ -1,9 +1,7 @@
 """What a judge is asked, and how its answer is read.
 
-template.py   a prompt; the words around a user's turn; one wording, filled with one item or pair
-jinja.py      a checkpoint's own chat template, filled with bounds on time, memory and length
+template.py   a prompt; the words around a user's turn; one wording, filled with one item or pair; chat templates
 wordings.py   the judges' own wordings, to the letter, each with its source: `TEMPLATES`
-reading.py    what an answer states at one place: a number or a choice, or why there is none
 parse.py      an answer -> a verdict, or no verdict and the reason: `parse`, `FORMATS`
 families.py   judges known by name: wording, decoding, paper; register your own
 """

@@ -60,12 +60,7 @@ FAMILIES: dict[str, Family] = {}
 
 
 def register(
-    name: str,
-    *,
-    template: Template | str,
-    pairs: Template | str | None = None,
-    replace: bool = False,
-    **fields: Any,
+    name: str, *, template: Template | str, pairs: Template | str | None = None, replace: bool = False, **fields: Any
 ) -> Family:
     """Make a family known to `load_judge`, here one that is asked in Vicuna's conversation.
 
@@ -85,7 +80,7 @@ def register(
     Raises:
         ValueError: the name or an id is taken, or a template does not fit its place; all that is wrong is named.
     """
-    single, double = _template(template), _template(pairs) if pairs is not None else None
+    single, double = wording(template), wording(pairs) if pairs is not None else None
     fields |= {key: tuple(fields[key]) for key in ("ids", "stems") if key in fields}
     family = Family(name, single, double, **fields)
     owners = {id.lower(): other.name for other in FAMILIES.values() for id in other.ids if other.name != name}
@@ -97,22 +92,21 @@ def register(
         faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
     if double is not None and not double.compares:
         faults.append(f"pairs={double.name!r} judges one response: give it as template=")
-    for wording in filter(None, (single, double)):
-        if wording.format not in FORMATS:
-            formats = sorted(FORMATS)
-            faults.append(f"template {wording.name!r} has the unknown format {wording.format!r}; one of {formats}")
+    for one in filter(None, (single, double)):
+        if one.format not in FORMATS:
+            faults.append(f"template {one.name!r} has the unknown format {one.format!r}; one of {sorted(FORMATS)}")
     if faults:
         raise ValueError("; ".join(faults))
     FAMILIES[name] = family
     return family
 
 
-def _template(template: Template | str) -> Template:
-    if isinstance(template, Template):
-        return template
-    if template not in TEMPLATES:
+def wording(template: Template | str) -> Template:
+    """A `Template`, or the one of a name in `vjudge.prompts.TEMPLATES`; ValueError for anything else."""
+    template = TEMPLATES.get(template, template) if isinstance(template, str) else template
+    if not isinstance(template, Template):
         raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
-    return TEMPLATES[template]
+    return template
 
 
 def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -> Family | None:
@@ -175,45 +169,39 @@ def recorded(folder: Path) -> Template | None:
 
 register(
     "prometheus-vision",
-    ids=(
-        "kaist-ai/prometheus-vision-7b-v1.0",
-        "kaist-ai/prometheus-vision-13b-v1.0",
-        "prometheus-eval/prometheus-vision-7b-v1.0",
-        "prometheus-eval/prometheus-vision-13b-v1.0",
-        "tiny",
-        "tiny-base",
-    ),
-    template="prometheus-vision",
-    published=_SAMPLED,
+    template="prometheus-vision",  # published for absolute grading alone
+    ids=[f"{hub}/prometheus-vision-{size}-v1.0" for hub in ("kaist-ai", "prometheus-eval") for size in ("7b", "13b")]
+    + ["tiny", "tiny-base"],
+    published=_SAMPLED,  # Source: kaistAI/prometheus-vision llava/eval/model_vqa.py
     paper="Lee et al., Prometheus-Vision, arXiv 2401.06591",
-    stems=("prometheus-vision",),
-)  # published for absolute grading alone; decoding: kaistAI/prometheus-vision llava/eval/model_vqa.py
+    stems=["prometheus-vision"],
+)
 # Of the text judges the repetition penalty counts the prompt, as transformers and vLLM have it; both were published
 # with tries until an answer parses, which are not made here.
 register(
     "prometheus",
-    ids=("prometheus-eval/prometheus-7b-v1.0", "prometheus-eval/prometheus-13b-v1.0")
-    + ("kaist-ai/prometheus-7b-v1.0", "kaist-ai/prometheus-13b-v1.0"),
-    template="prometheus",
+    template="prometheus",  # absolute grading alone
+    ids=[f"{hub}/prometheus-{size}-v1.0" for hub in ("prometheus-eval", "kaist-ai") for size in ("7b", "13b")],
+    # Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py
     published={**_SAMPLED, **_PENALIZED, "max_new_tokens": 256, "samples": 3},
     paper="Kim et al., Prometheus, arXiv 2310.08491",
-)  # absolute grading alone; decoding: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py
+)
 register(
     "prometheus-2",
-    ids=("prometheus-eval/prometheus-7b-v2.0", "prometheus-eval/prometheus-8x7b-v2.0"),
     template="prometheus-2",
     pairs="prometheus-2-relative",
-    published={**_SAMPLED, **_PENALIZED},
+    ids=["prometheus-eval/prometheus-7b-v2.0", "prometheus-eval/prometheus-8x7b-v2.0"],
+    published={**_SAMPLED, **_PENALIZED},  # Source: prometheus-eval/prometheus-eval prometheus_eval/utils.py
     paper="Kim et al., Prometheus 2, arXiv 2405.01535",
-    stems=("prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"),
-)  # decoding: prometheus-eval/prometheus-eval prometheus_eval/utils.py
+    stems=["prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"],
+)
 register(
-    "llava-critic",
-    ids=("lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"),
+    "llava-critic",  # its paper's benchmarks have wordings of their own (L-Wilder, ImageDC ...) in TEMPLATES
     template="llava-critic",
     pairs="llava-critic-pair",
+    ids=["lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"],
     published={"temperature": 0.0, "max_new_tokens": 4096},
     paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
-    stems=("llava-critic",),
-)  # its paper's benchmarks have wordings of their own (L-Wilder, ImageDC, WildVision, LLaVA-Bench) in TEMPLATES
+    stems=["llava-critic"],
+)
 register("chat", template="chat", pairs="chat-relative", published={"temperature": 0.0, "max_new_tokens": 1024})

@@ -2,22 +2,26 @@
 
 Text that comes from data is never scanned for markup: only the sentinel `IMAGE` stands for an image and only a template
 makes a `Control` token, so a response that says "<image>" or "<|im_end|>" stays text. An engine must encode the strings
-with special tokens switched off.
+with special tokens switched off. A checkpoint's own chat template is filled in a process of its own, within bounds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterable, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from string import Formatter
 from typing import Any
 
-from vjudge.prompts import jinja
 from vjudge.records import Item, Pair, Rubric
 
 
@@ -57,10 +61,8 @@ class Prompt:
     @property
     def text(self) -> str:
         """The prompt for a reader, with "<image>" where an image stands. Not for tokenizing: data may say "<image>"."""
-        return "".join(
-            part if isinstance(part, str) else part.text * part.times if isinstance(part, Control) else part.value
-            for part in self.parts
-        )
+        spelled = [part.text * part.times if isinstance(part, Control) else part for part in self.parts]
+        return "".join(part if isinstance(part, str) else part.value for part in spelled)
 
     @property
     def n_images(self) -> int:
@@ -78,11 +80,8 @@ class Prompt:
         return Prompt(_join(parts), self.system)
 
     def messages(self) -> list[dict[str, Any]]:
-        """The prompt as chat messages, for a server or a processor that writes the conversation itself.
-
-        A system message, if there is one, and a user message; its content is a list of `{"type": "image"}`, in the
-        images' order, and `{"type": "text", "text": ...}`. ValueError where the prompt is a whole conversation already.
-        """
+        """The prompt as chat messages (system, user), for a server or a processor that writes the conversation itself;
+        ValueError where the prompt is a whole conversation already."""
         if any(isinstance(part, Control) for part in self.parts):
             raise ValueError("the prompt is a whole conversation already: render it with Template.as_messages()")
         content = [
@@ -104,12 +103,8 @@ def _join(parts: Iterable[str | _Mark | Control]) -> tuple[str | _Mark | Control
 
 
 def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[Any, ...]:
-    """Text that a template or a processor wrote, never data, with its control tokens and image places as parts.
-
-    Args:
-        controls: spellings of control tokens; of two that fit, the longer one is meant.
-        image_token: what stands for an image; "" for nothing.
-    """
+    """Text that a template or a processor wrote, never data, with its control tokens (of two that fit, the longer one)
+    and image places (`image_token`, "" for nothing) as parts."""
     marks = sorted((mark for mark in {*controls, image_token} if mark), key=len, reverse=True)
     if not marks:
         return (text,)
@@ -202,7 +197,7 @@ def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
     messages = [{"role": "system", "content": system}] * bool(chat.system) + [{"role": "user", "content": content}]
     variables = {"tools": None, "documents": None, "add_generation_prompt": True, **dict(chat.variables)}
     try:
-        whole = jinja.fill(chat.jinja, {**variables, "messages": messages})
+        whole = fill(chat.jinja, {**variables, "messages": messages})
     except ValueError as error:
         raise ValueError(f"the checkpoint's chat template can't write this prompt: {error}") from error
     written: list[Any] = []
@@ -217,12 +212,103 @@ def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
     return tuple(written)
 
 
-def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
-    """The prompt of a free question.
+# A chat template is a program that came with the weights. Jinja's sandbox keeps it from files and Python's insides,
+# but not from looping for ever or writing without end, and no thread can be stopped from outside. A process can, on
+# every platform; it starts in about 0.15 s, once for each shape of prompt.
+SECONDS, CPU_SECONDS = 20.0, 5  # on a busy machine, a process can take some seconds to start
+CHARACTERS, MEMORY = 1_000_000, 2**30  # bytes, where the platform can bound them
+_CHILD = "import sys; sys.path[:1] = []; from vjudge.prompts.template import _child; _child()"
 
-    Its text may say "<image>" where an image stands, once for each (ValueError for another number); without any, the
-    images come first. Anything else in it is plain text.
+
+def fill(template: str, variables: Mapping[str, Any]) -> str:
+    """A chat template's source, filled as transformers fills it with plain JSON values: `messages` and so on.
+
+    Raises:
+        ValueError: it raises, takes too long, needs too much memory or writes too much; the message says which.
     """
+    task = json.dumps({"template": template, "variables": dict(variables), "cpu": CPU_SECONDS}).encode()
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": ""}
+    try:
+        command = [sys.executable, "-c", _CHILD]
+        child = subprocess.run(command, input=task, capture_output=True, timeout=SECONDS, env=environment)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"it does not end within {SECONDS:g} s") from None
+    try:
+        answer = json.loads(child.stdout)
+    except ValueError:
+        last = child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200] or child.returncode
+        raise ValueError(f"it was stopped after {CPU_SECONDS} s or out of memory ({last})") from None
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return answer["text"]
+
+
+def _child() -> None:
+    """In the process of its own: a task from standard input, the text or an error to standard output."""
+    task = json.loads(sys.stdin.buffer.read())
+    with suppress(ImportError):  # Windows has none: the parent's bound on time holds alone
+        import resource
+
+        for kind, limit in ((resource.RLIMIT_CPU, task["cpu"]), (resource.RLIMIT_AS, MEMORY)):
+            with suppress(ValueError, OSError):  # macOS bounds no address space
+                resource.setrlimit(kind, (limit, limit))
+    try:
+        answer = {"text": _fill(task["template"], task["variables"])}
+    except BaseException as error:  # whatever a checkpoint's template raises
+        answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+
+
+def _fill(source: str, variables: Mapping[str, Any]) -> str:
+    """Fill it with what transformers gives to templates: loop controls, {% generation %} and four names.
+
+    Source: huggingface/transformers src/transformers/utils/chat_template_utils.py, which takes seconds to import.
+    """
+    import jinja2
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """{% generation %} marks what a model wrote; here nothing is trained, so its body stands as it is."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+    class Names(jinja2.utils.Namespace):
+        """A namespace without names of Python's own, through which templates have left the sandbox."""
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            if name.startswith("_"):
+                raise jinja2.exceptions.SecurityError(f"{name!r} can't be set on a namespace")
+            super().__setitem__(name, value)
+
+    def refuse(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)  # Jinja's own escapes HTML
+
+    extensions = [Generation, loopcontrols]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.filters["tojson"] = to_json
+    environment.globals |= {"raise_exception": refuse, "namespace": Names}
+    environment.globals["dict"] = lambda *pairs, **items: dict(*pairs, **items)
+    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
+    text = ""
+    for piece in environment.from_string(source).generate(**variables):
+        text += piece
+        if len(text) > CHARACTERS:
+            raise ValueError(f"it writes more than {CHARACTERS:,} characters")
+    return text
+
+
+def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
+    """The prompt of a free question, whose text may say "<image>" where each image stands (ValueError for another
+    number); without any, the images come first. Anything else in it is plain text."""
     pieces = text.split(IMAGE.value)
     if len(pieces) == 1:
         return conversation.wrap(text, n_images)
@@ -305,11 +391,6 @@ class Template:
         return frozenset(column for column, (field, _) in _NEEDS.items() if f"{{{field}}}" in self.body)
 
     @property
-    def reads_rubric(self) -> bool:
-        """Whether the wording shows the criteria; LLaVA-Critic's published ones do not."""
-        return "criteria" in self.needs
-
-    @property
     def forced(self) -> str:
         """What score mode appends to a prompt so that the next thing the judge writes is one of `score_texts`."""
         return f"{self.conversation.reply}{self.marker}"
@@ -321,10 +402,8 @@ class Template:
         return () if rubric is None or self.compares else rubric.scores
 
     def score_texts(self, scores: Sequence[int]) -> dict[int, str]:
-        """What the judge writes after `marker`, by score; for two responses 0 is the first and 1 the second.
-
-        Empty where the answers have no single place for the verdict, so that no distribution can be read there.
-        """
+        """What the judge writes after `marker`, by score (of two responses 0 is the first); empty where the answers
+        have no single place for the verdict, so that no distribution can be read there."""
         if not self.marker:
             return {}
         return {0: " A", 1: " B"} if self.compares else {score: f" {score}" for score in scores}
@@ -344,12 +423,9 @@ class Template:
         own templates; for Prometheus-Vision, which publishes none, that is our choice. So is that "Score 5" and
         "between 1 and 5" follow the rubric's scale, and that a text-only judge is told of images that it can't see.
 
-        Returns:
-            A prompt that ends where the judge's reply starts; the reply is separated by `conversation.reply`.
-
         Raises:
-            ValueError: an item where the template compares two responses, or the reverse; a criterion or the levels
-                that the wording needs are missing.
+            ValueError: an item where the template compares two responses, or the reverse; what the wording needs is
+                missing.
 
         Source: prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py
         (ABSOLUTE_PROMPT_WO_REF) for the absent reference.
