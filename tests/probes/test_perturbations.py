@@ -43,7 +43,9 @@ def test_what_cannot_be_perturbed_is_refused(items):
 
 
 def test_shuffling_keeps_the_colours_and_reencoding_the_picture(items):
-    for before, after, stored in zip(items, probes.shuffled(items), probes.reencoded(items), strict=True):
+    for before, after, stored in zip(
+        items, probes.perturb(items, "image_shuffled"), probes.reencoded(items), strict=True
+    ):
         old, new = (np.asarray(row["images"][0].convert("RGB")) for row in (before, after))
         colours = [np.sort(pixels.astype(int).reshape(-1, 3) @ (1, 256, 65536)) for pixels in (old, new)]
         assert (old != new).any() and (colours[0] == colours[1]).all()

@@ -14,7 +14,7 @@ from validity import batteries, probes
 from validity.labels import labelling
 from validity.studies import STUDIES, Pool, Study
 from vjudge.probes import length
-from vjudge.probes._cluster import mean
+from vjudge.probes.outcome import mean
 from vjudge.probes.simulated import Planted, SimulatedJudge
 
 N = 120  # simulations

@@ -4,9 +4,8 @@ A probe takes a judge and items, or the runs made of them, and returns one small
 can't say. `battery` runs all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
 
 perturbations.py  what is changed, by name
-runs.py           the runs that are compared
-_cluster.py       effects with intervals that respect groups
-outcome.py        the table, and how a verdict is reached
+trials.py         the runs that are compared
+outcome.py        effects with intervals that respect groups, and the table of verdicts on them
 biases.py         the probes, and the battery of them
 simulated.py      judges with planted biases, and a collection for them
 """
@@ -37,20 +36,18 @@ from vjudge.probes.perturbations import (
     PHRASES,
     Perturbation,
     blanked,
-    injected,
     padded,
     perturb,
     reencoded,
-    shuffled,
     swapped,
 )  # fmt: skip
-from vjudge.probes.runs import Trials
+from vjudge.probes.trials import Trials
 
 __all__ = [
     "COLUMNS", "GREY", "LEAST", "MARGINS", "NEEDS", "PERTURBATIONS", "PHRASES", "PROBES", "Perturbation", "Trials",
-    "Unmet", "battery", "blanked", "blindness", "consistency", "drift", "formatting", "image_kinds", "injected",
-    "injection", "length", "padded", "pairs_of_items", "perturb", "position", "question", "reencoded", "reference",
-    "rubric", "scale", "shuffled", "swapped", "verbosity",
+    "Unmet", "battery", "blanked", "blindness", "consistency", "drift", "formatting", "image_kinds", "injection",
+    "length", "padded", "pairs_of_items", "perturb", "position", "question", "reencoded", "reference", "rubric",
+    "scale", "swapped", "verbosity",
 ]  # fmt: skip
 
 __dir__ = public(__name__)

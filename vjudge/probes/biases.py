@@ -27,21 +27,29 @@ from tqdm.auto import tqdm
 
 from vjudge import data
 from vjudge.data import rows_of
-from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import scores
 from vjudge.metrics.baselines import lengths
-from vjudge.probes import runs
-from vjudge.probes._cluster import NAN, coefficient, equal
-from vjudge.probes.outcome import Unmet, table, unmet
-from vjudge.probes.perturbations import PERTURBATIONS
-from vjudge.probes.runs import Scored, Trials, contrast, groups_of, ratings_of, scored, text_ids
+from vjudge.probes.outcome import NAN, Unmet, coefficient, equal
+from vjudge.probes.perturbations import PERTURBATIONS, Perturbation
+from vjudge.probes.trials import (
+    COMPARED,
+    ORIGINAL,
+    PADDED,
+    SAMPLED,
+    Trials,
+    contrast,
+    groups_of,
+    ratings_of,
+    scored,
+    text_ids,
+)
 
 AGREEMENT, POINTS, WINS = "score per gold point", "score points", "share less one half"
 MOVED = 0.5  # score points: what counts as a move on a scale of whole scores
 OWN = ("response", "gold", "feedback", "human_scores")  # what the responses to a question do not share
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
 
-# --- one thing changed: the image, the question, the rubric, the reference, the format --------------------------------
+# --- one thing changed: the image, the question, the rubric, the reference, the format, a verdict written in ----------
 
 
 def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -94,24 +102,20 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     that of one doubling; with gold, the change in agreement; and for a judge of two responses how often the padded
     response beats the same one as it was, less one half. Where no row's language can be told, padding is refused.
     """
-    trials, more = Trials.of(judge, items, **options), []
-    if runs.PADDED in trials.runs or getattr(trials.judge, "pairs", None) is not None:
-        ab, ba, group, missing = _both_orders(trials.compare(runs.PADDED, _padded_pairs(trials)))
-        wins = trials.mean((2 - ab - ba) / 2 - 0.5, group)
-        note = "the padded response against the same one as it was, in both orders"
-        moved = float((ab != ba).mean())
-        case = "padded against itself: wins"
-        more = [trials.row("verbosity", case, wins, WINS, "stay", missing=missing, moved=moved, note=note)]
-    return _changes("verbosity", trials, more)
-
-
-def _padded_pairs(trials: Trials) -> Rows:
-    """Each response against itself, padded."""
-    if runs.PADDED in trials.runs:
-        return []
-    before = dict(zip(map(str, trials.items["id"]), trials.items["response"], strict=True))
-    return [_pair(dict(item), before[item["id"]], item["response"], item["gold"], item["gold"])
-            for item in rows_of(trials.changed("response_padded"))]  # fmt: skip
+    trials = Trials.of(judge, items, **options)
+    if PADDED not in trials.runs and getattr(trials.judge, "pairs", None) is None:
+        return _changes("verbosity", trials)
+    pairs = []
+    if PADDED not in trials.runs:
+        before = dict(zip(map(str, trials.items["id"]), trials.items["response"], strict=True))
+        for item in rows_of(trials.changed("response_padded")):
+            pairs.append(_pair(item, before[item["id"]], item["response"], item["gold"], item["gold"]))
+    both, common = _both_orders(trials.compare(PADDED, pairs))
+    wins = trials.mean((2 - both["ab"] - both["ba"]) / 2 - 0.5, both["group"])
+    common["note"] = "the padded response against the same one as it was, in both orders"
+    return _changes(
+        "verbosity", trials, trials.row("verbosity", "padded against itself: wins", wins, WINS, "stay", **common)
+    )
 
 
 def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -125,65 +129,70 @@ def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     for name in trials.available("injection"):
         sign, end = (-1, "worst") if "worst" in name else (1, "best")
         pair, note = contrast(trials.scored(), trials.scored(name)), f"towards the {end} score"
-        if _rated(pair) is not None:
+        if len(_rated(pair)):
             room = sign * pair["gold"] < (sign * pair["gold"]).max()
             note += f"; {(~room).sum()} items without room" if not room.all() else ""
             pair = pair[room]
-        effect = trials.mean(sign * pair["delta"].to_numpy(), pair["group"])
+        effect = trials.mean(sign * pair["delta"], pair["group"])
         case = name.replace("_", " ") + ": change"
         rows.append(trials.row("injection", case, effect, POINTS, "stay", note=note, **_counts(pair)))
-    return _table(trials, rows)
+    return trials.table(rows)
 
 
-def _changes(probe: str, trials: Trials, more: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
-    """Where the score must move, agreement with gold must be lost; else its mean and its agreement must stay."""
-    rows: Rows = []
+def _changes(probe: str, trials: Trials, *more: Row) -> pd.DataFrame:
+    """The table of a probe that compares its perturbations with the original."""
+    rows: list[Row] = []
     for name in trials.available(probe):
-        kind, case = PERTURBATIONS[name], name.replace("_", " ")
+        case = name.replace("_", " ")
         try:
             pair = contrast(trials.scored(), trials.scored(name))
         except Unmet as error:
             if trials.judge is None:
                 raise
-            rows.append(unmet(probe, case, str(error), judge=trials.name))
+            rows.append(trials.idle(probe, case, error))
             continue
         fewer = trials.run()["id"].nunique() - trials.run(name)["id"].nunique()
-        note = kind.does + (f"; {fewer} items left out, to which it does not apply" if fewer > 0 else "")
-        common: dict[str, Any] = {"note": note, **_counts(pair)}
-        rated, delta, stays = _rated(pair), pair["delta"].to_numpy(), kind.must == "stay"
-        if stays:
-            change = trials.mean(delta, pair["group"])
-            rows.append(trials.row(probe, f"{case}: change", change, POINTS, "stay", **common))
-        elif rated is None:
-            size = trials.mean(np.abs(delta), pair["group"])
-            common["note"] += "; without gold, nobody knows what must be lost"
-            rows.append(trials.row(probe, f"{case}: size of the change", size, POINTS, **common))
-        if rated is None:
-            continue
-        gold, group = rated["gold"].to_numpy(), rated["group"]
-        effect, must = trials.slope(rated["delta"].to_numpy(), gold, group), kind.must if stays else None
-        if not stays and kind.part not in trials.needs:
-            common["note"] += f"; a verdict where needs names {kind.part!r}"
-        elif not stays:
-            # p is that of a loss of just the least share: of the slope of after - (1 - least) before being 0.
-            least, must = trials.least * kind.loss, "move"
-            before = trials.slope(rated["before"].to_numpy(), gold, group)
-            rest = trials.slope((rated["after"] - (1 - least) * rated["before"]).to_numpy(), gold, group)
-            effect = effect._replace(p=rest.p if before.low > 0 else NAN)
-            common["margin"] = least * before.effect
-            if np.isnan(effect.p):
-                common["note"] += "; no agreement with gold is shown that could be lost"
-        rows.append(trials.row(probe, f"{case}: agreement", effect, AGREEMENT, must, **common))
-    return _table(trials, [*rows, *more])
+        note = f"; {fewer} items left out, to which it does not apply" if fewer > 0 else ""
+        rows += _change(trials, case, PERTURBATIONS[name], pair, PERTURBATIONS[name].does + note)
+    return trials.table([*rows, *more])
 
 
-def _rated(pair: pd.DataFrame) -> pd.DataFrame | None:
-    """The items with gold; None where there are none, or gold does not differ."""
+def _change(trials: Trials, case: str, kind: Perturbation, pair: pd.DataFrame, note: str) -> list[Row]:
+    """Where the score must move, agreement with gold must be lost; else its mean and its agreement must stay."""
+    rows, common = [], {"note": note, **_counts(pair)}
+    rated, must = _rated(pair), "stay" if kind.must == "stay" else None
+    if must:
+        change = trials.mean(pair["delta"], pair["group"])
+        rows.append(trials.row(kind.probe, f"{case}: change", change, POINTS, must, **common))
+    elif not len(rated):
+        size = trials.mean(pair["delta"].abs(), pair["group"])
+        common["note"] += "; without gold, nobody knows what must be lost"
+        rows.append(trials.row(kind.probe, f"{case}: size of the change", size, POINTS, **common))
+    if not len(rated):
+        return rows
+    gold, group = rated["gold"], rated["group"]
+    effect = trials.slope(rated["delta"], gold, group)
+    if not must and kind.part not in trials.needs:
+        common["note"] += f"; a verdict where needs names {kind.part!r}"
+    elif not must:
+        # p is that of a loss of just the least share: of the slope of after - (1 - least) before being 0.
+        must, least = "move", trials.least * kind.loss
+        before = trials.slope(rated["before"], gold, group)
+        rest = trials.slope(rated["after"] - (1 - least) * rated["before"], gold, group)
+        effect = effect._replace(p=rest.p if before.low > 0 else NAN)
+        common["margin"] = least * before.effect
+        if np.isnan(effect.p):
+            common["note"] += "; no agreement with gold is shown that could be lost"
+    return [*rows, trials.row(kind.probe, f"{case}: agreement", effect, AGREEMENT, must, **common)]
+
+
+def _rated(pair: pd.DataFrame) -> pd.DataFrame:
+    """The items with gold; none where it does not differ."""
     rated = pair[pair["gold"].notna()]
-    return rated if rated["gold"].nunique() > 1 else None
+    return rated if rated["gold"].nunique() > 1 else rated.iloc[:0]
 
 
-def _counts(pair: pd.DataFrame) -> dict[str, Any]:
+def _counts(pair: pd.DataFrame) -> Row:
     return {"missing": pair.attrs["missing"], "moved": float((pair["delta"].abs() >= MOVED).mean())}
 
 
@@ -216,48 +225,42 @@ def length(judge: Any, items: Any = None, *, unit: str | None = None, **options:
     (['slope at equal gold', 'described'], 1.0)
     """
     trials = Trials.of(judge, items, **options)
-    run = trials.scored()
-    sizes = lengths(trials.column("response").reindex(run.ids), unit=unit)
-    x = np.log2(sizes.where(sizes > 0).to_numpy(dtype=float))
+    cells = trials.scored()
+    sizes = lengths(trials.column("response").reindex(cells.index), unit=unit)
+    cells["x"] = np.log2(sizes.where(sizes > 0))
     note, per = f"length in {sizes.attrs['unit']}", "score per doubling"
-    rows = [_at_equal_gold(trials, x, "length", "slope at equal gold", per, note)]
-    used = _scored_rows(run, run.gold) & ~np.isnan(x)
-    levels, counts = np.unique(run.gold[used], return_counts=True)
-    for level in levels[counts >= 10] if len(levels) <= 10 else ():
-        here = used & (run.gold == level)
-        effect = trials.slope(run.score[here], x[here], run.group[here])
-        rows.append(trials.row("length", f"slope at gold {level:g}", effect, per, note=note))
-    return _table(trials, rows)
+    rows = [_at_equal_gold(trials, cells, "length", "slope at equal gold", per, f"{note}; ")]
+    levels = cells.dropna(subset=["score", "gold", "x"]).groupby("gold")
+    for level, here in levels if levels.ngroups <= 10 else ():
+        if len(here) >= 10:
+            effect = trials.slope(here["score"], here["x"], here["group"])
+            rows.append(trials.row("length", f"slope at gold {level:g}", effect, per, note=note))
+    return trials.table(rows)
 
 
-def _scored_rows(run: Scored, gold: Floats) -> np.ndarray:
-    return np.asarray(~(np.isnan(run.score) | np.isnan(gold)))
-
-
-def _at_equal_gold(trials: Trials, x: Floats, probe: str, case: str, unit: str, note: str = "") -> dict[str, Any]:
-    """The row of the slope of the original run's score on x at equal gold, as `Trials.gold` allows it to be read."""
-    run, rated = trials.scored(), trials.gold == "rated"
-    gold, error = run.gold, np.zeros(len(run.ids))
+def _at_equal_gold(trials: Trials, cells: pd.DataFrame, probe: str, case: str, unit: str, note: str = "") -> Row:
+    """The row of the slope of the score on the column x at equal gold, as `Trials.gold` allows it to be read."""
+    cells, rated = cells.assign(error=0.0), trials.gold == "rated"
     if rated:
-        gold, error = ratings_of(trials.column("human_scores").reindex(run.ids))
-        gold[np.isnan(error)] = NAN  # one person's score says nothing of its noise
-    if np.isnan(gold).all():
+        cells["gold"], cells["error"] = ratings_of(trials.column("human_scores").reindex(cells.index))
+        cells["gold"] = cells["gold"].where(cells["error"].notna())  # one person's score says nothing of its noise
+    if cells["gold"].isna().all():
         lack = "human_scores of two people or more an item" if rated else "gold scores"
         raise Unmet(f"needs {lack}: only at equal gold is what people see in an answer told from a bias")
-    used = _scored_rows(run, gold) & ~np.isnan(x)
-    y, x, gold, group = run.score[used], x[used], gold[used], run.group[used]
+    used = cells.dropna(subset=["score", "gold", "x"])
+    x, gold, error = (used[name].to_numpy(dtype=float) for name in ("x", "gold", "error"))
     if rated:
         design = np.column_stack([x - x.mean(), np.ones(len(x)), gold - gold.mean()])
-        effect = coefficient(y, design, group, error=error[used], confidence=trials.confidence)
     else:
-        effect = coefficient(y, np.column_stack([x, equal(gold)]), group, confidence=trials.confidence)
-    held = {
+        design, error = np.column_stack([x, equal(gold)]), None
+    effect = coefficient(used["score"], design, used["group"], error=error, confidence=trials.confidence)
+    must = None if trials.gold == "observed" else "stay"
+    note += {
         "observed": "description: gold's noise is not held equal",
         "exact": "gold held equal",
         "rated": "people's mean held equal, less its noise",
     }[trials.gold]
-    must, note = None if trials.gold == "observed" else "stay", f"{note}; {held}" if note else held
-    return trials.row(probe, case, effect, unit, must, missing=int((~used).sum()), note=note)
+    return trials.row(probe, case, effect, unit, must, missing=len(cells) - len(used), note=note)
 
 
 def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -275,18 +278,16 @@ def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """
     trials, rows = Trials.of(judge, items, **options), []
     run = trials.run()
-    judges = run["judge"].astype(str) if "judge" in run else pd.Series(trials.name, index=run.index)
-    for name in judges.unique():
-        cells = scored(run[(judges == name).to_numpy()], trials.score)
-        if np.isnan(cells.gold).all():
+    for name, own in run.groupby(run["judge"].astype(str) if "judge" in run else lambda _: trials.name, sort=False):
+        cells = scored(own, trials.score)
+        if cells["gold"].isna().all():
             raise Unmet("needs gold scores: without them nobody knows whether a mild judge saw good answers")
-        used = _scored_rows(cells, cells.gold)
-        error, gold, group = (cells.score - cells.gold)[used], cells.gold[used], cells.group[used]
-        common: dict[str, Any] = dict(judge=name, missing=int((~used).sum()))
-        rows.append(trials.row("scale", "leniency", trials.mean(error, group), POINTS, **common))
-        compression = trials.slope(error, gold, group)
+        used = cells.dropna(subset=["score", "gold"])
+        error, common = used["score"] - used["gold"], {"judge": name, "missing": len(cells) - len(used)}
+        rows.append(trials.row("scale", "leniency", trials.mean(error, used["group"]), POINTS, **common))
+        compression = trials.slope(error, used["gold"], used["group"])
         rows.append(trials.row("scale", "compression", compression, f"{AGREEMENT}, less one", **common))
-    return _table(trials, rows)
+    return trials.table(rows)
 
 
 def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options: Any) -> pd.DataFrame:
@@ -305,19 +306,20 @@ def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options:
     """
     trials, rows = Trials.of(judge, items, **options), []
     cells = trials.scored()
-    label = trials.column(kind).reindex(cells.ids)
+    label = trials.column(kind).reindex(cells.index)
     names = sorted(label.dropna().unique(), key=str)
     if len(names) < 2:
         raise Unmet(f"needs two kinds of image or more; {kind!r} has {len(names)}")
     for name in names:
-        here = _scored_rows(cells, cells.gold) & (label == name).to_numpy()
-        y, gold, group = cells.score[here], cells.gold[here], cells.group[here]
-        rows.append(trials.row("image_kinds", f"{name}: agreement", trials.slope(y, gold, group), AGREEMENT))
-        rows.append(trials.row("image_kinds", f"{name}: leniency", trials.mean(y - gold, group), POINTS))
+        here = cells[(label == name).to_numpy()].dropna(subset=["score", "gold"])
+        agreement = trials.slope(here["score"], here["gold"], here["group"])
+        leniency = trials.mean(here["score"] - here["gold"], here["group"])
+        rows.append(trials.row("image_kinds", f"{name}: agreement", agreement, AGREEMENT))
+        rows.append(trials.row("image_kinds", f"{name}: leniency", leniency, POINTS))
         if name == names[0] or len(names) > 2:  # of two kinds, the second would mirror the first
-            x = np.where(label.isna(), NAN, (label == name) * 1.0)
-            rows.append(_at_equal_gold(trials, x, "image_kinds", f"{name}: against the others", POINTS))
-    return _table(trials, rows)
+            cells["x"] = np.where(label.isna(), NAN, (label == name) * 1.0)
+            rows.append(_at_equal_gold(trials, cells, "image_kinds", f"{name}: against the others", POINTS))
+    return trials.table(rows)
 
 
 # --- two responses ----------------------------------------------------------------------------------------------------
@@ -347,39 +349,38 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     {'first shown wins': 0.25, 'order decides': 0.5}
     """
     if isinstance(judge, pd.DataFrame):
-        judge = {runs.COMPARED: judge.assign(verdict=judge.get("verdict"))}
+        judge = {COMPARED: judge.assign(verdict=judge.get("verdict"))}
     trials = Trials.of(judge, **options)
     if trials.judge is not None and pairs is None:
         raise Unmet("needs pairs: pass pairs=, or make them with probes.pairs_of_items(items)")
-    frame = trials.compare(runs.COMPARED, pairs)
-    ab, ba, group, missing = _both_orders(frame)
-    name = str(frame["judge"].iloc[0]) if "judge" in frame and len(frame) else "judge"
-    common: dict[str, Any] = dict(judge=name, missing=missing, moved=float((ab != ba).mean()))
-    first, decides = trials.mean((ab + 1 - ba) / 2 - 0.5, group), trials.share(ab != ba, group)
-    rows = [trials.row("position", "first shown wins", first, WINS, "stay", **common),
-            trials.row("position", "order decides", decides, "share of pairs", **common)]  # fmt: skip
-    return _table(trials, rows)
+    frame = trials.compare(COMPARED, pairs)
+    both, common = _both_orders(frame)
+    common["judge"] = str(frame["judge"].iloc[0]) if "judge" in frame and len(frame) else "judge"
+    first = trials.mean((both["ab"] + 1 - both["ba"]) / 2 - 0.5, both["group"])
+    decides = trials.share(both["ab"] != both["ba"], both["group"])
+    return trials.table([trials.row("position", "first shown wins", first, WINS, "stay", **common),
+                         trials.row("position", "order decides", decides, "share of pairs", **common)])  # fmt: skip
 
 
-def _both_orders(frame: pd.DataFrame) -> tuple[Floats, Floats, np.ndarray, int]:
-    """Verdicts in the orders ab and ba (1 for a, 0 for b, 1/2 for a tie), their groups, and pairs without one."""
+def _both_orders(frame: pd.DataFrame) -> tuple[pd.DataFrame, Row]:
+    """Verdicts in the orders ab and ba (1 for a, 0 for b, 1/2 for a tie) with their group, and what a row tells."""
     if not {"verdict_ab", "verdict_ba"} <= set(frame.columns):
         raise Unmet('needs both orders of every pair: compare with orders="both"')
     points = {"a": 1.0, "b": 0.0, "tie": 0.5}
-    ab, ba = (frame[f"verdict_{order}"].map(points).to_numpy(dtype=float) for order in ("ab", "ba"))
-    used = ~(np.isnan(ab) | np.isnan(ba))
-    if not used.any():
+    cells = {order: frame[f"verdict_{order}"].map(points).astype(float) for order in ("ab", "ba")}
+    both = pd.DataFrame({**cells, "group": groups_of(frame)}).dropna(subset=["ab", "ba"])
+    if both.empty:
         raise Unmet(f"needs verdicts in both orders; none of {len(frame)} pairs has them")
-    return ab[used], ba[used], groups_of(frame)[used], int((~used).sum())
+    return both, {"missing": len(frame) - len(both), "moved": float((both["ab"] != both["ba"]).mean())}
 
 
-def _pair(item: dict[str, Any], a: str, b: str, gold_a: Any, gold_b: Any) -> dict[str, Any]:
+def _pair(item: Mapping[str, Any], a: str, b: str, gold_a: Any, gold_b: Any) -> Row:
     """Two responses to an item's question as a row for `Judge.compare`."""
     shared = {name: value for name, value in item.items() if name not in OWN}
     return shared | {"response_a": a, "response_b": b, "gold_a": gold_a, "gold_b": gold_b, "preference": None}
 
 
-def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> Rows:
+def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> list[Row]:
     """Pairs of responses to the same question, from a rubric collection.
 
     Args:
@@ -390,7 +391,7 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> Ro
     Returns:
         Rows for `Judge.compare`; `preference` by gold, "tie" where equal, None where unknown, and `gold_a`, `gold_b`.
     """
-    rows = [dict(item) for item in rows_of(data.canonical(items))]
+    rows = list(rows_of(data.canonical(items)))
     rng = np.random.default_rng(seed)
     places = [pair for case in data.cases(items)["rows"] for pair in itertools.combinations(case, 2)]
     if limit is not None and len(places) > limit:
@@ -406,7 +407,7 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> Ro
     return pairs
 
 
-# --- does a judge agree with itself? ----------------------------------------------------------------------------------
+# --- does a judge agree with itself, and with what it was? ------------------------------------------------------------
 
 
 def consistency(
@@ -428,36 +429,31 @@ def consistency(
     """
     trials = Trials.of(judge, items, **options)
     if trials.judge is not None:
-        sampling: dict[str, Any] = dict(samples=samples, temperature=temperature, top_p=top_p, seed=trials.seed)
-        frame = trials.grade(runs.SAMPLED, trials.items, mode="feedback", **sampling)
+        sampling: Row = dict(samples=samples, temperature=temperature, top_p=top_p, seed=trials.seed)
+        frame = trials.grade(SAMPLED, trials.items, mode="feedback", **sampling)
     else:
-        frame = trials.runs.get(runs.SAMPLED, trials.run())
+        frame = trials.runs.get(SAMPLED, trials.run())
     if frame["id"].is_unique:
         raise Unmet('needs repeated verdicts: grade with samples=2 or more and a temperature, as the run "sampled"')
     if trials.score not in frame:
         raise Unmet(f"needs the column {trials.score!r}")
     column = scores(frame[trials.score], name=trials.score)
-    cells = pd.DataFrame({"id": text_ids(frame), "score": column, "group": groups_of(frame)})
-    differ, distance, group = [], [], []
-    for _, own in cells.dropna(subset="score").groupby("id", sort=False):
-        one, other = np.triu_indices(len(own), 1)
-        if len(one):
-            values = own["score"].to_numpy()
-            apart = np.abs(values[one] - values[other])
-            differ.append((apart >= MOVED).mean())
-            distance.append(apart.mean())
-            group.append(own["group"].iloc[0])
-    if not differ:
+    cells = pd.DataFrame({"score": column, "group": groups_of(frame)}, index=text_ids(frame))
+    lines = []
+    for _, own in cells.dropna(subset="score").groupby(level=0, sort=False):
+        gaps = np.array([abs(one - other) for one, other in itertools.combinations(own["score"], 2)])
+        if len(gaps):
+            lines.append(((gaps >= MOVED).mean(), gaps.mean(), own["group"].iloc[0]))
+    if not lines:
         raise Unmet("needs two scores or more of an item; no item has them")
-    of = trials.mean if any(differ) else trials.share  # all alike: Wilson's interval of a share
-    flags, gaps = of(np.array(differ), np.array(group)), trials.mean(np.array(distance), np.array(group))
+    pairs = pd.DataFrame(lines, columns=["differ", "gap", "group"])
+    of = trials.mean if pairs["differ"].any() else trials.share  # all alike: Wilson's interval of a share
+    flags, gap = of(pairs["differ"], pairs["group"]), trials.mean(pairs["gap"], pairs["group"])
     flags = flags._replace(low=float(np.clip(flags.low, 0, 1)), high=float(np.clip(flags.high, 0, 1)))
-    gaps = gaps._replace(low=float(np.clip(gaps.low, 0, None)))
-    missing = cells["id"].nunique() - len(differ)
-    common: dict[str, Any] = {"missing": missing, "moved": float(np.mean(np.array(differ) > 0))}
-    rows = [trials.row("consistency", "disagreement", flags, "share of pairs of verdicts", **common),
-            trials.row("consistency", "distance", gaps, POINTS, **common)]  # fmt: skip
-    return _table(trials, rows)
+    gap = gap._replace(low=float(np.clip(gap.low, 0, None)))
+    common = {"missing": cells.index.nunique() - len(pairs), "moved": float((pairs["differ"] > 0).mean())}
+    return trials.table([trials.row("consistency", "disagreement", flags, "share of pairs of verdicts", **common),
+                         trials.row("consistency", "distance", gap, POINTS, **common)])  # fmt: skip
 
 
 def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **options: Any) -> pd.DataFrame:
@@ -476,28 +472,21 @@ def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **opti
     """
     both = []
     for name, one in (("first", first), ("second", second)):
-        if isinstance(one, pd.DataFrame):
-            trials = Trials(one, **options)
-        else:
-            trials = Trials(one, items, out=out, **options)
-            trials.runs[runs.ORIGINAL] = trials.grade(name, trials.items)
+        trials = Trials(one, **({} if isinstance(one, pd.DataFrame) else {"items": items, "out": out}), **options)
+        if trials.judge is not None:
+            trials.runs[ORIGINAL] = trials.grade(name, trials.items)
         both.append(trials)
     old, new = (one.scored() for one in both)
     pair = contrast(old, new)
     common = _counts(pair) | {"judge": " to ".join(dict.fromkeys(one.name for one in both))}
-    common["missing"] += len(old.ids) - len(new.ids)  # the second has no other ids
-    group, delta = pair["group"], pair["delta"].to_numpy()
-    moved = trials.share(np.abs(delta) >= MOVED, group)
-    rows = [trials.row("drift", "change", trials.mean(delta, group), POINTS, "stay", **common),
+    common["missing"] += len(old) - len(new)  # the second has no other ids
+    moved = trials.share(pair["delta"].abs() >= MOVED, pair["group"])
+    rows = [trials.row("drift", "change", trials.mean(pair["delta"], pair["group"]), POINTS, "stay", **common),
             trials.row("drift", "moved", moved, "share of items", **common)]  # fmt: skip
-    if (rated := _rated(pair)) is not None:
-        effect = trials.slope(rated["delta"].to_numpy(), rated["gold"].to_numpy(), rated["group"])
+    if len(rated := _rated(pair)):
+        effect = trials.slope(rated["delta"], rated["gold"], rated["group"])
         rows.append(trials.row("drift", "agreement", effect, AGREEMENT, "stay", **common))
-    return _table(trials, rows)
-
-
-def _table(trials: Trials, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    return table(rows, confidence=trials.confidence, seed=trials.seed)
+    return trials.table(rows)
 
 
 # --- all that apply ---------------------------------------------------------------------------------------------------
@@ -536,19 +525,19 @@ def battery(
     if not isinstance(judge, (Mapping, pd.DataFrame, Trials)):
         options = {"progress": False, **options}
     trials = Trials.of(judge, items, **options)
-    rows: Rows = []
+    rows: list[Row] = []
     not_run: dict[str, str] = {}
     for name in tqdm(chosen, desc="probes", unit="probe", disable=not progress):
         try:
-            more: dict[str, Any] = {"samples": samples} if name == "consistency" else {}
-            if name == "position" and trials.judge is not None and runs.COMPARED not in trials.runs:
+            more: Row = {"samples": samples} if name == "consistency" else {}
+            if name == "position" and trials.judge is not None and COMPARED not in trials.runs:
                 if pairs is None:
                     pairs = pairs_of_items(trials.items, limit=len(trials.items), seed=trials.seed)
                 more = {"pairs": pairs or None}
             rows += PROBES[name](trials, **more).to_dict("records")
         except Unmet as error:
             not_run[name] = str(error)
-            rows.append(unmet(name, "", str(error), judge=trials.name))
-    result = _table(trials, rows)
+            rows.append(trials.idle(name, "", error))
+    result = trials.table(rows)
     result.attrs["not_run"] = not_run
     return result

@@ -60,18 +60,10 @@ def collection(
         group = index // per_group
         if index % per_group == 0:  # the items of a group are responses to one question
             criterion, reference = int(rng.integers(N_CRITERIA)), _text(rng, 40)
-        images = []
-        if pictures:
-            file = io.BytesIO()
-            colour = (group * 37 % 256, group * 91 % 256, group // 4 % 256)
-            picture = np.broadcast_to(np.array(colour, dtype=np.uint8), (24, 24, 3)).copy()
-            picture[::2, : 12 + group % 12] = 255 - picture[::2, : 12 + group % 12]
-            Image.fromarray(picture).save(file, format="PNG")
-            images = [{"bytes": file.getvalue(), "path": None}]
         rows.append(
             {
                 "id": f"simulated-{index}",
-                "images": images,
+                "images": [_picture(group)] if pictures else [],
                 "instruction": f"Question number {group}: what is there?",
                 "response": _text(rng, words[index]),
                 "reference_answer": reference,
@@ -89,6 +81,15 @@ def _text(rng: np.random.Generator, n: int) -> str:
     """n words in sentences of ten."""
     words = rng.choice(WORDS, size=n)
     return " ".join(" ".join(words[start : start + 10]).capitalize() + "." for start in range(0, n, 10))
+
+
+def _picture(group: int) -> dict[str, Any]:
+    pixels = np.empty((24, 24, 3), dtype=np.uint8)
+    pixels[:] = group * 37 % 256, group * 91 % 256, group // 4 % 256
+    pixels[::2, : 12 + group % 12] = 255 - pixels[::2, : 12 + group % 12]
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format="PNG")
+    return {"bytes": file.getvalue(), "path": None}
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class Truth:
         rows = [dict(row) for row in rows_of(items)]
         if bad := [str(row["id"]) for row in rows if is_missing(row.get("gold"))]:
             raise ValueError(f"{len(bad)} items have no gold score, which a simulated judge must be told: {bad[:20]}")
-        self.items = {str(row["id"]): (place, row, _image(row)) for place, row in enumerate(rows)}
+        self.items = {str(row["id"]): (place, row) for place, row in enumerate(rows)}
         scales = [(int(row.get("lowest") or 1), len(row["descriptions"])) for row in rows]
         self.lowest, self.highest = min(low for low, _ in scales), max(low + n - 1 for low, n in scales)
         self.doublings = float(np.mean([_doublings(row["response"]) for row in rows]))
@@ -167,15 +168,15 @@ class Truth:
             id = str(row["id"])
             if id not in self.items:
                 raise ValueError(f"item {id!r} is not in the collection that this simulated judge was told")
-            place, old, image = self.items[id]
-            levels, response, before = list(row["descriptions"]), row["response"], old["response"]
+            place, old = self.items[id]
+            image, levels, response, before = _image(row), list(row["descriptions"]), row["response"], old["response"]
             lines.append(
                 {
                     "id": id,
                     "group": unit_of(old),
                     "place": place,
                     "gold": float(old["gold"]),
-                    "image": _image(row) != image and not _alike(row, old),
+                    "image": image != _image(old) and not _alike(row, old),
                     "criterion": row["criteria"] != old["criteria"],
                     "reversed": levels == list(old["descriptions"])[::-1] and row["criteria"] == old["criteria"],
                     "question": old["instruction"] not in row["instruction"],  # a reworded one holds the old one
@@ -187,7 +188,7 @@ class Truth:
                 }
             )
             text = json.dumps([id, response, row["instruction"], row["criteria"], levels, row.get("reference_answer")])
-            stamp = zlib.crc32(f"{text}{_image(row)}".encode("utf-8", "surrogatepass"), stamp)
+            stamp = zlib.crc32(f"{text}{image}".encode("utf-8", "surrogatepass"), stamp)
         view = pd.DataFrame(lines).astype({name: float for name in lines[0] if name not in ("id", "group", "place")})
         view.attrs["stamp"] = stamp
         return view
@@ -195,6 +196,11 @@ class Truth:
     def _direction(self, added: str) -> float:
         stated = re.findall(r"(?:score (?:is|of) |\[RESULT\] |Final Score: )(\d+)", added)
         return float(np.sign(float(stated[-1]) - (self.lowest + self.highest) / 2)) if stated else 0.0
+
+
+def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, pd.DataFrame]:
+    """Views of the original items and of perturbations by name, to be scored by many judges."""
+    return {"original": truth.view(items)} | {name: truth.view(perturb(items, name, seed=seed)) for name in names}
 
 
 @dataclass
@@ -211,11 +217,11 @@ class SimulatedJudge:
     planted: Planted = field(default_factory=Planted)
     seed: int = 0
     name: str = "unbiased"
+    pairs = "simulated"  # it has a wording for pairs, as far as probes ask
 
     def __post_init__(self) -> None:
         self.truth = self.truth if isinstance(self.truth, Truth) else Truth(self.truth)
         self.name = self.name if self.name.startswith("simulated") else f"simulated: {self.name}"
-        self.pairs = "simulated"  # it has a wording for pairs, as far as probes ask
 
     def scores(self, view: pd.DataFrame, *, sample: int = 0) -> Floats:
         """Scores of the items of a view, shape (n,)."""
@@ -237,13 +243,10 @@ class SimulatedJudge:
     def run(self, view: pd.DataFrame, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
         """A run over a view, with so many verdicts an item; another number of the first sample draws other noise."""
         drawn = [self.scores(view, sample=first + sample) for sample in range(samples)]
-        known = view[["id", "gold", "group"]].loc[view.index.repeat(samples)].reset_index(drop=True)
-        known.attrs = {}
-        known.insert(1, "judge", self.name)
-        if samples > 1:
-            known.insert(2, "sample", np.tile(np.arange(samples), len(view)))
-        known.insert(known.columns.get_loc("gold"), "score", np.stack(drawn, axis=1).reshape(-1))
-        return known
+        cells = {"id": view["id"], "judge": self.name, "sample": 0, "score": 0.0, "gold": view["gold"]}
+        run = pd.DataFrame(cells | {"group": view["group"]}).loc[view.index.repeat(samples)].reset_index(drop=True)
+        run["sample"], run["score"] = np.tile(np.arange(samples), len(view)), np.stack(drawn, axis=1).reshape(-1)
+        return run if samples > 1 else run.drop(columns="sample")
 
     def grade(self, items: Any, *, samples: int = 1, **ignored: Any) -> pd.DataFrame:
         """Grade a collection as `Judge.grade` does, whose further options are accepted and change nothing."""
@@ -299,8 +302,3 @@ def _alike(row: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         if a.shape != b.shape or np.abs(a - b).mean() >= 4:
             return False
     return bool(pairs)
-
-
-def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, pd.DataFrame]:
-    """Views of the original items and of perturbations by name, to be scored by many judges."""
-    return {"original": truth.view(items)} | {name: truth.view(perturb(items, name, seed=seed)) for name in names}

@@ -21,8 +21,8 @@ import vjudge
 from vjudge import metrics, plots
 from vjudge.metrics._tables import CHOICES, format_interval, format_number, format_p, shares
 from vjudge.probes import Trials, Unmet
-from vjudge.probes._cluster import mean
-from vjudge.probes.runs import Scored, groups_of
+from vjudge.probes.outcome import mean
+from vjudge.probes.trials import groups_of
 from vjudge.prompts import families
 
 COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm", "reading"]
@@ -88,7 +88,7 @@ class Card:
     truth: str
     run: pd.DataFrame
     pairs: bool
-    scores: Scored
+    scores: pd.DataFrame
     trials: Trials
     venue: str
     by: str | None
@@ -113,7 +113,7 @@ class Card:
     @property
     def groups(self) -> np.ndarray | None:
         """The unit of resampling of each item; None where each item is its own."""
-        return None if len(set(self.scores.group)) == len(self.scores.ids) else self.scores.group
+        return None if self.scores["group"].nunique() == len(self.scores) else self.scores["group"].to_numpy()
 
     def write(self, folder: str | Path) -> dict[str, Path]:
         """Write report.html, report.pdf and the folder for a paper (paper/), the same bytes every time.
@@ -180,7 +180,7 @@ def _describe(card: Card) -> None:
     """Who judged what, and how its verdicts came about, from the run's manifest."""
     facts, attrs = card.facts, card.run.attrs
     what = "pairs of responses" if card.pairs else "responses"
-    count = f"{len(card.scores.ids):,} {what} in {len(set(card.scores.group)):,} groups"
+    count = f"{len(card.scores):,} {what} in {card.scores['group'].nunique():,} groups"
     card.say(f"The judge {card.judge} graded {count} of {card.collection}", "mitchell2019")
     if family := families.find(card.judge.lower().replace("_", "-")):
         card.say(f"It belongs to the {family.name} family", *family.paper.split("; "))
@@ -203,13 +203,13 @@ def _agreement(card: Card) -> Result:
     """Agreement with the truth, and the human ceiling beside it."""
     if card.pairs:
         return _preferences(card)
-    gold, score, groups = card.scores.gold, card.scores.score, card.groups
+    gold, score, groups = card.scores["gold"].to_numpy(), card.scores["score"].to_numpy(), card.groups
     for values, why in ((gold, "no item has a truth"), (score, "no verdict could be read")):
         if not np.isfinite(values).any():
             raise Unmet(why)
     blind = {name: card.trials.scored(name) for name in BLIND if name in card.trials.runs}
-    beside = card.others | {name.replace("_", " "): pd.Series(run.score, run.ids) for name, run in blind.items()}
-    columns = {card.judge: score} | {name: run.reindex(card.scores.ids).to_numpy() for name, run in beside.items()}
+    beside = card.others | {name.replace("_", " "): run["score"] for name, run in blind.items()}
+    columns = {card.judge: score} | {name: run.reindex(card.scores.index).to_numpy() for name, run in beside.items()}
     people, ceiling = None, {}
     if max((int(pd.notna(cell).sum()) for cell in card.ratings if cell), default=0) > 1:
         people = metrics.rater_table(card.ratings, {card.judge: score}, groups=groups, **card.options)
@@ -261,10 +261,10 @@ def _agreement_by(card: Card) -> Result:
     if card.by not in card.run:
         raise ValueError(f"by={card.by!r} is no column of the run, which has {', '.join(map(str, card.run.columns))}")
     label = card.run[card.by][~card.run["id"].duplicated()].astype(str).to_numpy()
-    where = {name: label == name for name in dict.fromkeys(label)}
-    judges = {name: {card.judge: card.scores.score[here]} for name, here in where.items()}
-    truth = {name: card.scores.gold[here] for name, here in where.items()}
-    groups = {name: card.scores.group[here] for name, here in where.items() if len(set(card.scores.group[here])) > 1}
+    where, cells = {name: label == name for name in dict.fromkeys(label)}, card.scores
+    judges = {name: {card.judge: cells["score"][here]} for name, here in where.items()}
+    truth = {name: cells["gold"][here] for name, here in where.items()}
+    groups = {name: cells["group"][here] for name, here in where.items() if cells["group"][here].nunique() > 1}
     table = metrics.correlation_table(judges, truth, groups=groups, **card.options)
     lines = table[(table["statistic"] == "pearson") & table["estimate"].notna()].drop(columns="missing")
     if lines.empty:
@@ -327,7 +327,7 @@ def _failures(card: Card) -> Result:
 
 def _calibration(card: Card) -> Result:
     """What a score means on the truth's scale."""
-    columns = card.scores.score, card.scores.gold
+    columns = card.scores["score"].to_numpy(), card.scores["gold"].to_numpy()
     both = np.isfinite(columns).all(axis=0)
     if card.pairs or both.sum() < 4:
         few = f"{int(both.sum())} items have both a score and a truth; four are needed"

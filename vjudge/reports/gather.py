@@ -15,7 +15,7 @@ import pandas as pd
 from vjudge import data, plots
 from vjudge.engines.engine import say
 from vjudge.probes import PERTURBATIONS, Trials, battery
-from vjudge.probes.runs import COMPARED, ORIGINAL, Scored, groups_of, scored, text_ids
+from vjudge.probes.trials import COMPARED, ORIGINAL, groups_of, scored, text_ids
 from vjudge.reports.card import Card
 from vjudge.runs import Run, RunError
 
@@ -116,12 +116,12 @@ def report(
             trials.runs[ORIGINAL] = run[run["id"].isin(list(some["id"]))].reset_index(drop=True)
         own = str(run["judge"].iloc[0] if "judge" in run else score)
         source = data.origin(items).get("source") if items is not None else None
-        nothing = np.full(len(run), np.nan)
-        scores = Scored(text_ids(run), nothing, nothing, groups_of(run)) if pairs else scored(run, trials.score)
+        empty = {"score": np.nan, "gold": np.nan, "group": groups_of(run)}
+        scores = pd.DataFrame(empty, text_ids(run)) if pairs else scored(run, trials.score)
         probes: pd.DataFrame | str = "no verdict could be read" if controls else "controls=0: no control was asked for"
         if pairs:
             probes = battery(trials, probes=["position"], progress=False)
-        elif np.isfinite(scores.score).any() and controls != 0:
+        elif scores["score"].notna().any() and controls != 0:
             probes = battery(trials, probes=PROBES, samples=SAMPLES, progress=progress)
         card = Card(
             judge=names.get(own, own),

@@ -151,8 +151,8 @@ def to_paper(card: Card, folder: Path) -> None:
 
 def _subtitle(card: Card) -> str:
     """What was judged, and what it was held against."""
-    groups = f" in {len(set(card.scores.group)):,} groups" * (card.groups is not None)
-    return clean(f"{len(card.scores.ids):,} items{groups} of {card.collection}, held against {card.truth}.")
+    groups = f" in {card.scores['group'].nunique():,} groups" * (card.groups is not None)
+    return clean(f"{len(card.scores):,} items{groups} of {card.collection}, held against {card.truth}.")
 
 
 def _notes(card: Card) -> list[tuple[str, list[str]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import pandas as pd
 from vjudge.data import canonical
 from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import check_options, scores
-from vjudge.probes._cluster import NAN, Effect, mean, share, slope
-from vjudge.probes.outcome import LEAST, MARGINS, NEEDS, Unmet
+from vjudge.probes.outcome import LEAST, MARGINS, NAN, NEEDS, Effect, Unmet, mean, share, slope, table
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
 from vjudge.records import is_missing
 
@@ -69,6 +67,8 @@ class Trials:
         if self.judge is None and (out is not None or grading):
             raise ValueError("out and grading options are for a judge; runs are graded already")
         self.runs = {name: _checked(run, name) for name, run in runs.items()} if self.judge is None else {}
+        names = (str(run["judge"].iloc[0]) for run in self.runs.values() if "judge" in run and len(run))
+        self.name = next(names, "judge") if self.judge is None else str(getattr(judge, "name", type(judge).__name__))
         self.out = None if out is None else Path(out)
         self.score, self.gold, self.margins = score, gold, {**MARGINS, **(margins or {})}
         self.least, self.needs = least, tuple(needs)
@@ -85,20 +85,12 @@ class Trials:
             raise ValueError("items and options belong to the Trials: give them where these are set up")
         return judge
 
-    @property
-    def name(self) -> str:
-        """The judge's name, as its runs have it."""
-        if self.judge is not None:
-            return str(getattr(self.judge, "name", type(self.judge).__name__))
-        return next((str(run["judge"].iloc[0]) for run in self.runs.values() if "judge" in run and len(run)), "judge")
-
     @cached_property
     def items(self) -> datasets.Dataset:
         """The collection, canonical."""
         if self._source is None:
             raise Unmet("needs the items: pass the collection that was graded as items=")
-        source = self._source
-        return canonical(source.to_dict("records") if isinstance(source, pd.DataFrame) else source)
+        return canonical(self._source)
 
     def column(self, name: str) -> pd.Series:
         """A column of the original run or, where it has none, of the items, by id; `Unmet` where neither has it."""
@@ -107,7 +99,7 @@ class Trials:
             frame = self._source if isinstance(self._source, pd.DataFrame) else self.items
         if name not in (frame.columns if isinstance(frame, pd.DataFrame) else frame.column_names):
             raise Unmet(f"needs the items' column {name}")
-        values = pd.Series([*frame[name]], index=[str(id) for id in frame["id"]], dtype=object)
+        values = pd.Series([*frame[name]], index=text_ids(frame), dtype=object)
         return values[~values.index.duplicated()]
 
     def changed(self, name: str) -> datasets.Dataset:
@@ -152,19 +144,27 @@ class Trials:
         names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
         return names if self.judge is not None else [name for name in names if name in self.runs] or names[:1]
 
-    def scored(self, name: str = ORIGINAL) -> Scored:
-        """A run's scores by item."""
+    def scored(self, name: str = ORIGINAL) -> pd.DataFrame:
+        """A run's scores by item, see `scored`."""
         return scored(self.run(name), self.score)
 
     def row(
         self, probe: str, case: str, effect: Effect, unit: str, must: str | None = None, *, margin: float | None = None,
-        judge: str | None = None, missing: int = 0, moved: float = NAN, note: str = "",
+        judge: str | None = None, missing: int = 0, moved: float = NAN, note: str = "", reading: str = "",
     ) -> dict[str, Any]:  # fmt: skip
         """A row of a probe's table, before the verdict; a description has neither p nor margin."""
         margin = self.margins.get(unit, NAN) if margin is None else margin
         line = effect._asdict() | {"judge": judge or self.name, "probe": probe, "case": case, "must": must}
-        line |= {"p": effect.p if must else NAN, "margin": margin if must else NAN}
+        line |= {"p": effect.p if must else NAN, "margin": margin if must else NAN, "reading": reading}
         return line | {"unit": unit, "missing": missing, "moved": moved, "note": note}
+
+    def idle(self, probe: str, case: str, reason: Unmet) -> dict[str, Any]:
+        """The row of what did not apply."""
+        return self.row(probe, case, Effect(), "", note=str(reason), reading="not run")
+
+    def table(self, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+        """Rows with their verdicts, see `outcome.table`."""
+        return table(rows, confidence=self.confidence, seed=self.seed)
 
 
 def _checked(run: Any, name: str) -> pd.DataFrame:
@@ -183,53 +183,41 @@ def _checked(run: Any, name: str) -> pd.DataFrame:
     return run
 
 
-@dataclass
-class Scored:
-    """A run as arrays, an entry an item: ids and groups; scores and gold, NaN where missing."""
-
-    ids: np.ndarray
-    score: Floats
-    gold: Floats
-    group: np.ndarray
-
-
-def scored(run: pd.DataFrame, score: str) -> Scored:
-    """A run's scores by item, the mean over samples; gold that is missing is the mean of people's scores."""
+def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
+    """A row an item, by id: score (the mean over samples), gold (where missing, the mean of people's) and group."""
     if score not in run:
         raise Unmet(f"needs the column {score!r}; the run has {', '.join(run.columns[:12])}")
-    ids, values, group = text_ids(run), scores(run[score], name=score), groups_of(run)
     gold = scores(run["gold"], name="gold") if "gold" in run else np.full(len(run), NAN)
     if "human_scores" in run:  # as `data.truth` has it
         gold = np.where(np.isnan(gold), ratings_of(run["human_scores"])[0], gold)
-    first = ~pd.Series(ids).duplicated().to_numpy()
-    if not first.all():
-        values = pd.Series(values).groupby(ids, sort=False).mean().to_numpy(dtype=float)
-    return Scored(ids[first], values, gold[first], group[first])
+    cells = {"score": scores(run[score], name=score), "gold": gold, "group": groups_of(run)}
+    frame = pd.DataFrame(cells, index=text_ids(run))
+    items = frame[~frame.index.duplicated()]
+    return items if len(items) == len(frame) else items.assign(score=frame.groupby(level=0, sort=False)["score"].mean())
 
 
-def contrast(old: Scored, new: Scored) -> pd.DataFrame:
+def contrast(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Items that both runs scored: before, after, delta, gold, group; `attrs["missing"]` counts the others of `new`."""
-    pair = pd.DataFrame({"before": old.score, "gold": old.gold, "group": old.group}, index=old.ids)
-    if unknown := [id for id in new.ids if id not in pair.index]:
+    if unknown := [id for id in new.index if id not in old.index]:
         raise ValueError(
             f"{len(unknown)} ids of the second run are not in the first ({', '.join(map(repr, unknown[:5]))}): "
             "compare runs of the same items"
         )
-    pair = pair.loc[new.ids].assign(after=new.score, delta=lambda rows: rows["after"] - rows["before"])
-    used = pair[pair["delta"].notna()]
-    used.attrs["missing"] = len(pair) - len(used)
-    return used
+    pair = old.loc[new.index].rename(columns={"score": "before"}).assign(after=new["score"])
+    pair["delta"] = pair["after"] - pair["before"]
+    pair.attrs["missing"] = int(pair["delta"].isna().sum())
+    return pair[pair["delta"].notna()]
 
 
-def text_ids(run: pd.DataFrame) -> np.ndarray:
+def text_ids(run: Any) -> pd.Index:
     """Ids as text."""
-    return np.array([str(id) for id in run["id"]], dtype=object)
+    return pd.Index([str(id) for id in run["id"]], dtype=object)
 
 
 def groups_of(run: pd.DataFrame) -> np.ndarray:
     """The unit of resampling of each row: its group, its id where it names none."""
     if "group" not in run:
-        return text_ids(run)
+        return text_ids(run).to_numpy()
     labels = run["group"].to_numpy(dtype=object)
     return np.where(pd.isna(labels), text_ids(run), labels)
 
@@ -238,8 +226,8 @@ def ratings_of(cells: pd.Series) -> tuple[Floats, Floats]:
     """Each item's mean of people's scores, NaN of none, and the variance of that mean, NaN of fewer than two."""
     means, errors = np.full(len(cells), NAN), np.full(len(cells), NAN)
     for place, cell in enumerate(cells):
-        listed = isinstance(cell, (list, tuple, np.ndarray))
-        values = [float(value) for value in cell if not is_missing(value)] if listed else []
+        people = isinstance(cell, (list, tuple, np.ndarray))
+        values = [float(value) for value in cell if not is_missing(value)] if people else []
         if values:
             means[place] = np.mean(values)
         if len(values) > 1:

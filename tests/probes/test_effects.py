@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vjudge.probes._cluster import coefficient, equal, mean, share, slope
+from vjudge.probes.outcome import coefficient, equal, mean, share, slope
 
 
 @pytest.fixture
