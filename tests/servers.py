@@ -18,50 +18,39 @@ from typing import Any
 
 from vjudge.prompts import VICUNA_V1
 
-TEST_REQUEST = "Answer with the word yes."
-
 
 @dataclass
 class Request:
     """One request as it came."""
 
-    path: str
     headers: dict[str, str]
     body: dict[str, Any]
     time: float = field(default_factory=time.monotonic)
 
     @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of all messages, in order."""
+        contents = [message["content"] for message in self.body["messages"]]
+        return [part for each in contents for part in ([{"text": each}] if isinstance(each, str) else each)]
+
+    @property
     def text(self) -> str:
-        """All that the messages say."""
-        texts = [self.body["prompt"]] if "prompt" in self.body else []
-        for message in self.body.get("messages", ()):
-            content = message["content"]
-            parts = [{"text": content}] if isinstance(content, str) else content
-            texts += [part["text"] for part in parts if "text" in part]
-        return "\n".join(texts)
+        return "\n".join(part["text"] for part in self.parts if "text" in part)
 
     @property
     def pictures(self) -> list[str]:
-        """The data URIs in it, in order."""
-        contents = [message["content"] for message in self.body["messages"] if isinstance(message["content"], list)]
-        return [part["image_url"]["url"] for content in contents for part in content if part["type"] == "image_url"]
+        """The data URIs in it."""
+        return [part["image_url"]["url"] for part in self.parts if "image_url" in part]
 
     @property
     def is_test(self) -> bool:
         """Whether it is the short request before a call."""
-        return TEST_REQUEST in self.text
+        return "Answer with the word yes." in self.text
 
 
 @dataclass
 class Reply:
-    """What is sent back.
-
-    Args:
-        body: bytes, or what is sent as JSON.
-        delay: seconds before the first byte.
-        drip: seconds between single bytes of the body; None sends it at once.
-        cut: bytes of the body after which the connection breaks.
-    """
+    """Bytes, or what is sent as JSON, `delay` seconds late, `drip` seconds a byte, broken off after `cut` bytes."""
 
     body: Any = b""
     status: int = 200
@@ -72,17 +61,10 @@ class Reply:
 
 
 class ChatServer:
-    """A context manager around the server.
+    """A context manager around the server; `certificate` is a PEM file with certificate and key, for https.
 
-    Args:
-        answer: what a request gets; called in the request's own thread.
-        certificate: a PEM file with certificate and key, for https.
-        tokenizer: what answers `/tokenize`; None for a server that has no such thing.
-
-    Attributes:
-        requests: all requests to the model in the order they came.
-        looks: how many others came.
-        peak: how many were under way at once, at most.
+    `answer` gives the reply to a request, in that request's own thread, and `tokenizer` those of `/tokenize`;
+    `requests` holds all requests to the model in the order they came, and `looks` counts the others.
     """
 
     def __init__(
@@ -92,9 +74,8 @@ class ChatServer:
         certificate: Path | None = None,
         tokenizer: Tokenizer | None = None,
     ) -> None:
-        self.answer, self.requests, self.peak = answer, list[Request](), 0
-        self.tokenizer, self.looks = tokenizer, 0
-        self._busy, self._lock, self._open = 0, threading.Lock(), threading.Event()
+        self.answer, self.requests, self.tokenizer, self.looks = answer, list[Request](), tokenizer, 0
+        self._closes = threading.Event()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -102,44 +83,33 @@ class ChatServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                if not self.path.endswith("/completions"):
-                    looked = outer.tokenizer.reply(self.path, body) if outer.tokenizer else Reply({}, status=404)
+                if self.path == "/tokenize":
                     outer.looks += 1
-                    return self._send(looked)
-                request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
-                with outer._lock:
-                    outer.requests.append(request)
-                    outer._busy += 1
-                    outer.peak = max(outer.peak, outer._busy)
+                    return self._send(outer.tokenizer.reply(body) if outer.tokenizer else Reply({}, status=404))
+                assert self.path == "/v1/chat/completions"
+                request = Request({name.lower(): value for name, value in self.headers.items()}, body)
+                outer.requests.append(request)
                 try:
-                    reply = outer.answer(request)
-                    outer._wait(reply.delay)
-                    with outer._lock:
-                        outer._busy -= 1  # the next request may come before this thread goes on
-                    self._send(reply)
+                    self._send(outer.answer(request))
                 except OSError:
                     self.close_connection = True  # the client left
 
             def _send(self, reply: Reply) -> None:
+                outer._closes.wait(reply.delay)
                 body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
                 self.send_response(reply.status)
                 headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **reply.headers}
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                if reply.cut is not None:
+                for at in range(len(body)) if reply.drip else ():
+                    self.wfile.write(body[at : at + 1])
+                    outer._closes.wait(reply.drip)
+                if not reply.drip:
                     self.wfile.write(body[: reply.cut])
-                    self.wfile.flush()
-                    # A reset, as from a process that died.
+                if reply.cut is not None:  # a reset, as from a process that died
                     self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     self.close_connection = True
-                elif reply.drip is not None:
-                    for byte in body:
-                        self.wfile.write(bytes([byte]))
-                        self.wfile.flush()
-                        outer._wait(reply.drip)
-                else:
-                    self.wfile.write(body)
 
             def log_message(self, *args: Any) -> None:
                 pass
@@ -158,10 +128,6 @@ class ChatServer:
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self._server.server_address[1]}/v1"
 
-    def _wait(self, seconds: float) -> None:
-        """Sleep, unless the server closes."""
-        self._open.wait(seconds)
-
     @property
     def asked(self) -> list[Request]:
         """The requests without the short ones before each call."""
@@ -172,28 +138,15 @@ class ChatServer:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._open.set()
+        self._closes.set()
         self._server.shutdown()
         self._server.server_close()
 
 
 def completion(
-    text: str,
-    *,
-    alternatives: Mapping[str, float] | None = None,
-    logprobs: bool = True,
-    tokens: tuple[int, int] | None = (100, 10),
-    finish: str = "stop",
+    text: str, *, alternatives: Mapping[str, float] | None = None, logprobs: bool = True, finish: str = "stop"
 ) -> dict[str, Any]:
-    """A chat completion.
-
-    Args:
-        text: of the judge; its tokens are words with the blank before them, and punctuation.
-        alternatives: token -> probability, at the last token of a digit.
-        logprobs: whether there are any.
-        tokens: the counts in `usage`; None leaves it out.
-        finish: why the text ended.
-    """
+    """A chat completion of 100 and 10 tokens, words with the blank before them; `alternatives` to the last digit."""
     words = re.findall(r" ?\w+| ?[^\w\s]|\s", text)
     digits = [place for place, word in enumerate(words) if word.strip().isdigit()]
     content = []
@@ -203,23 +156,17 @@ def completion(
         content.append({"token": word, "logprob": math.log(chances.get(word, 1e-4)), "top_logprobs": top})
     choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     choice["logprobs"] = {"content": content} if logprobs else None
-    whole: dict[str, Any] = {"object": "chat.completion", "model": "judge-1", "choices": [choice]}
-    if tokens:
-        whole["usage"] = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-    return whole
+    return {"choices": [choice], "usage": {"prompt_tokens": 100, "completion_tokens": 10}}
 
 
 class Tokenizer:
     """What vLLM shows of its prompts, with words, signs and single digits for tokens.
 
-    Args:
-        template: writes the text of messages, where "<image>" stands for an image, and takes four tokens; None refuses
-            messages, as vLLM does without a chat template.
-        start: what the tokenizer adds in front by itself.
-        continues: whether `continue_final_message` is obeyed.
+    `template` writes the text of messages, where "<image>" stands for an image, and takes four tokens; `start` is what
+    the tokenizer adds in front by itself; `continues`: whether `continue_final_message` is obeyed.
     """
 
-    def __init__(self, template: Callable[..., str] | None, *, start: str = "<s>", continues: bool = True) -> None:
+    def __init__(self, template: Callable[..., str], *, start: str = "<s>", continues: bool = True) -> None:
         self.template, self.start, self.continues = template, start, continues
         self.words: dict[str, int] = {}  # word -> token
 
@@ -240,13 +187,10 @@ class Tokenizer:
             pictures = ["<image>"] * sum(part["type"] == "image_url" for part in parts)
             messages.append((message["role"], "\n".join([*pictures, *(p["text"] for p in parts if "text" in p)])))
         start = self.start if body.get("add_special_tokens") else ""
-        assert self.template is not None
         return start + self.template(messages, open=bool(body.get("continue_final_message")) and self.continues)
 
-    def reply(self, path: str, body: Mapping[str, Any]) -> Reply:
+    def reply(self, body: Mapping[str, Any]) -> Reply:
         """The answer of `/tokenize`."""
-        if self.template is None and "messages" in body:
-            return Reply({"error": {"message": "no chat template"}}, status=400)
         return Reply({"tokens": self.ids(self.text(body)), "max_model_len": 4096})
 
 
@@ -262,11 +206,7 @@ def vicuna(messages: list[tuple[str, str]], *, open: bool = False, bos: str = ""
 
 
 class Proxy:
-    """A context manager around a real proxy that takes note of all that it can read.
-
-    Attributes:
-        heard: the bytes that came, TLS as it is.
-    """
+    """A context manager around a real proxy that takes note of all that it can read; `heard` is TLS as it is."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -299,22 +239,21 @@ class Proxy:
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
         def pump(source: socket.socket, sink: socket.socket, *, listen: bool) -> None:
-            while data := source.recv(65536):
-                self.heard += data if listen else b""
-                sink.sendall(data)
+            try:
+                while data := source.recv(65536):
+                    self.heard += data if listen else b""
+                    sink.sendall(data)
+            except OSError:
+                pass
             sink.close()
 
         threading.Thread(target=pump, args=(server, client), kwargs={"listen": False}, daemon=True).start()
-        try:
-            pump(client, server, listen=True)
-        except OSError:
-            pass
+        pump(client, server, listen=True)
 
 
 def score_of(request: Request) -> int:
     """The score that `judge` gives: a number from 1 to 5 that depends on the prompt's text alone."""
-    text = request.body["messages"][0]["content"]
-    return 1 + sum(json.dumps(text, sort_keys=True).encode()) % 5
+    return 1 + sum(json.dumps(request.body["messages"][0]["content"], sort_keys=True).encode()) % 5
 
 
 def judge(request: Request) -> Reply:
@@ -323,6 +262,5 @@ def judge(request: Request) -> Reply:
         return Reply(completion("yes", logprobs=bool(request.body.get("logprobs"))))
     score = score_of(request)
     chances = {f" {n}": 0.6 if n == score else 0.08 for n in range(1, 6)}
-    forced = request.body["messages"][-1]["role"] == "assistant"
-    text = f" {score}" if forced else f"It is so. So the overall score is {score}.\n[RESULT] {score}"
+    text = f"It is so. So the overall score is {score}.\n[RESULT] {score}"
     return Reply(completion(text, alternatives=chances, logprobs=bool(request.body.get("logprobs"))))

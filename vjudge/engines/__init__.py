@@ -5,8 +5,7 @@
     vision.py  images -> pixels -> features, each image once; a chat model's own processor
     torch.py, decoding.py  a model on this machine: shared prefixes, batches, decoding, score distributions
     transport.py  requests to a server: bounded, repeated where the transport failed, the key kept
-    chat.py    the wire format of an OpenAI-compatible server: prompt -> requests, replies -> answer
-    server.py  the engine of a judge behind such a server, and what it finds out about one
+    server.py  the engine of a judge behind an OpenAI-compatible server, and what it finds out about one
     vllm.py    vLLM in this process
     ray.py     any of the others in many processes, by Ray
 

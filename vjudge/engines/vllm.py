@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import transformers
 
@@ -32,7 +32,7 @@ from vjudge.models.load import base_of
 from vjudge.prompts import Prompt
 
 ROWS = 1024  # given to vLLM at once under batch_size="auto"; what is lost at most when the process dies
-IMAGE_BYTES = 2 << 30  # of decoded images given to vLLM at once, at most, but always those of one row
+IMAGE_BYTES = 2 << 30  # of decoded images given to vLLM at once, but for those of one row more
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
 LEAST_TEMPERATURE = 0.01  # below it vLLM would take another
 ONE_TOKEN = ("llava", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
@@ -41,6 +41,16 @@ RESOURCES = frozenset(  # options that decide how fast, not what
     ["tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization", "max_num_seqs", "enforce_eager"]
     + ["enable_prefix_caching", "cpu_offload_gb", "max_num_batched_tokens", "distributed_executor_backend"]
 )
+
+
+class _Request(NamedTuple):
+    """One prompt to come; `stems` follow it, a request each: () alone but where scores take several tokens."""
+
+    row: int
+    ids: list[int]
+    pictures: list[Picture]
+    scale: Scale | None
+    stems: Sequence[tuple[int, ...]]
 
 
 class VllmEngine(Engine):
@@ -59,7 +69,7 @@ class VllmEngine(Engine):
 
     Raises:
         ImportError: vLLM is not installed.
-        ValueError: an unsupported checkpoint, a folder of adapters among them; a vLLM that is too old.
+        ValueError: an unsupported checkpoint, a folder of adapters among them.
     """
 
     name = "vllm"
@@ -86,8 +96,6 @@ class VllmEngine(Engine):
                 f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: train with merge=True"
                 ' (or merge them by peft\'s merge_and_unload) and give the merged folder, or use engine="torch"'
             )
-        if "logprob_token_ids" not in getattr(vllm.SamplingParams, "__annotations__", {}):
-            raise ValueError(f"vLLM {vllm.__version__} can't give the log-probabilities of chosen tokens; upgrade it")
         self.vllm, self.options, self.quantization, self.max_images = vllm, options, quantization, max_images
         refusal = getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError)  # since vLLM 0.3x
         self.refusals = (ValueError, refusal)
@@ -108,7 +116,6 @@ class VllmEngine(Engine):
         beyond = range(self.model.vocabulary_size, config.get_text_config().vocab_size)
         self.wordless = sorted({*self.model.wordless, *beyond})
         limits = {"image": max_images} | ({"video": 0} if hasattr(config, "video_token_id") else {})
-        self.places = 0 if self.model.tiled else self.model.tokens_per_image  # of an image; 0 where that varies
         settings: dict[str, Any] = {"enable_prefix_caching": True, "generation_config": "vllm", "seed": 0}
         settings |= {"limit_mm_per_prompt": limits} if self.model.sees_images else {}
         settings |= {"quantization": {"4bit": "bitsandbytes"}.get(quantization, quantization)} if quantization else {}
@@ -129,7 +136,7 @@ class VllmEngine(Engine):
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`.
 
-        Seeds are sent modulo 2**63; `batch_size` is how many requests vLLM is given at once.
+        Seeds are sent modulo 2**63; `batch_size` is how many prompts vLLM is given at once.
 
         Raises:
             ValueError: unsound options; a temperature between 0 and 0.01, which vLLM would raise to 0.01; a repetition
@@ -148,6 +155,7 @@ class VllmEngine(Engine):
             faults.append(f"some prompts hold {most} images: give load_judge max_images={most}")
         if faults:
             raise ValueError("; ".join(faults))
+        self.work = Work(notes=["vLLM computes prompts and answers together: all time stands with the answers"])
         return self._answers(*self._requests(prompts, images, rows, ask), ask)
 
     def identity(self) -> dict[str, Any]:
@@ -169,58 +177,54 @@ class VllmEngine(Engine):
         """Token ids, rows of an image and of a common beginning together; and the rows that fail."""
         requests, failures, pictures = [], [], Pictures()
         context: int = self.llm.llm_engine.model_config.max_model_len
+        places = 0 if self.model.tiled else self.model.tokens_per_image  # of an image; 0 where that varies
         for row in rows:
-            prompt, sources, texts = prompts[row], images[row], ask.scale(row)
-            scale = self.encoder.scale(ask.marker, texts) if texts else None
+            prompt, texts = prompts[row], ask.scale(row)
             try:
+                check_images(prompt, images[row])
+                scale = self.encoder.scale(ask.marker, texts) if texts else None
                 if ask.scores and scale is None:
                     raise ValueError("a score pass needs a scale: this prompt has none")
-                check_images(prompt, sources)
-                shown = [pictures(source) for source in sources]
-                forced = scale if ask.scores else None
-                ids = self.encoder.forced_ids(prompt, forced) if forced else self.encoder.ids(prompt)
-                n_tokens = len(ids) + max(self.places - 1, 0) * len(shown)
-                if n_tokens >= context:
+                shown = [pictures(source) for source in images[row]]
+                ids = self.encoder.forced_ids(prompt, scale) if ask.scores and scale else self.encoder.ids(prompt)
+                if (n_tokens := len(ids) + max(places - 1, 0) * len(shown)) >= context:
                     raise ValueError(
                         f"the prompt has {n_tokens} tokens and the model's context holds {context}, an answer included;"
                         " shorten the item's texts"
                     )
-                requests.append(_Request(row, ids, n_tokens, shown, scale, forced.stems if forced else ((),)))
+                stems = scale.stems if ask.scores and scale else ((),)
+                requests.append(_Request(row, ids, shown, scale, stems))
             except (ValueError, TypeError, OSError) as error:
                 failures.append(Answer(row, failure=str(error)))
-        return sorted(requests, key=lambda each: (each.keys, each.ids, each.row)), failures
+        return sorted(requests, key=lambda one: ([shown.key for shown in one.pictures], one.ids, one.row)), failures
 
     def _answers(self, requests: Sequence[_Request], failures: list[Answer], ask: Ask) -> Iterator[list[Answer]]:
         """Ask block by block: of `batch_size` rows at most, whose images fit `IMAGE_BYTES` once decoded."""
-        self.work = Work(notes=["vLLM computes prompts and answers together: all time stands with the answers"])
         size = ask.batch_size if isinstance(ask.batch_size, int) else ROWS
         block: list[_Request] = []
         pixels: dict[str, Any] = {}
-        held = 0
         for request in requests:
-            fresh = [picture for picture in request.pictures if picture.key not in pixels]
-            more = 3 * sum(math.prod(picture.size) for picture in fresh)
-            if block and (len(block) == size or held + more > IMAGE_BYTES):
-                yield failures + self._written(block, pixels, ask)
-                block, pixels, failures, held, fresh = [], {}, [], 0, request.pictures
             try:
-                pixels |= {picture.key: picture.open() for picture in fresh}
-                block.append(request)
-                held += 3 * sum(math.prod(picture.size) for picture in fresh)
+                pixels |= {shown.key: shown.open() for shown in request.pictures if shown.key not in pixels}
             except (ValueError, OSError) as error:  # readable when it was first looked at, gone since
                 failures.append(Answer(request.row, failure=str(error)))
+                continue
+            held = 3 * sum(math.prod(image.size) for image in pixels.values())
+            if block and (len(block) == size or held > IMAGE_BYTES):
+                yield failures + self._written(block, pixels, ask)
+                block, failures, pixels = [], [], {shown.key: pixels[shown.key] for shown in request.pictures}
+            block.append(request)
         if answers := failures + (self._written(block, pixels, ask) if block else []):
             yield answers
 
     def _written(self, block: Sequence[_Request], pixels: Mapping[str, Any], ask: Ask) -> list[Answer]:
         """Let vLLM answer a block; where it turns a request down, find out which one."""
-        started = time.perf_counter()
-        prompts, params = [], []
+        started, prompts, params = time.perf_counter(), [], []
         for request in block:
-            shown = {"multi_modal_data": {"image": [pixels[key] for key in request.keys]}}
-            shown |= {"multi_modal_uuids": {"image": request.keys}}
+            keys = [shown.key for shown in request.pictures]
+            shown = {"multi_modal_data": {"image": [pixels[key] for key in keys]}, "multi_modal_uuids": {"image": keys}}
             for stem in request.stems:
-                prompts.append({"prompt_token_ids": [*request.ids, *stem], **(shown if request.keys else {})})
+                prompts.append({"prompt_token_ids": [*request.ids, *stem], **(shown if keys else {})})
                 params.append(self._params(ask, request, stem))
         try:
             outputs = self.llm.generate(prompts, params, use_tqdm=False)
@@ -229,15 +233,15 @@ class VllmEngine(Engine):
                 return [Answer(block[0].row, n_prompt_tokens=len(block[0].ids), failure=f"vLLM: {error}")]
             half = len(block) // 2
             return self._written(block[:half], pixels, ask) + self._written(block[half:], pixels, ask)
-        share, left = (time.perf_counter() - started) / len(block), iter(outputs)
+        seconds, left = time.perf_counter() - started, iter(outputs)
         answers = [self._answer(request, [next(left) for _ in request.stems], ask) for request in block]
         work = self.work or Work()
         work.prompt_tokens += sum(answer.n_prompt_tokens for answer in answers)
         work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
         work.new_tokens += sum(answer.n_new_tokens for answer in answers)
-        work.images += len({key for request in block for key in request.keys})
-        work.answer_seconds += share * len(block)
-        return [replace(answer, seconds=share) for answer in answers]
+        work.images += len({shown.key for request in block for shown in request.pictures})
+        work.answer_seconds += seconds
+        return [replace(answer, seconds=seconds / len(block)) for answer in answers]
 
     def _params(self, ask: Ask, request: _Request, stem: tuple[int, ...]) -> Any:
         """What vLLM is told besides a prompt: ids, no text; the log-probability of what it writes and of the scale."""
@@ -276,20 +280,3 @@ class VllmEngine(Engine):
                 scores = scale.logprobs({(): logprobs[0][step]})
         text, stopped = self.encoder.text(words), written.finish_reason == "stop"
         return replace(answer, text=text, n_new_tokens=len(ids), score_logprobs=scores, stopped=stopped)
-
-
-@dataclass(frozen=True)
-class _Request:
-    """One prompt to come."""
-
-    row: int
-    ids: list[int]
-    n_tokens: int  # with the places of its images, where they are known
-    pictures: list[Picture]
-    scale: Scale | None
-    stems: Sequence[tuple[int, ...]]  # what follows the prompt, a request each: () alone but where scores take several
-
-    @property
-    def keys(self) -> list[str]:
-        """Its images' names in vLLM's caches."""
-        return [picture.key for picture in self.pictures]
