@@ -56,9 +56,7 @@ class SamplingParams:
 
 
 class LLM:
-    """Answers by transformers; `made` holds every one that was made."""
-
-    made: list[LLM] = []
+    """Answers by transformers."""
 
     def __init__(self, model: str, **options: Any) -> None:
         self.model, self.options = model, options
@@ -66,7 +64,6 @@ class LLM:
         self.loaded = models.load(model)
         config = types.SimpleNamespace(dtype=self.loaded.dtype, max_model_len=options.get("max_model_len", 4096))
         self.llm_engine = types.SimpleNamespace(model_config=config)
-        LLM.made.append(self)
 
     def generate(self, prompts: Any, sampling_params: Any, *, use_tqdm: bool) -> list[Any]:
         requests = list(zip(prompts, sampling_params, strict=True))
@@ -125,23 +122,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = types.SimpleNamespace(VLLMClientError=Refusal)
     vars(module).update(LLM=LLM, SamplingParams=SamplingParams, __version__="0.0-stand-in", exceptions=errors)
     monkeypatch.setitem(sys.modules, "vllm", module)
-    monkeypatch.setattr(LLM, "made", [])
 
 
 def judge_of(folder: Path, **options: Any) -> tuple[Judge, Any]:
     judge = load_judge(folder, engine="vllm", template="prometheus-vision", **options)
-    return judge, LLM.made[-1]
-
-
-def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    """Texts, tokens and failures alike; probabilities alike to a float's last bits, but for the image token's own
-    probability, which vLLM leaves in the whole and the torch engine takes out."""
-    exact = ["id", "score", "feedback", "raw", "n_new_tokens", "n_prompt_tokens"]
-    pd.testing.assert_frame_equal(one[exact], other[exact])
-    assert list(one["failure"].isna()) == list(other["failure"].isna())
-    np.testing.assert_allclose(one["expected_score"], other["expected_score"], atol=2e-5)
-    np.testing.assert_allclose(one["probability_mass"], other["probability_mass"], atol=2e-3)
-    assert (one["probability_mass"].dropna() <= other["probability_mass"].dropna() + 2e-5).all()
+    engine: Any = judge.engine
+    return judge, engine.llm
 
 
 # --- against the stand-in: what is asked, and how answers are read ------------------------------------------------
@@ -149,11 +135,16 @@ def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:
 
 @pytest.mark.usefixtures("stand_in")
 def test_verdicts_equal_the_torch_engines(taught_judge: Path, rows: Any) -> None:
+    """Probabilities but for the image token's own, which vLLM leaves in the whole and the torch engine takes out."""
     judge, llm = judge_of(taught_judge)
     ours = load_judge(taught_judge, template="prometheus-vision")
+    exact = ["id", "score", "feedback", "raw", "failure", "n_new_tokens", "n_prompt_tokens"]
     for options in ({"max_new_tokens": 40}, {"mode": "score"}):
         table = judge.grade(rows[:12], **options, progress=False)
-        assert_same(table, ours.grade(rows[:12], **options, progress=False))
+        other = ours.grade(rows[:12], **options, progress=False)
+        pd.testing.assert_frame_equal(table[exact], other[exact])
+        np.testing.assert_allclose(table["expected_score"], other["expected_score"], atol=2e-5)
+        np.testing.assert_allclose(table["probability_mass"], other["probability_mass"], atol=2e-3)
         assert table["expected_score"].notna().sum() > 8
     assert len(llm.calls) == 2 and len(llm.requests) == 24
     work = table.attrs["work"]
@@ -169,20 +160,11 @@ def test_verdicts_equal_the_torch_engines(taught_judge: Path, rows: Any) -> None
 def test_what_vllm_is_made_with_and_asked(random_judge: Path, rows: Any) -> None:
     judge, llm = judge_of(random_judge, dtype="float32", quantization="4bit", tensor_parallel_size=4, max_model_len=900)
     engine: Any = judge.engine
-    assert llm.model == str(random_judge) == str(engine.model.path)
-    assert llm.options == {
-        "trust_remote_code": False,
-        "dtype": "float32",
-        "quantization": "bitsandbytes",
-        "limit_mm_per_prompt": {"image": 1},
-        "max_logprobs": 128,
-        "logprobs_mode": "raw_logprobs",
-        "enable_prefix_caching": True,
-        "generation_config": "vllm",
-        "seed": 0,
-        "max_model_len": 900,
-        "tensor_parallel_size": 4,
-    }
+    assert llm.model == str(random_judge)
+    made = {"dtype": "float32", "quantization": "bitsandbytes", "limit_mm_per_prompt": {"image": 1}, "seed": 0}
+    made |= {"trust_remote_code": False, "max_logprobs": 128, "logprobs_mode": "raw_logprobs"}
+    made |= {"enable_prefix_caching": True, "generation_config": "vllm"}
+    assert llm.options == made | {"max_model_len": 900, "tensor_parallel_size": 4}
     identity = engine.identity()
     assert identity["options"] == {"max_model_len": 900}, "how many GPUs share the work decides no verdict"
     assert identity["engine"] == "vllm" and identity["dtype"] == "float32"
@@ -195,11 +177,9 @@ def test_what_vllm_is_made_with_and_asked(random_judge: Path, rows: Any) -> None
     assert hostile in engine.encoder.text(ids), "data is never a control token"
     (picture,) = request["multi_modal_data"]["image"]
     assert picture.mode == "RGB" and picture.tobytes() == rows[0]["images"][0].tobytes()
-    scores = sorted(engine.encoder.text_ids(f".\n[RESULT] {n}")[-1] for n in FIVE)
-    expected = SamplingParams(max_tokens=7, temperature=0.0, logprobs=5, detokenize=False)
-    expected.logprob_token_ids, expected.stop_token_ids = scores, [tokenizer.eos_token_id]
-    expected.logit_bias = {image: -100.0}
-    params.logprob_token_ids.sort()
+    expected = SamplingParams(max_tokens=7, temperature=0.0, logprobs=5, detokenize=False, logit_bias={image: -100.0})
+    expected.logprob_token_ids = sorted(engine.encoder.text_ids(f".\n[RESULT] {n}")[-1] for n in FIVE)
+    expected.stop_token_ids = [tokenizer.eos_token_id]
     assert vars(params) == vars(expected)
 
 
@@ -210,7 +190,6 @@ def test_failures_stay_in_their_own_row(random_judge: Path, rows: Any, tmp_path:
     judge, llm = judge_of(random_judge, max_model_len=420)
     few = [dict(row) for row in rows[:6]]
     few[1]["response"] = "far too long " * 300
-    few[2]["response"] = "refused"
     few[4]["images"] = [str(gone)]
     engine: Any = judge.engine
     requests_of = engine._requests
@@ -218,9 +197,8 @@ def test_failures_stay_in_their_own_row(random_judge: Path, rows: Any, tmp_path:
     def vanishes(*args: Any) -> Any:
         requests, failures = requests_of(*args)
         next(request for request in requests if request.row == 2).ids.append(999)
-        for request in requests:
-            for picture in request.pictures if request.row == 4 else ():
-                picture._data = None  # a file that was too large to keep
+        (picture,) = next(request for request in requests if request.row == 4).pictures
+        picture.data = None  # a file that was too large to keep
         gone.unlink()
         return requests, failures
 
@@ -258,9 +236,7 @@ def test_scales_may_differ_by_row_and_need_several_tokens(taught_judge: Path, ro
     assert set(by_row[0]) == set(FIVE) and set(by_row[1]) == set(TEN)
     assert 0 < sum(map(math.exp, by_row[1].values())) < 1
     scale = judge.engine.encoder.scale("[RESULT]", TEN)
-    length = min(len(request["prompt_token_ids"]) for request, _ in llm.requests)
-    stems = {tuple(request["prompt_token_ids"][length:]) for request, _ in llm.requests}
-    assert len(llm.requests) == 1 + len(scale.stems) and len(stems) > 1, "a request for each beginning of scores"
+    assert len(llm.requests) == 1 + len(scale.stems) > 2, "a request for each beginning of scores"
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -283,25 +259,19 @@ def test_what_it_cannot_give_is_refused_at_the_start(
     with pytest.raises(ValueError, match="max_images=2"):
         judge.grade([*rows[1:3], *two], progress=False)
     assert not llm.calls
-    for options, message in (
-        ({"max_logprobs": 5}, "multiple values for keyword argument 'max_logprobs'"),
-        ({"device": "cpu"}, "device"),
-        ({"device_map": "auto"}, "device_map"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            load_judge(random_judge, engine="vllm", **options)
+    with pytest.raises(ValueError, match="device"):
+        load_judge(random_judge, engine="vllm", device="cpu")
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"vjudge\[vllm\]"):
         VllmEngine(random_judge)
 
 
 @pytest.mark.usefixtures("stand_in")
-@pytest.mark.parametrize("engine", ["torch", "vllm"])
-def test_the_wording_of_the_training_is_read(random_judge: Path, tmp_path: Path, engine: str) -> None:
+def test_the_wording_of_the_training_is_read(random_judge: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(random_judge, tmp_path / "judge"))
     (folder / "judge.json").write_text('{"template": "llava-critic-rubric"}')
-    assert load_judge(folder, engine=engine).template.name == "llava-critic-rubric"
-    assert load_judge(folder, engine=engine, template="prometheus-vision").template.name == "prometheus-vision"
+    assert load_judge(folder, engine="vllm").template.name == "llava-critic-rubric"
+    assert load_judge(folder, engine="vllm", template="prometheus-vision").template.name == "prometheus-vision"
 
 
 # --- against vLLM itself ----------------------------------------------------------------------------------------------
