@@ -342,9 +342,9 @@ def _correlation(
     if len(parts) > 1:
         categories = frame["category"].astype(object)
         named = categories.notna().to_numpy()
-        tables["macro"] = metrics.average_correlations(
-            score[named], true[named], within=list(categories[named]), groups=None, averages=["mean"], **options
-        ).xs("mean")
+        tables["macro"] = metrics.correlate_levels(
+            score[named], true[named], systems=list(categories[named]), levels=["within"], **options
+        ).xs("within")
         for part, rows in parts.items():
             tables[part] = metrics.correlate(score[rows], true[rows], groups=list(groups[rows]), **options)
     table = pd.concat(tables, names=_INDEX[:2])

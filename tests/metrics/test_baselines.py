@@ -8,6 +8,8 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+import sacrebleu
+from rouge_score.rouge_scorer import RougeScorer
 
 from vjudge.metrics import lengths, overlap_baselines, published
 
@@ -16,9 +18,6 @@ REFERENCES = ["the cat sat on the mat", "a cat is on a mat", "yes"]
 
 
 def test_by_hand_and_equal_to_the_libraries():
-    import sacrebleu
-    from rouge_score.rouge_scorer import RougeScorer
-
     table = overlap_baselines(RESPONSES, REFERENCES)
     # "cat sat on the mat" is common: precision 5/6, recall 5/6. "cat is on mat": 4/7 and 4/6.
     assert table["rouge_l"].tolist() == pytest.approx([5 / 6, 8 / 13, 0])
@@ -34,14 +33,11 @@ def test_missing_texts_are_nan_and_empty_ones_are_zero():
     assert table["rouge_l"].isna().tolist() == [True, False, True, True]
     assert table.loc["b"].tolist() == [0, 0, 0, 0]
     assert table["length"].tolist()[:2] == [2, 0] and np.isnan(table["length"]["c"])
-    signature = table.attrs["method"]["bleu, 13a"]
-    assert signature.startswith("sacrebleu") and "eff:yes" in signature and table.attrs["tokenizers"] == {"13a": 1}
+    assert "eff:yes" in table.attrs["method"]["bleu, 13a"] and table.attrs["tokenizers"] == {"13a": 1}
 
 
 def test_scripts_without_spaces_are_cut_by_sacrebleus_own_tokenizers():
     """Between spaces these are one word each: ROUGE-L and BLEU were 0 and length 1, and any judge beat them."""
-    import sacrebleu
-
     pairs = [
         ("一只黑猫坐在红色的垫子上", "黑猫坐在垫子上睡觉"),
         ("黒い猫がマットの上に座っています", "猫がマットの上で寝ています"),
@@ -68,7 +64,7 @@ def test_the_unit_of_length_is_chosen_by_script_and_said():
     assert mixed.to_dict() == {"p": 13, "q": 4} and mixed.attrs["unit"] == "characters"
     assert "Chinese" in mixed.attrs["reason"]
     assert lengths(["one two"], unit="characters").tolist() == [7]
-    assert lengths(["one two"], tokenizer=lambda text: list(text)).attrs["unit"] == "tokens"
+    assert lengths(["one two"], tokenizer=list).attrs["unit"] == "tokens"
 
     class Tokenizer:
         def encode(self, text):
@@ -82,11 +78,8 @@ def test_the_unit_of_length_is_chosen_by_script_and_said():
     [
         (lambda: overlap_baselines([1, "a", 2.5], ["a"] * 3), TypeError, "responses .*position 0: 1, position 2: 2.5"),
         (lambda: overlap_baselines(["a"], ["b", "c"]), ValueError, "responses has 1, references has 2"),
-        (lambda: overlap_baselines("a", ["b"]), TypeError, "not str"),
-        (lambda: overlap_baselines(pd.Series(["a"]), pd.Series(["b"], index=[3])), ValueError, "different indexes"),
         (lambda: lengths(["a"], unit="tokens"), ValueError, "needs tokenizer="),
         (lambda: lengths(["a"], unit="lines"), ValueError, "use one of words, characters, tokens"),
-        (lambda: published("prometheus"), ValueError, "'prometheus'.*llava-critic.*prometheus-vision"),
     ],
 )
 def test_bad_input_is_named(call, error, message):
@@ -95,11 +88,8 @@ def test_bad_input_is_named(call, error, message):
 
 
 def test_spot_checks_against_the_papers():
-    table = published("prometheus-vision", table="instruction following")
-    cells = table.set_index(["evaluator", "benchmark", "statistic"])["value"]
-    assert len(cells) == 13 * 3 * 3 and cells["Prometheus-Vision 13B", "Perception-Bench", "pearson"] == 0.832
-    assert cells["Fuyu 8B", "Perception-Bench", "spearman"] == 4.29e-06
-    critics = published("llava-critic", table="pointwise").set_index(["evaluator", "benchmark"])["value"]
-    assert critics["LLaVA-Critic 72B", "average"] == 0.754
-    for paper in ("prometheus-vision", "llava-critic"):
-        assert published(paper)["source"].str.contains("arXiv").all()
+    table = published()
+    assert table["source"].str.contains("arXiv").all() and len(table) == 184
+    cells = table.set_index(["table", "evaluator", "benchmark", "statistic"])["value"]
+    assert cells["instruction following", "Prometheus-Vision 13B", "Perception-Bench", "pearson"] == 0.832
+    assert cells["pointwise", "LLaVA-Critic 72B", "average", "pearson"] == 0.754

@@ -32,18 +32,11 @@ def bootstrap(table, *, groups=None, **options):
     return replicates(lambda weights: correlations(table, weights), Design(table.cell, groups), **options)
 
 
-def bounds_of(table, *, groups=None, **options):
-    values = correlations(table, table.counts[:, None])[:, 0]
-    drawn, units = bootstrap(table, groups=groups, **options), Design(table.cell, groups).n_units
-    return np.array([interval(*row, n_units=units, method="fisher")[:2] for row in zip(drawn, values, strict=True)])
-
-
 @given(st.data())
 def test_weighted_correlations_equal_scipy_on_the_repeated_pairs(data):
     levels = data.draw(st.integers(2, 12))
     cell = st.tuples(st.integers(1, levels), st.integers(1, levels))
-    pairs = np.array(data.draw(st.lists(cell, min_size=4, max_size=30)), dtype=float)
-    table = Table(*pairs.T)
+    table = Table(*np.array(data.draw(st.lists(cell, min_size=4, max_size=30)), dtype=float).T)
     counts = data.draw(st.lists(st.integers(0, 4), min_size=len(table.x), max_size=len(table.x)))
     x, y = np.repeat(table.x, counts), np.repeat(table.y, counts)
     with np.errstate(all="ignore"):
@@ -68,10 +61,9 @@ def test_many_distinct_pairs_equal_scipy(digits):
     np.testing.assert_allclose(correlations(table, 0.37 * weights), ours, rtol=0, atol=1e-12)  # ratios alone count
 
 
-@pytest.mark.parametrize("ordinal", [True, False])
-def test_bootstrap_has_the_spread_of_a_plain_scipy_loop(ordinal):
+def test_bootstrap_has_the_spread_of_a_plain_scipy_loop():
     rng = np.random.default_rng(5)
-    x, y = judged(rng, 60, ordinal=ordinal)
+    x, y = judged(rng, 60)
     ours = bootstrap(Table(x, y), n_resamples=4000, seed=1)
     draws = rng.integers(60, size=(600, 60))
     loop = np.array([scipy_correlations(x[draw], y[draw]) for draw in draws]).T
@@ -81,30 +73,29 @@ def test_bootstrap_has_the_spread_of_a_plain_scipy_loop(ordinal):
 
 def test_copies_of_an_image_do_not_narrow_a_grouped_interval():
     x, y = judged(np.random.default_rng(3), 60)
-    copies = Table(*(np.repeat(values, 4) for values in (x, y)))
+    copies = Table(np.repeat(x, 4), np.repeat(y, 4))
     once, items, images = (
-        np.diff(bounds_of(table, groups=groups, n_resamples=2000, seed=0))
+        np.arctanh(bootstrap(table, groups=groups, n_resamples=2000, seed=0)).std(axis=1)
         for table, groups in ((Table(x, y), None), (copies, None), (copies, np.repeat(np.arange(60), 4)))
     )
     np.testing.assert_allclose(images, once, rtol=0.1)
     np.testing.assert_allclose(items, images / 2, rtol=0.25)
 
 
-def test_replicates_depend_on_the_seed_and_not_on_the_block(monkeypatch):
-    for groups in (None, np.arange(90) // 3):
-        for ordinal in (True, False):
-            table = Table(*judged(np.random.default_rng(0), 90, ordinal=ordinal))
-            whole = bootstrap(table, groups=groups, n_resamples=300, seed=4)
-            with monkeypatch.context() as patch:
-                patch.setattr(_bootstrap, "BLOCK_BYTES", 8 * len(table.x) * 7)
-                np.testing.assert_allclose(bootstrap(table, groups=groups, n_resamples=300, seed=4), whole, atol=1e-12)
-            assert not np.allclose(bootstrap(table, groups=groups, n_resamples=300, seed=5), whole, equal_nan=True)
+@pytest.mark.parametrize("groups", [None, np.arange(90) // 3])
+def test_replicates_depend_on_the_seed_and_not_on_the_block(groups, monkeypatch):
+    for ordinal in (True, False):
+        table = Table(*judged(np.random.default_rng(0), 90, ordinal=ordinal))
+        whole = bootstrap(table, groups=groups, n_resamples=300, seed=4)
+        with monkeypatch.context() as patch:
+            patch.setattr(_bootstrap, "BLOCK_BYTES", 8 * len(table.x) * 7)
+            np.testing.assert_allclose(bootstrap(table, groups=groups, n_resamples=300, seed=4), whole, atol=1e-12)
+        assert not np.allclose(bootstrap(table, groups=groups, n_resamples=300, seed=5), whole, equal_nan=True)
 
 
 def test_intervals_by_hand():
     drawn, z, reach = np.linspace(0, 1, 101), np.arctanh(0.5), 1.8331129 * np.sqrt(10 / 9)  # t(9) at .95
     options = dict(n_units=10, confidence=0.9)
-    assert interval(drawn, 0.5, method="percentile", **options) == pytest.approx((0.05, 0.95, 0))
     assert interval(drawn, 0.5, method="t", **options)[1] - 0.5 == pytest.approx(reach * drawn.std())
     assert interval(drawn, 0.5, method="t", inflation=4, **options)[1] - 0.5 == pytest.approx(reach * drawn.std() / 2)
     fisher = interval(np.tanh([z - 1, z + 1, np.nan]), 0.5, method="fisher", **options)
@@ -127,7 +118,6 @@ def test_swaps_keep_every_row_and_whole_groups(groups):
 
 def test_p_value_counts_the_observed_one():
     assert p_value(np.array([0.1, -0.5, 0.5, 0.7]), 0.5) == pytest.approx(4 / 5)
-    assert p_value(np.zeros(99), 1.0) == pytest.approx(0.01)
     assert p_value(np.array([0.1, np.nan]), 1.0) == pytest.approx(2 / 3)  # undefined counts against
     assert np.isnan(p_value(np.zeros(9), np.nan))
 
@@ -145,12 +135,12 @@ def test_memory_is_bounded(grouped):
 
 def test_a_bar_shows_only_when_it_takes_long(capfd, monkeypatch):
     def slowly(weights):
-        time.sleep(0.05)
+        time.sleep(0.12)
         return weights.sum(axis=0)
 
     monkeypatch.setattr(_bootstrap, "BLOCK_BYTES", 8 * 10)
     replicates(slowly, Design(np.arange(10)), n_resamples=5, seed=0)
     assert capfd.readouterr().err == ""
     monkeypatch.setattr(_bootstrap, "PATIENCE", 0.1)
-    replicates(slowly, Design(np.arange(10)), n_resamples=8, seed=0)
+    replicates(slowly, Design(np.arange(10)), n_resamples=5, seed=0)
     assert "resamples" in capfd.readouterr().err

@@ -1,68 +1,68 @@
-"""Every public function of `vjudge.metrics`: its example runs; degenerate input is NaN with a warning, or an error."""
+"""Every public function of `vjudge.metrics` on degenerate input: NaN with a warning, or an error; numbers in print."""
 
 from __future__ import annotations
 
-import doctest
+import math
 import warnings
-from importlib import import_module
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vjudge import metrics
+from vjudge.metrics._tables import format_interval, format_number, format_p
 
 FAST = {"n_resamples": 20}
 
 
-def as_verdicts(x):
+def verdicts(x):
     """Scores as verdicts, so that one table of input serves both kinds of function."""
     names = {1: "a", 2: "b", 3: "tie"}
     return [v if v is pd.NA else names.get(v, v) for v in x]
 
 
-def as_texts(x):
+def texts(x):
     return [None if not isinstance(v, str) and pd.isna(v) else str(v) for v in x]
 
 
-# Name -> a call with two columns of scores and a group of each. Names of `metrics.__all__` are all here.
+def ratings(x, y):
+    return list(zip(x, y, strict=True))
+
+
+# Name -> a call with two columns of scores and a group of each.
 CALLS = {
-    "agreement": lambda x, y, g: metrics.agreement(list(zip(x, y, strict=True)), groups=g, **FAST),
+    "agreement": lambda x, y, g: metrics.agreement(ratings(x, y), groups=g, **FAST),
     "average_samples": lambda x, y, g: metrics.average_samples(pd.DataFrame({"id": list(g), "score": list(x)})),
-    "average_correlations": lambda x, y, g: metrics.average_correlations(x, y, within=g, **FAST),
-    "bradley_terry": lambda x, y, g: metrics.bradley_terry(g, list(g)[::-1], as_verdicts(x), **FAST),
+    "bradley_terry": lambda x, y, g: metrics.bradley_terry(g, list(g)[::-1], verdicts(x), **FAST),
     "calibrate": lambda x, y, g: metrics.calibrate(x, y, groups=g),
     "calibration_curve": lambda x, y, g: metrics.calibration_curve(x, y, groups=g),
     "calibration_errors": lambda x, y, g: metrics.calibration_errors(x, y, groups=g, **FAST),
+    "classification": lambda x, y, g: metrics.classification(verdicts(x), verdicts(y), groups=g),
     "compare_judges": lambda x, y, g: metrics.compare_judges(y, {"x": x, "y": list(x)[::-1]}, groups=g, **FAST),
     "correlate": lambda x, y, g: metrics.correlate(x, y, groups=g, **FAST),
     "correlate_levels": lambda x, y, g: metrics.correlate_levels(x, y, systems=g, **FAST),
     "correlation_table": lambda x, y, g: metrics.correlation_table({"b": {"x": x}}, {"b": y}, groups={"b": g}, **FAST),
-    "classification": lambda x, y, g: metrics.classification(as_verdicts(x), as_verdicts(y), groups=g),
-    "feedback_preference": lambda x, y, g: metrics.feedback_preference(
-        as_verdicts(x), labels={"a": "left", "b": "right", "tie": "both bad"}, groups=g
-    ),
-    "human_ceiling": lambda x, y, g: metrics.human_ceiling(list(zip(x, y, strict=True)), groups=g, **FAST),
+    "feedback_preference": lambda x, y, g: metrics.feedback_preference(texts(x), groups=g),
+    "human_ceiling": lambda x, y, g: metrics.human_ceiling(ratings(x, y), groups=g, **FAST),
     "label_weights": lambda x, y, g: metrics.label_weights(x, y),
-    "length_controlled": lambda x, y, g: metrics.length_controlled(as_verdicts(x), x, y, groups=g),
-    "lengths": lambda x, y, g: metrics.lengths(as_texts(x)),
-    "longer_wins": lambda x, y, g: metrics.longer_wins(as_verdicts(x), x, y, groups=g),
+    "length_controlled": lambda x, y, g: metrics.length_controlled(verdicts(x), x, y, groups=g),
+    "lengths": lambda x, y, g: metrics.lengths(texts(x)),
     "model_ranking": lambda x, y, g: metrics.model_ranking(g, x, y, **FAST),
     "next_labels": lambda x, y, g: metrics.next_labels(x, y, n=2),
-    "order_consistency": lambda x, y, g: metrics.order_consistency(as_verdicts(x), as_verdicts(y), groups=g),
-    "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(as_texts(x), as_texts(y)),
-    "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(as_verdicts(x), as_verdicts(y), groups=g),
+    "order_consistency": lambda x, y, g: metrics.order_consistency(verdicts(x), verdicts(y), groups=g),
+    "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(texts(x), texts(y)),
+    "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(verdicts(x), verdicts(y), groups=g),
     "prediction_powered_mean": lambda x, y, g: metrics.prediction_powered_mean(x, y, groups=g),
-    "rater_table": lambda x, y, g: metrics.rater_table(list(zip(x, y, strict=True)), x, groups=g, **FAST),
+    "rater_table": lambda x, y, g: metrics.rater_table(ratings(x, y), x, groups=g, **FAST),
     "tie_calibrated_accuracy": lambda x, y, g: metrics.tie_calibrated_accuracy(x, y, within=g, **FAST),
     "who_beats_whom": lambda x, y, g: metrics.who_beats_whom(CALLS["compare_judges"](x, y, g)),
-    "win_rate": lambda x, y, g: metrics.win_rate(as_verdicts(x), groups=g),
+    "win_rate": lambda x, y, g: metrics.win_rate(verdicts(x), groups=g),
 }
 # A score for each text or item, missing where it has none; a choice of items.
 NO_ESTIMATE = {"average_samples", "lengths", "next_labels", "overlap_baselines"}
-READ_NO_SCORE = {"classification", "lengths", "overlap_baselines", "published"}
+READ_NO_SCORE = {"classification", "feedback_preference", "lengths", "overlap_baselines"}
 
 nan = float("nan")
 CASES = {
@@ -90,31 +90,31 @@ def test_every_public_function_is_here():
     assert functions <= set(CALLS)
 
 
-def told(call, *columns):
+def outcome(call, *columns):
     """A call's result and its warnings; only warnings that say something to a user are let through."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = call(*columns)
+        result = call(*columns)
     strange = [str(w.message) for w in caught if not issubclass(w.category, UserWarning)]
     assert not strange, strange
-    return found, [str(w.message) for w in caught]
+    return result, [str(w.message) for w in caught]
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", CALLS)
 def test_undefined_is_nan_with_a_warning(name, case):
     try:
-        found, warned = told(CALLS[name], *CASES[case])
+        result, warned = outcome(CALLS[name], *CASES[case])
     except (TypeError, ValueError) as error:
         assert len(str(error)) > 20, "an error says what is wrong"
         assert case in ("nothing", "all missing", "one", "two", "constant"), error
         return
     if name in NO_ESTIMATE:
         return
-    table = found.to_frame() if isinstance(found, pd.Series) else found
+    table = result.to_frame() if isinstance(result, pd.Series) else result
     assert not np.isinf(table.select_dtypes("number").to_numpy(dtype=float)).any()
-    shown = [column for column in ("estimate", "low", "high", "difference", "judge", name) if column in table]
-    if table[shown].isna().any(axis=None) and name != "calibrate":
+    columns = [column for column in ("estimate", "low", "high", "difference", "judge", name) if column in table]
+    if table[columns].isna().any(axis=None) and name != "calibrate":
         assert warned, f"NaN without a warning:\n{table}"
     elif name == "calibrate" and table.isna().all(axis=None) and len(table):
         assert warned
@@ -124,11 +124,11 @@ def test_undefined_is_nan_with_a_warning(name, case):
 def test_text_is_refused_or_counted_and_never_a_score(name):
     x, y = ["1", 2, "three", 1, 2, 3], [1, 2, "3", 2, 1, 1]
     try:
-        found, warned = told(CALLS[name], x, y, list("pqpqpq"))
+        result, warned = outcome(CALLS[name], x, y, list("pqpqpq"))
     except TypeError as error:
         assert "position" in str(error)
         return
-    assert found.attrs.get("malformed", found.attrs.get("ab", {}).get("malformed")) == 2  # verdicts: "1" and "three"
+    assert result.attrs.get("malformed", result.attrs.get("ab", {}).get("malformed")) == 2  # verdicts: "1" and "three"
 
 
 NUMBER = st.one_of(st.none(), st.integers(1, 5), st.floats(allow_infinity=False, width=32))
@@ -138,22 +138,34 @@ NUMBER = st.one_of(st.none(), st.integers(1, 5), st.floats(allow_infinity=False,
 def test_no_exception_on_any_numbers(name, rows):
     x, y, groups = ([row[i] for row in rows] for i in range(3))
     try:
-        told(CALLS[name], x, y, groups)
+        outcome(CALLS[name], x, y, groups)
     except ValueError as error:
         assert len(rows) < 6 or pd.isna(pd.Series(x + y, dtype=object)).any(), error
 
 
-MODULES = ["_tables", "agreement", "baselines", "calibration", "correlation", "pairwise", "ppi"]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_the_examples_run(name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # small examples are undefined here and there
-        result = doctest.testmod(import_module(f"vjudge.metrics.{name}"))
-    assert result.attempted and not result.failed
-
-
 def test_every_public_statistic_has_a_source():
     for name in metrics.__all__:
-        assert name == "FIVE_POINT" or "Source:" in getattr(metrics, name).__doc__, name
+        assert "Source:" in getattr(metrics, name).__doc__, name
+
+
+# Numbers in print
+
+
+def test_numbers_in_print():
+    assert [format_number(value) for value in (-0.0, 0.714, math.nan, math.inf)] == ["0.00", "0.71", "n/a", "inf"]
+    assert [format_number(value, zero=False) for value in (-0.25, 0.714, 1.0)] == ["-.25", ".71", "1.00"]
+    assert format_number(-0.0004, digits=3) == "0.000" and format_number(10.25, digits=1, zero=False) == "10.2"
+    assert format_interval(0.9991, 0.9986, 0.9995, 2) == "0.999 [0.999, 1.000]"  # .999 [1.0, 1.0] once
+    floors = [(1 / 67, 1 / 67), (1 / 67, 1 / 10_001), (1 / 10_001, 1 / 10_001), (0.00004, None), (math.nan, None)]
+    assert [format_p(p, floor=floor) for p, floor in floors] == ["<= .015", "= .015", "<= .0001", "< .001", "n/a"]
+
+
+@example([0.0, 0.0, -0.03125], 1, False)
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=3), st.integers(1, 3), st.booleans())
+def test_bounds_hold_their_estimate_in_print(values, digits, zero):
+    low, estimate, high = sorted(values)
+    text = format_interval(estimate, low, high, digits, zero=zero)
+    printed = [float(part.strip("[],")) for part in text.split()]
+    assert printed[1] <= printed[0] <= printed[2] and "-0.0 " not in text
+    if high - low > 1e-4:
+        assert printed[1] < printed[2]  # an interval with a width has one in print

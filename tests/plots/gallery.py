@@ -96,7 +96,7 @@ def answers(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
     counts = [(21, 36, 57, 21), (26, 30, 70, 9), (50, 59, 12, 14), (1, 120, 8, 6)]
     words = ("left", "right", "both good", "both bad")
     pairs = itertools.islice(itertools.combinations(NAMES, 2), max(1, judges - 1))
-    tables = [metrics.feedback_preference(dict(zip(words, n, strict=True))) for n in counts]
+    tables = [metrics.feedback_preference(np.repeat(words, n)) for n in counts]
     return dict(zip(pairs, itertools.cycle(tables)))
 
 

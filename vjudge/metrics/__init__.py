@@ -6,30 +6,22 @@ each cell of the sample occurs) and hand it to `_tables.tabulate`, which gives i
 warnings that all others have: `agreement.agreement` is an example. Plain shares go to `_tables.shares`.
 """
 
-from vjudge.metrics._tables import FIVE_POINT
-from vjudge.metrics.agreement import (
-    agreement,
-    average_samples,
-    feedback_preference,
-    human_ceiling,
-    rater_table,
-)
+from vjudge.metrics.agreement import agreement, average_samples, human_ceiling, rater_table
 from vjudge.metrics.baselines import lengths, overlap_baselines, published
 from vjudge.metrics.calibration import calibrate, calibration_curve, calibration_errors
 from vjudge.metrics.correlation import (
-    average_correlations,
     compare_judges,
     correlate,
     correlate_levels,
     correlation_table,
+    model_ranking,
     who_beats_whom,
 )
 from vjudge.metrics.pairwise import (
     bradley_terry,
     classification,
+    feedback_preference,
     length_controlled,
-    longer_wins,
-    model_ranking,
     order_consistency,
     pairwise_accuracy,
     tie_calibrated_accuracy,
@@ -39,9 +31,7 @@ from vjudge.metrics.ppi import label_weights, next_labels, prediction_powered_me
 from vjudge.names import public
 
 __all__ = [
-    "FIVE_POINT",
     "agreement",
-    "average_correlations",
     "average_samples",
     "bradley_terry",
     "calibrate",
@@ -57,7 +47,6 @@ __all__ = [
     "label_weights",
     "length_controlled",
     "lengths",
-    "longer_wins",
     "model_ranking",
     "next_labels",
     "order_consistency",

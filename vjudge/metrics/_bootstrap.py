@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from time import monotonic
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse, stats
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -27,7 +25,8 @@ Statistic = Callable[[Weights], Floats]
 CACHE_BYTES = 2**19  # an array of this size stays in a processor's cache
 BLOCK_BYTES = 8 * 2**20
 ENOUGH = 60  # replicates at once, so that NumPy's time for a call is small; a power of two would fill one cache set
-PATIENCE = 2.0
+PATIENCE = 2.0  # seconds before a bar shows; a plain one, since in a notebook even a hidden widget is stored
+PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 
 
 def block_of(width: int) -> int:
@@ -92,13 +91,44 @@ class Design:
         return draw, n
 
 
-METHODS = {
-    "percentile": "percentile",
-    "t": "Student's",
-    "fisher": "Student's on Fisher's z scale",
-    "logit": "Student's on the logit scale",
-}
-PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
+def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, width: int = 0) -> Floats:
+    """A statistic of replicates, (..., n_resamples), in bounded blocks; `width`: numbers that it holds for each."""
+    draw, held = design.draws(seed)
+    return _in_blocks(statistic, draw, n_resamples, block_of(max(held, width)), "resamples")
+
+
+def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
+    """A statistic after the two judges' names are swapped at random, in half of the rows or groups of a design.
+
+    The statistic is of weights (2k, replicates): of each cell first the rows that stand, then those that are swapped.
+
+    Source: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses (2005), chapter 3, matched pairs.
+    """
+    rng = np.random.default_rng(seed)
+    counts, members = design.counts[:, None], design.members
+
+    def draw(size: int) -> Weights:
+        if members is not None:
+            swapped = members @ rng.integers(2, size=(size, members.shape[1])).T
+        elif counts.max() == 1:  # a coin for each row is far quicker than a binomial draw of one
+            swapped = rng.integers(2, size=(size, len(counts))).T
+        else:
+            swapped = rng.binomial(counts.T, 0.5, size=(size, len(counts))).T
+        return np.concatenate([counts - swapped, swapped])
+
+    block = block_of(max(2 * len(counts), 0 if members is None else members.shape[1]))
+    return _in_blocks(statistic, draw, n_resamples, block, "permutations")
+
+
+def _in_blocks(statistic: Statistic, draw: Callable[[int], Weights], total: int, block: int, name: str) -> Floats:
+    starts = tqdm(range(0, total, block), desc=f"blocks of {name}", delay=PATIENCE, leave=False)
+    return np.concatenate([values(statistic, draw(min(block, total - start))) for start in starts], axis=-1)
+
+
+def values(statistic: Statistic, weights: Weights) -> Floats:
+    """A statistic of weights, without NumPy's warnings where it is undefined: that is NaN, and the caller's to tell."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(statistic(weights), dtype=float)
 
 
 def interval(
@@ -112,77 +142,24 @@ def interval(
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12; Fisher, Metron 1 (1921), 3-32.
     """
-    if method == "logit":  # log-odds are twice Fisher's z of 2 p - 1
-        options: dict[str, Any] = dict(n_units=n_units, inflation=inflation, confidence=confidence)
-        low, high, undefined = interval(2 * replicates - 1, 2 * estimate - 1, method="fisher", **options)
-        return (low + 1) / 2, (high + 1) / 2, undefined
+    share = method == "logit"  # log-odds are twice Fisher's z of 2 p - 1
+    if share:
+        replicates, estimate = 2 * replicates - 1, 2 * estimate - 1
     drawn = replicates[~np.isnan(replicates)]
-    undefined = 1 - len(drawn) / len(replicates) if len(replicates) else np.nan
-    if not undefined <= 0.5 or not np.isfinite(estimate) or n_units < 2:
+    undefined = 1 - len(drawn) / len(replicates)
+    if undefined > 0.5 or not np.isfinite(estimate) or n_units < 2:
         return np.nan, np.nan, undefined
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     reach = stats.t.ppf(tails, n_units - 1) * np.sqrt(n_units / (n_units - 1) / inflation)
-    if method == "percentile":
-        low, high = np.quantile(drawn, tails)
-    elif method == "t":
-        low, high = estimate + reach * drawn.std()
+    if method == "t":
+        bounds = estimate + reach * drawn.std()
     elif abs(estimate) >= PERFECT or not (near := np.abs(drawn) < PERFECT).any():
-        low, high = drawn.min(), drawn.max()
+        bounds = np.array([drawn.min(), drawn.max()])
     else:
         most = max(np.abs(drawn[near]).max(), abs(estimate))
-        low, high = np.tanh(np.arctanh(estimate) + reach * np.arctanh(np.clip(drawn, -most, most)).std())
+        bounds = np.tanh(np.arctanh(estimate) + reach * np.arctanh(np.clip(drawn, -most, most)).std())
+    low, high = (bounds + 1) / 2 if share else bounds
     return float(low), float(high), undefined
-
-
-def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, width: int = 0) -> Floats:
-    """A statistic of replicates, (..., n_resamples), in bounded blocks; `width`: numbers that it holds for each."""
-    draw, held = design.draws(seed)
-    return _in_blocks(statistic, draw, n_resamples, block_of(max(held, width)), "resamples")
-
-
-def _in_blocks(statistic: Statistic, draw: Callable[[int], Weights], total: int, block: int, name: str) -> Floats:
-    """A statistic of `total` drawn weightings, `block` of them at once."""
-    parts, bar, began = [], None, monotonic()
-    for start in range(0, total, block):
-        if bar is None and monotonic() - began > PATIENCE:  # not before: in a notebook even a hidden bar is a widget
-            bar = tqdm(total=total, initial=start, desc=name, leave=False)
-        size = min(block, total - start)
-        parts.append(values(statistic, draw(size)))
-        if bar is not None:
-            bar.update(size)
-    if bar is not None:
-        bar.close()
-    return np.concatenate(parts, axis=-1)
-
-
-def values(statistic: Statistic, weights: Weights) -> Floats:
-    """A statistic of weights, without NumPy's warnings where it is undefined: that is NaN, and the caller's to tell."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(statistic(weights), dtype=float)
-
-
-def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
-    """A statistic after the two judges' names are swapped at random, in half of the rows or groups of a design.
-
-    The statistic is of weights (2k, replicates): of each cell first the rows that stand, then those that are swapped.
-
-    Source: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses (2005), chapter 3, matched pairs.
-    """
-    rng = np.random.default_rng(seed)
-    counts = design.counts[:, None]
-    members = design.members
-
-    def draw(size: int) -> Weights:
-        if members is not None:
-            swapped = members @ rng.integers(2, size=(size, members.shape[1])).T
-        elif counts.max() == 1:  # a coin for each row is far quicker than a binomial draw of one
-            swapped = rng.integers(2, size=(size, len(counts))).T
-        else:
-            swapped = rng.binomial(counts.T, 0.5, size=(size, len(counts))).T
-        return np.concatenate([counts - swapped, swapped])
-
-    block = block_of(max(2 * len(counts), 0 if members is None else members.shape[1]))
-    return _in_blocks(statistic, draw, n_resamples, block, "permutations")
 
 
 def p_value(permuted: Floats, observed: Floats | float) -> Floats:
@@ -214,25 +191,24 @@ class Table:
         x_code, x_level = pd.factorize(x, sort=True)
         y_code, y_level = pd.factorize(y, sort=True)
         self.cell, pair = pd.factorize(x_code * len(y_level) + y_code, sort=True)
+        k = len(pair)
         self.x_code, self.y_code = np.divmod(pair, max(len(y_level), 1))
         self.x, self.y = np.asarray(x_level, dtype=float)[self.x_code], np.asarray(y_level, dtype=float)[self.y_code]
-        self.counts = np.bincount(self.cell, minlength=len(pair))
+        self.counts = np.bincount(self.cell, minlength=k)
         self.by_y = np.lexsort((self.x_code, self.y_code))
         self.x_starts = np.flatnonzero(np.diff(self.x_code, prepend=-1))
         self.y_starts = np.flatnonzero(np.diff(self.y_code[self.by_y], prepend=-1))
         # Mean 0 and largest distance 1, so that sums of squares neither cancel nor overflow.
-        centred = [v - np.average(v, weights=self.counts) if len(v) else v for v in (self.x, self.y)]
+        centred = [v - np.average(v, weights=self.counts) if k else v for v in (self.x, self.y)]
         a, b = (v / max(np.abs(v).max(initial=0), np.finfo(float).tiny) for v in centred)
         self.moments = np.stack([a, b, a * a, b * b, a * b])
         self.memory: dict[str, Floats] = {}
-        self._cut(len(pair))
 
-    def _cut(self, k: int) -> None:
-        """The blocks of signs."""
         width = k if k <= 2 * NARROWEST else max(NARROWEST, int(1.25 * np.sqrt(k)))
-        x_block, y_sorted = _blocks(self.x_starts, k, width), _blocks(self.y_starts, k, width)
-        y_block = np.empty(k, dtype=np.int64)
-        y_block[self.by_y] = y_sorted
+        x_block, y_sorted = (
+            np.repeat(np.unique(starts // max(width, 1), return_inverse=True)[1], np.diff(starts, append=k))
+            for starts in (self.x_starts, self.y_starts)
+        )
         rows = np.arange(k)
         self.x_signs = [(part, self._signs(rows[part])) for part in _slices(x_block)]
         self.y_signs: list[tuple[slice, NDArray[np.int8]]] = []
@@ -242,6 +218,7 @@ class Table:
                 here = self.by_y[part]
                 self.y_signs.append((part, self._signs(here) * (x_block[here][:, None] != x_block[here])))
             self.shape = int(x_block[-1]) + 1, int(y_sorted[-1]) + 1
+            y_block = y_sorted[np.argsort(self.by_y)]
             self.grid = summing(x_block * self.shape[1] + y_block, rows, (self.shape[0] * self.shape[1], k))
 
     def _signs(self, rows: Integers) -> NDArray[np.int8]:
@@ -271,12 +248,6 @@ class Table:
         return total
 
 
-def _blocks(starts: Integers, k: int, width: int) -> Integers:
-    """Codes from 0 of blocks of neighbouring levels, of about `width` rows, for each of k sorted rows."""
-    block = np.unique(starts // max(width, 1), return_inverse=True)[1]
-    return np.repeat(block, np.diff(starts, append=k))
-
-
 def _slices(block: Integers) -> list[slice]:
     """The rows of each block, of sorted codes."""
     return [slice(*ends) for ends in pairwise([*np.flatnonzero(np.diff(block, prepend=-1)), len(block)])]
@@ -292,7 +263,10 @@ def correlations(table: Table, weights: Weights, *, statistics: Sequence[str] = 
     w = np.ascontiguousarray(weights, dtype=float)
     n = w.sum(axis=0)
     by_y = table.rows("by_y", w, table.by_y)
-    x_margin, y_margin = _margin(w, table.x_starts), _margin(by_y, table.y_starts)
+    x_margin, y_margin = (
+        weights if len(starts) == len(weights) else np.add.reduceat(weights, starts, axis=0)
+        for weights, starts in ((w, table.x_starts), (by_y, table.y_starts))
+    )
     # Twice the number of pairs that differ in a variable: 0 where it is constant.
     x_untied, y_untied = (n**2 - np.einsum("kr,kr->r", margin, margin) for margin in (x_margin, y_margin))
 
@@ -316,26 +290,12 @@ def correlations(table: Table, weights: Weights, *, statistics: Sequence[str] = 
     return result
 
 
-def _margin(weights: Floats, starts: Integers) -> Floats:
-    """Weights summed over rows of the same level, which begin at `starts`. Shape (levels, replicates)."""
-    return weights if len(starts) == len(weights) else np.add.reduceat(weights, starts, axis=0)
-
-
 def _midranks(margin: Floats) -> Floats:
     """Twice the midrank of each level, the weight below and half the weight at it: whole for whole weights."""
     rank = np.cumsum(margin, axis=0)
     rank *= 2
     rank -= margin
     return rank
-
-
-def inflation(n: int) -> Floats:
-    """By how much bootstrap variances of the correlations of n items exceed the true ones, for `interval`; shape (3,).
-
-    An item drawn twice ties with itself, which widens rank statistics: simulated at n = 50 the ratio on Fisher's z
-    scale was 0.98-1.00 for Pearson, 1.02-1.09 for Spearman and 1.04-1.14 for Kendall.
-    """
-    return np.array([1.0, 1 + 3 / n, 1 + 5 / n])
 
 
 def correlations_of(x: Floats, y: Floats, counts: Floats) -> Floats:

@@ -17,14 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics._bootstrap import METHODS, Design, Floats, Statistic, interval, replicates, values
+from vjudge.metrics._bootstrap import Design, Floats, Integers, Statistic, interval, replicates, values
 from vjudge.records import is_missing
 
-Labels: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
-Scores: TypeAlias = Sequence[float] | np.ndarray | pd.Series
-Groups: TypeAlias = Labels | None
-Spelling: TypeAlias = Mapping[Any, str] | None
-Scale: TypeAlias = tuple[float, float] | None
+Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
 
 
 def warn(message: str) -> None:
@@ -53,8 +49,8 @@ def check_columns(**columns: Any) -> None:
             )
 
 
-def scores(values: Any, *, name: str, scale: Scale = None, by_design: bool = False) -> np.ndarray:
-    """Numbers on the scale as float64, NaN where missing; chosen labels are refused unless weighted."""
+def scores(values: Any, *, name: str, by_design: bool = False) -> np.ndarray:
+    """Numbers as float64, NaN where missing; chosen labels are refused unless weighted."""
     chooser = getattr(values, "attrs", {}).get("labelled_by")
     if chooser and not by_design:
         raise ValueError(
@@ -64,51 +60,37 @@ def scores(values: Any, *, name: str, scale: Scale = None, by_design: bool = Fal
     check_columns(**{name: values})
     if getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name} must have one dimension, not {values.ndim}")
-    cells = values
     if not isinstance(dtype := getattr(values, "dtype", None), np.dtype) or dtype.kind not in "iuf":
-        cells = [math.nan if cell is None or cell is pd.NA else cell for cell in values]
-        bad = [i for i, cell in enumerate(cells) if isinstance(cell, bool) or not isinstance(cell, numbers.Real)]
+        values = [math.nan if cell is None or cell is pd.NA else cell for cell in values]
+        bad = [i for i, cell in enumerate(values) if isinstance(cell, bool) or not isinstance(cell, numbers.Real)]
         if bad:
             raise TypeError(
-                f"{name} has values that are not numbers: {listed(bad, cells)}; convert them or set them to NaN"
+                f"{name} has values that are not numbers: {listed(bad, values)}; convert them or set them to NaN"
             )
-    scores = np.array(cells, dtype=float)
-    infinite = np.flatnonzero(np.isinf(scores))
-    if len(infinite):
+    scores = np.array(values, dtype=float)
+    if (infinite := np.flatnonzero(np.isinf(scores))).size:
         raise ValueError(f"{name} has infinite values: {listed(infinite, scores)}; set them to NaN if missing")
-    if scale is not None:
-        if len(scale) != 2 or not scale[0] < scale[1]:
-            raise ValueError(f"scale must be the lowest and the highest score, such as (1, 5), not {scale}")
-        off = np.flatnonzero((scores < scale[0]) | (scores > scale[1]))
-        if len(off):
-            raise ValueError(
-                f"{name} has scores off the scale {scale[0]:g} to {scale[1]:g}: {listed(off, scores)}; correct them or "
-                "set them to NaN"
-            )
     return scores
 
 
-def aligned(*, groups: Any = None, scale: Any = None, by_design: bool = False, **columns: Any) -> list[Any]:
+def aligned(*, groups: Any = None, by_design: bool = False, **columns: Any) -> list[Any]:
     """Columns of scores of the same items, each as `scores` reads it, and last which items have all of them."""
     check_columns(**columns, groups=groups)
-    arrays = [scores(values, name=name, scale=scale, by_design=by_design) for name, values in columns.items()]
+    arrays = [scores(values, name=name, by_design=by_design) for name, values in columns.items()]
     return [*arrays, ~np.isnan(arrays).any(axis=0)]
 
 
 def listed(positions: Any, values: Any, *, most: int = 20) -> str:
     """Positions with their values, the first few of them, for an error message."""
-    shown = ", ".join(
-        f"position {i}: {getattr(values[i], 'item', lambda i=i: values[i])()!r}" for i in positions[:most]
-    )
-    return shown + (f" and {len(positions) - most} more" if len(positions) > most else "")
+    text = ", ".join(f"position {i}: {getattr(values[i], 'item', lambda i=i: values[i])()!r}" for i in positions[:most])
+    return text + (f" and {len(positions) - most} more" if len(positions) > most else "")
 
 
 def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> np.ndarray:
     """Codes 0..G-1 of the groups of the used items; a used item without a group is refused."""
     labels = list(groups)
     codes = pd.factorize(pd.Series(labels, dtype=object))[0]
-    bad = np.flatnonzero(used & (codes < 0))
-    if len(bad):
+    if (bad := np.flatnonzero(used & (codes < 0))).size:
         raise ValueError(f"{name} are missing for scored items: {listed(bad, labels)}; name them or pass {name}=None")
     return np.asarray(pd.factorize(codes[used])[0], dtype=np.int64)
 
@@ -125,13 +107,14 @@ def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:
 
 
 CHOICES = ("a", "b", "tie")
-# The five answers of Arena-Hard, WildVision-Bench and their like, by who won.
-FIVE_POINT = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
+# Beside these, the five answers of Arena-Hard, WildVision-Bench and their like, by who won.
+SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
+SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Each comparison's choice, "a", "b", "tie" or None, and an account: counts and texts of what is no verdict."""
+    """Each comparison's choice, or None, and an account: counts and texts of what is no verdict."""
 
     choice: NDArray[np.object_]
     account: dict[str, Any]
@@ -142,43 +125,25 @@ class Verdicts:
         return np.array([choice is not None for choice in self.choice], dtype=bool)
 
 
-def read_verdicts(verdicts: Labels, *, labels: Spelling = None) -> Verdicts:
-    """Sort verdicts from missing, abstaining and malformed ones, by exact spelling (`labels`); nothing is guessed."""
+def read_verdicts(verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS) -> Verdicts:
+    """Sort verdicts from missing, abstaining and malformed ones, by exact spelling; nothing is guessed."""
     check_columns(verdicts=verdicts)
-    meanings = {name: name for name in (*CHOICES, "abstain")} if labels is None else dict(labels)
-    if wrong := sorted({str(meaning) for meaning in meanings.values()} - {*CHOICES, "abstain"}):
-        raise ValueError(f"labels may stand for a, b, tie and abstain, not {', '.join(wrong)}")
-    choice = np.empty(len(verdicts), dtype=object)
-    malformed: Counter[str] = Counter()
-    missing = abstained = 0
-    for position, verdict in enumerate(verdicts):
-        meaning = meanings.get(verdict) if verdict.__hash__ else None  # a list has no hash
-        if is_missing(verdict):
-            missing += 1
-        elif meaning is None:
-            malformed[str(verdict)[:80]] += 1
-        elif meaning == "abstain":
-            abstained += 1
-        else:
-            choice[position] = meaning
-    account = {"missing": missing, "abstained": abstained, "malformed": malformed.total()}
+    read = ["missing" if is_missing(v) else meanings.get(v) if v.__hash__ else None for v in verdicts]
+    malformed = Counter(str(verdict)[:80] for verdict, word in zip(verdicts, read, strict=True) if word is None)
+    account = {"missing": read.count("missing"), "abstained": read.count("abstain"), "malformed": malformed.total()}
+    choice = np.array([None if word in ("missing", "abstain") else word for word in read], dtype=object)
     return Verdicts(choice, account | {"malformed_verdicts": dict(malformed.most_common())})
 
 
-def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000, seed: int = 0) -> tuple[float, int, int]:
+def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:
     """Refuse a confidence or a number of resamples that can't be meant."""
     if not isinstance(confidence, numbers.Real) or not 0 < confidence < 1:
         raise ValueError(f"confidence must be a number between 0 and 1, not {confidence!r}")
     if isinstance(n_resamples, bool) or not isinstance(n_resamples, numbers.Integral) or n_resamples < 0:
         raise ValueError(f"n_resamples must be a whole number, such as 10_000, and not negative, not {n_resamples!r}")
-    return confidence, n_resamples, seed
 
 
-def index_of(names: Sequence[Any], index: str | Sequence[str]) -> pd.Index:
-    """An index of rows; tuples and several names make a MultiIndex."""
-    if isinstance(index, str):
-        return pd.Index(list(names), name=index)
-    return pd.MultiIndex.from_tuples(names, names=index)
+METHODS = {"t": "Student's", "fisher": "Student's on Fisher's z scale", "logit": "Student's on the logit scale"}
 
 
 def tabulate(
@@ -195,7 +160,9 @@ def tabulate(
     index: str | Sequence[str] = "statistic",
     why: str = "too few items, or no variation",
     no_width: bool = True,
-    **options: Any,
+    confidence: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Estimate several statistics of one sample, a row each: columns estimate, low, high, n, missing.
 
@@ -206,33 +173,32 @@ def tabulate(
         method, inflation: of the intervals, see `_bootstrap.interval`; one for all rows or one for each.
         width: see `_bootstrap.replicates`. unit: the word for a row of the sample, in `attrs["method"]`.
         why: what a NaN means, for its warning. no_width: whether to warn of an interval without a width.
-        options: confidence, n_resamples and seed, see `correlate`.
+        confidence, n_resamples, seed: see `correlate`.
     """
-    confidence, n_resamples, seed = check_options(**options)
-    rows, units = index_of(names, index), design.n_units
-    n, missing = (len(design.cell) if n is None else n), (design.missing if missing is None else missing)
-    table = pd.DataFrame({"estimate": np.nan, "low": np.nan, "high": np.nan, "n": n, "missing": missing}, index=rows)
+    check_options(confidence=confidence, n_resamples=n_resamples)
+    table = pd.DataFrame(dict.fromkeys(("estimate", "low", "high"), np.nan), index=_index(names, index))
+    table["n"] = len(design.cell) if n is None else n
+    table["missing"] = design.missing if missing is None else missing
     methods = [method] * len(table) if isinstance(method, str) else list(method)
-    left_out = np.zeros(len(table))  # share of the replicates
     if len(design.cell):
         table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
-    if (unknown := table.index[table["estimate"].isna()]).size:
-        warn(f"{', '.join(map(str, unknown))}: undefined ({why})")
-    if table["estimate"].notna().any() and units < 2:
+    defined, units = table["estimate"].notna(), design.n_units
+    _warn_undefined(table.index[~defined], why)
+    if defined.any() and units < 2:
         warn(f"intervals are undefined: {'one item' if design.groups is None else 'all items belong to one group'}")
-    elif table["estimate"].notna().any() and n_resamples:
+    elif defined.any() and n_resamples:
         drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
-        inflations = np.broadcast_to(inflation, len(table))
-        for row, way in enumerate(methods):
-            value, how = float(table["estimate"].iloc[row]), dict(method=way, inflation=inflations[row])
-            low, high, left_out[row] = interval(drawn[row], value, n_units=units, confidence=confidence, **how)
+        left_out = np.zeros(len(table))  # share of the replicates
+        for row, (way, factor) in enumerate(zip(methods, np.broadcast_to(inflation, len(table)), strict=True)):
+            value, how = float(table["estimate"].iloc[row]), dict(method=way, inflation=factor, confidence=confidence)
+            low, high, left_out[row] = interval(drawn[row], value, n_units=units, **how)
             if way == "logit" and low == high:  # every resample agrees
                 low, high = _constant_share(value, units, stats.t.ppf((1 + confidence) / 2, units - 1) ** 2)
             table.iloc[row, 1:3] = [low, high]
         if no_width and (flat := table.index[table["low"] == table["high"]]).size:
             same = ", ".join(map(str, flat))
             warn(f"{same}: all resamples give one value: an interval of no width says nothing beyond these items")
-        if (often := left_out[table["estimate"].notna()].max()) > 0.01:
+        if (often := left_out[defined].max()) > 0.01:
             where = f"undefined in {often:.0%} of the resamples (a score is constant there)"
             warn(f"a statistic is {where}: its interval leaves them out and is too narrow")
     ways = ", ".join(dict.fromkeys(METHODS[way] for way in methods))
@@ -242,10 +208,22 @@ def tabulate(
     return table
 
 
+def _index(names: Sequence[Any], index: str | Sequence[str]) -> pd.Index:
+    """An index of rows; tuples and several names make a MultiIndex."""
+    if isinstance(index, str):
+        return pd.Index(list(names), name=index)
+    return pd.MultiIndex.from_tuples(names, names=index)
+
+
+def _warn_undefined(rows: pd.Index, why: str) -> None:
+    if len(rows):
+        warn(f"{', '.join(map(str, rows))}: undefined ({why})")
+
+
 def shares(
     rows: Sequence[tuple[Any, NDArray[Any], NDArray[Any]]],
     *,
-    groups: Groups,
+    groups: Column | None,
     unit: str,
     confidence: float = 0.95,
     index: str | Sequence[str] = "statistic",
@@ -267,20 +245,18 @@ def shares(
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """
     check_options(confidence=confidence)
-    weights = [np.atleast_2d(np.asarray(weight, dtype=float)) for _, _, weight in rows]
-    used = np.any([weight.any(axis=0) for weight in weights], axis=0)
-    codes = unit_codes(groups, used)
-    lines = []
-    for (_, gain, _), weight in zip(rows, weights, strict=True):
-        worth = np.where(weight > 0, np.atleast_2d(np.asarray(gain, dtype=float)), 0.0)[:, used]
-        n = int(weight.any(axis=0).sum())
+    parts = [[np.atleast_2d(np.asarray(column, dtype=float)) for column in row[1:]] for row in rows]
+    used = np.any([weight.any(axis=0) for _, weight in parts], axis=0)
+    codes, lines = unit_codes(groups, used), []
+    for gain, weight in parts:
+        n, worth = int(weight.any(axis=0).sum()), np.where(weight > 0, gain, 0.0)[:, used]
         share = _share(worth, weight[:, used], codes, grouped=groups is not None, confidence=confidence)
         lines.append([*share, n, len(used) - n])
-    names = index_of([name for name, _, _ in rows], index)
-    table = pd.DataFrame(lines, index=names, columns=["estimate", "low", "high", "n", "missing"])
-    if (unknown := table.index[table["estimate"].isna()]).size:
-        warn(f"{', '.join(map(str, unknown))}: undefined (nothing to count)")
-    if (single := table.index[table["estimate"].notna() & table["low"].isna()]).size:
+    columns = ["estimate", "low", "high", "n", "missing"]
+    table = pd.DataFrame(lines, index=_index([row[0] for row in rows], index), columns=columns)
+    defined = table["estimate"].notna()
+    _warn_undefined(table.index[~defined], "nothing to count")
+    if (single := table.index[defined & table["low"].isna()]).size:
         warn(f"intervals of {', '.join(map(str, single))} are undefined: all items belong to one group")
     over = f"{int(used.sum())} {unit}"
     if groups is not None:
@@ -289,14 +265,8 @@ def shares(
     return table
 
 
-def _constant_share(share: float, units: float, q2: float) -> tuple[float, float]:
-    """Bounds of a share that is the same in each of so many units: Wilson's on the units that could have another."""
-    other = q2 / (units + q2)
-    return share * (1 - other), share + (1 - share) * other
-
-
 def _share(
-    gain: Floats, weight: Floats, codes: np.ndarray, *, grouped: bool, confidence: float
+    gain: Floats, weight: Floats, codes: Integers, *, grouped: bool, confidence: float
 ) -> tuple[float, float, float]:
     """The mean of k shares with its bounds; gains and weights of shape (k, n)."""
     total = weight.sum(axis=1)
@@ -320,6 +290,23 @@ def _share(
     return share, max(0.0, centre - reach), min(1.0, centre + reach)
 
 
+def _constant_share(share: float, units: float, q2: float) -> tuple[float, float]:
+    """Bounds of a share that is the same in each of so many units: Wilson's on the units that could have another."""
+    other = q2 / (units + q2)
+    return share * (1 - other), share + (1 - share) * other
+
+
+def holm(p: Floats) -> Floats:
+    """p values corrected for their number by Holm's method; NaN stays NaN and isn't counted.
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
+    """
+    corrected = np.full(len(p), np.nan)
+    order = np.argsort(p, kind="stable")[: int((~np.isnan(p)).sum())]
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
+    return corrected
+
+
 def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
     """A number as tables and figures print it: never -0.00, "n/a" where it is NaN; zero: the one before the point.
 
@@ -334,8 +321,7 @@ def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
 
 
 def format_interval(estimate: float, low: float, high: float, digits: int = 2, *, zero: bool = True) -> str:
-    """An estimate with its bounds in equal digits, up to five where the bounds would print alike; NaN bounds aren't
-    printed.
+    """An estimate with its bounds (unless NaN) in equal digits, up to five where the bounds would print alike.
 
     >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997), format_interval(0, -3e-17, 1e-17)
     ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]', '0.00 [0.00, 0.00]')
@@ -362,15 +348,3 @@ def format_p(p: float, *, floor: float | None = None) -> str:
     if p < 0.001:
         return "< .001"
     return "= 1" if p > 0.9995 else "= " + format_number(p, 3, zero=False)
-
-
-def holm(p: Floats) -> Floats:
-    """p values corrected for their number by Holm's method; NaN stays NaN and isn't counted.
-
-    Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
-    """
-    corrected = np.full(len(p), np.nan)
-    defined = np.flatnonzero(~np.isnan(p))
-    order = defined[np.argsort(p[defined], kind="stable")]
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
-    return corrected

@@ -1,4 +1,4 @@
-"""How far raters agree, the human ceiling, four-way votes, several samples of a judge."""
+"""How far raters agree, the human ceiling, several samples of a judge."""
 
 from __future__ import annotations
 
@@ -11,69 +11,20 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics._bootstrap import STATISTICS, Floats, Statistic, Table, Weights, correlations, summing
-from vjudge.metrics._tables import (
-    Groups,
-    Labels,
-    Scale,
-    Scores,
-    Spelling,
-    check_columns,
-    design_of,
-    read_verdicts,
-    scores,
-    shares,
-    tabulate,
-)
+from vjudge.metrics._tables import Column, check_columns, design_of, scores, tabulate
 from vjudge.records import is_missing
 
-NOMINAL = ("alpha_nominal", "cohen_kappa", "exact")
 METHODS = {
     **dict.fromkeys(("alpha_nominal", "alpha_ordinal", "alpha_interval", "cohen_kappa", "quadratic_kappa"), "fisher"),
     **{"icc_1_1": "fisher", "icc_2_1": "fisher", "icc_2_k": "t"},  # icc_2_k may lie far below -1
     **{"exact": "logit", "within_one": "logit"},
 }
-FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
-_CARRIED = ("judge", "gold", "human_scores", "group", "criteria", "category")
+NOMINAL = ("alpha_nominal", "cohen_kappa", "exact")
+_CARRIED = ("gold", "human_scores", "group", "criteria", "category")
 _TINY = np.finfo(float).tiny
 
 
-def read_ratings(
-    ratings: Any, *, scale: Scale = None, nominal: bool = False, columns: Mapping[str, Any]
-) -> tuple[Floats, list[Any]]:
-    """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and the raters' names."""
-    check_columns(**{"ratings": ratings, **columns})
-    if isinstance(ratings, pd.DataFrame):
-        names = ratings.columns.astype(str)
-        if names.has_duplicates:
-            twice = ", ".join(names[names.duplicated()].unique())
-            raise ValueError(f"raters share a name: {twice}; give each column its own")
-        cells = {name: ratings[name].tolist() for name in ratings}
-    else:
-        rows = []
-        for position, row in enumerate(ratings):
-            if isinstance(row, str | bytes) or not (is_missing(row) or hasattr(row, "__iter__")):
-                raise TypeError(f"ratings of item {position} are {row!r}: give a list of numbers, one for each rater")
-            rows.append([] if is_missing(row) else list(row))
-        cells = dict(enumerate(map(list, itertools.zip_longest(*rows, fillvalue=math.nan))))
-    if nominal:
-        words = [None if is_missing(cell) else str(cell) for column in cells.values() for cell in column]
-        codes = pd.factorize(np.array(words, dtype=object))[0].astype(float).reshape(len(cells), len(ratings))
-        return np.where(codes < 0, np.nan, codes).T, list(cells)
-    table = np.full((len(ratings), len(cells)), np.nan)
-    for rater, (name, column) in enumerate(cells.items()):
-        table[:, rater] = scores(column, name=f"rater {name}", scale=scale)
-    return table, list(cells)
-
-
-def _distinct(table: Floats) -> tuple[Floats, np.ndarray]:
-    """The distinct rows of ratings, missing ones among them, and the one of each item."""
-    rows, cell = np.unique(np.nan_to_num(table, nan=-np.inf), axis=0, return_inverse=True)
-    return np.where(np.isinf(rows), np.nan, rows), np.reshape(cell, -1)
-
-
-def agreement(
-    ratings: Any, *, level: str = "scores", groups: Groups = None, scale: Scale = None, **options: Any
-) -> pd.DataFrame:
+def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = None, **options: Any) -> pd.DataFrame:
     """Measure how far raters agree with one another, with bootstrap intervals.
 
     Args:
@@ -81,7 +32,6 @@ def agreement(
             (`human_scores`; lists may differ in length). NaN and None are missing.
         level: "scores", ratings are numbers; "nominal", they are labels without an order, such as four-way votes.
         groups: the unit of resampling of each item, for example its image; None resamples items.
-        scale: lowest and highest possible rating; a rating outside is refused. None accepts any.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
@@ -94,7 +44,7 @@ def agreement(
         Of labels alpha_nominal, cohen_kappa and exact alone. Kappa and ICC(2, .) need a column to be one rater.
 
     Raises:
-        TypeError, ValueError: level is not known, a rating is no number, infinite or off the scale.
+        TypeError, ValueError: level is not known, a rating is no number or infinite.
 
     Over 400 simulated samples of 50 items and three raters 95 % intervals covered the truth in 94.5 % to 96.2 %.
 
@@ -108,14 +58,15 @@ def agreement(
     """
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
-    table, _ = read_ratings(ratings, scale=scale, nominal=level == "nominal", columns={"groups": groups})
+    check_columns(ratings=ratings, groups=groups)
+    table, _ = _read(ratings, nominal=level == "nominal")
     present = ~np.isnan(table)
     shared = present.sum(axis=1) >= 2
-    complete = int((present.all(axis=1) & shared).sum())
     values, cell = _distinct(table[shared])
     names = NOMINAL if level == "nominal" else tuple(METHODS)
     rows = [list(METHODS).index(name) for name in names]
-    n = np.array([complete if name.startswith("icc_2") else shared.sum() for name in names])
+    complete = present.all(axis=1) & shared
+    n = np.array([(complete if name.startswith("icc_2") else shared).sum() for name in names])
     return tabulate(
         lambda w: np.vstack([part(values, w) for part in (_alphas, _kappas, _one_way, _two_way, _close)])[rows],
         names,
@@ -128,34 +79,58 @@ def agreement(
     )
 
 
+def _read(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
+    """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and the raters' names."""
+    if isinstance(ratings, pd.DataFrame):
+        frame = ratings.set_axis(ratings.columns.astype(str), axis=1)
+        if frame.columns.has_duplicates:
+            twice = ", ".join(frame.columns[frame.columns.duplicated()].unique())
+            raise ValueError(f"raters share a name: {twice}; give each column its own")
+    else:
+        for position, row in enumerate(ratings):
+            if isinstance(row, str | bytes) or not (is_missing(row) or hasattr(row, "__iter__")):
+                raise TypeError(f"ratings of item {position} are {row!r}: give a list of numbers, one for each rater")
+        rows = ([] if is_missing(row) else list(row) for row in ratings)
+        cells = dict(enumerate(itertools.zip_longest(*rows, fillvalue=math.nan)))
+        frame = pd.DataFrame(cells, index=range(len(ratings)), dtype=object)
+    if nominal:
+        words = [[None if is_missing(cell) else str(cell) for cell in frame[name]] for name in frame]
+        codes = pd.factorize(np.array(words, dtype=object).ravel())[0].astype(float).reshape(len(words), len(frame))
+        return np.where(codes < 0, np.nan, codes).T, list(frame)
+    columns = [scores(frame[name].tolist(), name=f"rater {name}") for name in frame]
+    return np.reshape(columns, (len(columns), len(frame))).T, list(frame)
+
+
+def _distinct(table: Floats) -> tuple[Floats, np.ndarray]:
+    """The distinct rows of ratings, missing ones among them, and the one of each item."""
+    rows, cell = np.unique(np.nan_to_num(table, nan=-np.inf), axis=0, return_inverse=True)
+    return np.where(np.isinf(rows), np.nan, rows), np.reshape(cell, -1)
+
+
+# Coefficients of distinct rows of ratings, shape (rows, raters), for weights of shape (rows, replicates)
+
+
 def _alphas(values: Floats, weights: Weights) -> Floats:
     """Krippendorff's alpha, nominal, ordinal and interval: 1 - (n - 1) / n * within-item by total disagreement."""
     present = ~np.isnan(values)
     size = present.sum(axis=1)
     scaled = weights * (size / np.maximum(size - 1, 1))[:, None]
     levels, code = np.unique(values[present], return_inverse=True)
-    codes = np.zeros(values.shape, dtype=np.int64)
-    codes[present] = code
     tally = summing(np.nonzero(present)[0], code, (len(size), len(levels)))
     counts = tally.T @ weights  # of each level, per replicate
     n = counts.sum(axis=0)
 
     def within(ratings: Floats) -> Floats:
-        """Sum of squares around the mean of each item's ratings, a value for each level and replicate."""
-        filled = [
-            np.where(there[:, None], ratings[column], 0) for there, column in zip(present.T, codes.T, strict=True)
-        ]
-        mean = sum(filled, np.zeros(())) / np.maximum(size, 1)[:, None]
-        squares = (((r - mean) ** 2) * there[:, None] for r, there in zip(filled, present.T, strict=True))
-        return sum(squares, np.zeros(()))
+        """Sum of squares around the mean of each item's ratings, from a value for each level and replicate."""
+        return np.asarray(tally @ ratings**2 - (tally @ ratings) ** 2 / size[:, None])
 
     # Half the unequal ordered pairs of an item, over its size: what a sum of squares is for numbers.
     unequal = (size - (tally * tally).sum(axis=1) / np.maximum(size, 1)) / 2
-    rank = np.cumsum(counts, axis=0) - counts / 2
+    rank = np.cumsum(counts, axis=0) - counts / 2 - n / 2
     value = levels - (levels.mean() if len(levels) else 0.0)
     pairs = [
         (unequal @ scaled, (n - (counts**2).sum(axis=0) / n) / 2),
-        ((within(rank) * scaled).sum(axis=0), (counts * (rank - n / 2) ** 2).sum(axis=0)),
+        ((within(rank) * scaled).sum(axis=0), (counts * rank**2).sum(axis=0)),
         (within(value[:, None])[:, 0] @ scaled, value**2 @ counts - (value @ counts) ** 2 / n),
     ]
     # NaN where the whole is nothing but rounding.
@@ -231,29 +206,14 @@ def _two_way(values: Floats, weights: Weights) -> Floats:
     apart = (raters - error) / n
     icc = np.stack([(items - error) / (items + k) for k in ((m - 1) * error + m * apart, apart)])
     tiny = 1e-12 * max(float((values**2).max()), _TINY) * n
-    icc[:, (n < 2) | (total <= tiny)] = np.nan
-    return np.where(np.isfinite(icc), icc, np.nan)
-
-
-def _correlation(x: Floats, y: Floats) -> Statistic:
-    """Pearson, Spearman and Kendall of two columns, without rows that lack one, as a function of the rows' weights."""
-    rows = np.flatnonzero(~np.isnan(x) & ~np.isnan(y))
-    table = Table(x[rows], y[rows])
-    collect = summing(table.cell, rows, (len(table.counts), len(x)))
-    return lambda weights: correlations(table, collect @ weights)
-
-
-def _mean_of(values: Floats) -> Floats:
-    """The mean of each row's ratings, NaN where there is none; rounded, so that equal means are ties."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.round(np.nansum(values, axis=1) / (~np.isnan(values)).sum(axis=1), 12))
+    return np.where((n < 2) | (total <= tiny) | ~np.isfinite(icc), np.nan, icc)
 
 
 def rater_table(
     ratings: Any,
-    judges: Scores | Mapping[str, Scores] | None = None,
+    judges: Column | Mapping[str, Column] | None = None,
     *,
-    groups: Groups = None,
+    groups: Column | None = None,
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
@@ -282,22 +242,21 @@ def rater_table(
     0.98
     """
     by_name = {} if judges is None else dict(judges) if isinstance(judges, Mapping) else {"judge": judges}
-    table, raters = read_ratings(ratings, columns={"groups": groups, **by_name})
-    columns = {str(name): scores(column, name=str(name)) for name, column in by_name.items()}
+    check_columns(ratings=ratings, groups=groups, **by_name)
+    table, raters = _read(ratings)
+    columns = [scores(column, name=str(name)) for name, column in by_name.items()]
     used = (~np.isnan(table)).sum(axis=1) >= (1 if by_name else 2)
-    values, cell = _distinct(np.column_stack([table, *columns.values()])[used])
+    values, cell = _distinct(np.column_stack([table, *columns])[used])
     people, machines = np.hsplit(values, [len(raters)])
-    others = [_mean_of(np.delete(people, r, axis=1)) for r in range(len(raters))]
-    mean = _mean_of(people)
 
     # Each row of the table is the mean of one or more correlations.
-    own = list(zip(people.T, others, strict=True))
+    own = [(column, _mean_of(np.delete(people, r, axis=1))) for r, column in enumerate(people.T)]
     rows: dict[tuple[Any, str], list[tuple[Floats, Floats]]]
     rows = {(name, "the others"): [pair] for name, pair in zip(raters, own, strict=True)}
     rows["ceiling", "the others"] = own
     for judge, column in zip(by_name, machines.T, strict=True):
         rows |= {(judge, name): [(column, person)] for name, person in zip(raters, people.T, strict=True)}
-        rows[judge, "the mean"] = [(column, mean)]
+        rows[judge, "the mean"] = [(column, _mean_of(people))]
         rows[judge, "all but one"] = [(column, np.where(np.isnan(x), np.nan, rest)) for x, rest in own]
     counts = np.bincount(cell, minlength=len(people))
     with_both = ([~np.isnan(x + y) for x, y in pairs] or [counts < 0] for pairs in rows.values())
@@ -322,7 +281,23 @@ def rater_table(
     )
 
 
-def human_ceiling(ratings: Any, *, groups: Groups = None, n_resamples: int = 10_000, **options: Any) -> pd.DataFrame:
+def _correlation(x: Floats, y: Floats) -> Statistic:
+    """Pearson, Spearman and Kendall of two columns, without rows that lack one, as a function of the rows' weights."""
+    rows = np.flatnonzero(~np.isnan(x) & ~np.isnan(y))
+    table = Table(x[rows], y[rows])
+    collect = summing(table.cell, rows, (len(table.counts), len(x)))
+    return lambda weights: correlations(table, collect @ weights)
+
+
+def _mean_of(values: Floats) -> Floats:
+    """The mean of each row's ratings, NaN where there is none; rounded, so that equal means are ties."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.round(np.nansum(values, axis=1) / (~np.isnan(values)).sum(axis=1), 12))
+
+
+def human_ceiling(
+    ratings: Any, *, groups: Column | None = None, n_resamples: int = 10_000, **options: Any
+) -> pd.DataFrame:
     """Correlate each rater with the mean of the others: what a judge as good as one more human would reach.
 
     Args:
@@ -340,63 +315,6 @@ def human_ceiling(ratings: Any, *, groups: Groups = None, n_resamples: int = 10_
     """
     table = rater_table(ratings, groups=groups, n_resamples=n_resamples, **options)
     return table.iloc[-len(STATISTICS) :].droplevel(["who", "against"])
-
-
-def feedback_preference(
-    judgements: Labels | Mapping[str, int], *, labels: Spelling = None, groups: Groups = None, confidence: float = 0.95
-) -> pd.DataFrame:
-    """Which of two feedbacks people prefer, with the answers left, right, both good and both bad.
-
-    Args:
-        judgements: one answer for each judgement, or the four counts by name.
-        labels: spelling -> one of the four answers; None reads these words.
-        groups: the group of each judgement (the item, or the person); not with counts.
-        confidence: see `win_rate`.
-
-    Returns:
-        Rows, shares in [0, 1] of the n judgements unless it says otherwise; columns and `attrs` as `win_rate`:
-        - left, right, both_good, both_bad: the four answers;
-        - left_as_good_or_better: left + both good, Prometheus-Vision's headline figure, above one half for equals;
-        - right_as_good_or_better: the same from the other side; the two add up to more than 1 by both_good;
-        - left_of_decided: left of left and right alone, 0.5 for equals;
-        - left_ties_half: left and half of both kinds of tie.
-
-    Raises:
-        ValueError: counts are negative or no whole numbers, an answer is not known, or groups come with counts.
-
-    Source: Prometheus-Vision (arXiv 2401.06591), human comparison of feedback: 57.78 % is (21 + 57) / 135.
-
-    >>> table = feedback_preference({"left": 21, "right": 36, "both good": 57, "both bad": 21})
-    >>> table["estimate"][["left_as_good_or_better", "left_of_decided"]].round(4).tolist()
-    [0.5778, 0.3684]
-    """
-    if isinstance(judgements, Mapping):
-        if groups is not None:
-            raise ValueError("groups belong to single judgements: give one answer for each, not counts")
-        counts = {str(answer).replace("_", " "): count for answer, count in judgements.items()}
-        whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0 for n in counts.values())
-        if not whole or not set(counts) <= set(FEEDBACK_CHOICES):
-            raise ValueError(f"counts must be whole numbers for {', '.join(FEEDBACK_CHOICES)}, not {counts}")
-        judgements = [answer for answer, count in counts.items() for _ in range(int(count))]
-    check_columns(judgements=judgements, groups=groups)
-    meanings = labels or {answer: answer for answer in FEEDBACK_CHOICES}
-    if wrong := sorted({str(meaning) for meaning in meanings.values()} - set(FEEDBACK_CHOICES)):
-        raise ValueError(f"labels may stand for {', '.join(FEEDBACK_CHOICES)}, not {', '.join(wrong)}")
-    read = read_verdicts(judgements, labels=dict.fromkeys(meanings, "tie"))
-    used = read.used
-    answers = np.array([meanings[j] if use else None for j, use in zip(judgements, used, strict=True)], dtype=object)
-    left, right, good, bad = (answers == answer for answer in FEEDBACK_CHOICES)
-    rows = [
-        ("left", left, used),
-        ("right", right, used),
-        ("both_good", good, used),
-        ("both_bad", bad, used),
-        ("left_as_good_or_better", left | good, used),
-        ("right_as_good_or_better", right | good, used),
-        ("left_of_decided", left, left | right),
-        ("left_ties_half", left + (good | bad) / 2, used),
-    ]
-    return shares(rows, groups=groups, confidence=confidence, unit="judgements", account=read.account)
 
 
 def average_samples(run: pd.DataFrame) -> pd.DataFrame:
@@ -422,18 +340,17 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
     present = [name for name in ("score", "expected_score") if name in run]
     if "id" not in run or not present:
         raise ValueError(f"the run needs id and score or expected_score; it has {', '.join(map(str, run.columns))}")
-    keys = ["judge", "id"] if "judge" in run else ["id"]
-    values = run[present].apply(lambda column: scores(column, name=str(column.name))).set_axis(run.index)
+    keys = [name for name in ("judge", "id") if name in run]
+    values = {name: scores(run[name], name=name) for name in present}
     reasons = run["failure"] if "failure" in run else pd.Series(None, index=run.index, dtype=object)
-    reasons = reasons.fillna("no score").astype(str).where(values[present[0]].isna())
-    parts = run[keys].assign(**values, failure=reasons).groupby(keys, sort=False, as_index=False)
-    means = parts[present].mean().assign(n_samples=parts.size()["size"], n_failed=parts["failure"].count()["failure"])
-    commonest = parts["failure"].agg(lambda reasons: next(iter(reasons.value_counts().index), None))["failure"]
-    lost = means["n_failed"] == means["n_samples"]
-    means["failure"] = commonest.astype(object).where(lost, None)
-    carried = [*keys, *(name for name in _CARRIED if name in run and name not in keys)]
-    table = run.drop_duplicates(keys)[carried].merge(means, on=keys)
-    table = table[[*carried, *present, "n_samples", "n_failed", "failure"]]
+    reasons = reasons.fillna("no score").astype(str).where(np.isnan(values[present[0]]))
+    samples = run[keys].assign(**values, failure=reasons).groupby(keys, sort=False)
+    table = run.drop_duplicates(keys).set_index(keys)[[name for name in _CARRIED if name in run]]
+    table = table.join(samples[present].mean()).assign(n_samples=samples.size(), n_failed=samples["failure"].count())
+    commonest = samples["failure"].agg(lambda reasons: next(iter(reasons.value_counts().index), None))
+    lost = table["n_failed"] == table["n_samples"]
+    table["failure"] = commonest.astype(object).where(lost, None)
     failures = {str(reason): int(count) for reason, count in reasons.value_counts().items()}
+    table = table.reset_index()
     table.attrs = {**run.attrs, "failures": failures, "missing": int(lost.sum())}
     return table

@@ -151,29 +151,17 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
     return series
 
 
-def published(paper: str, *, table: str | None = None, statistic: str | None = None) -> pd.DataFrame:
-    """Published results, one row a number, to show one's own beside them. None was measured here.
-
-    Args:
-        paper: "prometheus-vision" or "llava-critic".
-        table: such as "instruction following" or "pairwise"; statistic: such as "pearson"; all when None.
+def published() -> pd.DataFrame:
+    """The results that papers print, one row a number, to show one's own beside them. None was measured here.
 
     Returns:
-        Columns paper, table, evaluator, benchmark, truth (what was correlated with), statistic, value, source.
-
-    Raises:
-        ValueError: nothing is stored under these names; the error lists what is.
+        Columns paper ("prometheus-vision", "llava-critic"), table, evaluator, benchmark, truth (what was correlated
+        with), statistic, value, source.
 
     Source: each row names its paper and table.
 
-    >>> published("llava-critic", table="pairwise", statistic="kendall").set_index("evaluator")["value"]["GPT-4o"]
+    >>> published().query("table == 'pairwise' and statistic == 'kendall'").set_index("evaluator")["value"]["GPT-4o"]
     np.float64(0.819)
     """
     with resources.files("vjudge").joinpath("assets", "published.csv").open(encoding="utf-8") as file:
-        rows = pd.read_csv(file)
-    for column, name in {"paper": paper, "table": table, "statistic": statistic}.items():
-        if name is not None:
-            if name not in set(rows[column]):
-                raise ValueError(f"{column} {name!r} is not stored; there is {sorted(set(rows[column]))}")
-            rows = rows[rows[column] == name]
-    return rows.reset_index(drop=True)
+        return pd.read_csv(file)

@@ -1,8 +1,7 @@
-"""Calibration: what a judge's score means in human scores, and maps from one to the other judged on other items."""
+"""Calibration: what a judge's score means in human scores, and a map from one to the other judged on other items."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,13 @@ import pandas as pd
 from scipy import optimize, stats
 
 from vjudge.metrics._bootstrap import Floats, Weights
-from vjudge.metrics._tables import Groups, Scores, aligned, check_options, design_of, tabulate, unit_codes, warn
+from vjudge.metrics._tables import Column, aligned, check_options, design_of, tabulate, unit_codes, warn
 
-METHODS = ("shift", "isotonic")
 ERRORS = ("bias", "mae", "rmse", "exact")
 
 
 def calibration_curve(
-    judge: Scores, human: Scores, *, bins: int | None = None, groups: Groups = None, confidence: float = 0.95
+    judge: Column, human: Column, *, bins: int | None = None, groups: Column | None = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """The mean human score at each score of the judge: on the diagonal, a score means what it says.
 
@@ -30,9 +28,8 @@ def calibration_curve(
 
     Returns:
         One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t), gap
-        (human
-        - judge), n, share. The interval is NaN, with a warning, in a bin of one item, group or human score. `attrs` has
-        method and missing.
+        (human - judge), n, share. The interval is NaN, with a warning, in a bin of one item, group or human score.
+        `attrs` has method and missing.
 
     Source: reliability diagrams as in Niculescu-Mizil and Caruana, ICML 2005, of scores instead of probabilities.
 
@@ -50,13 +47,12 @@ def calibration_curve(
         frame["bin"] = np.searchsorted(edges, frame["judge"], side="right")
     rows = []
     for _, part in frame.groupby("bin"):
-        mean, n = part["human"].mean(), len(part)
+        at, mean, n = part["judge"].mean(), part["human"].mean(), len(part)
         totals = (part["human"] - mean).groupby(part["unit"]).sum()
         half, units = np.nan, len(totals)
         if units > 1 and np.ptp(part["human"]) > 0:
             error = np.sqrt(totals @ totals * units / (units - 1)) / n
             half = stats.t.ppf((1 + confidence) / 2, units - 1) * error
-        at = part["judge"].mean()
         rows.append([at, mean, mean - half, mean + half, mean - at, n, n / len(frame)])
     table = pd.DataFrame(rows, columns=["judge", "human", "low", "high", "gap", "n", "share"]).astype({"n": int})
     if table.empty:
@@ -70,14 +66,13 @@ def calibration_curve(
     return table
 
 
-def calibrate(
-    judge: Scores, human: Scores, *, method: str = "isotonic", groups: Groups = None, seed: int = 0
-) -> pd.Series:
+def calibrate(judge: Column, human: Column, *, groups: Column | None = None, seed: int = 0) -> pd.Series:
     """Map a judge's scores to human scores, each item by a map fitted on the other half of the items.
+
+    The map is isotonic: the best one that never falls, interpolated between the scores.
 
     Args:
         judge, human: scores of n items, NaN where missing.
-        method: "shift" adds the mean gap; "isotonic" is the best map that never falls, interpolated between the scores.
         groups: whole groups go to one half, so that no item is mapped by its neighbours; None splits items.
         seed: of the split.
 
@@ -88,21 +83,18 @@ def calibrate(
     Source: Barlow et al., Statistical Inference under Order Restrictions (1972), by `scipy.optimize`.
 
     >>> judge, human = [1, 2, 3, 4, 5] * 4, [2, 3, 4, 5, 5] * 4
-    >>> [round(float(score), 2) for score in calibrate(judge, human, method="shift")[:3]]
-    [1.7, 2.9, 3.7]
+    >>> [round(float(score), 2) for score in calibrate(judge, human)[:3]]
+    [2.0, 3.0, 4.0]
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     index = judge.index if isinstance(judge, pd.Series) else pd.RangeIndex(len(used))
-    result = pd.Series(np.nan, index=index, name=method)
-    result[used] = _cross_fitted(method, x[used], y[used], unit_codes(groups, used), seed)
-    how = f"{method}, cross-fitted on halves, seed {seed}"
-    result.attrs = {"method": how, "missing": int((~used).sum())}
+    result = pd.Series(np.nan, index=index, name="calibrated")
+    result[used] = _cross_fitted(x[used], y[used], unit_codes(groups, used), seed)
+    result.attrs = {"method": f"isotonic, cross-fitted on halves, seed {seed}", "missing": int((~used).sum())}
     return result
 
 
-def _cross_fitted(method: str, x: Floats, y: Floats, codes: np.ndarray, seed: int) -> Floats:
+def _cross_fitted(x: Floats, y: Floats, codes: np.ndarray, seed: int) -> Floats:
     """The judge's scores mapped, each by the map of the half that its group is not in."""
     mapped, units = np.full(len(x), np.nan), len(np.unique(codes))
     if len(x) < 4 or units < 2:
@@ -110,9 +102,6 @@ def _cross_fitted(method: str, x: Floats, y: Floats, codes: np.ndarray, seed: in
         return mapped
     second = np.random.default_rng(seed).permutation(units)[codes] >= units // 2
     for fit in (second, ~second):
-        if method == "shift":
-            mapped[~fit] = x[~fit] + (y[fit] - x[fit]).mean()
-            continue
         level, at, counts = np.unique(x[fit], return_inverse=True, return_counts=True)
         fitted = optimize.isotonic_regression(np.bincount(at, weights=y[fit]) / counts, weights=counts).x
         mapped[~fit] = np.interp(x[~fit], level, fitted)
@@ -120,61 +109,50 @@ def _cross_fitted(method: str, x: Floats, y: Floats, codes: np.ndarray, seed: in
 
 
 def calibration_errors(
-    judge: Scores,
-    human: Scores,
+    judge: Column,
+    human: Column,
     *,
-    methods: Sequence[str] = METHODS,
-    groups: Groups = None,
+    groups: Column | None = None,
     n_resamples: int = 2_000,
     seed: int = 0,
     **options: Any,
 ) -> pd.DataFrame:
-    """How far a judge's scores are from human scores, raw and after each cross-fitted map.
+    """How far a judge's scores are from human scores, raw and after the cross-fitted map of `calibrate`.
 
     Args:
-        judge, human, groups: see `calibrate`. methods: maps to try beside "raw".
-        n_resamples, seed, options: confidence, see `correlate`.
+        judge, human, groups: see `calibrate`. n_resamples, seed, options: confidence, see `correlate`.
 
     Returns:
-        Rows (map, error): bias (mean of score - human), mae, rmse, exact (share of items whose rounded score is the
-        human one); columns as `correlate`, and reduction, low_reduction, high_reduction: how much smaller the error is
-        than raw, on the same resamples (for exact: how much larger the share; for bias: in absolute value).
+        Rows (map, error): raw, isotonic, and reduction: how much smaller the error is after the map (exact: how much
+        larger; bias: in absolute value); bias (mean of score - human), mae, rmse, exact (share of items whose rounded
+        score is the human one). Columns as `correlate`.
 
     Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, on
     cross-fitting.
 
-    >>> table = calibration_errors([2, 3, 4, 5] * 5, [1, 2, 3, 4] * 5, methods=["shift"], n_resamples=0)
+    >>> table = calibration_errors([2, 3, 4, 5] * 5, [1, 2, 3, 4] * 5, n_resamples=0)
     >>> table["estimate"].round(2).loc[:, "mae"].to_dict()
-    {'raw': 1.0, 'shift': 0.0}
+    {'raw': 1.0, 'isotonic': 0.0, 'reduction': 1.0}
     """
-    if unknown := [str(name) for name in methods if name not in METHODS]:
-        raise ValueError(f"methods must be some of {', '.join(METHODS)}, not {', '.join(unknown)}")
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     x, y, codes = x[used], y[used], unit_codes(groups, used)
-    maps = {"raw": x} | {name: _cross_fitted(name, x, y, codes, seed) for name in methods}
-    mapped = np.stack(list(maps.values()))
+    mapped = np.stack([x, _cross_fitted(x, y, codes, seed)])
     miss, hit = mapped - y, np.where(np.isnan(mapped), np.nan, np.rint(mapped) == y)
 
     def statistic(w: Weights) -> Floats:
         n = w.sum(axis=0)
         errors = np.stack([miss @ w / n, np.abs(miss) @ w / n, np.sqrt(miss**2 @ w / n), hit @ w / n], axis=1)
-        size = np.abs(errors) * np.array([1, 1, 1, -1])[:, None]
-        return np.concatenate([errors, size[:1] - size]).reshape(-1, w.shape[1])
+        raw, mapped = np.abs(errors) * np.array([1, 1, 1, -1])[:, None]
+        return np.concatenate([*errors, raw - mapped])
 
-    names = [(part, name, error) for part in ("error", "reduction") for name in maps for error in ERRORS]
-    both = tabulate(
+    return tabulate(
         statistic,
-        names,
+        [(name, error) for name in ("raw", "isotonic", "reduction") for error in ERRORS],
         design_of(np.arange(len(x)), groups, used),
-        method=["logit" if part == "error" and error == "exact" else "t" for part, _, error in names],
-        index=["part", "map", "error"],
+        method=[*(2 * ["t", "t", "t", "logit"]), *(4 * ["t"])],
+        index=["map", "error"],
         why="too few items",
-        no_width=False,  # the reduction of raw itself
         n_resamples=n_resamples,
         seed=seed,
         **options,
     )
-    table, less = both.xs("error"), both.xs("reduction")
-    table = table.assign(reduction=less["estimate"], low_reduction=less["low"], high_reduction=less["high"])
-    table.attrs = both.attrs
-    return table

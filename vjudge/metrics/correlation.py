@@ -7,7 +7,8 @@ correlation and knows nothing within any (Simpson's paradox is the reverse): nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -24,17 +25,13 @@ from vjudge.metrics._bootstrap import (
     Weights,
     correlations,
     correlations_of,
-    inflation,
     p_value,
     summing,
     swaps,
     values,
 )
 from vjudge.metrics._tables import (
-    Groups,
-    Labels,
-    Scale,
-    Scores,
+    Column,
     aligned,
     check_columns,
     check_options,
@@ -48,18 +45,17 @@ from vjudge.metrics._tables import (
 )
 from vjudge.metrics.ppi import weighted_correlations
 
-AVERAGES = ("mean", "fisher", "pooled")
+LEVELS = ("item", "system", "within")
 COMPARISON = ("estimate_a", "estimate_b", "difference", "low", "high", "p", "p_holm", "conflict", "n", "missing")
 FEW_OFF_MODE, CEILING = 20, 0.6  # items off the most frequent score, and its share, where intervals cover too little
 
 
 def correlate(
-    x: Scores,
-    y: Scores,
+    x: Column,
+    y: Column,
     *,
-    groups: Groups = None,
-    weights: Scores | None = None,
-    scale: Scale = None,
+    groups: Column | None = None,
+    weights: Column | None = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -72,7 +68,6 @@ def correlate(
         weights: how many items each pair stands for, where the labelled items were chosen (`label_weights`,
             `Review.weights`); the interval is then a stratified jackknife's. None refuses labels that say that
             `next_best` chose them.
-        scale: lowest and highest possible score; a score outside is refused. None accepts any.
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: bootstrap replicates; 0 leaves the intervals NaN.
         seed: of the resampling.
@@ -85,12 +80,10 @@ def correlate(
 
     Raises:
         TypeError: a score is not a number; every such position is named.
-        ValueError: lengths or indexes differ, a score is infinite or off the scale, a used pair has no group.
+        ValueError: lengths or indexes differ, a score is infinite, a used pair has no group.
 
-    Over 2,000 simulated samples of each kind (50 to 1,000 items, 5-point or continuous, single or in images of five) 95
-    % intervals held the true correlation in 94 % to 96.5 %: figures/validity_correlation_coverage.csv, by `make
-    validity`. Under a strong ceiling (80 % of both at the top) it is .87 to .94 with 20 to 60 items, and a warning says
-    so.
+    Of 2,000 simulated samples of each kind 95 % intervals held the truth in 94 to 96.5 %; under a strong ceiling (80 %
+    of both at the top, 20 to 60 items) in 87 to 94 %, and a warning says so: figures/validity_correlation_coverage.csv.
 
     Source: `_bootstrap.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
@@ -98,16 +91,17 @@ def correlate(
     >>> correlate(judge, gold, seed=0)[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
     """
-    a, b, used = aligned(x=x, y=y, groups=groups, scale=scale, by_design=weights is not None)
-    n = int(used.sum())
-    why = _undefined(x=a[used], y=b[used])
-    table = Table(a[used], b[used])
+    a, b, used = aligned(x=x, y=y, groups=groups, by_design=weights is not None)
+    a, b = a[used], b[used]
+    n, why, table = len(a), _undefined(x=a, y=b), Table(a, b)
     result = tabulate(
         _nothing if why else lambda w: correlations(table, w),
         STATISTICS,
         design_of(table.cell, groups, used),
         method="fisher",
-        inflation=inflation(max(n, 1)),
+        # An item drawn twice ties with itself, which widens rank statistics: at n = 50 the ratio of bootstrap to true
+        # variances on Fisher's z scale was 0.98-1.00 for Pearson, 1.02-1.09 for Spearman and 1.04-1.14 for Kendall.
+        inflation=1 + np.array([0, 3, 5]) / max(n, 1),
         why=why,
         confidence=confidence,
         n_resamples=n_resamples if weights is None else 0,
@@ -115,18 +109,18 @@ def correlate(
     )
     if weights is not None and not why:
         worth = scores(weights, name="weights")
-        check_columns(weights=worth, x=a)
+        check_columns(weights=worth, x=x)
         if (bad := np.flatnonzero(used & ~(worth > 0))).size:
             raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
         codes = None if groups is None else group_codes(groups, used)
         result[["estimate", "low", "high"]], result.attrs["method"] = weighted_correlations(
-            a[used], b[used], worth[used], codes, confidence=confidence
+            a, b, worth[used], codes, confidence=confidence
         )
         if result[["low", "high"]].isna().any(axis=None):
             warn(
                 "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation"
             )
-    modes = {name: np.unique(v[used], return_counts=True)[1].max(initial=0) for name, v in (("x", a), ("y", b))}
+    modes = {name: np.unique(v, return_counts=True)[1].max(initial=0) for name, v in (("x", a), ("y", b))}
     result.attrs["off_mode"] = off_mode = {name: n - int(mode) for name, mode in modes.items()}
     few = [f"{name} has {off}" for name, off in off_mode.items() if off < min(FEW_OFF_MODE, (1 - CEILING) * n)]
     if few and not why and n_resamples:
@@ -134,7 +128,15 @@ def correlate(
     return result
 
 
-def correlate_levels(x: Scores, y: Scores, *, systems: Labels, groups: Groups = None, **options: Any) -> pd.DataFrame:
+def correlate_levels(
+    x: Column,
+    y: Column,
+    *,
+    systems: Column,
+    groups: Column | None = None,
+    levels: Sequence[str] = LEVELS,
+    **options: Any,
+) -> pd.DataFrame:
     """Correlate two scores at the item level, at the system level and within systems.
 
     Args:
@@ -142,12 +144,14 @@ def correlate_levels(x: Scores, y: Scores, *, systems: Labels, groups: Groups = 
         systems: what each item is an output of (a model, a decoding), or any other grouping to look within.
         groups: the unit of resampling, for example the question that systems share, which are then taken as given. None
             draws items, and whole systems for the mean within them.
+        levels: some of item, system and within.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Rows (level, statistic): item (as `correlate`), system (mean scores of the systems), within (the plain mean of
         the systems' own); columns as `correlate`, where n counts items, systems, and systems with a correlation of
-        their own. `attrs["simpson"]` lists the statistics whose signs at item and within differ.
+        their own (the others are left out, with a warning). `attrs["simpson"]` lists the statistics whose signs at item
+        and within differ.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
@@ -156,21 +160,18 @@ def correlate_levels(x: Scores, y: Scores, *, systems: Labels, groups: Groups = 
     >>> table["estimate"].xs("spearman", level="statistic").round(3).to_dict()
     {'item': 0.886, 'system': 1.0, 'within': 0.5}
     """
-    data = _Within(x, y, systems, groups=groups, name="systems")
-    system = tabulate(
-        data.of_means,
-        STATISTICS,
-        data.items,
-        n=data.n_groups,
-        method="fisher",
-        width=data.n_groups**2,
-        why="fewer than two systems, or no variation",
-        **options,
-    )
-    item = correlate(x, y, groups=groups, **options)
-    table = _joined({"item": item, "system": system, "within": data.averaged("mean", **options)}, "level")
-    sign = np.sign(table["estimate"])
-    table.attrs["simpson"] = [name for name in STATISTICS if sign["item", name] * sign["within", name] < 0]
+    if not levels or not set(levels) <= set(LEVELS):
+        raise ValueError(f"levels must be some of {', '.join(LEVELS)}, not {list(levels)}")
+    check_columns(x=x, systems=systems)
+    data = _Systems(x, y, systems, groups)
+    of_level: dict[str, Callable[..., pd.DataFrame]]
+    of_level = {"item": partial(correlate, x, y, groups=groups), "system": data.system, "within": data.within}
+    parts = {level: of_level[level](**options) for level in levels}
+    table = pd.concat(parts, names=["level", "statistic"])
+    table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in parts.values())), "simpson": []}
+    if {"item", "within"} <= set(levels):
+        turned = np.sign(parts["item"]["estimate"]) * np.sign(parts["within"]["estimate"]) < 0
+        table.attrs["simpson"] = turned[turned].index.tolist()
     if table.attrs["simpson"]:
         warn(
             f"{', '.join(table.attrs['simpson'])}: opposite signs over all items and within systems; differences "
@@ -179,127 +180,116 @@ def correlate_levels(x: Scores, y: Scores, *, systems: Labels, groups: Groups = 
     return table
 
 
-def average_correlations(
-    x: Scores, y: Scores, *, within: Labels, groups: Groups = None, averages: Sequence[str] = AVERAGES, **options: Any
-) -> pd.DataFrame:
-    """Average the correlations within groups in each of the ways that papers use, each under its own name.
+class _Systems:
+    """The distinct (system, x, y) of the items, and correlations as functions of how often each occurs."""
 
-    Args:
-        x, y: scores of n items, NaN where missing.
-        within: the group each correlation is taken in; every group counts the same, whatever its size.
-        groups: the unit of resampling of each item. None, or units that hold whole groups of `within`, draws these;
-            where units run across them, they are taken as given.
-        averages: some of "mean", the plain mean of the correlations; "fisher", tanh of the mean of their atanh;
-            "pooled", one correlation over all items (`correlate`), in which differences between groups count.
-        options: confidence, n_resamples, seed, see `correlate`.
-
-    Returns:
-        Rows (average, statistic), columns as `correlate`, where n and missing count groups with and without a
-        correlation; the averages leave the latter out, with a warning. A perfect one makes the Fisher average NaN.
-
-    Source: Corey, Dunlap and Burke, Journal of General Psychology 125 (1998), 245-261, for mean against Fisher z.
-
-    >>> judge, gold, question = [1, 2, 3, 1, 2, 3], [1, 3, 2, 1, 2, 2], list("aaabbb")
-    >>> table = average_correlations(judge, gold, within=question, averages=["mean"], n_resamples=0)
-    >>> table["estimate"].round(3).tolist()
-    [0.683, 0.683, 0.575]
-    """
-    if not averages or not set(averages) <= set(AVERAGES):
-        raise ValueError(f"averages must be some of {', '.join(AVERAGES)}, not {list(averages)}")
-    data = _Within(x, y, within, groups=groups, name="within")
-    parts = {
-        name: correlate(x, y, groups=groups, **options) if name == "pooled" else data.averaged(name, **options)
-        for name in averages
-    }
-    return _joined(parts, "average")
-
-
-def _joined(parts: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
-    """Tables of the three correlations as one, every method named once."""
-    table = pd.concat(parts, names=[name, "statistic"])
-    table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in parts.values()))}
-    return table
-
-
-class _Within:
-    """The distinct (group, x, y) of the items, and correlations within groups as functions of how often each occurs."""
-
-    def __init__(self, x: Scores, y: Scores, labels: Labels, *, groups: Groups, name: str) -> None:
-        check_columns(x=x, **{name: labels})
+    def __init__(self, x: Column, y: Column, systems: Column, groups: Column | None) -> None:
         a, b, used = aligned(x=x, y=y, groups=groups)
-        codes = group_codes(labels, used, name=name)
-        self.n_groups = int(codes.max(initial=-1)) + 1
+        codes = group_codes(systems, used, name="systems")
+        self.n = n = int(codes.max(initial=-1)) + 1
         cells, cell = np.unique(np.column_stack([codes, a[used], b[used]]), axis=0, return_inverse=True)
         self.items = design_of(cell, groups, used)
-        group, self.x, self.y = cells.T
-        self.parts = [slice(*ends) for ends in pairwise(np.searchsorted(group, np.arange(self.n_groups + 1)))]
-        self.by_group = summing(group.astype(np.int64), np.arange(len(group)), (self.n_groups, len(group)))
+        system, self.x, self.y = cells.T
+        self.by_system = summing(system.astype(np.int64), np.arange(len(system)), (n, len(system)))
+        self.parts = [slice(*ends) for ends in pairwise(np.searchsorted(system, np.arange(n + 1)))]
         counts = self.items.counts
         self.tables = [Table(np.repeat(self.x[r], counts[r]), np.repeat(self.y[r], counts[r])) for r in self.parts]
-        # Groups that lie each in one unit are drawn as wholes.
+        # Systems that lie each in one unit are drawn as wholes.
         units = codes if self.items.groups is None else self.items.groups
         pairs = np.unique(np.column_stack([codes, units]), axis=0)
-        self.wholes = Design(np.arange(self.n_groups), pairs[:, 1]) if len(pairs) == self.n_groups else None
+        self.wholes = Design(np.arange(n), pairs[:, 1]) if len(pairs) == n else None
 
-    def each(self, weights: Weights) -> Floats:
-        """Correlations within each group; shape (G, 3, replicates), NaN where a group has none."""
-        result = np.empty((self.n_groups, 3, weights.shape[1]))
-        for group, (table, rows) in enumerate(zip(self.tables, self.parts, strict=True)):
-            result[group] = correlations(table, weights[rows])
-            result[group][:, weights[rows].sum(axis=0) < 3] = np.nan
+    def own(self, weights: Weights) -> Floats:
+        """Correlations of each system, shape (systems, 3, replicates), NaN where one has none."""
+        result = np.empty((self.n, 3, weights.shape[1]))
+        for system, (table, rows) in enumerate(zip(self.tables, self.parts, strict=True)):
+            result[system] = correlations(table, weights[rows])
+            result[system][:, weights[rows].sum(axis=0) < 3] = np.nan
         return result
 
-    def averaged(self, average: str, **options: Any) -> pd.DataFrame:
-        """The mean of the groups' correlations, plain or on Fisher's z scale."""
-        own = values(self.each, self.items.counts[:, None])
+    def within(self, **options: Any) -> pd.DataFrame:
+        """The mean of the systems' correlations."""
+        own = values(self.own, self.items.counts[:, None])
+        undefined = np.isnan(own).sum(axis=0)[:, 0]
 
         def mean(correlation: Floats, counts: Floats) -> Floats:
-            """Over groups, each counted as often as `counts` says, shape (G, replicates), NaN left out."""
-            z = np.arctanh(np.where(np.abs(correlation) < 1, correlation, np.nan))
-            part = correlation if average == "mean" else z
-            counted = ~np.isnan(part) * counts[:, None]
-            result = (np.nan_to_num(part) * counted).sum(axis=0) / counted.sum(axis=0)
-            if average == "fisher":  # a perfect correlation is infinite, whatever the others are
-                result = np.where((np.abs(correlation) >= 1).any(axis=0), np.nan, np.tanh(result))
-            return np.asarray(result)
+            """Over systems, each counted as often as `counts` says, shape (systems, replicates), NaN left out."""
+            counted = ~np.isnan(correlation) * counts[:, None]
+            return np.asarray((np.nan_to_num(correlation) * counted).sum(axis=0) / counted.sum(axis=0))
 
         def of_items(weights: Weights) -> Floats:
-            return mean(self.each(weights), np.asarray(self.by_group @ weights > 0, dtype=float))
+            return mean(self.own(weights), np.asarray(self.by_system @ weights > 0, dtype=float))
 
-        undefined = np.isnan(own).sum(axis=0)[:, 0]
         table = tabulate(
             of_items if self.wholes is None else lambda drawn: mean(own, np.asarray(drawn, dtype=float)),
             STATISTICS,
             self.wholes or self.items,
-            n=self.n_groups - undefined,
+            n=self.n - undefined,
             missing=undefined,
             method="fisher",
             unit="items" if self.wholes is None else "correlations",
-            why="no group has a correlation, or, for the Fisher average, one is 1 or -1",
+            why="no group has a correlation",
             **options,
         )
         if undefined.any():
             warn(
-                f"{undefined.max()} of {self.n_groups} groups have no correlation of their own (fewer than three "
-                "items, or a constant score): the mean leaves them out"
+                f"{undefined.max()} of {self.n} groups have no correlation of their own (fewer than three items, or a "
+                "constant score): the mean leaves them out"
             )
         return table
 
-    def of_means(self, weights: Weights) -> Floats:
-        """Correlations over the groups' mean scores; a group counts as often as it was drawn."""
-        n = self.by_group @ weights
-        drawn = np.asarray(n > 0, dtype=float)
-        if self.items.groups is not None and self.wholes is not None:
-            drawn = n / (self.by_group @ self.items.counts)[:, None]
-        mean_x, mean_y = (self.by_group @ (weights * v[:, None]) / n for v in (self.x, self.y))
-        return correlations_of(mean_x, mean_y, drawn)
+    def system(self, **options: Any) -> pd.DataFrame:
+        """Correlations over the systems' mean scores; a system counts as often as it was drawn."""
+
+        def of_means(weights: Weights) -> Floats:
+            n = self.by_system @ weights
+            drawn = np.asarray(n > 0, dtype=float)
+            if self.items.groups is not None and self.wholes is not None:
+                drawn = n / (self.by_system @ self.items.counts)[:, None]
+            mean_x, mean_y = (self.by_system @ (weights * v[:, None]) / n for v in (self.x, self.y))
+            return correlations_of(mean_x, mean_y, drawn)
+
+        why = "fewer than two systems, or no variation"
+        return tabulate(
+            of_means, STATISTICS, self.items, n=self.n, method="fisher", width=self.n**2, why=why, **options
+        )
+
+
+def model_ranking(
+    models: Column, judge: Column, human: Column, *, groups: Column | None = None, **options: Any
+) -> pd.DataFrame:
+    """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
+
+    Args:
+        models: which model gave each of n responses.
+        judge, human: scores of the responses (or 1, .5 and 0 for won, tied and lost comparisons with a baseline); NaN
+            where missing. A response counts where it has both.
+        groups: the question or image that several models answered. options: confidence, n_resamples, seed.
+
+    Returns:
+        One row a model, the people's best first: judge, human (mean scores), n. `attrs` has method, and tau, tau_low,
+        tau_high: Kendall's tau-b of the two rankings, as `correlate_levels` has it for systems.
+
+    Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
+
+    >>> table = model_ranking(list("xxyyzz"), [5, 4, 3, 3, 1, 2], [4, 5, 2, 1, 3, 3], n_resamples=0)
+    >>> table["judge"].to_dict(), round(table.attrs["tau"], 3)
+    ({'x': 4.5, 'z': 1.5, 'y': 3.0}, 0.333)
+    """
+    levels = correlate_levels(judge, human, systems=models, groups=groups, levels=["system"], **options)
+    x, y, used = aligned(judge=judge, human=human)
+    scored = pd.DataFrame({"judge": x, "human": y, "model": list(models)})[used].groupby("model", sort=False)
+    table = scored.mean().assign(n=scored.size()).sort_values("human", ascending=False, kind="stable")
+    tau = levels.loc[("system", "kendall"), ["estimate", "low", "high"]].astype(float)
+    table.attrs = {"method": levels.attrs["method"], **dict(zip(("tau", "tau_low", "tau_high"), tau, strict=True))}
+    return table
 
 
 def compare_judges(
-    reference: Scores,
+    reference: Column,
     judges: Mapping[str, Any] | pd.DataFrame,
     *,
-    groups: Groups = None,
+    groups: Column | None = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -345,9 +335,10 @@ def compare_judges(
         check_columns(**{"reference": reference, f"judge {name}": judges[name], "groups": groups})
     gold = scores(reference, name="reference")
     judged = {str(name): scores(judges[name], name=str(name)) for name in judges}
-    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
-    pairs = list(combinations(judged, 2))
-    parts = {(a, b): _compare(gold, judged, a, b, groups, **options) for a, b in pairs}
+    parts = {
+        (a, b): _compare(np.stack([gold, judged[a], judged[b]]), a, b, groups, confidence, n_resamples, seed)
+        for a, b in combinations(judged, 2)
+    }
     table = pd.concat(parts, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: holm(p.to_numpy()))
     excludes_0 = (table["low"] > 0) | (table["high"] < 0)
@@ -355,38 +346,35 @@ def compare_judges(
     unit = "items" if groups is None else "groups"
     table.attrs = {
         "method": f"{confidence:.0%} paired bootstrap intervals (Student's) and paired permutation over {unit}, "
-        f"{n_resamples:,} of each, seed {seed}; Holm over {len(pairs)} pairs of judges",
+        f"{n_resamples:,} of each, seed {seed}; Holm over {len(parts)} pairs of judges",
         "p_floor": 1 / (n_resamples + 1) if n_resamples else None,
     }
     return table[list(COMPARISON)]
 
 
 def _compare(
-    gold: Floats, judged: Mapping[str, Floats], a: str, b: str, groups: Any, *, n_resamples: int, **options: Any
+    columns: Floats, a: str, b: str, groups: Column | None, confidence: float, n_resamples: int, seed: int
 ) -> pd.DataFrame:
-    """The rows of one pair of judges."""
-    columns = np.stack([gold, judged[a], judged[b]])
+    """The rows of one pair of judges; columns of shape (3, n): the reference, a, b."""
     used = np.asarray(~np.isnan(columns).any(axis=0))
     columns = columns[:, used]
     why = _undefined(**dict(zip(("the reference", a, b), columns, strict=True)))
     triples, first, cell = np.unique(columns, axis=1, return_index=True, return_inverse=True)
-    design = design_of(cell, groups, used)
-    sides = _sides(*triples)
+    design, sides = design_of(cell, groups, used), _sides(*triples)
     table = tabulate(
         _nothing if why else lambda w: -np.diff(sides(w), axis=0)[0],
         STATISTICS,
         design,
-        method="t",
         why=f"{a} and {b}: {why}",
+        confidence=confidence,
         n_resamples=n_resamples,
-        **options,
+        seed=seed,
     ).rename(columns={"estimate": "difference"})
     table[["estimate_a", "estimate_b", "p"]] = np.nan
     if not why:
         table["estimate_a"], table["estimate_b"] = sides(design.counts[:, None])[..., 0]
         if n_resamples and design.n_units > 1:
-            how = dict(n_resamples=n_resamples, seed=options["seed"])
-            table["p"] = _permutation(design, triples[0], columns[1:], first, **how)
+            table["p"] = _permutation(design, triples[0], columns[1:], first, n_resamples=n_resamples, seed=seed)
     return table
 
 
@@ -442,6 +430,19 @@ def _nearest(points: Floats, among: Floats) -> Integers:
     return np.where(points - among[below] <= among[above] - points, below, above).astype(np.int64)
 
 
+def _nothing(weights: Weights) -> Floats:
+    """Three correlations that are undefined."""
+    return np.full((len(STATISTICS), weights.shape[1]), np.nan)
+
+
+def _undefined(**columns: Floats) -> str:
+    """Why correlations of these columns are undefined; "" where they are not."""
+    if (n := len(next(iter(columns.values())))) < 3:
+        return f"{n} complete items, at least 3 are needed"
+    constant = [name for name, column in columns.items() if (column == column[0]).all()]
+    return f"{' and '.join(constant)} constant" if constant else ""
+
+
 def who_beats_whom(
     comparisons: pd.DataFrame, *, statistic: str = "pearson", value: str = "verdict", alpha: float = 0.05
 ) -> pd.DataFrame:
@@ -463,21 +464,18 @@ def who_beats_whom(
     >>> float(who_beats_whom(table).loc["first", "second"])
     1.0
     """
-    if statistic not in STATISTICS:
-        raise ValueError(f"statistic must be one of {', '.join(STATISTICS)}, not {statistic!r}")
-    if value not in ("verdict", "difference", "p_holm"):
-        raise ValueError(f"value must be verdict, difference or p_holm, not {value!r}")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie between 0 and 1, not {alpha}")
+    if statistic not in STATISTICS or value not in ("verdict", "difference", "p_holm") or not 0 < alpha < 1:
+        raise ValueError(
+            f"statistic must be one of {', '.join(STATISTICS)}, not {statistic!r}; value verdict, difference or "
+            f"p_holm, not {value!r}; alpha lie between 0 and 1, not {alpha}"
+        )
     rows = comparisons.xs(statistic, level="statistic")
     cells = rows["p_holm"] if value == "p_holm" else rows["difference"]
     if value == "verdict":
         cells = (np.sign(cells) * (rows["p_holm"] <= alpha)).where(rows["p_holm"].notna())
     names = pd.unique(pd.Series([name for pair in rows.index for name in pair]))
-    matrix = pd.DataFrame(np.nan, index=pd.Index(names, name="judge"), columns=pd.Index(names, name="against"))
-    for (first, second), cell in cells.items():
-        matrix.loc[first, second] = cell
-        matrix.loc[second, first] = cell if value == "p_holm" else 0 - cell
+    half = cells.unstack().reindex(index=pd.Index(names, name="judge"), columns=pd.Index(names, name="against"))
+    matrix = half.fillna(half.T if value == "p_holm" else 0 - half.T)
     matrix.attrs = comparisons.attrs
     return matrix
 
@@ -486,7 +484,7 @@ def correlation_table(
     judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
     truth: Mapping[str, Any],
     *,
-    groups: Mapping[str, Labels] | None = None,
+    groups: Mapping[str, Column] | None = None,
     ceiling: Mapping[str, pd.DataFrame] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
@@ -533,17 +531,3 @@ def correlation_table(
     result["best"] = (result["estimate"] == highest.reindex(result.index)).to_numpy()
     result.attrs = {"method": "; ".join(dict.fromkeys(methods))}
     return result["judge benchmark statistic estimate low high n missing best ceiling".split()]
-
-
-def _nothing(weights: Weights) -> Floats:
-    """Three correlations that are undefined."""
-    return np.full((len(STATISTICS), weights.shape[1]), np.nan)
-
-
-def _undefined(**columns: Floats) -> str:
-    """Why correlations of these columns are undefined; "" where they are not."""
-    n = len(next(iter(columns.values())))
-    if n < 3:
-        return f"{n} complete items, at least 3 are needed"
-    constant = [name for name, column in columns.items() if (column == column[0]).all()]
-    return f"{' and '.join(constant)} constant" if constant else ""

@@ -1,4 +1,8 @@
-"""Verdicts on pairs in numbers: win rates, accuracy, order consistency, length, Bradley-Terry, rankings of models."""
+"""Verdicts on pairs in numbers: win rates, accuracy, order consistency, length, Bradley-Terry.
+
+A verdict is "a", "b" or "tie", or one of "A>>B", "A>B", "A=B", "B>A", "B>>A" (Arena-Hard, WildVision-Bench). "abstain",
+what is missing and what has another spelling is counted apart, never as a tie.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,9 @@ import pandas as pd
 from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics._bootstrap import Design, Floats, Integers, Weights, correlations_of, summing
+from vjudge.metrics._bootstrap import Design, Floats, Integers, Weights, summing
 from vjudge.metrics._tables import (
-    Groups,
-    Labels,
-    Scores,
-    Spelling,
-    Verdicts,
+    Column,
     aligned,
     check_columns,
     design_of,
@@ -30,6 +30,7 @@ from vjudge.metrics._tables import (
 )
 from vjudge.records import is_missing
 
+FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
 ELO_PER_LOGIT = 400 / math.log(10)
 LEAST_OVERLAP = 0.1
 NOT_ALPACA_EVAL = (
@@ -39,23 +40,21 @@ NOT_ALPACA_EVAL = (
 
 
 def win_rate(
-    verdicts: Labels, *, side: str = "a", labels: Spelling = None, groups: Groups = None, confidence: float = 0.95
+    verdicts: Column, *, side: str = "a", groups: Column | None = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """How often one side wins, with each treatment of ties under its own name.
 
     Args:
-        verdicts: one for each comparison: "a", "b" or "tie"; what is none of these is counted apart, never as a tie.
-        side: "a" or "b": whose wins.
-        labels: other spellings -> "a", "b", "tie" or "abstain", for example `FIVE_POINT`.
+        verdicts: one for each comparison. side: "a" or "b": whose wins.
         groups: the group of each comparison, for example its image or question.
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
-        Rows, all shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing:
+        Rows, shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing:
         - win, tie, loss: of all verdicts; win_ties_half: win + tie / 2; win_or_tie: win + tie, "as good or better";
         - win_ties_out: wins of the decided verdicts alone;
-        - win_of_all: of all comparisons, those without a verdict too: what reports print that count these as ties.
-        `attrs` has, apart: missing, abstained, malformed (counts) and malformed_verdicts (texts with counts).
+        - win_of_all: of all comparisons, those without a verdict too.
+        `attrs` has missing, abstained, malformed (counts) and malformed_verdicts (texts with counts).
 
     Raises:
         ValueError: side is neither a nor b, or a comparison has no group.
@@ -68,7 +67,7 @@ def win_rate(
     if side not in ("a", "b"):
         raise ValueError(f'side must be "a" or "b", not {side!r}')
     check_columns(verdicts=verdicts, groups=groups)
-    read = read_verdicts(verdicts, labels=labels)
+    read = read_verdicts(verdicts)
     used, won, tied = read.used, read.choice == side, read.choice == "tie"
     rows = [
         ("win", won, used),
@@ -83,27 +82,20 @@ def win_rate(
 
 
 def pairwise_accuracy(
-    verdicts: Labels,
-    preferences: Labels,
-    *,
-    labels: Spelling = None,
-    preference_labels: Spelling = None,
-    groups: Groups = None,
-    confidence: float = 0.95,
+    verdicts: Column, preferences: Column, *, groups: Column | None = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """How often a judge's verdict is the human preference, with and without ties.
 
     Args:
-        verdicts, preferences: the judge's and the human's choice on each pair, see `win_rate`.
-        labels, preference_labels: how each is spelled. groups, confidence: see `win_rate`.
+        verdicts, preferences: the judge's and the human's choice on each pair. groups, confidence: see `win_rate`.
 
     Returns:
         Rows, columns as `win_rate`:
         - with_ties: the three-way choice is the same;
         - without_ties: of the pairs on which the human decided; a judge's tie there is an error;
         - both_decided: of the pairs on which both decided;
-        - all_pairs: as with_ties, but a pair without a verdict is an error: failures count against the judge.
-        `attrs` has the judge's account of malformed verdicts as `win_rate`, and that of the humans under "preferences".
+        - all_pairs: as with_ties, but a pair without a verdict is an error.
+        `attrs` has the judge's account as `win_rate`, and the humans' under "preferences".
 
     Source: the ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic (arXiv 2410.02712).
 
@@ -111,7 +103,7 @@ def pairwise_accuracy(
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
-    judge, human = read_verdicts(verdicts, labels=labels), read_verdicts(preferences, labels=preference_labels)
+    judge, human = read_verdicts(verdicts), read_verdicts(preferences)
     both = judge.used & human.used
     right = (judge.choice == human.choice) & both
     decided = both & (human.choice != "tie")
@@ -125,146 +117,22 @@ def pairwise_accuracy(
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
-def classification(
-    predicted: Labels, actual: Labels, *, groups: Groups = None, confidence: float = 0.95
-) -> pd.DataFrame:
-    """Accuracy, macro-F1 and recall, precision and F1 of each class, for verdicts that are labels of any kind.
-
-    Args:
-        predicted, actual: the judge's and the true label of each of n items, strings or numbers; None, NaN are missing.
-        groups, confidence: see `win_rate`.
-
-    Returns:
-        Rows (class, statistic), columns as `win_rate`: ("all", "accuracy") of items with both labels; ("all",
-        "accuracy_of_all") of all with a true label, where a missing verdict is an error; ("all", "macro_f1"), the plain
-        mean of the classes' F1; and for each class on either side, sorted, recall (NaN, with a warning, where no item
-        has it), precision (NaN where the judge never gives it) and f1.
-
-    Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
-
-    >>> table = classification(["a", "b", "tie", "b"], ["a", "a", "tie", "b"])
-    >>> table["estimate"].round(3)[[("all", "accuracy"), ("all", "macro_f1"), ("a", "recall")]].tolist()
-    [0.75, 0.778, 0.5]
-    """
-    check_columns(predicted=predicted, actual=actual, groups=groups)
-    texts = (["" if is_missing(label) else str(label) for label in column] for column in (predicted, actual))
-    verdict, true = (np.array(column, dtype=str if column else "<U1") for column in texts)
-    has_truth = true != ""
-    both = has_truth & (verdict != "")
-    right = both & (verdict == true)
-    classes = sorted({*verdict[both], *true[both]})
-    of_class = np.array(classes, dtype=str)[:, None]
-    in_truth, in_verdicts = both & (true == of_class), both & (verdict == of_class)
-    hits = in_truth & in_verdicts
-    rows: list[tuple[Any, Any, Any]] = [
-        (("all", "accuracy"), right, both),
-        (("all", "accuracy_of_all"), right, has_truth),
-        (("all", "macro_f1"), 2 * hits, in_truth * 1 + in_verdicts),
-    ]
-    for label, hit, there, chosen in zip(classes, hits, in_truth, in_verdicts, strict=True):
-        rows += [((label, "recall"), hit, there), ((label, "precision"), hit, chosen)]
-        rows.append(((label, "f1"), 2 * hit, there * 1 + chosen))
-    return shares(rows, groups=groups, confidence=confidence, unit="items", index=["class", "statistic"])
-
-
-def tie_calibrated_accuracy(
-    judge: Scores, human: Scores, *, within: Labels, groups: Groups = None, n_resamples: int = 2_000, **options: Any
-) -> pd.DataFrame:
-    """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
-
-    Fine scores never tie, and people often do: the threshold below which the judge's difference is a tie is the one
-    that suits the human scores best, on the items that it is judged on, and chosen anew in every resample.
-
-    Args:
-        judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
-        within: what makes items comparable: the question or image whose responses are ordered. Every group counts the
-            same.
-        groups: the unit of resampling, where groups of `within` belong together; None draws those.
-        n_resamples, options: confidence and seed, see `correlate`.
-
-    Returns:
-        Rows calibrated (at the best threshold) and as_scored (equal scores alone are a tie); columns as `correlate`,
-        where n counts groups with at least one pair. `attrs` has epsilon (the smallest best threshold), n_pairs and
-        missing_items.
-
-    Raises:
-        TypeError, ValueError: as `correlate`; a scored item has no group, or a group of `within` lies in several units.
-
-    Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
-    tau_optimization.py, `acc_23`.
-
-    >>> table = tie_calibrated_accuracy([0, 2, 6, 8], [1, 1, 1, 4], within=["q"] * 4, n_resamples=0)
-    >>> table["estimate"].round(3).to_dict(), table.attrs["epsilon"]
-    ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
-    """
-    check_columns(judge=judge, within=within)
-    x, y, used = aligned(judge=judge, human=human, groups=groups)
-    code = group_codes(within, used, name="within")
-    x, y = x[used], y[used]
-    members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=1))[:-1])
-    first, second = np.concatenate([items[np.stack(np.triu_indices(len(items), 1))] for items in members], axis=1)
-    labels, row = np.unique(code[first], return_inverse=True)
-    gap, order = np.abs(x[first] - x[second]), np.sign(y[first] - y[second])
-    as_scored = np.sign(x[first] - x[second]) == order
-    # What a pair adds once the threshold reaches its gap, and becomes a tie; by rising gap.
-    rising = np.argsort(gap, kind="stable")
-    share = 1 / np.bincount(row, minlength=len(labels))[row]
-    change = (((order == 0).astype(float) - as_scored) * share)[rising]
-    last = np.flatnonzero(np.diff(gap[rising], append=np.inf) > 0)  # of the pairs of one gap
-
-    def curve(weights: Weights) -> Floats:
-        """Accuracy at threshold 0 and at every gap, shape (thresholds, replicates)."""
-        start = (as_scored * share) @ weights[row]
-        steps = np.cumsum(change[:, None] * weights[row[rising]], axis=0)[last]
-        return np.vstack([start, start + steps]) / weights.sum(axis=0)
-
-    def statistic(weights: Weights) -> Floats:
-        values = curve(np.asarray(weights, dtype=float))
-        return np.stack([values.max(axis=0), values[0]])
-
-    units = None
-    if groups is not None:
-        of_group = np.unique(np.stack([row, group_codes(groups, used)[first]]), axis=1)
-        if of_group.shape[1] > len(labels):
-            raise ValueError("items of one `within` lie in several groups: give groups that hold them whole")
-        units = pd.factorize(of_group[1])[0].astype(np.int64)
-    table = tabulate(
-        statistic,
-        ["calibrated", "as_scored"],
-        Design(np.arange(len(labels)), units, len({label for label in within if not is_missing(label)}) - len(labels)),
-        method="logit",
-        width=2 * len(row),
-        unit="groups of items",
-        why="no group has two scored items",
-        n_resamples=n_resamples,
-        **options,
-    )
-    epsilon = math.nan
-    if len(row):
-        values = curve(np.ones((len(labels), 1)))[:, 0]
-        best = int(np.argmax(values > values.max() - 1e-12))
-        epsilon = float([0.0, *gap[rising][last]][best])
-    table.attrs |= {"epsilon": epsilon, "n_pairs": len(row), "missing_items": int((~used).sum())}
-    return table
-
-
 def order_consistency(
-    verdicts_ab: Labels, verdicts_ba: Labels, *, groups: Groups = None, confidence: float = 0.95
+    verdicts_ab: Column, verdicts_ba: Column, *, groups: Column | None = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Whether verdicts on the same pairs hold when the order of the two responses is turned.
 
     Args:
-        verdicts_ab, verdicts_ba: verdicts in the order a, b and in the order b, a, both in terms of the pair itself:
-        "a" is the same response in both (the columns verdict_ab and verdict_ba of `Judge.compare`).
+        verdicts_ab, verdicts_ba: verdicts in the order a, b and in the order b, a; "a" is the same response in both
+            (the columns verdict_ab and verdict_ba of `Judge.compare`).
         groups, confidence: see `win_rate`.
 
     Returns:
-        Rows, columns as `win_rate`; n counts pairs with a verdict in both orders:
-        - consistent: the same verdict in both orders; flipped: a in one and b in the other; tie_in_one: a tie in one
-        only;
+        Rows, columns as `win_rate`, of the pairs with a verdict in both orders:
+        - consistent: the same verdict; flipped: a in one and b in the other; tie_in_one: a tie in one only;
         - first_chosen: of the choices of a response (two a pair at most), those of the one shown first; 0.5 without a
-        bias for a position. n counts pairs with a choice.
-        `attrs["ab"]` and `attrs["ba"]` have the account of missing and malformed verdicts.
+          bias for a position.
+        `attrs["ab"]` and `attrs["ba"]` have the accounts, as `win_rate`.
 
     Source: Zheng et al., "Judging LLM-as-a-Judge" (arXiv 2306.05685), section 3.3, for both orders.
 
@@ -285,84 +153,210 @@ def order_consistency(
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
-def longer_wins(
-    verdicts: Labels,
-    length_a: Scores,
-    length_b: Scores,
-    *,
-    labels: Spelling = None,
-    groups: Groups = None,
-    confidence: float = 0.95,
-) -> pd.DataFrame:
-    """How often the longer of two responses wins, among decided verdicts on responses of different length.
-
-    It is no measure of bias by itself, since longer answers may be better: see `length_controlled`.
+def feedback_preference(judgements: Column, *, groups: Column | None = None, confidence: float = 0.95) -> pd.DataFrame:
+    """Which of two feedbacks people prefer, with the answers left, right, both good and both bad.
 
     Args:
-        verdicts, labels, groups, confidence: see `win_rate`.
-        length_a, length_b: lengths in any one unit, see `lengths`; NaN where unknown.
+        judgements: one of these words for each judgement. groups, confidence: see `win_rate`.
 
     Returns:
-        One row, longer_wins; missing counts ties, equal or unknown lengths too. Columns and `attrs` as `win_rate`.
+        Rows, columns and `attrs` as `win_rate`: left, right, both_good, both_bad; left_as_good_or_better, left + both
+        good, Prometheus-Vision's headline figure, above one half for equals; right_as_good_or_better; left_of_decided,
+        of left and right alone; left_ties_half, left and half of both kinds of tie.
 
-    Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for the share of longer winners.
+    Source: Prometheus-Vision (arXiv 2401.06591), human comparison of feedback: 57.78 % is (21 + 57) / 135.
 
-    >>> table = longer_wins(["a", "b", "a", "tie", "a"], [5, 5, 1, 9, 4], [3, 3, 2, 1, 4])
-    >>> table.loc["longer_wins", ["estimate", "n", "missing"]].round(3).tolist()
-    [0.333, 3.0, 2.0]
+    >>> table = feedback_preference(["left"] * 21 + ["right"] * 36 + ["both good"] * 57 + ["both bad"] * 21)
+    >>> table["estimate"][["left_as_good_or_better", "left_of_decided"]].round(4).tolist()
+    [0.5778, 0.3684]
     """
-    read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
-    used = read.used & (read.choice != "tie") & (np.abs(gap) > 0)
-    longer = read.choice == np.where(gap > 0, "a", "b")
-    rows = [("longer_wins", longer, used)]
-    return shares(rows, groups=groups, confidence=confidence, unit="comparisons", account=read.account)
+    check_columns(judgements=judgements, groups=groups)
+    read = read_verdicts(judgements, meanings={answer: answer for answer in FEEDBACK_CHOICES})
+    used, (left, right, good, bad) = read.used, (read.choice == answer for answer in FEEDBACK_CHOICES)
+    rows = [
+        ("left", left, used),
+        ("right", right, used),
+        ("both_good", good, used),
+        ("both_bad", bad, used),
+        ("left_as_good_or_better", left | good, used),
+        ("right_as_good_or_better", right | good, used),
+        ("left_of_decided", left, left | right),
+        ("left_ties_half", left + (good | bad) / 2, used),
+    ]
+    return shares(rows, groups=groups, confidence=confidence, unit="judgements", account=read.account)
+
+
+def classification(
+    predicted: Column, actual: Column, *, groups: Column | None = None, confidence: float = 0.95
+) -> pd.DataFrame:
+    """Accuracy, macro-F1 and recall, precision and F1 of each class, for verdicts that are labels of any kind.
+
+    Args:
+        predicted, actual: the judge's and the true label of each of n items, strings or numbers; None, NaN are missing.
+        groups, confidence: see `win_rate`.
+
+    Returns:
+        Rows (class, statistic), columns as `win_rate`: of "all" accuracy (items with both labels), accuracy_of_all (a
+        missing verdict is an error) and macro_f1, the plain mean of the classes' F1; of each class on either side,
+        sorted, recall (NaN, with a warning, where no item has it), precision (NaN where no verdict has it) and f1.
+
+    Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
+
+    >>> table = classification(["a", "b", "tie", "b"], ["a", "a", "tie", "b"])
+    >>> table["estimate"].round(3)[[("all", "accuracy"), ("all", "macro_f1"), ("a", "recall")]].tolist()
+    [0.75, 0.778, 0.5]
+    """
+    check_columns(predicted=predicted, actual=actual, groups=groups)
+    texts = (["" if is_missing(label) else str(label) for label in column] for column in (predicted, actual))
+    verdict, true = (np.array(column, dtype=str if column else "<U1") for column in texts)
+    both = (true != "") & (verdict != "")
+    right = both & (verdict == true)
+    classes = sorted({*verdict[both], *true[both]})
+    of_class = np.array(classes, dtype=str)[:, None]
+    in_truth, in_verdicts = both & (true == of_class), both & (verdict == of_class)
+    hits, either = in_truth & in_verdicts, in_truth * 1 + in_verdicts
+    rows: list[tuple[Any, Any, Any]] = [
+        (("all", "accuracy"), right, both),
+        (("all", "accuracy_of_all"), right, true != ""),
+        (("all", "macro_f1"), 2 * hits, either),
+    ]
+    for k, label in enumerate(classes):
+        rows += [((label, "recall"), hits[k], in_truth[k]), ((label, "precision"), hits[k], in_verdicts[k])]
+        rows.append(((label, "f1"), 2 * hits[k], either[k]))
+    return shares(rows, groups=groups, confidence=confidence, unit="items", index=["class", "statistic"])
+
+
+def tie_calibrated_accuracy(
+    judge: Column,
+    human: Column,
+    *,
+    within: Column,
+    groups: Column | None = None,
+    n_resamples: int = 2_000,
+    **options: Any,
+) -> pd.DataFrame:
+    """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
+
+    Fine scores never tie, and people often do: the threshold of the judge's ties is the one that suits the human scores
+    best, on the items that it is judged on, and chosen anew in every resample.
+
+    Args:
+        judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
+        within: the question or image whose responses are ordered; each counts the same.
+        groups: the unit of resampling, where groups of `within` belong together; None draws those.
+        n_resamples, options: confidence and seed, see `correlate`.
+
+    Returns:
+        Rows calibrated (at the best threshold) and as_scored (equal scores alone are a tie); columns as `correlate`,
+        where n counts groups with at least one pair. `attrs` has epsilon, the smallest best threshold.
+
+    Raises:
+        TypeError, ValueError: as `correlate`; an item is not within any group, or one of `within` lies in several.
+
+    Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
+    tau_optimization.py, `acc_23`.
+
+    >>> table = tie_calibrated_accuracy([0, 2, 6, 8], [1, 1, 1, 4], within=["q"] * 4, n_resamples=0)
+    >>> table["estimate"].round(3).to_dict(), table.attrs["epsilon"]
+    ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
+    """
+    check_columns(judge=judge, within=within)
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
+    code, units = group_codes(within, used, name="within"), unit_codes(groups, used)
+    x, y = x[used], y[used]
+    members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=1))[:-1])
+    first, second = np.concatenate([items[np.stack(np.triu_indices(len(items), 1))] for items in members], axis=1)
+    labels, row = np.unique(code[first], return_inverse=True)
+    gap, order = np.abs(x[first] - x[second]), np.sign(y[first] - y[second])
+    as_scored = np.sign(x[first] - x[second]) == order
+    # What a pair adds once the threshold reaches its gap, and becomes a tie; by rising gap.
+    rising = np.argsort(gap, kind="stable")
+    share = 1 / np.bincount(row, minlength=len(labels))[row]
+    change = (((order == 0).astype(float) - as_scored) * share)[rising]
+    last = np.flatnonzero(np.diff(gap[rising], append=np.inf) > 0)  # of the pairs of one gap
+
+    def curve(weights: Weights) -> Floats:
+        """Accuracy at threshold 0 and at every gap, shape (thresholds, replicates)."""
+        start = (as_scored * share) @ weights[row]
+        steps = np.cumsum(change[:, None] * weights[row[rising]], axis=0)[last]
+        return np.vstack([start, start + steps]) / weights.sum(axis=0)
+
+    def statistic(weights: Weights) -> Floats:
+        accuracy = curve(np.asarray(weights, dtype=float))
+        return np.stack([accuracy.max(axis=0), accuracy[0]])
+
+    of_group = np.unique(np.stack([row, units[first]]), axis=1)
+    if groups is not None and of_group.shape[1] > len(labels):
+        raise ValueError("items of one `within` lie in several groups: give groups that hold them whole")
+    table = tabulate(
+        statistic,
+        ["calibrated", "as_scored"],
+        Design(np.arange(len(labels)), None if groups is None else pd.factorize(of_group[1])[0]),
+        missing=len({label for label in within if not is_missing(label)}) - len(labels),
+        method="logit",
+        width=2 * len(row),
+        unit="groups of items",
+        why="no group has two scored items",
+        n_resamples=n_resamples,
+        **options,
+    )
+    accuracy = curve(np.ones((len(labels), 1)))[:, 0] if len(row) else np.zeros(0)
+    best = np.flatnonzero(accuracy > accuracy.max(initial=0) - 1e-12)
+    table.attrs["epsilon"] = float([0.0, *gap[rising][last]][best[0]]) if len(best) else math.nan
+    return table
 
 
 def length_controlled(
-    verdicts: Labels,
-    length_a: Scores,
-    length_b: Scores,
+    verdicts: Column,
+    length_a: Column,
+    length_b: Column,
     *,
-    preferences: Labels | None = None,
-    labels: Spelling = None,
-    groups: Groups = None,
+    preferences: Column | None = None,
+    groups: Column | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """The win rate of side a were the lengths equal, and how far length moves the verdict.
+    """How often the longer response wins, the win rate of side a were the lengths equal, and how far length moves it.
 
     A logistic regression of the verdict (1 for a, 0 for b, 1/2 for a tie) on a constant, the tanh of the difference in
     length over its standard deviation, and, where given, the known preference (1, -1, 0 for a tie). This is not
-    AlpacaEval's length-controlled win rate, which has a term for the difficulty of each instruction and a penalty on
-    its coefficients; the two were seen to differ by .24 for a short model.
+    AlpacaEval's, which has a term for the difficulty of each instruction and a penalty on its coefficients; the two
+    were seen to differ by .24 for a short model.
 
     Args:
-        verdicts, length_a, length_b, labels, groups, confidence: see `longer_wins`.
-        preferences: the known preference of each pair, "a", "b" or "tie"; pairs without one are left out and counted.
-            None: quality is held equal on average only.
+        verdicts, groups, confidence: see `win_rate`.
+        length_a, length_b: in any one unit, see `lengths`; NaN where unknown.
+        preferences: the known preference of each pair; pairs without one are left out and counted. None: quality is
+            held equal on average only.
 
     Returns:
-        Rows win_rate (ties as half), length_controlled_win_rate (both shares of side a) and length_log_odds (of a's
-        winning for a full advantage in length; 0 without a bias, given preferences); columns as `win_rate`. The last
-        two have Student's intervals by a jackknife over groups, the rate on the logit scale. `attrs` has p (two-sided,
-        of length_log_odds), overlap (the share in which the mostly shorter side is not the shorter one; below
-        .1 a warning says that the rate is an extrapolation), note, and the account as `win_rate`. Of equal lengths
-        alone the controlled rate is the win rate. NaN, with a warning, where length or preference separates the
-        verdicts.
+        Rows, columns as `win_rate`:
+        - longer_wins: of decided verdicts on unequal lengths; no bias by itself, since longer answers may be better;
+        - win_rate (ties as half) and length_controlled_win_rate: shares of side a;
+        - length_log_odds: of a's winning for a full advantage in length; 0 without a bias, given preferences.
+        The last two have Student's intervals by a jackknife over groups, the rate on the logit scale. They are NaN,
+        with a warning, where length or preference separates the verdicts; of equal lengths alone the controlled rate
+        is the win rate. `attrs` has p (two-sided, of length_log_odds), overlap (the share in which the mostly shorter
+        side is not the shorter one; below .1 a warning says so), note, and the account as `win_rate`.
 
-    Source: Dubois, Galambosi, Liang and Hashimoto, "Length-Controlled AlpacaEval" (arXiv 2404.04475), section 3, for
-    the regression; MacKinnon, Nielsen and Webb, Journal of Econometrics 232 (2023), for the jackknife over groups.
+    Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for longer winners; Dubois, Galambosi, Liang and
+    Hashimoto, "Length-Controlled AlpacaEval" (arXiv 2404.04475), section 3, for the regression; MacKinnon, Nielsen and
+    Webb, Journal of Econometrics 232 (2023), for the jackknife over groups.
 
-    >>> length_controlled(["tie"] * 20, [9] * 20, [9] * 20)["estimate"].tolist()[:2]
-    [0.5, 0.5]
+    >>> length_controlled(["a", "b", "a"] * 9, [5, 5, 1] * 9, [3, 3, 2] * 9)["estimate"].round(3).tolist()[:2]
+    [0.333, 0.667]
     """
-    read, gap = _with_lengths(verdicts, length_a, length_b, labels, groups)
+    check_columns(verdicts=verdicts, length_a=length_a, length_b=length_b, preferences=preferences, groups=groups)
+    read = read_verdicts(verdicts)
+    gap = scores(length_a, name="length_a") - scores(length_b, name="length_b")
     used, quality = read.used & ~np.isnan(gap), np.zeros(len(gap))
+    decided = used & (read.choice != "tie") & (gap != 0)
     if preferences is not None:
-        check_columns(verdicts=verdicts, preferences=preferences)
         human = read_verdicts(preferences)
         quality, used = (human.choice == "a").astype(float) - (human.choice == "b"), used & human.used
     worth = np.where(read.choice == "a", 1.0, np.where(read.choice == "b", 0.0, 0.5))
-    table = shares([("win_rate", worth, used)], groups=groups, confidence=confidence, unit="comparisons")
+    rows = [("longer_wins", read.choice == np.where(gap > 0, "a", "b"), decided)]
+    options: dict[str, Any] = dict(groups=groups, confidence=confidence, unit="comparisons")
+    table = pd.concat([shares(rows, **options), own := shares([("win_rate", worth, used)], **options)])
     y, gap, quality = worth[used], gap[used], quality[used]
     overlap = float(min((gap >= 0).mean(), (gap <= 0).mean())) if len(y) else math.nan
     if overlap < LEAST_OVERLAP:
@@ -370,38 +364,26 @@ def length_controlled(
             f"lengths hardly overlap: {'a' if (gap > 0).mean() > 0.5 else 'b'} is longer in {1 - overlap:.0%} of the "
             "comparisons, so that the rate at equal lengths is an extrapolation"
         )
-    spread = gap.std() if len(y) else 0.0
-    rate = slope = np.full(3, np.nan)
-    p = math.nan
+    spread, rate, slope, p = gap.std() if len(y) else 0.0, np.full(3, np.nan), np.full(3, np.nan), math.nan
     if spread > 0:
         columns = [np.ones(len(y)), quality, np.tanh(gap / spread)]
         design = np.column_stack([column for column in columns if column.any()])
         rate, slope, p = _at_equal_length(y, design, unit_codes(groups, used), confidence)
     if spread == 0 or np.ptp(y) == 0:  # nothing to control for
-        rate = table.loc["win_rate", ["estimate", "low", "high"]].to_numpy(dtype=float)
+        rate = own.loc["win_rate", ["estimate", "low", "high"]].to_numpy(dtype=float)
     if np.isnan([*rate, *slope]).any():
         warn(
             "length_log_odds: undefined (lengths or verdicts do not vary, length or preference separates the verdicts, "
             "in all comparisons or without one group, or there are too few groups)"
         )
-    n, missing = table.loc["win_rate", ["n", "missing"]]
+    n, missing = own.loc["win_rate", ["n", "missing"]]
     table.loc["length_controlled_win_rate"] = [*rate, n, missing]
     table.loc["length_log_odds"] = [*slope, n, missing]
     table = table.astype({"n": int, "missing": int})
     unit = "comparisons" if groups is None else "groups"
-    table.attrs["method"] += f"; at equal length: {confidence:.0%} intervals by a jackknife over {unit}"
-    table.attrs |= {"p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL, **read.account}
+    method = f"{own.attrs['method']}; at equal length: {confidence:.0%} intervals by a jackknife over {unit}"
+    table.attrs = {"method": method, "p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL, **read.account}
     return table
-
-
-def _with_lengths(
-    verdicts: Labels, length_a: Scores, length_b: Scores, labels: Spelling, groups: Groups
-) -> tuple[Verdicts, Floats]:
-    """The verdicts, and by how much a is longer."""
-    check_columns(verdicts=verdicts, length_a=length_a, length_b=length_b, groups=groups)
-    read = read_verdicts(verdicts, labels=labels)
-    a, b = scores(length_a, name="length_a"), scores(length_b, name="length_b")
-    return read, a - b
 
 
 def _at_equal_length(y: Floats, design: Floats, code: Integers, confidence: float) -> tuple[Floats, Floats, float]:
@@ -451,14 +433,13 @@ def _logistic(y: Floats, design: Floats) -> Floats:
 
 
 def bradley_terry(
-    first: Labels,
-    second: Labels,
-    verdicts: Labels,
+    first: Column,
+    second: Column,
+    verdicts: Column,
     *,
-    weights: Scores | None = None,
+    weights: Column | None = None,
     anchor: Any = None,
-    labels: Spelling = None,
-    groups: Groups = None,
+    groups: Column | None = None,
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
@@ -466,17 +447,15 @@ def bradley_terry(
 
     Args:
         first, second: the players of each comparison; verdict "a" means that the first won; a tie is half a win.
-        verdicts, labels, groups: see `win_rate`.
+        verdicts, groups: see `win_rate`.
         weights: how often each comparison counts (Arena-Hard counts strong verdicts three times); None once.
         anchor: the player whose strength is 0 and whose Elo is 1000; None centres the mean strength at 0.
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         One row a player, the strongest first: estimate, low, high (strength in logits), elo, elo_low, elo_high (1000 +
-        400 / ln 10 times it), n (comparisons used), wins, losses, ties (weighted). Intervals are Student's with the
-        bootstrap's standard error. NaN, with a warning, where no finite maximum exists: some players never beat, or
-        never meet, the rest; a resample without one is left out. `attrs` has self_comparisons (left out), and the
-        account of malformed verdicts as `win_rate`.
+        400 / ln 10 times it), n (comparisons used). NaN, with a warning, where no finite maximum exists: some players
+        never beat, or never meet, the rest; a resample without one is left out. `attrs` has the account as `win_rate`.
 
     Raises:
         ValueError: lengths differ, a player is missing, the anchor doesn't play, or a weight is negative or missing.
@@ -489,7 +468,7 @@ def bradley_terry(
     True
     """
     check_columns(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
-    read = read_verdicts(verdicts, labels=labels)
+    read = read_verdicts(verdicts)
     worth = np.ones(len(read.choice)) if weights is None else scores(weights, name="weights")
     codes, index = pd.factorize(pd.Series([*first, *second], dtype=object))
     players, p = list(index), len(index)
@@ -498,10 +477,9 @@ def bradley_terry(
         raise ValueError(f"a player is missing at positions {nameless[:20]}: name both, or remove the comparison")
     if anchor is not None and anchor not in players:
         raise ValueError(f"the anchor {anchor!r} is none of the players: {', '.join(map(str, players[:20]))}")
-    itself = read.used & (i == j)
-    if itself.any():
-        warn(f"{int(itself.sum())} comparisons of a player with itself are left out")
-    used = read.used & ~itself
+    used = read.used & (i != j)
+    if itself := int((read.used & (i == j)).sum()):
+        warn(f"{itself} comparisons of a player with itself are left out")
     if (bad := np.flatnonzero(used & ~(worth >= 0))).size:
         raise ValueError(f"weights must not be negative or missing: see positions {bad[:20]}")
 
@@ -532,10 +510,7 @@ def bradley_terry(
     ).drop(columns="missing")
     for place, (column, name) in enumerate((("estimate", "elo"), ("low", "elo_low"), ("high", "elo_high")), start=3):
         table.insert(place, name, 1000 + ELO_PER_LOGIT * table[column])
-    mine, theirs = np.concatenate([i[used], j[used]]), np.concatenate([points[used], 1 - points[used]])
-    for name, value in (("wins", 1.0), ("losses", 0.0), ("ties", 0.5)):
-        table[name] = np.bincount(mine, weights=np.tile(worth[used], 2) * (theirs == value), minlength=p)
-    table.attrs |= {"self_comparisons": int(itself.sum()), **read.account}
+    table.attrs |= read.account
     return table.sort_values("estimate", ascending=False, kind="stable")
 
 
@@ -562,65 +537,3 @@ def _strengths(won: Floats) -> Floats:
     theta[size[:, 0] > 1e-6] = np.nan
     strength[rows] = theta - theta.mean(axis=1, keepdims=True)
     return strength
-
-
-def model_ranking(
-    models: Labels, judge: Scores, human: Scores, *, groups: Groups = None, n_resamples: int = 2_000, **options: Any
-) -> pd.DataFrame:
-    """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
-
-    Args:
-        models: which model gave each of n responses.
-        judge, human: scores of the responses (or 1, .5 and 0 for won, tied and lost comparisons with a baseline); NaN
-            where missing. A response counts where it has both.
-        groups: the question or image that several models answered; whole groups are drawn. None draws responses.
-        n_resamples, options: confidence and seed, see `correlate`.
-
-    Returns:
-        One row a model, the people's best first: judge, human, their _low, _high and _rank (1 is the best, equals share
-        the mean rank), n, missing. `attrs` has tau (Kendall's tau-b of the two rankings), tau_low, tau_high
-        (percentiles of the same resamples), and method.
-
-    Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
-
-    >>> table = model_ranking(list("xxyyzz"), [5, 4, 3, 3, 1, 2], [4, 5, 2, 1, 3, 3], n_resamples=0)
-    >>> table["judge_rank"].to_dict(), round(table.attrs["tau"], 3)
-    ({'x': 1.0, 'z': 3.0, 'y': 2.0}, 0.333)
-    """
-    check_columns(models=models, judge=judge)
-    x, y, used = aligned(judge=judge, human=human, groups=groups)
-    code = group_codes(models, used, name="models")
-    labels = pd.Series(list(models), dtype=object)
-    names = list(pd.unique(labels[used]))
-    m = len(names)
-    (model, *columns), cell = np.unique(np.stack([code, x[used], y[used]]), axis=1, return_inverse=True)
-    of_model = summing(model.astype(np.int64), np.arange(len(model)), (m, len(model)))
-
-    def statistic(w: Weights) -> Floats:
-        n = of_model @ w
-        means = [np.round(of_model @ (w * column[:, None]) / n, 12) for column in columns]
-        return np.vstack([*means, correlations_of(means[0], means[1], np.ones(n.shape))[2]])
-
-    both = tabulate(
-        statistic,
-        [*((who, name) for who in ("judge", "human") for name in names), ("tau", "")],
-        design_of(cell, groups, used),
-        method=["t"] * (2 * m) + ["percentile"],
-        width=m * m,
-        unit="responses",
-        index=["of", "model"],
-        why="a model without a scored response, or fewer than two models that differ",
-        no_width=False,  # a tau of 1 in every resample says what it says
-        n_resamples=n_resamples,
-        **options,
-    )
-    table = pd.DataFrame(index=pd.Index(names, name="model", dtype=object))
-    for row, who in enumerate(("judge", "human")):
-        part = both.iloc[row * m : (row + 1) * m]
-        table[who], table[f"{who}_low"], table[f"{who}_high"] = part[["estimate", "low", "high"]].to_numpy().T
-        table[f"{who}_rank"] = table[who].rank(ascending=False)
-    table["n"] = np.bincount(code, minlength=m)
-    table["missing"] = [int((labels == name).sum()) for name in names] - table["n"]
-    tau, low, high = both.iloc[-1][["estimate", "low", "high"]].astype(float)
-    table.attrs = {**both.attrs, "tau": tau, "tau_low": min(low, tau), "tau_high": max(high, tau)}
-    return table.sort_values("human_rank", kind="stable")

@@ -339,13 +339,14 @@ def _calibration(card: Card) -> Result:
     curve = metrics.calibration_curve(*columns, bins=bins, groups=card.groups)
     text, label = f"The mean of the truth ({card.truth}) at each score of {card.judge}", _brief(card.truth)
     card.draw("calibration", plots.calibration_curve, text, {_brief(card.judge): curve}, curve, label=label)
-    errors = metrics.calibration_errors(*columns, methods=["isotonic"], groups=card.groups, **card.options)
+    errors = metrics.calibration_errors(*columns, groups=card.groups, **card.options)
     names = {("raw", "bias"): "mean of score less truth", ("raw", "mae"): "mean absolute error"}
     names["isotonic", "mae"] = "the same after an isotonic map"
     bias, raw, mapped = (errors.loc[key] for key in names)
     side = "milder than" if bias["low"] > 0 else "harsher than" if bias["high"] < 0 else "not shown to differ from"
     sentence = f"On average it is {side} {card.truth} ({interval_text(bias)} points)"
-    after = f", and {interval_text(mapped)} after a map to the truth's scale" * bool(mapped["low_reduction"] > 0)
+    better = errors.loc[("reduction", "mae"), "low"] > 0
+    after = f", and {interval_text(mapped)} after a map to the truth's scale" if better else ""
     isotonic = "the map to the truth's scale is isotonic, fitted on the other half of the items"
     card.say(f"Calibration: {curve.attrs['method']}; {isotonic}", "barlow1972")
     rows = [(words, errors.loc[key], "score points") for key, words in names.items()]

@@ -69,7 +69,7 @@ def preference(review: Review) -> pd.DataFrame:
     votes, (first, second) = review.votes("better"), review.judges
     labels = {first: "left", second: "right"} | {answer: answer for answer in ANSWERS[2:]}
     shared = votes["id"].duplicated().any()
-    table = feedback_preference(votes["value"], labels=labels, groups=votes["id"] if shared else None)
+    table = feedback_preference(votes["value"].map(labels), groups=votes["id"] if shared else None)
     if shared:
         answers = votes.pivot(index="id", columns="annotator", values="value")
         alpha = agreement(answers, level="nominal", n_resamples=2_000).loc["alpha_nominal"]
