@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline
-from vjudge.models.memory import Machine, MemoryShortage, batch_budget, fits, need, token_bytes
+from vjudge.models.memory import MemoryShortage, batch_budget, fits, need, token_bytes
 from vjudge.models.places import locate, settings_fingerprint, weights_fingerprint
 from vjudge.names import public
 
 __all__ = [
-    "Machine",
     "MemoryShortage",
     "VisionLanguageModel",
     "batch_budget",

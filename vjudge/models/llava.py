@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import transformers
 from filelock import FileLock
+from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 from tokenizers import AddedToken
 from tokenizers.pre_tokenizers import Metaspace
@@ -35,9 +36,7 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 
 from vjudge.models.places import (
     INDEXES,
-    Tensors,
     check_counts,
-    check_original,
     config_file,
     decoder_of,
     fetch,
@@ -45,6 +44,7 @@ from vjudge.models.places import (
     is_original,
     locate,
     read_json,
+    read_tensors,
     settings_fingerprint,
     weight_files,
     weights_fingerprint,
@@ -60,14 +60,6 @@ TEXT_SETTINGS = (
     " max_position_embeddings initializer_range rms_norm_eps attention_bias mlp_bias attention_dropout"
     " use_sliding_window sliding_window max_window_layers bos_token_id eos_token_id pad_token_id"
 ).split()
-VOCABULARIES = {  # decoder -> one of these combinations of files is a whole vocabulary
-    "llama": (("tokenizer.model",), ("tokenizer.json",)),
-    "qwen2": (("vocab.json", "merges.txt"), ("tokenizer.json",)),
-}
-ROPE_SINCE = {  # decoder -> which transformers its code learned a rotary setting with
-    "llama": {"rope_theta": (4, 33), "rope_scaling": (4, 31)},
-    "qwen2": {"rope_theta": (0, 0), "rope_scaling": (4, 45)},
-}
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")
 INSIDE = "model.vision_tower.vision_tower."  # what the names of a tower's weights begin with inside a checkpoint
 NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer without a maximum
@@ -156,7 +148,7 @@ def _write(original: Original, target: Path) -> Path:
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
     n_weights = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
-    if (count := len(original.sources)) != n_weights:
+    if (count := len(original.renamed)) != n_weights:
         raise ValueError(
             f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
         )
@@ -188,58 +180,36 @@ def _write_settings(original: Original, folder: Path) -> None:
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if generation.get(name) is None and settings.get(name) is not None:
             generation[name] = settings[name]
-    unused = ("repetition_penalty", "attn_implementation")
-    generation = {name: value for name, value in generation.items() if name not in unused}
+    for name in ("repetition_penalty", "attn_implementation"):
+        generation.pop(name, None)
     silent = list(range(config.image_token_index, config.text_config.vocab_size))
     _write_json(folder / "generation_config.json", {**generation, "suppress_tokens": silent})
-    patch = config.vision_config.patch_size
+    vision = config.vision_config
     processor: dict[str, Any] = {
         "vision_feature_select_strategy": config.vision_feature_select_strategy,
         "image_token": original.tokenizer.convert_ids_to_tokens(config.image_token_index),
     }
     if original.tiled:
-        n_patches = (config.vision_config.image_size // patch) ** 2
+        n_patches = (vision.image_size // vision.patch_size) ** 2
         processor |= {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": n_patches}
         processor |= {"vision_aspect_ratio": config.vision_aspect_ratio, "video_token": "<video>"}
     else:
-        processor |= {"processor_class": "LlavaProcessor", "patch_size": patch, "num_additional_image_tokens": 1}
+        processor |= {"processor_class": "LlavaProcessor", "patch_size": vision.patch_size}
+        processor |= {"num_additional_image_tokens": 1}
     _write_json(folder / "processor_config.json", processor)
 
 
 def _write_weights(original: Original, folder: Path, bar: Any) -> None:
-    """Write files of at most `SHARD_BYTES` and their index, each of the source's opened once.
-
-    Embeddings and output weights have the configuration's rows: zeros stand after the original's vocabulary.
-    """
-    vocabulary, rows = original.config.image_token_index, original.config.text_config.vocab_size
-    shards: list[list[str]] = []
-    total = 0
-
-    def write(shard: dict[str, torch.Tensor]) -> None:
-        shards.append(list(shard))
-        save_file(shard, folder / f"part-{len(shards)}", metadata={"format": "pt"})
-
-    shard: dict[str, torch.Tensor] = {}
-    for name, (weights, key) in sorted(original.sources.items(), key=lambda item: str(item[1][0].files[item[1][1]])):
-        tensor = weights.read(key).contiguous()
-        if name in VOCABULARY_WEIGHTS:
-            padded = tensor.new_zeros((rows, *tensor.shape[1:]))
-            padded[: min(vocabulary, len(tensor))] = tensor[:vocabulary]
-            tensor = padded
-        if shard and sum(other.nbytes for other in shard.values()) + tensor.nbytes > SHARD_BYTES:
-            write(shard)
-            shard = {}
-        shard[name] = tensor
-        total += tensor.nbytes
-        bar.update(tensor.nbytes)
-    write(shard)
-    names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
-    names = ["model.safetensors"] if len(shards) == 1 else names
-    for number, name in enumerate(names, start=1):
-        (folder / f"part-{number}").rename(folder / name)
-    if len(shards) > 1:
-        index = {key: name for name, keys in zip(names, shards, strict=True) for key in keys}
-        _write_json(folder / INDEXES[0], {"metadata": {"total_size": total}, "weight_map": index})
+    """Write files of at most `SHARD_BYTES`, and their index where they are several."""
+    tensors = original.renamed
+    sizes = {name: tensor.to("meta") for name, tensor in tensors.items()}  # of one mapped file, they are one storage
+    plan = split_torch_state_dict_into_shards(sizes, max_shard_size=SHARD_BYTES)
+    for file, names in plan.filename_to_tensors.items():
+        shard = {name: tensors[name].contiguous() for name in names}
+        save_file(shard, folder / file, metadata={"format": "pt"})
+        bar.update(sum(tensor.nbytes for tensor in shard.values()))
+    if plan.is_sharded:
+        _write_json(folder / INDEXES[0], {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename})
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
@@ -247,27 +217,18 @@ def _write_json(file: Path, content: dict[str, Any]) -> None:
 
 
 class Original:
-    """An original checkpoint folder in transformers' terms; ValueError for a kind that its classes can't hold."""
+    """An original checkpoint folder in transformers' terms; its weights, tokenizer and files are read when they are
+    asked for. ValueError for what transformers' classes can't hold."""
 
     def __init__(self, folder: Path, *, name: str) -> None:
         self.folder, self.name = folder, name
         self.settings = read_json(folder / "config.json")
-        check_original(self.settings, name)
-        self.decoder = str(decoder_of(self.settings))
-        self.tiled = self.decoder == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
+        self.tiled = decoder_of(self.settings) == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
+        self.tower_folder = self._find_tower()
+        self.tower_config = self._read_tower()
+        self.origins = (folder, self.tower_folder)  # of its weights and settings
 
-    @property
-    def origins(self) -> tuple[Path, Path]:
-        """The folders that its weights and settings come from: its own, and its tower's."""
-        return self.folder, self.tower_folder
-
-    @cached_property
-    def weights(self) -> Tensors:
-        """The checkpoint's own weight files."""
-        return Tensors(self.folder)
-
-    @cached_property
-    def tower_folder(self) -> Path:
+    def _find_tower(self) -> Path:
         """Where the vision tower's files stand: `mm_vision_tower` as a path, next to the checkpoint, or on the hub."""
         value = str(self.settings["mm_vision_tower"])
         places = (self.folder.parent / value, self.folder / value)  # an absolute path is itself in both
@@ -281,62 +242,65 @@ class Original:
                 f"judge {self.name!r} needs its vision tower as {places[0]}, or elsewhere: {error}"
             ) from error
 
-    @cached_property
-    def tower_config(self) -> Any:
+    def _read_tower(self) -> Any:
         """The tower's configuration, from its own folder: the checkpoint repeats no sizes, heads or activation."""
         stored = read_json(self.tower_folder / "config.json")
         check_counts(stored, self.name)
         kind = str(stored.get("model_type", "clip")).removesuffix("_vision_model")
-        if kind == "clip":
-            config: Any = CLIPVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
-            layer, layers = self.settings.get("mm_vision_select_layer", -2), config.num_hidden_layers
-            if not -layers - 1 <= layer <= layers:  # of the input and each layer's output
-                raise ValueError(
-                    f"judge {self.name!r} takes image features from layer {layer} (mm_vision_select_layer), and its"
-                    f" vision tower has {layers} layers"
-                )
+        if kind == "siglip" and self.tiled:
+            config: Any = SiglipVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
+            # The original deletes the last layer and the pooling head, then takes the last state that is left.
+            config.num_hidden_layers -= 1
+            config.vision_use_head = False
             return config
-        if kind != "siglip" or not self.tiled:
+        if kind != "clip":
             raise ValueError(f"judge {self.name!r} has a vision tower of type {kind!r}, which is not supported")
-        config = SiglipVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
-        # The original deletes the last layer and the pooling head, then takes the last state that is left.
-        config.num_hidden_layers -= 1
-        config.vision_use_head = False
+        config = CLIPVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
+        layer, layers = int(self.settings.get("mm_vision_select_layer", -2)), config.num_hidden_layers
+        if not -layers - 1 <= layer <= layers:  # of the input and each layer's output
+            raise ValueError(
+                f"judge {self.name!r} takes image features from layer {layer} (mm_vision_select_layer), and its vision"
+                f" tower has {layers} layers"
+            )
         return config
 
     @cached_property
-    def tower_weights(self) -> tuple[Tensors, str]:
-        """Where the tower's weights stand, and what their names begin with there.
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The checkpoint's own weights by their original names, as `places.read_tensors` maps them."""
+        return read_tensors(self.folder)
+
+    @cached_property
+    def tower_weights(self) -> dict[str, torch.Tensor]:
+        """The tower's weights by their names in a tower.
 
         LLaVA-1.5 builds its tower from `mm_vision_tower` last; LLaVA-OneVision first, and puts the checkpoint's own
         over it.
         """
-        has_own = any(key.startswith(INSIDE) for key in self.weights.files)
-        if has_own and self.tiled:
-            return self.weights, f"{INSIDE}vision_model."
-        try:
-            if not weight_files(self.tower_folder):
-                fetch_checkpoint(str(self.settings["mm_vision_tower"]))
-            tensors = Tensors(self.tower_folder)
-        except ValueError as error:
-            if has_own and not weight_files(self.tower_folder):
-                return self.weights, f"{INSIDE}vision_model."
-            raise ValueError(f"judge {self.name!r} needs the weights of its vision tower: {error}") from error
+        own = {key.removeprefix(INSIDE): tensor for key, tensor in self.weights.items() if key.startswith(INSIDE)}
+        if not own or not self.tiled:
+            try:
+                if not weight_files(self.tower_folder):
+                    fetch_checkpoint(str(self.settings["mm_vision_tower"]))
+                own = read_tensors(self.tower_folder)
+            except ValueError as error:
+                if not own or weight_files(self.tower_folder):
+                    raise ValueError(f"judge {self.name!r} needs the weights of its vision tower: {error}") from error
         # transformers 5 saves a tower by itself without the prefix that the hub's files have.
-        return tensors, "vision_model." if any(key.startswith("vision_model.") for key in tensors.files) else ""
+        inside = "vision_model." if any(key.startswith("vision_model.") for key in own) else ""
+        return {key.removeprefix(inside): tensor for key, tensor in own.items() if key.startswith(inside)}
 
     @cached_property
     def tokenizer(self) -> Any:
         """The original's tokenizer, by the class that reads it alike, with places for images and videos."""
         # The classes by name make an all but empty vocabulary where there are no files.
-        choices = VOCABULARIES[self.decoder]
+        choices = (("vocab.json", "merges.txt") if self.tiled else ("tokenizer.model",), ("tokenizer.json",))
         if not any(all((self.folder / file).is_file() for file in files) for files in choices):
             lacks = ", or ".join(" and ".join(files) for files in choices)
             raise ValueError(f"judge {self.name!r}: {self.folder} lacks {lacks}; copy the checkpoint's own there")
         family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
         limit = int(self.settings.get("tokenizer_model_max_length") or NO_LIMIT)
         tokenizer = family.from_pretrained(self.folder, local_files_only=True, model_max_length=limit)
-        rows = self.weights.read("model.embed_tokens.weight").shape[0]
+        rows = len(self.weights["model.embed_tokens.weight"])
         # The original's loader adds this entry unless told not to; a checkpoint trained so has a row for it.
         if self.settings.get("mm_use_im_patch_token", True) and rows > len(tokenizer):
             tokenizer.add_tokens(["<im_patch>"], special_tokens=True)
@@ -354,9 +318,12 @@ class Original:
             # The original reads the text after an image by itself, which puts sentencepiece's blank before it; so does
             # this, for whoever reads a prompt in one go.
             tokenizer.backend_tokenizer.pre_tokenizer = Metaspace(prepend_scheme="always", split=False)
+        # The beginning-of-text token is written, where prompts begin with it: chat endpoints add none.
         starts = tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
-        image_token = tokenizer.convert_ids_to_tokens(place)
-        tokenizer.chat_template = _chat_template(chatml=self.tiled, image_token=image_token, starts=starts)
+        body, system = (_CHATML, QWEN_1_5.system) if self.tiled else (_VICUNA, VICUNA_V1.system)
+        mark = tokenizer.convert_ids_to_tokens(place)
+        values = f'{{% set IMAGE = "{mark}\\n" %}}{{% set SYSTEM = "{system}" %}}'
+        tokenizer.chat_template = values + ("{{ bos_token }}" if starts else "") + body
         return tokenizer
 
     @cached_property
@@ -375,10 +342,13 @@ class Original:
         text = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
         if not self.tiled:
             text.setdefault("num_key_value_heads", text.get("num_attention_heads"))
-        text |= {"vocab_size": rows, "rope_parameters": self._rope(), "tie_word_embeddings": tied}
+        rope = dict(self.settings.get("rope_scaling") or {})
+        rope = {"rope_type": rope.pop("type", "default"), **rope}
+        rope["rope_theta"] = float(self.settings.get("rope_theta") or 1e4)
+        text |= {"vocab_size": rows, "rope_parameters": rope, "tie_word_embeddings": tied}
         shared: dict[str, Any] = {
             "vision_config": self.tower_config,
-            "text_config": {"model_type": self.decoder, **text},
+            "text_config": {"model_type": decoder_of(self.settings), **text},
             "image_token_index": vocabulary,
             "projector_hidden_act": "gelu",
             "vision_feature_layer": layer,
@@ -396,24 +366,7 @@ class Original:
         patches = (self.tower_config.image_size // self.tower_config.patch_size) ** 2
         return LlavaConfig(**shared, image_seq_length=patches + (strategy == "full"))
 
-    def _rope(self) -> dict[str, Any]:
-        """The rotary settings that the code which wrote the checkpoint knew; it ignored any others."""
-        version = re.match(r"(\d+)\.(\d+)", str(self.settings.get("transformers_version") or ""))
-        writer = (int(version[1]), int(version[2])) if version else (99, 0)
-        since = ROPE_SINCE[self.decoder]
-        stored = {key: self.settings[key] for key in since if self.settings.get(key) is not None}
-        for key in [key for key in stored if writer < since[key]]:
-            if stored.pop(key) != 1e4:
-                warnings.warn(
-                    f"judge {self.name!r}: {key} in its config.json had no effect in the transformers"
-                    f" {self.settings['transformers_version']} that wrote it, and has none here",
-                    stacklevel=2,
-                )
-        scaling = dict(stored.get("rope_scaling", {}))
-        old_name = scaling.pop("type", "default")
-        return {"rope_type": old_name, **scaling, "rope_theta": float(stored.get("rope_theta", 1e4))}
-
-    @cached_property
+    @property
     def grid(self) -> list[list[int]]:
         """The resolutions that a tiled image may take, each (height, width) as transformers has it."""
         size, stored = self.tower_config.image_size, self.settings.get("image_grid_pinpoints")
@@ -450,29 +403,34 @@ class Original:
         )
 
     @cached_property
-    def sources(self) -> dict[str, tuple[Tensors, str]]:
-        """Where every weight of the written model comes from: its name there -> (files, key).
+    def renamed(self) -> dict[str, torch.Tensor]:
+        """All weights by their names in the written folder; embeddings and output weights have the configuration's
+        rows: zeros stand after the original's vocabulary.
 
         Source: the names of llava-hf/llava-1.5-7b-hf, which transformers, vLLM and TRL read.
         """
-        sources: dict[str, tuple[Tensors, str]] = {}
-        for key in self.weights.files:
-            if not key.startswith(INSIDE) and not key.endswith("rotary_emb.inv_freq"):  # which today's classes compute
-                name = f"language_model.{key}"
-                if projector := re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key):
-                    name = f"multi_modal_projector.linear_{int(projector[1]) // 2 + 1}.{projector[2]}"
-                sources["image_newline" if key == "model.image_newline" else name] = (self.weights, key)
-        tensors, inside = self.tower_weights
+        renamed: dict[str, torch.Tensor] = {}
+        for key, tensor in self.weights.items():
+            if key.startswith(INSIDE) or key.endswith("rotary_emb.inv_freq"):  # which today's classes compute
+                continue
+            name = f"language_model.{key}"
+            if projector := re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key):
+                name = f"multi_modal_projector.linear_{int(projector[1]) // 2 + 1}.{projector[2]}"
+            renamed["image_newline" if key == "model.image_newline" else name] = tensor
         layers = self.tower_config.num_hidden_layers
-        for key in tensors.files:
-            name = key.removeprefix(inside)
-            layer = re.match(r"encoder\.layers\.(\d+)\.", name)
-            unused = (layer and int(layer[1]) >= layers) or name.startswith("head.") or name.endswith("position_ids")
-            if key.startswith(inside) and not unused:
-                sources[f"vision_tower.vision_model.{name}"] = (tensors, key)
+        for key, tensor in self.tower_weights.items():
+            layer = re.match(r"encoder\.layers\.(\d+)\.", key)
+            if not (layer and int(layer[1]) >= layers or key.startswith("head.") or key.endswith("position_ids")):
+                renamed[f"vision_tower.vision_model.{key}"] = tensor
         if self.config.tie_word_embeddings:
-            sources.pop("language_model.lm_head.weight", None)
-        return sources
+            renamed.pop(VOCABULARY_WEIGHTS[1], None)
+        vocabulary, rows = self.config.image_token_index, self.config.text_config.vocab_size
+        for name in VOCABULARY_WEIGHTS:
+            if name in renamed:
+                words = renamed[name][:vocabulary]
+                renamed[name] = words.new_zeros((rows, *words.shape[1:]))
+                renamed[name][: len(words)] = words
+        return renamed
 
 
 _CONTENT = (
@@ -480,6 +438,7 @@ _CONTENT = (
     "{% for part in message['content'] if part['type'] in ['image', 'image_url'] %}{{ IMAGE }}{% endfor %}"
     "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] }}{% endfor %}{% endif %}"
 )
+# The originals' conversations (llava/conversation.py: conv_vicuna_v1, conv_qwen) in Jinja.
 _VICUNA = (
     "{% if messages[0]['role'] != 'system' %}{{ SYSTEM + ' ' }}{% endif %}"
     "{% for message in messages %}"
@@ -493,13 +452,3 @@ _CHATML = (
     f"{{{{ '<|im_start|>' + message['role'] + '\\n' }}}}{_CONTENT}{{{{ '<|im_end|>\\n' }}}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-
-
-def _chat_template(*, chatml: bool, image_token: str, starts: bool) -> str:
-    """The original's conversation (llava/conversation.py: conv_vicuna_v1, conv_qwen) in Jinja.
-
-    The beginning-of-text token is written, where prompts begin with it, because chat endpoints add none.
-    """
-    body, system = (_CHATML, QWEN_1_5.system) if chatml else (_VICUNA, VICUNA_V1.system)
-    values = f'{{% set IMAGE = "{image_token}\\n" %}}{{% set SYSTEM = "{system}" %}}'
-    return values + ("{{ bos_token }}" if starts else "") + body

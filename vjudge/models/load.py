@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import re
 import subprocess
 import sys
 import warnings
@@ -81,7 +80,6 @@ class VisionLanguageModel:
 
     @property
     def sees_images(self) -> bool:
-        """Whether it reads images."""
         return self.image_processor is not None
 
     @property
@@ -125,10 +123,8 @@ class VisionLanguageModel:
     @property
     def image_token(self) -> str:
         """What stands for an image in its chat template; "" for a text-only judge."""
-        if self.image_token_id is None:
-            return ""
-        own: str = self.tokenizer.convert_ids_to_tokens(self.image_token_id)
-        return getattr(self.processor, "image_token", own)
+        own = "" if self.image_token_id is None else self.tokenizer.convert_ids_to_tokens(self.image_token_id)
+        return str(getattr(self.processor, "image_token", own))
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
@@ -136,7 +132,7 @@ class VisionLanguageModel:
         if self.image_token_id is None or self.kind != "llava":
             return len(self.tokenizer)
         special = {token for token, entry in self.tokenizer.added_tokens_decoder.items() if entry.special}
-        last = all(token in special for token in range(self.image_token_id, len(self.tokenizer)))
+        last = special.issuperset(range(self.image_token_id, len(self.tokenizer)))
         return self.image_token_id if last else len(self.tokenizer)
 
     @functools.cached_property
@@ -185,7 +181,7 @@ def load(
         check(target, placed, revision=revision)
     shape = outline(target, revision=revision)
     auto: Any = transformers.AutoModelForCausalLM if shape.kind == "text" else transformers.AutoModelForImageTextToText
-    with _quiet(shape.folder), _reading(shape.name, shape.folder):
+    with _reading(shape.name, shape.folder):
         model, report = auto.from_pretrained(
             shape.folder,
             config=shape.model.config,
@@ -197,8 +193,17 @@ def load(
             **LOCAL,
             **placed.options,
         )
-    _check_weights(report, shape.name, strict=shape.kind == "llava")
-    _check_attention(model.config, shape.name, placed.options.get("attn_implementation"))
+    strays = [key for key in report["unexpected_keys"] if not key.endswith(BUFFERS)]
+    if strays and shape.kind != "llava":
+        warnings.warn(f"judge {name!r}: {len(strays)} weights are not used, such as {min(strays)}", stacklevel=2)
+        strays = []
+    mismatched = [key[0] for key in report["mismatched_keys"]]
+    _refuse(f"judge {shape.name!r}: the weights", "its config.json", report["missing_keys"], strays, mismatched)
+    asked = placed.options.get("attn_implementation")
+    for part, settings in (("decoder", model.config.get_text_config()), ("vision tower", model.config)):
+        kind = getattr(getattr(settings, "vision_config", settings), "_attn_implementation", None)
+        if asked is not None and kind not in (None, asked):
+            raise ValueError(f'judge {name!r}: its {part} computes attention by "{kind}", not by "{asked}"')
     if "device_map" not in placed.options:
         model.to(placed.device)
     for layer in model.modules():  # 4-bit layers of sizes that bitsandbytes' packed kernel for CPUs does not take
@@ -230,9 +235,8 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
             image_processor = IMAGE_PROCESSORS[config.model_type].from_pretrained(folder, local_files_only=True)
         # Of the generation settings what ends an answer and what is no word: how to draw is the engine's to say.
         file = folder / "generation_config.json"
-        stored = (
-            read_json(file) if file.is_file() else transformers.GenerationConfig.from_model_config(config).to_dict()
-        )
+        own = transformers.GenerationConfig.from_model_config
+        stored = read_json(file) if file.is_file() else own(config).to_dict()
         tokens = {key: value for key, value in stored.items() if key.endswith("_token_id") or key == "suppress_tokens"}
         settings = SimpleNamespace(config=config, generation_config=transformers.GenerationConfig(**tokens))
     if config.is_encoder_decoder:
@@ -246,8 +250,11 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
 
 
 @contextlib.contextmanager
-def _quiet(folder: Path) -> Iterator[None]:
-    """No progress bar for weights that load in a moment: one that flashes by is noise in a notebook."""
+def _reading(name: str, folder: Path) -> Iterator[None]:
+    """Say plainly what was being read when a library failed on a damaged or hostile file.
+
+    Weights that load in a moment have no progress bar: one that flashes by is noise in a notebook.
+    """
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it speaks of every layer that it casts in 8 bits
     progress = transformers.utils.logging
     hide = progress.is_progress_bar_enabled() and sum(file.stat().st_size for file in weight_files(folder)) < QUICK
@@ -255,55 +262,27 @@ def _quiet(folder: Path) -> Iterator[None]:
         progress.disable_progress_bar()
     try:
         yield
-    finally:
-        if hide:
-            progress.enable_progress_bar()
-
-
-@contextlib.contextmanager
-def _reading(name: str, folder: Path) -> Iterator[None]:
-    """Say plainly what was being read when a library failed on a damaged or hostile file."""
-    try:
-        yield
     except (torch.OutOfMemoryError, ImportError):
         raise
     except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
         if isinstance(error, ValueError) and (repr(name) in str(error) or str(folder) in str(error)):
             raise  # ours, or plain already
-        for file in weight_files(folder):
+        for file in folder.glob("*.safetensors"):
             try:
-                if file.suffix == ".safetensors":
-                    safe_open(file, framework="pt")
+                safe_open(file, framework="pt")
             except (SafetensorError, OSError) as damage:
                 raise ValueError(f"judge {name!r}: {file} is damaged ({damage}); download it again") from error
         raise ValueError(f"judge {name!r} can't be read from {folder} ({reason_of(error)})") from error
+    finally:
+        if hide:
+            progress.enable_progress_bar()
 
 
-def _check_weights(report: dict[str, Any], name: str, *, strict: bool) -> None:
-    """Refuse weights that fit the configuration only in part; of those without a place warn, if not `strict`."""
-    faults = {
-        kind: sorted(key if isinstance(key, str) else key[0] for key in report[f"{kind}_keys"])
-        for kind in ("missing", "mismatched", "unexpected")
-    }
-    faults["unexpected"] = [key for key in faults["unexpected"] if not key.endswith(BUFFERS)]
-    unused = [] if strict else faults.pop("unexpected")
-    if any(faults.values()):
-        raise ValueError(f"judge {name!r}: the weights do not fit its config.json ({_counts(faults)})")
-    if unused:
-        warnings.warn(f"judge {name!r}: {len(unused)} weights are not used, such as {unused[0]}", stacklevel=3)
-
-
-def _counts(faults: dict[str, list[str]]) -> str:
-    return "; ".join(f"{len(keys)} {kind}, such as {keys[0]}" for kind, keys in faults.items() if keys)
-
-
-def _check_attention(config: Any, name: str, attention: str | None) -> None:
-    """Refuse a model of which a part computes attention otherwise than asked."""
-    parts = {"decoder": config.get_text_config(), "vision tower": getattr(config, "vision_config", None)}
-    for part, settings in parts.items():
-        kind = getattr(settings, "_attn_implementation", None)
-        if attention is not None and kind not in (None, attention):
-            raise ValueError(f'judge {name!r}: its {part} computes attention by "{kind}", not by "{attention}"')
+def _refuse(what: str, whole: str, missing: Any, unexpected: Any, mismatched: Any = ()) -> None:
+    """Refuse weights that fit only in part, by their names."""
+    faults = {"missing": missing, "unexpected": unexpected, "mismatched": mismatched}
+    if counts := [f"{len(keys)} {kind}, such as {min(keys)}" for kind, keys in faults.items() if keys]:
+        raise ValueError(f"{what} do not fit {whole} ({'; '.join(counts)})")
 
 
 def load_processor(folder: Path, config: Any) -> Any:
@@ -341,9 +320,8 @@ def base_of(name_or_path: str | Path) -> str | None:
         return None
     if (file.parent / BESIDE).is_file():
         raise ValueError(
-            f"judge {name!r}: its projector was trained beside the adapters and stands in {BESIDE}, which is not read"
-            " here, and without it the judge would not see; merge both with LLaVA's own scripts/merge_lora_weights.py"
-            " and give the merged folder"
+            f"judge {name!r}: its projector stands beside the adapters in {BESIDE}, which is not read here; merge both"
+            " with LLaVA's own scripts/merge_lora_weights.py and give the merged folder"
         )
     if not (file.parent / ADAPTER_WEIGHTS).is_file():
         raise ValueError(f"judge {name!r}: its folder has no {ADAPTER_WEIGHTS}; save the adapters so")
@@ -358,7 +336,7 @@ def attach(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
         import peft
     except ImportError as error:
         raise ValueError("a judge stored as adapters needs peft: pip install 'vjudge[train]'") from error
-    _check_pattern(base.model, read_json(folder / ADAPTERS).get("target_modules"), folder)
+    _check_pattern(base.model, read_json(folder / ADAPTERS).get("target_modules"), folder / ADAPTERS)
     with _reading(str(folder), folder), warnings.catch_warnings():
         with safe_open(folder / ADAPTER_WEIGHTS, framework="pt") as file:
             stored = set(file.keys())
@@ -366,27 +344,21 @@ def attach(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
         wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
         vocabulary = any("embed_tokens" in key or "lm_head" in key for key in stored)
         places = set(peft.get_peft_model_state_dict(wrapped, save_embedding_layers=vocabulary))
-    if places != stored:
-        faults = _counts({"missing": sorted(places - stored), "unexpected": sorted(stored - places)})
-        raise ValueError(f"the adapters in {folder} do not fit {base.name!r} ({faults})")
+    _refuse(f"the adapters in {folder}", repr(base.name), places - stored, stored - places)
     wrapped.requires_grad_(False)
     return replace(base, path=folder, others=(base.path, *base.others), model=wrapped.base_model.model.eval())
 
 
-def _check_pattern(model: Any, pattern: Any, folder: Path) -> None:
+def _check_pattern(model: Any, pattern: Any, file: Path) -> None:
     """Match module names with an adapter's pattern in another process: Python can't stop one that takes forever."""
     if not isinstance(pattern, str):
         return
     names = "\n".join(name for name, _ in model.named_modules())
     code = "import re, sys; p = re.compile(sys.argv[1]); [p.fullmatch(n) for n in sys.stdin.read().split()]"
-    fault = ""
+    command = [sys.executable, "-I", "-S", "-c", code, pattern]
     try:
-        re.compile(pattern)
-        command = [sys.executable, "-I", "-S", "-c", code, pattern]
-        subprocess.run(command, input=names, text=True, capture_output=True, timeout=PATTERN_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        fault = f"is still being matched after {PATTERN_SECONDS:.0f} seconds"
-    except (re.error, RecursionError, OverflowError) as error:
-        fault = f"is no regular expression ({error})"
-    if fault:
-        raise ValueError(f"{folder / ADAPTERS}: target_modules = {pattern[:80]!r} {fault}")
+        subprocess.run(command, input=names, text=True, capture_output=True, timeout=PATTERN_SECONDS, check=True)
+    except subprocess.SubprocessError as error:
+        slow = isinstance(error, subprocess.TimeoutExpired)
+        fault = f"is still being matched after {PATTERN_SECONDS:.0f} seconds" if slow else "is no regular expression"
+        raise ValueError(f"{file}: target_modules = {pattern[:80]!r} {fault}") from error

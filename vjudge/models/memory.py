@@ -11,13 +11,13 @@ import functools
 import json
 import math
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from transformers.quantizers.quantizers_utils import should_convert_module
@@ -36,7 +36,6 @@ FEATURES_KEPT = 1 << 29  # bytes of image features on the device; those of one b
 CONTEXT = GIB // 2  # allowance on a GPU for what the driver and the libraries take
 FRAGMENTS = 0.05  # allowance, of the weights
 CPU_BATCH = 2 << 30  # bytes of a batch on a CPU
-UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, StrictDataclassError)
 CGROUP = Path("/sys/fs/cgroup")
 SERVER = 'load_judge("openai:MODEL", base_url="http://HOST:PORT/v1")'
 
@@ -45,23 +44,14 @@ class MemoryShortage(ValueError):
     """A judge that does not fit where it was to be loaded."""
 
 
-@dataclass(frozen=True)
-class Need:
-    """What a model needs on its device for one prompt of so many tokens, in bytes.
-
-    Args:
-        parameters: how many weights it has.
-        weights: of them, with quantisation's own constants.
-        cache: of keys and values.
-        activations: of what is alive while a prompt or an image is read, with the image features that are kept.
-        allowance: for what can't be computed: half a GiB on a GPU and 5 % of the weights.
-    """
+class Need(NamedTuple):
+    """What a model needs on its device for one prompt of `tokens`, in bytes; `parameters` are its weights' number."""
 
     parameters: int
-    weights: int
-    cache: int
-    activations: int
-    allowance: int
+    weights: int  # with quantisation's own constants
+    cache: int  # keys and values
+    activations: int  # alive while a prompt or an image is read, with the image features that are kept
+    allowance: int  # for what can't be computed: half a GiB on a GPU and 5 % of the weights
     tokens: int
 
     @property
@@ -76,7 +66,7 @@ def need(
 
     Linear layers of the decoder and the projector count quantised: in "8bit" at 1 byte a weight and 4 a row; in "4bit"
     (nf4, quantised twice) at half a byte a weight, 1 for 64 of them and 4 for 16,384. Other weights stay in `dtype`.
-    ValueError for a transformers configuration whose model can't be built; `device` is "cuda", "mps" or "cpu".
+    `config` is a transformers configuration whose model can be built; `device` is "cuda", "mps" or "cpu".
     """
     precision: torch.dtype = getattr(torch, str(dtype).removeprefix("torch."))
     size, text, image = precision.itemsize, config.get_text_config(), image_tokens(config)
@@ -120,20 +110,14 @@ def batch_budget(model: Any) -> int:
     """
     if model.device.type != "cuda":
         return CPU_BATCH
-    own: dict[torch.device, int] = {}
-    share: dict[torch.device, int] = {}
+    own, share = Counter[torch.device](), Counter[torch.device]()
     for tensor in (*model.model.parameters(), *model.model.buffers()):
-        device = tensor.device
-        if device.type == "cuda":
-            own[device] = own.get(device, 0) + tensor.nbytes
-        else:  # it waits elsewhere; the layer computes on the first GPU and keeps its keys and values there
-            device = model.device
-        share[device] = share.get(device, 0) + tensor.nbytes
-    rooms = [
-        (0.8 * torch.cuda.get_device_properties(device).total_memory - own.get(device, 0))
-        * (sum(share.values()) / max(1, weights))
-        for device, weights in share.items()
-    ]
+        here = tensor.device.type == "cuda"
+        own[tensor.device] += tensor.nbytes
+        # What waits elsewhere is computed with on the first GPU, which has its keys and values.
+        share[tensor.device if here else model.device] += tensor.nbytes
+    total = {device: torch.cuda.get_device_properties(device).total_memory for device in share}
+    rooms = [(0.8 * total[gpu] - own[gpu]) * (share.total() / max(1, weights)) for gpu, weights in share.items()]
     return max(1 << 28, int(min(rooms)))
 
 
@@ -166,12 +150,11 @@ def _vision_activations(config: Any) -> int:
     hidden = int(getattr(vision, "embed_dim", None) or vision.hidden_size)
     layers = int(getattr(vision, "num_hidden_layers", None) or getattr(vision, "depth", None) or 32)
     inner = int(getattr(vision, "intermediate_size", None) or 4 * hidden)
-    if config.model_type in ("llava", "llava_onevision"):
-        tiled = config.model_type == "llava_onevision"
-        patches = (vision.image_size // vision.patch_size) ** 2 + (not tiled)  # CLIP's class token
-        patches *= 1 + _tiles(config) if tiled else ENCODED_TOGETHER
-    else:
-        patches = 4 * image_tokens(config)
+    patches = 4 * image_tokens(config)
+    if config.model_type == "llava":
+        patches = ENCODED_TOGETHER * ((vision.image_size // vision.patch_size) ** 2 + 1)  # and CLIP's class token
+    elif config.model_type == "llava_onevision":
+        patches = (1 + _tiles(config)) * (vision.image_size // vision.patch_size) ** 2
     return patches * (hidden * (layers + 1) + 4 * hidden + 2 * inner)
 
 
@@ -180,11 +163,8 @@ def _weights(config: str, quantization: str | None, size: int) -> tuple[int, int
     """How many weights a model has, each counted once; their bytes; and the weights of the largest quantised layer."""
     whole = AutoConfig.for_model(**json.loads(config))
     kind = AutoModelForImageTextToText if type(whole) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING else AutoModelForCausalLM
-    try:
-        with torch.device("meta"):
-            model = kind.from_config(whole)
-    except (*UNSOUND, ImportError, RuntimeError) as error:  # a class that asks for more
-        raise ValueError(f"a model of type {whole.model_type!r} can't be built without its weights: {error}") from error
+    with torch.device("meta"):
+        model = kind.from_config(whole)
     parameters = stored = widest = 0
     for name, weight in model.named_parameters():  # tied weights are one
         module, count = name.rpartition(".")[0], weight.numel()
@@ -198,25 +178,6 @@ def _weights(config: str, quantization: str | None, size: int) -> tuple[int, int
         stored += eight if quantization == "8bit" else -(-count // 2) + blocks + 4 * -(-blocks // 256)
         widest = max(widest, count)
     return parameters, stored, widest
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What is free where a model might run, in bytes: each CUDA GPU, main memory, Apple's GPU (None without one)."""
-
-    gpus: tuple[int, ...] = ()
-    ram: int = 0
-    mps: int | None = None
-    bfloat16: bool = True
-
-    @classmethod
-    def here(cls) -> Machine:
-        """This machine, as it is now; to be asked costs each GPU some hundred MB until the process ends."""
-        gpus = tuple(map(free_gpu, range(torch.cuda.device_count() if torch.cuda.is_available() else 0)))
-        ram, mps = free_ram(), None
-        if torch.backends.mps.is_available():
-            mps = min(ram, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
-        return cls(gpus, ram, mps, not gpus or torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def free_gpu(number: int) -> int:
@@ -237,63 +198,59 @@ def free_ram() -> int:
         return free  # no such limit here
 
 
-def fits(name_or_path: str | Path, *, machine: Machine | None = None, revision: str | None = None) -> pd.DataFrame:
+def fits(
+    judge: str | Path | PretrainedConfig,
+    *,
+    gpus: Sequence[float] | None = None,
+    ram: float | None = None,
+    revision: str | None = None,
+) -> pd.DataFrame:
     """Say which ways of loading a judge fit, without loading it; of a judge on the hub, its config.json is fetched.
 
     Args:
-        name_or_path, revision: as for `load_judge`.
-        machine: None for this one, as it is now; or any other, such as `Machine(gpus=(40 << 30,), ram=80 << 30)`.
+        judge, revision: as for `load_judge`; or a transformers configuration.
+        gpus, ram: GiB that are free on each CUDA GPU, and in main memory; None for this machine's, as they are now.
 
     Returns:
-        A row for each way: `setting`, `argument` (what to pass to `load_judge`), `need_gib` (computed, see `need`),
-        `weights_gib`, `free_gib`, `fits`. The last row is a server, which needs nothing here.
+        A row for each way, the most exact first: `setting`, `argument` (what to pass to `load_judge`), `need_gib`
+        (computed, see `need`), `weights_gib`, `free_gib`, `fits`. The last row is a server, which needs nothing here.
 
     Raises:
         ValueError: there is no such judge, or its need can't be computed.
 
-    >>> fits("tiny", machine=Machine(ram=1 << 30))["argument"].tolist()[:2]
+    >>> fits("tiny", gpus=[], ram=1)["argument"].tolist()[:2]
     ['dtype="float32"', 'dtype="bfloat16"']
     """
     import pandas as pd
 
-    try:
-        ways = options(configuration(name_or_path, revision=revision), machine or Machine.here())
-    except UNSOUND as error:
-        raise ValueError(f"what judge {str(name_or_path)!r} needs can't be computed: {error}") from error
-    server = {"setting": "a server", "argument": SERVER, "need_gib": 0.0, "weights_gib": 0.0, "fits": True}
-    return pd.DataFrame([*ways, server])
-
-
-def options(config: Any, machine: Machine) -> list[dict[str, Any]]:
-    """The rows of `fits`: every way to load a model on a machine, the most exact first."""
-    device, place, free = "cpu", "the CPU", machine.ram
-    if machine.gpus:
-        device, place, free = "cuda", "one GPU", max(machine.gpus)
-    elif machine.mps is not None:
-        device, place, free = "mps", "Apple's GPU", machine.mps
-    half, count = "float16" if device == "mps" or not machine.bfloat16 else "bfloat16", len(machine.gpus)
-    few = "float32" if device == "cpu" else half
-    ways: list[tuple[str, str, str, str, int, str | None]] = [
-        (f"{dtype} on {place}", f'dtype="{dtype}"', dtype, device, free, None) for dtype in ("float32", half)
+    gpus = [free_gpu(number) / GIB for number in range(torch.cuda.device_count())] if gpus is None else gpus
+    ram = free_ram() / GIB if ram is None else ram
+    device, where, free = ("cuda", "one GPU", max(gpus)) if gpus else ("cpu", "the CPU", ram)
+    half, few = ("auto", "bfloat16") if gpus else ("bfloat16", "float32")  # "auto" is what 16 bits a GPU has
+    ways: list[tuple[str, str, str, str | None, str, float]] = [
+        (f"float32 on {where}", 'dtype="float32"', "float32", None, device, free),
+        (f"16 bits on {where}", f'dtype="{half}"', "bfloat16", None, device, free),
+        (f"8 bits on {where}", 'quantization="8bit"', few, "8bit", device, free),
+        (f"4 bits on {where}", 'quantization="4bit"', few, "4bit", device, free),
     ]
-    if device != "mps":
-        for bits in ("8bit", "4bit"):
-            ways.append((f"{bits[0]}-bit on {place}", f'quantization="{bits}"', few, device, free, bits))
-    if count > 1:
-        room = sum(machine.gpus) - (count - 1) * CONTEXT
-        ways.append((f"{half} over {count} GPUs", 'device_map="auto"', half, device, room, None))
-    if machine.gpus:
-        room = sum(machine.gpus) + machine.ram
-        ways.append((f"{half}, slowly, the rest on the CPU", 'device_map="auto"', half, device, room, None))
-    if device != "cpu":
-        ways.append(("bfloat16 on the CPU", 'device="cpu", dtype="bfloat16"', "bfloat16", "cpu", machine.ram, None))
-    rows = []
-    for setting, argument, dtype, where, room, quantization in ways:
-        cost = need(config, dtype=dtype, quantization=quantization, device=where)
-        sizes = {"need_gib": cost.total, "weights_gib": cost.weights, "free_gib": room}
-        row = {"setting": setting, "argument": argument} | {key: round(size / GIB, 1) for key, size in sizes.items()}
-        rows.append(row | {"fits": cost.total <= room})
-    return rows
+    if len(gpus) > 1:
+        together = sum(gpus) - (len(gpus) - 1) * CONTEXT / GIB
+        ways.append(("16 bits over all GPUs", 'device_map="auto"', "bfloat16", None, device, together))
+    if gpus:
+        slowly = "16 bits, slowly, the rest on the CPU"
+        ways.append((slowly, 'device_map="auto"', "bfloat16", None, device, sum(gpus) + ram))
+        ways.append(("16 bits on the CPU", 'device="cpu", dtype="bfloat16"', "bfloat16", None, "cpu", ram))
+    try:
+        config = judge if isinstance(judge, PretrainedConfig) else configuration(judge, revision=revision)
+        costs = [need(config, dtype=dtype, quantization=bits, device=kind) for _, _, dtype, bits, kind, _ in ways]
+    except Exception as error:  # of any kind: transformers doesn't look at a configuration before it uses it
+        raise ValueError(f"what judge {str(judge)!r} needs can't be computed: {error}") from error
+    lines = [
+        (setting, argument, cost.total / GIB, cost.weights / GIB, room, cost.total <= room * GIB)
+        for (setting, argument, *_, room), cost in zip(ways, costs, strict=True)
+    ]
+    columns = ["setting", "argument", "need_gib", "weights_gib", "free_gib", "fits"]
+    return pd.DataFrame([*lines, ("a server", SERVER, 0.0, 0.0, math.nan, True)], columns=columns).round(1)
 
 
 def check(name_or_path: str | Path, placed: Placement, *, revision: str | None = None) -> None:
@@ -302,41 +259,38 @@ def check(name_or_path: str | Path, placed: Placement, *, revision: str | None =
     try:
         config = configuration(name_or_path, revision=revision)
         cost = need(config, dtype=placed.dtype, quantization=placed.quantization, device=device.type)
-    except UNSOUND:
-        return  # loading says what is wrong with it, where anything is
+    except Exception:  # of any kind: loading says what is wrong with it, where anything is
+        return
     if placed.options.get("device_map", {"": device}) != {"": device}:
-        machine = Machine.here()
-        free, where = sum(machine.gpus) + machine.ram + (machine.mps or 0), "all devices together"
+        free, where = sum(map(free_gpu, range(torch.cuda.device_count()))) + free_ram(), "all devices together"
     elif device.type == "cuda":
         free, where = free_gpu(device.index or 0), str(device)
     else:
-        free, where = (Machine.here().mps or 0, "mps") if device.type == "mps" else (free_ram(), "the CPU")
+        free, where = free_ram(), "the CPU" if device.type == "cpu" else str(device)
     if cost.total <= free:
         return
-    setting = f"{placed.quantization[0]}-bit" if placed.quantization else str(placed.dtype).removeprefix("torch.")
+    setting = f"{placed.quantization[0]} bits" if placed.quantization else str(placed.dtype).removeprefix("torch.")
     parts = {"weights": cost.weights, "keys and values": cost.cache, "activations": cost.activations}
-    sizes = ", ".join(f"{part} {_gib(size)}" for part, size in {**parts, "allowance": cost.allowance}.items())
-    ways = [
-        f"{row['argument']} ({row['setting']}: {row['need_gib']} GiB of {row['free_gib']} GiB)"
-        for row in options(config, Machine.here())
-        if row["fits"]
+    sizes = ", ".join(f"{part} {size / GIB:.1f} GiB" for part, size in {**parts, "allowance": cost.allowance}.items())
+    table = fits(config)
+    listed = [
+        f"{row.argument} ({row.setting}: {row.need_gib} GiB of {row.free_gib} GiB)"
+        for row in table[table["fits"]].itertuples()
+        if row.argument != SERVER
     ]
     raise MemoryShortage(
-        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} ({sizes}; computed, for"
-        f" one row of {cost.tokens:,} tokens), and {_gib(free)} are free on {where}. What fits:"
-        f" {'; or '.join([*ways, f'a server, {SERVER}'])}. check_memory=False loads it all the same"
+        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {cost.total / GIB:.1f} GiB ({sizes};"
+        f" computed, for one row of {cost.tokens:,} tokens), and {free / GIB:.1f} GiB are free on {where}."
+        f" What fits: {'; or '.join([*listed, f'a server, {SERVER}'])}. check_memory=False loads it all the same"
     )
 
 
-def configuration(judge: str | Path | PretrainedConfig, *, revision: str | None = None) -> Any:
-    """A judge's transformers configuration (or one given) from its config.json alone, and of an original from its
-    tower's.
+def configuration(name_or_path: str | Path, *, revision: str | None = None) -> Any:
+    """A judge's transformers configuration from its config.json alone, and of an original from its tower's.
 
     ValueError where there is no such judge, or its weights can't be counted so.
     """
-    if isinstance(judge, PretrainedConfig):
-        return judge
-    name, file = str(judge), config_file(judge, revision=revision)
+    name, file = str(name_or_path), config_file(name_or_path, revision=revision)
     settings = read_json(file)
     if kind_of(settings, name) == "original":
         rows = int(settings["vocab_size"])
@@ -344,7 +298,3 @@ def configuration(judge: str | Path | PretrainedConfig, *, revision: str | None 
     if "quantization_config" in settings:
         raise ValueError(f"judge {name!r} is stored quantised: what it needs can't be computed from its config.json")
     return AutoConfig.for_model(**settings)
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB"

@@ -8,11 +8,11 @@ import importlib.util
 import json
 import pickle
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -30,8 +30,29 @@ SUPPORTED = (
 )
 OURS = {"llava": ("clip_vision_model",), "llava_onevision": ("siglip_vision_model", "clip_vision_model")}
 """The families whose vision is ours, as the original code has it (`vjudge.engines.vision`), with their towers."""
-DECODERS = {"LlavaLlamaForCausalLM": "llama", "LlavaQwenForCausalLM": "qwen2"}
-"""The classes of original LLaVA checkpoints -> transformers' name of their decoder."""
+DECODERS = {"LlavaLlamaForCausalLM": "llama", "llava_llama": "llama"}
+DECODERS |= {"LlavaQwenForCausalLM": "qwen2", "llava_qwen": "qwen2"}
+"""The classes and types of original LLaVA checkpoints -> transformers' name of their decoder."""
+ORIGINAL: dict[
+    str, tuple[Any, str]
+] = {  # setting of an original's config.json -> what its absence means, and the values that are supported
+    "mm_vision_tower": (None, "(?!None$).+"),
+    "mm_projector_type": ("linear", "mlp2x_gelu"),
+    "mm_vision_select_feature": ("patch", "patch|cls_patch"),
+    "mm_vision_select_layer": (-2, r"-?\d+"),
+    "mm_use_im_start_end": (False, "False|None"),
+    "mm_resampler_type": (None, "None"),
+}
+ORIGINALS: dict[
+    str, dict[str, tuple[Any, str]]
+] = {  # decoder -> the same for its family alone; what merges patches or tiles of LLaVA-1.6 is neither
+    "llama": {"mm_patch_merge_type": ("flat", "flat"), "image_aspect_ratio": ("square", "(?!.*anyres).*")},
+    "qwen2": {
+        "mm_patch_merge_type": ("flat", "spatial_unpad"),
+        "image_aspect_ratio": (None, r"anyres(_max_\d+)?"),
+        "mm_newline_position": ("one_token", "one_token|grid"),
+    },
+}
 
 ADAPTERS = "adapter_config.json"  # of a folder that holds adapters on a base
 PREPROCESSING = ("preprocessor_config.json", "processor_config.json")
@@ -48,6 +69,7 @@ MOST_BYTES = 1 << 26  # of a JSON file: the largest tokenizers take half of it
 PROBE_SECONDS = 5.0  # to reach the hub
 
 ATTENTION = ("auto", "sdpa", "flash_attention_2", "eager")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 UNQUANTIZED = (r"lm_head", r"(model\.)?(vision_tower|vision_model|visual)")
 """Patterns of modules that keep their precision in a quantised model; the projector is quantised, as the 4-bit settings
 are those of haotian-liu/LLaVA llava/model/builder.py (nf4, quantised twice)."""
@@ -59,7 +81,15 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     """
     check_counts(config, name)
     if is_original(config):
-        check_original(config, name)
+        decoder = decoder_of(config)
+        unsound = [] if decoder else [f"its decoder is {config.get('architectures') or config.get('model_type')!r}"]
+        for setting, (absent, values) in (ORIGINAL | ORIGINALS.get(str(decoder), {})).items():
+            if not re.fullmatch(values, str(value := config.get(setting, absent))):
+                unsound.append(f"{setting} is {value!r}")
+        if unsound:
+            raise ValueError(
+                f"judge {name!r} is an original LLaVA checkpoint of a kind that is not supported: " + "; ".join(unsound)
+            )
         return "original"
     model_type, vision = str(config.get("model_type")), config.get("vision_config") or {}
     if model_type in OURS and isinstance(vision, Mapping):
@@ -78,53 +108,21 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
 
 def is_original(config: Mapping[str, Any]) -> bool:
     """Whether a config.json is of the original LLaVA code rather than of transformers."""
-    classes = config.get("architectures")
-    return "mm_vision_tower" in config or (isinstance(classes, list) and any(name in DECODERS for name in classes))
+    return "mm_vision_tower" in config or decoder_of(config) is not None
 
 
 def decoder_of(config: Mapping[str, Any]) -> str | None:
     """The decoder of an original checkpoint, by its class, else by its model_type."""
-    if isinstance(classes := config.get("architectures"), list) and classes:
-        return next((DECODERS[name] for name in classes if name in DECODERS), None)
-    return {"llava": "llama", "llava_llama": "llama", "llava_qwen": "qwen2"}.get(str(config.get("model_type")))
-
-
-def check_original(config: Mapping[str, Any], name: str) -> None:
-    """Refuse, with all reasons at once, an original checkpoint that transformers' classes can't hold."""
-    get, decoder = config.get, decoder_of(config)
-    projector, feature = get("mm_projector_type", "linear"), get("mm_vision_select_feature", "patch")
-    layer, newline = get("mm_vision_select_layer", -2), get("mm_newline_position", "one_token")
-    merge, aspect = str(get("mm_patch_merge_type", "flat")), str(get("image_aspect_ratio"))
-    tiled = decoder == "qwen2"
-    unsound = {
-        f"its decoder is {get('architectures') or get('model_type')}, not Llama or Qwen2": decoder is None,
-        "it names no mm_vision_tower": not get("mm_vision_tower"),
-        f"its projector is {projector!r}, not 'mlp2x_gelu'": projector != "mlp2x_gelu",
-        f"it selects image features by {feature!r}, not 'patch' or 'cls_patch'": feature not in ("patch", "cls_patch"),
-        f"it takes image features from layer {layer!r}, not from one by number": not isinstance(layer, int),
-        "it puts start and end tokens around images (mm_use_im_start_end)": get("mm_use_im_start_end"),
-        f"it resamples image features by {get('mm_resampler_type')!r}": get("mm_resampler_type"),
-        f"it merges patches by {merge!r}, not 'spatial_unpad'": tiled and merge != "spatial_unpad",
-        f"it prepares images by {aspect!r}, not 'anyres' or 'anyres_max_N'": tiled
-        and not re.fullmatch(r"anyres(_max_\d+)?", aspect),
-        f"it sets its newlines by {newline!r}": tiled and newline not in ("one_token", "grid"),
-        f"it is of LLaVA-1.6 (mm_patch_merge_type {merge!r}, image_aspect_ratio {aspect!r})": not tiled
-        and (merge != "flat" or "anyres" in aspect),
-    }
-    if faults := [fault for fault, present in unsound.items() if present]:
-        raise ValueError(
-            f"judge {name!r} is an original LLaVA checkpoint of a kind that is not supported: " + "; ".join(faults)
-        )
+    classes = config.get("architectures")
+    return DECODERS.get(str(classes[0] if isinstance(classes, list) and classes else config.get("model_type")))
 
 
 def check_counts(config: Mapping[str, Any], name: str) -> None:
     """Refuse a configuration of more layers, blocks or experts, at any depth, than can be built in a moment."""
-    parts = [config]
-    for part in parts:
-        parts += [value for value in part.values() if isinstance(value, Mapping)]
-        for key, value in part.items():
-            if not re.search(r"(layers?|depths?|blocks|experts)$", str(key)):
-                continue
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            check_counts(value, name)
+        elif re.search(r"(layers?|depths?|blocks|experts)$", str(key)):
             counts = [count for count in (value if isinstance(value, list) else [value]) if isinstance(count, int)]
             if (most := max(counts, default=0)) > MOST_PARTS:
                 raise ValueError(
@@ -183,8 +181,7 @@ def config_file(name_or_path: str | Path, *, revision: str | None = None) -> Pat
         if name in FAMILIES:
             ids = ", ".join(repr(id) for id in FAMILIES[name].ids if id not in EMBEDDED) or "any folder or hub id"
             raise ValueError(f"{name!r} is a family of judges; load one of them: {ids}; or one of {short}")
-        hub_id = isinstance(name_or_path, str) and re.fullmatch(r"[^\s./~][^\s/]*/[^\s/]+", name)
-        if not hub_id:
+        if not isinstance(name_or_path, str) or not re.fullmatch(r"[^\s./~][^\s/]*/[^\s/]+", name):
             raise ValueError(
                 f"no judge {name!r}: it is neither one of {short}, nor a folder, nor a hub id such as"
                 f" 'llava-hf/llava-1.5-7b-hf'; give the path of a folder that holds {SUPPORTED}"
@@ -272,54 +269,30 @@ def _digest(file: Path, modified: int, size: int) -> str:
     return digest.hexdigest()
 
 
-class Tensors:
-    """The tensors of a folder by name, read from mapped files; `files` says where each stands. Nothing in a file is
-    run.
+def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a folder by name, on the CPU and as stored, from mapped files: pages are read when they are used.
 
-    ValueError for no weights, an index that names missing or outlying files, or a file that is damaged or would run
-    code.
+    Nothing in a file is run. ValueError for no weights, an index that names missing or outlying files, or a file that
+    is damaged or would run code.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._open: tuple[Path, dict[str, torch.Tensor]] | None = None
-        self.files: dict[str, Path] = {}
-        index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
-        if index is not None:
-            names = read_json(index).get("weight_map") or {}
-            if not names or not isinstance(names, dict):
-                raise ValueError(f"{index} names no weights; download it again")
-            if outside := sorted({str(file) for file in names.values() if Path(str(file)).name != file}):
-                raise ValueError(f"{index} names a file outside of its folder: {outside[0]!r}")
-            if absent := sorted({file for file in names.values() if not (folder / file).is_file()}):
-                raise ValueError(
-                    f"{folder} lacks {len(absent)} weight file(s) that {index.name} names, such as {absent[0]};"
-                    " download the checkpoint again"
-                )
-            self.files = {key: folder / file for key, file in names.items()}
-        elif files := weight_files(folder):
-            self.files = {key: file for file in files for key in self._map(file)}
-        else:
-            raise ValueError(f"{folder} holds no weights (safetensors or pytorch_model*.bin)")
-
-    def read(self, key: str) -> torch.Tensor:
-        """One tensor on the CPU, as stored; its pages are read when they are used."""
-        if (file := self.files.get(key)) is None:
-            raise ValueError(f"{self.folder} lacks {key}; download the checkpoint again")
-        tensor = self._map(file).get(key)
-        if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{file} lacks {key}, which its index promises; download the checkpoint again")
-        return tensor
-
-    def _map(self, file: Path) -> dict[str, torch.Tensor]:
-        """A file's tensors; one file is open at a time."""
-        if self._open is None or self._open[0] != file:
-            self._open = None
-            try:
-                self._open = file, load_file(file) if file.suffix == ".safetensors" else _unpickle(file)
-            except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
-                raise ValueError(f"{file} can't be read ({reason_of(error)}); download it again") from error
-        return self._open[1]
+    files, index = weight_files(folder), next((folder / name for name in INDEXES if (folder / name).is_file()), None)
+    names = {} if index is None else read_json(index).get("weight_map")
+    if not isinstance(names, dict) or any(Path(str(file)).name != file for file in names.values()):
+        raise ValueError(f"{index} names no weights, or a file outside of its folder; download it again")
+    files = sorted({folder / file for file in names.values()}) or files
+    if not files:
+        raise ValueError(f"{folder} holds no weights (safetensors or pytorch_model*.bin)")
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        if not file.is_file():
+            raise ValueError(f"{folder} lacks {file.name}, which its index names; download the checkpoint again")
+        try:
+            tensors |= load_file(file) if file.suffix == ".safetensors" else _unpickle(file)
+        except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
+            raise ValueError(f"{file} can't be read ({reason_of(error)}); download it again") from error
+    if absent := names.keys() - tensors.keys():
+        raise ValueError(f"{folder} lacks {min(absent)}, which its index names; download the checkpoint again")
+    return {name: tensors[name] for name in names or tensors}
 
 
 def _unpickle(file: Path) -> dict[str, torch.Tensor]:
@@ -332,11 +305,10 @@ def _unpickle(file: Path) -> dict[str, torch.Tensor]:
         content = torch.load(file, map_location="cpu", weights_only=True)  # the format before torch 1.6, read whole
     if not isinstance(content, dict):
         raise ValueError(f"it holds a {type(content).__name__}, not tensors by name")
-    return content
+    return {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where and how a model is to compute; `options` are for transformers' `from_pretrained`."""
 
     device: torch.device  # of several, the one where its inputs go first
@@ -354,19 +326,21 @@ def place(
     attention: str = "auto",
 ) -> Placement:
     """Settle where and how a model is to compute; arguments and errors as for `load_judge`."""
-    has_accelerate = importlib.util.find_spec("accelerate") is not None
     if device_map is not None and str(device) != "auto":
         raise ValueError(f"device={str(device)!r} and a device_map exclude each other; leave one out")
-    if device_map is not None and not has_accelerate:
-        raise ValueError("device_map needs accelerate: pip install 'vjudge[gpu]'")
-    chosen = choose_device(device if device_map is None else _first_device(device_map))
-    precision = choose_dtype(dtype, chosen)
+    if isinstance(device_map, str) and device_map not in ("auto", "balanced", "balanced_low_0", "sequential"):
+        raise ValueError(f'device_map {device_map!r} is unknown; use "auto", "balanced", "sequential" or a mapping')
     if attention not in ATTENTION:
         raise ValueError(f"attention {attention!r} is unknown; use one of {ATTENTION}")
+    if isinstance(device_map, dict):  # weights that wait in a CPU's memory are computed with elsewhere
+        kinds = [f"cuda:{part}" if isinstance(part, int) else str(part) for part in device_map.values()]
+        device = next((kind for kind in kinds if kind not in ("cpu", "disk")), "cpu")
+    chosen = choose_device(device)
+    precision = choose_dtype(dtype, chosen)
     options: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
     if device_map is not None:
         options["device_map"] = device_map
-    elif quantization or (chosen.type != "cpu" and has_accelerate):
+    elif quantization or (chosen.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         options["device_map"] = {"": chosen}  # each weight straight to its device, not by way of the CPU's memory
     if quantization is not None:
         options["quantization_config"] = quantized(quantization, chosen, precision)
@@ -382,10 +356,12 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
         chosen = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f'device {device!r} is unknown; use "auto", "cpu", "cuda", "cuda:1" or "mps"') from error
-    if not present.get(chosen.type, False):
-        raise ValueError(f'device {device!r} is not available to this torch ({torch.__version__}); use device="auto"')
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device {str(chosen)!r}: this machine has {torch.cuda.device_count()} CUDA device(s)")
+    count = torch.cuda.device_count()
+    if not present.get(chosen.type, False) or (chosen.type == "cuda" and (chosen.index or 0) >= count):
+        raise ValueError(
+            f"device {str(device)!r} is not available to torch {torch.__version__}, which has {count} CUDA device(s);"
+            ' use device="auto"'
+        )
     return chosen
 
 
@@ -397,17 +373,11 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
         if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.bfloat16
         if device.type == "cuda":
-            _say_no_bfloat16(device)
+            warnings.warn("this GPU has no bfloat16: computing in float16 instead", stacklevel=2)
         return torch.float16
-    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if (name := str(dtype).removeprefix("torch.")) not in names:
+    if (name := str(dtype).removeprefix("torch.")) not in DTYPES:
         raise ValueError(f'dtype {dtype!r} is unknown; use "auto", "float32", "bfloat16" or "float16"')
-    return names[name]
-
-
-@functools.cache
-def _say_no_bfloat16(device: torch.device) -> None:
-    print(f"{torch.cuda.get_device_name(device)} has no bfloat16: computing in float16 instead")
+    return DTYPES[name]
 
 
 def quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
@@ -424,16 +394,6 @@ def quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> Bi
     nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
     bits: dict[str, Any] = {"load_in_8bit": True} if quantization == "8bit" else {"load_in_4bit": True, **nf4}
     return BitsAndBytesConfig(**bits, llm_int8_skip_modules=list(UNQUANTIZED))
-
-
-def _first_device(device_map: str | dict[str, Any]) -> str:
-    """The kind of device that a map computes on: weights that wait in a CPU's memory are computed with elsewhere."""
-    if isinstance(device_map, str):
-        if device_map not in ("auto", "balanced", "balanced_low_0", "sequential"):
-            raise ValueError(f'device_map {device_map!r} is unknown; use "auto", "balanced", "sequential" or a mapping')
-        return "auto"
-    kinds = [f"cuda:{device}" if isinstance(device, int) else str(device) for device in device_map.values()]
-    return next((kind for kind in kinds if kind not in ("cpu", "disk")), "cpu")
 
 
 def input_device(module: torch.nn.Module) -> torch.device:

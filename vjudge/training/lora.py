@@ -15,7 +15,7 @@ from transformers import AutoConfig
 
 from vjudge import models
 from vjudge.models import VisionLanguageModel
-from vjudge.models.places import Tensors
+from vjudge.models.places import read_tensors
 from vjudge.prompts import TEMPLATES, Template, families
 
 PARTS = ("tower", "projector", "decoder")
@@ -125,12 +125,12 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
 
 def _restore_projector(judge: VisionLanguageModel) -> None:
     """Put the projector's stored weights in the place of the quantised ones, which can't train."""
-    projector, stored = judge.model.model.multi_modal_projector, Tensors(judge.folder)
+    projector, stored = judge.model.model.multi_modal_projector, read_tensors(judge.folder)
     for name, layer in list(projector.named_children()):
         if isinstance(layer, nn.Linear):
             whole = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
             parts = whole.state_dict()
-            whole.load_state_dict({part: stored.read(f"multi_modal_projector.{name}.{part}") for part in parts})
+            whole.load_state_dict({part: stored[f"multi_modal_projector.{name}.{part}"] for part in parts})
             setattr(projector, name, whole.to(layer.weight.device))
 
 
