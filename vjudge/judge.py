@@ -517,29 +517,26 @@ class Judge:
         return frame
 
 
-def plan(judge: Judge, items: Any, *, seconds: float = 10.0, **options: Any) -> pd.DataFrame:
+def plan(judge: Judge, items: Any, **options: Any) -> pd.DataFrame:
     """Say what grading, comparing or ranking a collection takes, before it starts.
 
     Args:
         judge: any; nothing that costs is sent.
         items: what `grade`, `compare` (rows with `response_a`) or `rank` (rows with `responses`) takes.
-        seconds: how long to measure on a part of the work, at least one pass; 0 measures nothing.
         options: of that call: `mode`, `samples`, `batch_size`, `max_new_tokens` and so on.
 
     Returns:
         Indexed by quantity, with the columns `planned` (NaN where it is not known), `unit` and `note` (how it is known,
-        or why it is not): verdicts, tokens, images, memory and time here; requests, tokens and cost of a server.
+        or why it is not): verdicts, tokens and images here; requests, tokens and cost of a server.
 
     Raises:
         CollectionError, ValueError, TypeError: what the call itself would say.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)
-    >>> table = vj.plan(vj.load_judge("tiny", device="cpu"), items, seconds=0)
+    >>> table = vj.plan(vj.load_judge("tiny", device="cpu"), items)
     >>> table.loc[["verdicts", "images shown", "images encoded"], "planned"].tolist()
     [10.0, 10.0, 1.0]
-    >>> table.loc["total", "note"]
-    'nothing was measured: seconds=0'
     """
     rows: Sequence[Mapping[str, Any]] = data.rows_of(items)
     names = set(rows[0]) if len(rows) else set()
@@ -553,7 +550,7 @@ def plan(judge: Judge, items: Any, *, seconds: float = 10.0, **options: Any) -> 
     method = judge.compare if compares else judge.grade
     _check_options(f"judge's {method.__name__}", method, options, own=("items", "pairs", "out", "progress"))
     call = judge._call(rows, **({"orders": "both"} if compares else {}) | options)
-    frame = pd.DataFrame(judge.engine.plan(call.prompts, call.images, call.ask, seconds=seconds))
+    frame = pd.DataFrame(judge.engine.plan(call.prompts, call.images, call.ask))
     return frame.astype({"planned": "float64"}).set_index("quantity")
 
 

@@ -17,7 +17,7 @@ from vjudge import models
 from vjudge.engines import Ask, TorchEngine, decoding
 from vjudge.engines import torch as engine_module
 from vjudge.engines.decoding import draw_tokens
-from vjudge.engines.torch import Call, threads_for, using_threads
+from vjudge.engines.torch import TorchCall, threads_for, using_threads
 from vjudge.images import Pictures
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt
 from vjudge.records import Item
@@ -187,7 +187,7 @@ def test_rows_that_share_a_lane_write_what_they_write_alone(
     for each in (ask(max_new_tokens=24), how):
         alone = answers(random_engine.answer(prompts, images, each))
         with monkeypatch.context() as patch:
-            patch.setattr(engine_module, "rows_abreast", lambda *_: abreast)
+            patch.setattr(decoding, "rows_abreast", lambda *_: abreast)
             together = answers(random_engine.answer(prompts, images, each))
         assert [answer.text for answer in together] == [answer.text for answer in alone]
     assert len({answer.n_new_tokens for answer in together}) > 1
@@ -310,10 +310,10 @@ def test_out_of_memory_halves_the_batch(
     prompts, images = mixed
     monkeypatch.setattr(random_engine, "plain", "for this test" if at == "plain" else None)
     expected = answers(random_engine.answer(prompts, images, ask(max_new_tokens=5)))
-    batch, step, sizes = Call._batch, type(random_engine.model.model).forward, []
+    batch, step, sizes = TorchCall._batch, type(random_engine.model.model).forward, []
     rows_now: list[Any] = []
 
-    def watched(self: Call, rows: Any) -> Any:
+    def watched(self: TorchCall, rows: Any) -> Any:
         rows_now[:] = [row.index for row in rows]
         sizes.append(len(rows))
         return batch(self, rows)
@@ -325,7 +325,7 @@ def test_out_of_memory_halves_the_batch(
             raise error
         return step(self, **inputs)
 
-    monkeypatch.setattr(Call, "_batch", watched)
+    monkeypatch.setattr(TorchCall, "_batch", watched)
     monkeypatch.setattr(type(random_engine.model.model), "forward", crowded)
     found = answers(random_engine.answer(prompts, images, ask(max_new_tokens=5)))
     assert [answer.index for answer in found] == list(range(14))

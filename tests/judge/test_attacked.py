@@ -77,7 +77,7 @@ def test_nothing_draws_from_the_global_generators(items: Any) -> None:
     judge.grade(items[:2], **QUIET)
     judge.grade(items[:2], samples=2, temperature=1.0, **QUIET)
     judge.grade(items[:2], mode="score", **QUIET)
-    vj.plan(judge, items[:2], max_new_tokens=4, seconds=1)
+    vj.plan(judge, items[:2], max_new_tokens=4)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert random.getstate() == before[2]

@@ -16,7 +16,7 @@ import pytest
 
 from vjudge import data
 from vjudge.engines import Answer
-from vjudge.engines.torch import Call
+from vjudge.engines.torch import TorchCall
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
@@ -181,7 +181,7 @@ def test_mixed_scales(judge: Judge, rows: Any) -> None:
 
 
 def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(Call, "compute", lambda *args: pytest.fail("work began"))
+    monkeypatch.setattr(TorchCall, "compute", lambda *args: pytest.fail("work began"))
     bad = [dict(row) for row in rows[:5]]
     bad[1]["response"] = " "
     bad[3]["images"] = [str(tmp_path / "none.png")]
@@ -229,7 +229,7 @@ def test_a_run_is_recorded_and_not_repeated(
     assert manifest["decoding"] == {"max_new_tokens": 40, "temperature": 0.0, "top_p": 1.0, "samples": 1, "seed": 0}
     assert {len(manifest[name]) for name in ("weights", "settings", "prompts")} == {64}
     assert set(manifest["versions"]) >= {"vjudge", "torch", "transformers"}
-    monkeypatch.setattr(Call, "compute", lambda *args: pytest.fail("computed again"))
+    monkeypatch.setattr(TorchCall, "compute", lambda *args: pytest.fail("computed again"))
     again = judge.grade(rows, **options)
     pd.testing.assert_frame_equal(again, first, check_exact=True)
 
@@ -239,7 +239,7 @@ def test_a_stopped_run_continues_with_the_same_numbers(
 ) -> None:
     options: dict[str, Any] = {"max_new_tokens": 40, "batch_size": 7, "progress": False}
     unbroken = judge.grade(rows[:30], **options)
-    original, calls = Call.compute, []
+    original, calls = TorchCall.compute, []
 
     def stops(self: Any, batch: Any) -> Any:
         calls.append(len(batch))
@@ -248,7 +248,7 @@ def test_a_stopped_run_continues_with_the_same_numbers(
         return original(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Call, "compute", stops)
+        patch.setattr(TorchCall, "compute", stops)
         with pytest.raises(KeyboardInterrupt):
             judge.grade(rows[:30], out=tmp_path, **options)
     # The batch in flight is lost, and no more.

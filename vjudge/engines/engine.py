@@ -22,17 +22,17 @@ class Ask:
 
     Args:
         mode: "feedback" writes an answer; "score" reads the distribution over the scores right after prompts that end
-        in the marker, and writes nothing.
+            in the marker, and writes nothing.
         marker: the text before every verdict; "" where answers have no single place for one.
         scales: one a prompt: score -> what the judge writes after the marker, such as {1: " 1", 2: " 2"}; empty where
-        no distribution is wanted. () for none at all. Prompts of one rubric share one mapping.
-        seeds: one a prompt, at least 0, which alone decides the row's draws as far as the engine can promise it; ()
-        uses the prompt's position.
+            no distribution is wanted. () for none at all. Prompts of one rubric share one mapping.
+        seeds: one a prompt, at least 0, which alone decides its draws as far as the engine can promise it; () uses
+            the prompt's position.
         max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
         top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
         repetition_penalty: above 0; a logit of a token that the prompt or the answer holds already is divided by it
-        where positive, else multiplied; 1 for none. LLaVA's families, run here, count the answer's tokens alone.
+            where positive, else multiplied; 1 for none. LLaVA's families, run here, count the answer's tokens alone.
         batch_size: prompts at once, or "auto" for the engine's own choice.
     """
 
@@ -64,12 +64,9 @@ class Ask:
         penalty, batch = self.repetition_penalty, self.batch_size
         sound = {
             "mode": (self.mode in ("feedback", "score"), 'use "feedback" or "score"'),
-            "temperature": (
-                _number(self.temperature) and self.temperature >= 0,
-                "use 0 for greedy decoding, or a number above 0",
-            ),
-            "top_p": (_number(self.top_p) and 0 < self.top_p <= 1, "use a number in (0, 1]"),
-            "repetition_penalty": (_number(penalty) and penalty > 0, "use 1 for none, or a number above 0"),
+            "temperature": (_number(self.temperature, 0, math.inf), "use 0 for greedy decoding, or a number above 0"),
+            "top_p": (_number(self.top_p, 0, 1) and self.top_p, "use a number in (0, 1]"),
+            "repetition_penalty": (_number(penalty, 0, math.inf) and penalty, "use 1 for none, or a number above 0"),
             "batch_size": (batch == "auto" or whole(batch, 1), 'use "auto" or a whole number from 1'),
             "max_new_tokens": (whole(self.max_new_tokens, 1), "use a whole number from 1"),
         }
@@ -85,15 +82,15 @@ class Answer:
 
     Args:
         index: the prompt's position in the call.
-        text: the generated text without the end-of-sequence token; empty in a score pass.
+        text: what was generated, without the end-of-sequence token; empty in a score pass.
         n_prompt_tokens, n_new_tokens: image tokens included; the end-of-sequence token included.
         score_logprobs: for each score of the prompt's scale, the natural log of the probability of its text in the
-        whole vocabulary, at the step that wrote the verdict (temperature 1, no truncation); None where no verdict was
-            written, or one token can't carry the scores.
+            whole vocabulary, at the step that wrote the verdict (temperature 1, no truncation); None where no verdict
+            was written, or one token can't carry the scores.
         stopped: whether the model ended the text itself, rather than a limit.
-        seconds: the row's share of its batch's wall time.
+        seconds: the prompt's share of its batch's wall time.
         failure: None, or why there is no answer; transient: whether asking again may bring one (the transport's
-        failure).
+            failure).
     """
 
     index: int
@@ -122,9 +119,7 @@ class Work:
     images: int = 0
     at_once: int = 0
     threads: int = 0
-    image_seconds: float = 0.0
-    prompt_seconds: float = 0.0
-    answer_seconds: float = 0.0
+    seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 
@@ -150,11 +145,7 @@ class Engine(ABC):
 
     @abstractmethod
     def answer(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        wanted: Container[int] | None = None,
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
         """Answer every prompt.
 
@@ -174,13 +165,8 @@ class Engine(ABC):
             ValueError: options or a scale that this engine can't serve.
         """
 
-    def plan(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
-    ) -> list[Quantity]:
-        """What `answer` would take, without running it: here only what the prompts themselves show.
-
-        `seconds` is how long an engine that runs the model itself may measure on a part of the work; 0 for not at all.
-        """
+    def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
+        """What `answer` would take, without running it: here only what the prompts themselves show."""
         shown = sum(prompt.n_images for prompt in prompts)
         characters = sum(len(part) for prompt in prompts for part in prompt.parts if isinstance(part, str))
         extra = "; pictures come on top, as many tokens as the model makes of them" if shown else ""
@@ -218,5 +204,6 @@ def whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _number(value: Any, least: float, most: float) -> bool:
+    finite = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return finite and least <= value <= most

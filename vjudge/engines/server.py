@@ -148,11 +148,9 @@ class ServerEngine(Engine):
                 self._exchanges[key] = _Look(self, client, ask).exchange(probes, scales)
         return self._answers(rows, prompts, images, replace(self._exchanges[key], ask=ask))
 
-    def plan(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
-    ) -> list[Quantity]:
-        """What `answer` would send and cost; nothing is sent. Arguments as in `Engine.plan`; `seconds` is ignored."""
-        lines = super().plan(prompts, images, ask, seconds=seconds)
+    def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
+        """What `answer` would send and cost; nothing is sent. Arguments as in `Engine.plan`."""
+        lines = super().plan(prompts, images, ask)
         planned = {line.quantity: line.planned for line in lines}
         cost, why = math.nan, "no price= was given"
         if self.usage.price is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ class Scale:
     texts: dict[int, str]
     paths: dict[int, tuple[int, ...]]
 
-    @property
+    @functools.cached_property
     def tokens(self) -> dict[int, int]:
         """Score -> the token that tells it from the others; empty where one token can't carry the scores."""
         firsts = {score: path[0] for score, path in self.paths.items()}
@@ -39,6 +40,11 @@ class Scale:
         if self.tokens:
             return ((),)
         return tuple(sorted({path[:end] for path in self.paths.values() for end in range(len(path))}, key=len))
+
+    def reads(self, stem: tuple[int, ...]) -> list[int]:
+        """The tokens whose log-probabilities are wanted after a stem."""
+        size = len(stem)
+        return sorted({path[size] for path in self.paths.values() if len(path) > size and path[:size] == stem})
 
     def logprobs(self, after: Mapping[tuple[int, ...], Mapping[int, float]]) -> dict[int, float]:
         """The log-probability of each score's text, from stem -> token -> log-probability of the tokens in `reads`.
@@ -52,11 +58,6 @@ class Scale:
             chance = math.exp(sum(after[path[:place]][token] for place, token in enumerate(path)))
             left[path] = chance - sum(share for other, share in left.items() if other[: len(path)] == path)
         return {score: math.log(left[path]) if left[path] > 0 else -math.inf for score, path in self.paths.items()}
-
-    def reads(self, stem: tuple[int, ...]) -> list[int]:
-        """The tokens whose log-probabilities are wanted after a stem."""
-        size = len(stem)
-        return sorted({path[size] for path in self.paths.values() if len(path) > size and path[:size] == stem})
 
 
 class Encoder:

@@ -1,6 +1,6 @@
 """The torch engine: a loaded model on this machine, read from top to bottom.
 
-A call is cut into blocks of rows that belong together, by their images and texts alone; a block is one batch, or
+A call is cut into blocks of prompts that belong together, by their images and texts alone; a block is one batch, or
 several where memory is short. In a batch each distinct prefix (what a row shares with others about its images, or all
 but its last token) is computed once, its keys and values are copied to the rows, and what a row has to itself follows,
 padded on the left. Then all rows write a token a step; finished rows leave.
@@ -14,9 +14,8 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import itertools
-import math
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,23 +27,24 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.decoding import Lanes, Prefix, Row, Writer, generate, rows_abreast
+from vjudge.engines.decoding import Lanes, Prefix, Row, Writer, cut, generate, multimodal
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, check_images, whole
 from vjudge.engines.tokens import Encoder, ends_of
-from vjudge.engines.vision import ImageFeatures, ProcessedImages
+from vjudge.engines.vision import ImageFeatures, ProcessedImages, images_of
 from vjudge.images import Pictures, picture
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
 
-PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
+ROWS = {"cpu": 128}  # of a batch under "auto", at most
+ROWS_GPU = 256
 PASS_TOKENS = {"cpu": 512}  # of prompts at once; more only leave the CPU's caches
 PASS_TOKENS_GPU = 8192
+PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
 SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
 IMAGE_INDEX = -200  # how the original code counts an image in a prompt
+SMALL = 50_000_000  # parameters
 SHARING_CHATS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_next", "llava", "idefics3")
 """Chat models whose prefixes were shared and compared with their own `generate`; others are batched plainly."""
-GIB = 1 << 30
-SMALL = 50_000_000  # parameters of a decoder
 
 
 class TorchEngine(Engine):
@@ -52,7 +52,6 @@ class TorchEngine(Engine):
 
     Args:
         model: from `vjudge.models.load`.
-        max_rows: the most rows of a batch under "auto"; None takes 128 on a CPU and 256 on a GPU.
         image_mode: how images are prepared: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision;
             None for the family's own way.
         threads: of torch on a CPU; None lets the model's size decide, see `threads_for`.
@@ -64,17 +63,10 @@ class TorchEngine(Engine):
     name = "torch"
 
     def __init__(
-        self,
-        model: VisionLanguageModel,
-        *,
-        max_rows: int | None = None,
-        image_mode: str | None = None,
-        threads: int | None = None,
+        self, model: VisionLanguageModel, *, image_mode: str | None = None, threads: int | None = None
     ) -> None:
-        counts = {"max_rows": max_rows, "threads": threads}
-        wrong = [name for name, value in counts.items() if value is not None and not whole(value, 1)]
-        if faults := [f"{name}={counts[name]!r}: use a whole number from 1, or None" for name in wrong]:
-            raise ValueError("; ".join(faults))
+        if not (threads is None or whole(threads, 1)):
+            raise ValueError(f"threads={threads!r}: use a whole number from 1, or None")
         self.model, self.image_mode = model, image_mode
         self.threads = None if model.device.type != "cpu" else threads or threads_for(model)  # None: not ours to say
         self.encoder = Encoder(
@@ -82,77 +74,49 @@ class TorchEngine(Engine):
         )
         self.images_of_a_call()  # refuses an unknown mode now
         self.memory_bytes = batch_budget(model)  # what a batch's cache and activations may take under "auto"
-        self.max_rows = max_rows or (128 if model.device.type == "cpu" else 256)
-        self.ends = ends_of(model)
-        self.plain = why_plain(model)
+        self.ends, self.plain = ends_of(model), why_plain(model)
         self.work: Work = Work()
 
-    # --- a call -------------------------------------------------------------------------------------------------------
-
     def answer(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]],
-        ask: Ask,
-        wanted: Container[int] | None = None,
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
         """See `Engine.answer`; a row's draws depend on its seed alone."""
         if faults := ask.check():
             raise ValueError("; ".join(faults))
         self.work = Work(threads=self.threads or 0, notes=[] if self.plain is None else [self.plain])
-        return Call(self, prompts, images, ask, self.work).answers(wanted)
+        return TorchCall(self, prompts, images, ask, self.work).answers(wanted)
 
-    def plan(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, *, seconds: float = 10.0
-    ) -> list[Quantity]:
-        """What `answer` would take: counts exactly, times by doing a part of the work."""
-        call = Call(self, prompts, images, ask, Work())
-        batches = [batch for block in call.blocks() for batch in call.batches(block)]
+    def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
+        """What `answer` would take: everything but the answers' length and the time, exactly."""
+        verdicts, _, shown, new, total = super().plan(prompts, images, ask)
+        call = TorchCall(self, prompts, images, ask, Work())
+        batches = [[row for rows in batch for row in rows if row.failure is None] for batch in call.batches()]
         rows = [row for batch in batches for row in batch]
         n_tokens = n_computed = sum(len(row.ids) for row in rows)
+        n_images = sum(len(row.keys) for row in rows)
         if self.plain is None:
-            n_computed = sum(len(prefix.ids) for batch in batches for prefix in call.share(batch))
+            n_computed = sum(len(prefix.ids) for batch in batches for prefix in share(batch, self.model.wordless))
             n_computed += sum(row.own for row in rows)
-        n_shown, n_images = sum(len(row.keys) for row in rows), len({key for row in rows for key in row.keys})
-        room = max((len(batch) * call.room(max(len(row.ids) for row in batch)) for batch in batches), default=0)
-        cached, _ = token_bytes(self.model.model.config, self.model.dtype)
-        weights = sum(tensor.nbytes for tensor in self.model.model.parameters())
-        n_verdicts = len(prompts) - len(call.failed)
-        counts = [
-            Quantity("verdicts", len(prompts)),
-            Quantity("unanswerable", len(call.failed), note="prompts that fail, each for a reason that the run states"),
+            n_images = len({key for row in rows for key in row.keys})
+        failures = "prompts that fail, each for a reason that the run states"
+        return [
+            verdicts,
+            Quantity("unanswerable", len(prompts) - len({row.index for row in rows}), note=failures),
             Quantity("prompt tokens", n_tokens),
             Quantity("computed", n_computed, "tokens", "each shared one once"),
-            Quantity("saved", 1 - n_computed / max(1, n_tokens), "share of prompt tokens"),
-            Quantity("images shown", n_shown),
-            Quantity("images encoded", n_images if self.plain is None else n_shown),
+            shown,
+            Quantity("images encoded", n_images),
             Quantity("answers at once", max(map(len, batches), default=0)),
-            Quantity("weights", weights / GIB, "GiB"),
-            Quantity("batch", room * cached / GIB, "GiB", "reckoned"),
-        ]
-        batch = batches[len(batches) // 2] if batches else []  # they stand by length: one of the middle
-        new, costs = call.measure(batch, seconds) if batch and seconds > 0 else (math.nan, [math.nan] * 4)
-        why = f"no answer ended within {seconds:g} seconds" if seconds > 0 else "nothing was measured: seconds=0"
-        why = why if batch else "there is nothing to compute"
-        note = why if math.isnan(new) else f"measured on {len(batch)} verdicts"
-        counted = (n_images, n_computed, n_verdicts, n_verdicts)
-        on_images, on_prompts, on_answers, longest = (cost * n for cost, n in zip(costs, counted, strict=True))
-        return [
-            *counts,
-            Quantity("new tokens", new, "an answer", note),
-            Quantity("images", on_images, "seconds", note),
-            Quantity("prompts", on_prompts, "seconds", note),
-            Quantity("answers", on_answers, "seconds", note),
-            Quantity("total", on_images + on_prompts + on_answers, "seconds", note),
-            Quantity("at most", on_images + on_prompts + longest, "seconds", note),
+            new,
+            total,
         ]
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
-        model = self.model
-        attention = model.attention
+        model, attention = self.model, self.model.attention
         own = [] if self.image_mode is None else [f"image_mode={self.image_mode}"]
         extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in attention)
+        versions = {"torch": torch.__version__, "transformers": transformers.__version__}
         return {
             "weights": weights_fingerprint(model.path, *model.others),
             "settings": settings_fingerprint(model.path, *model.others),
@@ -161,19 +125,12 @@ class TorchEngine(Engine):
             "dtype": str(model.dtype).removeprefix("torch."),
             "quantization": model.quantization,
             "attention": attention,
-            "versions": {
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-                **{name: importlib.metadata.version(name) for name in extras},
-            },
+            "versions": versions | {name: importlib.metadata.version(name) for name in extras},
         }
 
     def images_of_a_call(self, mode: str | None = None) -> ImageFeatures | ProcessedImages:
-        """The images of a call: by the LLaVA families' vision, or a chat model's processor."""
-        mode = mode or self.image_mode
-        if self.model.kind == "llava":
-            return ImageFeatures(self.model, mode)
-        return ProcessedImages(self.model, mode)
+        """What prepares the images of a call."""
+        return images_of(self.model, mode or self.image_mode)
 
     # --- research -----------------------------------------------------------------------------------------------------
 
@@ -183,8 +140,7 @@ class TorchEngine(Engine):
         code.
 
         `images` are what `vjudge.images.open_image` opens; `image_mode` None is the engine's, else the family's own
-        way.
-        ValueError: too long a prompt, an image that can't be opened, an unknown mode.
+        way. ValueError: too long a prompt, an image that can't be opened, an unknown mode.
         """
         source, row, inputs = self._alone(prompt, images, image_mode)
         logits = self.model.model(**inputs, use_cache=False).logits[0, :, : self.model.vocabulary_size].float().cpu()
@@ -194,7 +150,7 @@ class TorchEngine(Engine):
             return Forward(input_ids=ids, pixel_values=None if pixels is None else pixels.float().cpu(), logits=logits)
         marks = self.encoder.ids(prompt, image_tokens=[1] * len(images))
         ids = torch.tensor([IMAGE_INDEX if token == self.model.image_token_id else token for token in marks])
-        tiles, features = source.pixels(row.keys), [source.features(key).float().cpu() for key in row.keys]
+        tiles, features = source.pixels(row.keys), [source.features[key].float().cpu() for key in row.keys]
         return Forward(
             input_ids=ids,
             pixel_values=torch.cat(tiles).float() if tiles else None,
@@ -220,9 +176,9 @@ class TorchEngine(Engine):
         ask = Ask(max_new_tokens=max_new_tokens, repetition_penalty=repetition_penalty)
         if faults := ask.check():
             raise ValueError("; ".join(faults))
-        _, row, inputs = self._alone(prompt, images, image_mode)
-        row.limit = max_new_tokens
-        generate(self.model, inputs, Writer([row], ask, self.model, self.ends, counts_prompt=False))
+        _, _, inputs = self._alone(prompt, images, image_mode)
+        row = Row(0, limit=max_new_tokens)  # without the prompt's tokens, so that no penalty counts them
+        generate(self.model, inputs, Writer([row], ask, self.model, self.ends))
         return row.tokens
 
     def _alone(self, prompt: Prompt, images: Sequence[Any], mode: str | None) -> tuple[Any, Row, dict[str, Any]]:
@@ -235,7 +191,7 @@ class TorchEngine(Engine):
         check_length(self.model, ids, self.model.prompt_limit)
         if broken := source.fetch(keys):
             raise ValueError("; ".join(broken.values()))
-        return source, Row(0, ids, keys, 0, 0), source.inputs([ids], [keys])
+        return source, Row(0, ids, keys), source.inputs([ids], [keys])
 
 
 @dataclass
@@ -260,8 +216,8 @@ class Forward(ModelOutput):
     tiles_per_image: tuple[int, ...] | None = None
 
 
-class Call:
-    """One call of the torch engine; `failed` holds the prompts that can't be answered, as far as looked at."""
+class TorchCall:
+    """One call of the torch engine. A prompt is a row, or in a score pass a row for each stem of its scale."""
 
     def __init__(
         self, engine: TorchEngine, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, work: Work
@@ -269,44 +225,24 @@ class Call:
         self.engine, self.model, self.encoder = engine, engine.model, engine.encoder
         self.prompts, self.images, self.ask, self.work = prompts, images, ask, work
         self.source = engine.images_of_a_call()
-        self.failed: list[Answer] = []
-        self._until = math.inf  # when to stop writing, as `time.perf_counter` counts
         self._keys: dict[int, tuple[str, ...]] = {}
-        self._stems: dict[int, dict[tuple[int, ...], Row]] = {}
-        self._pass_tokens = PASS_TOKENS.get(self.model.device.type, PASS_TOKENS_GPU)
-        self._most = int(ask.batch_size) if ask.batch_size != "auto" else engine.max_rows
-        cached, active = token_bytes(engine.model.model.config, engine.model.dtype)
-        room = engine.memory_bytes - active * self._pass_tokens if engine.plain is None else engine.memory_bytes
-        self._room = room // (cached if engine.plain is None else cached + active)  # tokens that a batch may hold
+        self._failures: dict[int, str] = {}  # of prompts whose images can't be had
+        device = self.model.device.type
+        self._pass_tokens = PASS_TOKENS.get(device, PASS_TOKENS_GPU)
+        self._most = ROWS.get(device, ROWS_GPU) if ask.batch_size == "auto" else int(ask.batch_size)
 
     def answers(self, wanted: Container[int] | None) -> Iterator[list[Answer]]:
-        """The answers to rows of `wanted`, a batch at a time; blocks and batches without one are left out."""
-
-        def mine(things: Iterable[Any]) -> list[Any]:
-            return [thing for thing in things if wanted is None or thing.index in wanted]
-
-        blocks = self.blocks()
-        if failed := mine(self.failed):
-            yield failed
-        for block in blocks:
-            if wanted is not None and not any(index in wanted for index in block):
-                continue
-            n_failed = len(self.failed)
+        """The answers to prompts of `wanted`, a batch at a time."""
+        for batch in self.batches(wanted):
             with using_threads(self.engine.threads):
-                batches = self.batches(block)
-            if failed := mine(self.failed[n_failed:]):
-                yield failed
-            for batch in filter(mine, batches):
-                with using_threads(self.engine.threads):
-                    answers = self.compute(batch)
-                if answers := mine(answers):
-                    yield answers
+                answers = self.compute(batch)
+            yield [answer for answer in answers if wanted is None or answer.index in wanted]
 
     # --- the plan: what is computed together, from the whole call -----------------------------------------------------
 
     def blocks(self) -> list[list[int]]:
         """Cut the call into blocks as large as a batch may be, prompts about the same images together, the longest
-        first.
+        first; those whose images can't be had stand in one of their own.
 
         Nothing is tokenised for it: a block of which nothing is wanted costs next to nothing.
         """
@@ -321,10 +257,9 @@ class Call:
                 self._keys[index] = keys = self.source.keys(list(map(pictures, sources)), again)
                 groups.setdefault(keys, []).append((prompt.text, index))
             except (ValueError, OSError) as error:
-                self.failed.append(Answer(index, failure=str(error)))
-        by_length = sorted(groups.items(), key=lambda group: -max(len(text) for text, _ in group[1]))
+                self._failures[index] = str(error)
         blocks: list[list[int]] = [[]]
-        for _, rows in by_length:
+        for rows in sorted(groups.values(), key=lambda rows: -max(len(text) for text, _ in rows)):
             for number, (_, index) in enumerate(sorted(rows)):  # common beginnings stand together
                 size = len(blocks[-1])
                 if size >= self._most or (number == 0 and 2 * size >= self._most and size + len(rows) > self._most):
@@ -332,188 +267,172 @@ class Call:
                 blocks[-1].append(index)
         for block in blocks:
             self.source.settle(key for index in block for key in self._keys[index])
-        return [block for block in blocks if block]
+        return [block for block in [list(self._failures), *blocks] if block]
 
-    def batches(self, block: Sequence[int]) -> list[list[Row]]:
-        """Tokenise a block, and cut it where memory does not hold all of it at once."""
-        rows: list[Row] = []
-        for index in block:
-            try:
-                rows += self._rows(index)
-            except (ValueError, OSError) as error:
-                self.failed.append(Answer(index, failure=str(error)))
-        most = self._most
-        if self.ask.batch_size == "auto" and rows:
-            most = max(1, min(most, self._room // self.room(max(len(row.ids) for row in rows))))
-        n_batches = -(-len(rows) // most)
-        return [rows[n * len(rows) // n_batches : (n + 1) * len(rows) // n_batches] for n in range(n_batches)]
-
-    def room(self, length: int) -> int:
-        """The tokens that memory is planned for, of a row with so long a prompt."""
-        limit = 0 if self.ask.scores else self.ask.max_new_tokens
-        planned = limit if self.engine.plain is not None else min(limit, PLANNED)
-        return min(length + planned, self.model.context_length)
-
-    def _rows(self, index: int) -> list[Row]:
-        """One prompt as tokens: a row, or in a score pass one for each stem of its scale."""
-        ask, encoder, model = self.ask, self.encoder, self.model
-        texts = ask.scale(index)
-        scale = encoder.scale(ask.marker, texts) if texts else None
-        prompt, places = self.source.place(self.prompts[index], self._keys[index])
-        if not ask.scores:
-            ids = encoder.ids(prompt, image_tokens=places)
-        elif scale is None:
-            raise ValueError("a score pass needs a scale: this prompt has none")
+    def batches(self, wanted: Container[int] | None = None) -> Iterator[list[list[Row]]]:
+        """The rows of prompts that are computed together, with any of `wanted` among them: blocks, cut where memory
+        does not hold all of one at once; prompts that fail before stand by themselves.
+        """
+        cached, active = token_bytes(self.model.model.config, self.model.dtype)
+        if self.engine.plain is None:
+            room = (self.engine.memory_bytes - active * self._pass_tokens) // cached  # in tokens
         else:
-            ids = encoder.forced_ids(prompt, scale, image_tokens=places)
-        rows = []
-        for stem in scale.stems if ask.scores and scale is not None else ((),):
-            tokens = np.array([*ids, *stem], dtype=np.int32)
-            check_length(model, tokens, min(model.prompt_limit, model.context_length - 1))
-            limit = 0 if ask.scores else min(ask.max_new_tokens, model.context_length - len(tokens))
-            rows.append(Row(index, tokens, self._keys[index], ask.seed(index), limit, scale, stem))
-        return rows
+            room = self.engine.memory_bytes // (cached + active)
+        for block in self.blocks():
+            if wanted is not None and not any(index in wanted for index in block):
+                continue
+            with using_threads(self.engine.threads):
+                prompts = list(map(self.rows, block))
+            failures = [rows for rows in prompts if rows[0].failure is not None]
+            prompts = [rows for rows in prompts if rows[0].failure is None]
+            most, lengths = self._most, [len(row.ids) for rows in prompts for row in rows]
+            if self.ask.batch_size == "auto" and lengths:
+                longest = max(lengths) + (0 if self.ask.scores else min(self.ask.max_new_tokens, PLANNED))
+                most = max(1, min(most, room // min(longest, self.model.context_length)))
+            n, size = -(-len(lengths) // most), len(prompts)
+            for part in (failures, *(prompts[k * size // n : (k + 1) * size // n] for k in range(n))):
+                if any(wanted is None or rows[0].index in wanted for rows in part):
+                    yield part
 
-    def share(self, rows: Sequence[Row]) -> list[Prefix]:
-        """Give each row its prefix: what rows about the same images have in common, or all but its last token."""
-        prefixes = []
-        for keys, group in itertools.groupby(rows, key=lambda row: row.keys):
-            members = list(group)
-            images = np.flatnonzero(np.isin(members[0].ids, self.model.wordless))
-            least = max([SHORTEST - 1, *images]) + 1
-            shared = [common_length(one.ids, other.ids) for one, other in itertools.pairwise(members)]
-            for length, sharers in best_prefixes(members, shared, least)[1]:
-                prefixes.append(Prefix(sharers[0].ids[:length], keys))
-                for row in sharers:
-                    row.prefix = prefixes[-1]
-        return prefixes
+    def rows(self, index: int) -> list[Row]:
+        """One prompt as tokens, or as a row that says why it can't be answered."""
+        ask, encoder, model = self.ask, self.encoder, self.model
+        if index in self._failures:
+            return [Row(index, failure=self._failures[index])]
+        texts, keys = ask.scale(index), self._keys[index]
+        stems: Sequence[tuple[int, ...]] = ((),)
+        try:
+            scale = encoder.scale(ask.marker, texts) if texts else None
+            prompt, places = self.source.place(self.prompts[index], keys)
+            if not ask.scores:
+                ids = encoder.ids(prompt, image_tokens=places)
+            elif scale is None:
+                raise ValueError("a score pass needs a scale: this prompt has none")
+            else:
+                ids, stems = encoder.forced_ids(prompt, scale, image_tokens=places), scale.stems
+            rows = []
+            for stem in stems:
+                tokens = np.array([*ids, *stem], dtype=np.int32)
+                check_length(model, tokens, min(model.prompt_limit, model.context_length - 1))
+                limit = 0 if ask.scores else min(ask.max_new_tokens, model.context_length - len(tokens))
+                rows.append(Row(index, tokens, keys, ask.seed(index), limit, scale, stem))
+            return rows
+        except (ValueError, OSError) as error:
+            return [Row(index, failure=str(error))]
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
-    def compute(self, rows: Sequence[Row]) -> list[Answer]:
+    def compute(self, prompts: Sequence[list[Row]]) -> list[Answer]:
         """Answer a batch; when it does not fit in the memory, its halves, and at last a failure that says so."""
         started, shortage = time.perf_counter(), None
-        rows = [replace(row) for row in rows]  # as none was written before
+        fresh = [[replace(row) for row in rows] for rows in prompts]
         try:
-            broken = self._batch(rows)
+            self._batch([row for rows in fresh for row in rows if row.failure is None])
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            shortage = f"out of memory with one prompt of {len(rows[0].ids)} tokens: {str(error).splitlines()[0]}"
+            n_tokens = len(prompts[0][0].ids)
+            shortage = f"out of memory with one prompt of {n_tokens} tokens: {str(error).splitlines()[0]}"
         if shortage is not None:  # outside of the except block, whose traceback keeps the failed batch's tensors alive
+            del fresh
             if self.model.device.type == "cuda":
                 torch.cuda.empty_cache()
-            if len(rows) > 1:
-                half = (len(rows) + 1) // 2
-                return [*self.compute(rows[:half]), *self.compute(rows[half:])]
-            rows, broken = [replace(rows[0])], {}
-            rows[0].failure = shortage
-        answers = []
-        for row in rows:
-            row.seconds = (time.perf_counter() - started) / len(rows)
-            row.failure = "; ".join(broken[key] for key in row.keys if key in broken) or row.failure
-            answers += self._scores(row) if self.ask.scores else [row.answer(self.encoder)]
-        return answers
+            if len(prompts) > 1:
+                half = (len(prompts) + 1) // 2
+                return [*self.compute(prompts[:half]), *self.compute(prompts[half:])]
+            fresh = [[replace(row, failure=shortage) for row in prompts[0]]]
+        seconds = time.perf_counter() - started
+        self.work.seconds += seconds
+        return [self._answer(rows, seconds / len(fresh)) for rows in fresh]
 
-    def _scores(self, row: Row) -> list[Answer]:
-        """The answer of a score pass, once all stems of its scale are there."""
-        assert row.scale is not None
-        stems = self._stems.setdefault(row.index, {})
-        stems[row.stem] = row
-        if len(stems) < len(row.scale.stems):
-            return []
-        rows = list(self._stems.pop(row.index).values())
-        seconds = sum(each.seconds for each in rows)
-        answer = Answer(row.index, n_prompt_tokens=len(stems[()].ids), stopped=True, seconds=seconds)
-        if failure := next((each.failure for each in rows if each.failure is not None), None):
-            return [replace(answer, failure=failure)]
-        logprobs = row.scale.logprobs({stem: each.scores[0] for stem, each in stems.items()})
-        return [replace(answer, score_logprobs=logprobs)]
+    def _answer(self, rows: Sequence[Row], seconds: float) -> Answer:
+        """What was written, or read after each stem, for one prompt."""
+        row, scale, verdict = rows[0], rows[0].scale, None
+        failure = next((each.failure for each in rows if each.failure is not None), None)
+        ids = row.tokens[:-1] if row.stopped and row.tokens else row.tokens
+        if failure is None and scale is not None and self.ask.scores:
+            verdict = scale.logprobs({each.stem: each.scores[0] for each in rows})
+        elif failure is None and scale is not None and row.scores:
+            step = self.encoder.verdict_step(ids, list(row.scores), scale.marker)
+            verdict = None if step is None else scale.logprobs({(): row.scores[step]})
+        return Answer(
+            row.index,
+            text=self.encoder.text(ids),
+            n_prompt_tokens=len(row.ids),
+            n_new_tokens=len(row.tokens),
+            score_logprobs=verdict,
+            stopped=row.stopped,
+            seconds=seconds,
+            failure=failure,
+        )
 
     @torch.inference_mode()
-    def _batch(self, rows: Sequence[Row]) -> dict[str, str]:
-        """Compute a batch whole, and say which of its images can't be had."""
-        work, started = self.work, time.perf_counter()
+    def _batch(self, rows: Sequence[Row]) -> None:
+        """Compute a batch whole; a row whose images can't be had fails."""
+        work = self.work
         broken: dict[str, str] = self.source.fetch(list(dict.fromkeys(key for row in rows for key in row.keys)))
+        for row in rows:
+            row.failure = "; ".join(broken[key] for key in row.keys if key in broken) or None
+        if rows := [row for row in rows if row.failure is None]:
+            work.at_once = max(work.at_once, len(rows))
+            work.prompt_tokens += sum(len(row.ids) for row in rows)
+            if self.engine.plain is not None:
+                writer = Writer(rows, self.ask, self.model, self.engine.ends)
+                generate(self.model, self.source.inputs([row.ids for row in rows], [row.keys for row in rows]), writer)
+                work.computed_tokens += sum(len(row.ids) for row in rows)
+            else:
+                self._prefill(share(rows, self.model.wordless))
+                self._write(rows)
+            work.new_tokens += sum(len(row.tokens) for row in rows)
         work.images = self.source.encoded
-        work.image_seconds += time.perf_counter() - started
-        rows = [row for row in rows if not any(key in broken for key in row.keys)]
-        if not rows:
-            return broken
-        work.at_once = max(work.at_once, len(rows))
-        work.prompt_tokens += sum(len(row.ids) for row in rows)
-        writer, started = Writer(rows, self.ask, self.model, self.engine.ends), time.perf_counter()
-        if self.engine.plain is not None:
-            generate(self.model, self.source.inputs([row.ids for row in rows], [row.keys for row in rows]), writer)
-            work.computed_tokens += sum(len(row.ids) for row in rows)
-            prompts_done = time.perf_counter() if self.ask.scores else started  # its time is not told apart
-        else:
-            self._prefill(self.share(rows))
-            prompts_done = self._write(writer, rows)
-        work.images = self.source.encoded
-        work.prompt_seconds += prompts_done - started
-        work.answer_seconds += time.perf_counter() - prompts_done
-        work.new_tokens += sum(len(row.tokens) for row in rows)
-        return broken
 
     def _prefill(self, prefixes: Sequence[Prefix]) -> None:
         """Compute prefixes, neighbours together, as many as a pass takes."""
-        company: list[Prefix] = []
-        for prefix in prefixes:
-            if company and (len(company) + 1) * max(len(company[0].ids), len(prefix.ids)) > self._pass_tokens:
-                self._prefill_pass(company)
-                company = []
-            company.append(prefix)
-        self._prefill_pass(company)
-
-    def _prefill_pass(self, prefixes: Sequence[Prefix]) -> None:
-        inputs = self.source.inputs([prefix.ids for prefix in prefixes], [prefix.keys for prefix in prefixes])
-        cache: Any = DynamicCache(config=self.model.model.config.get_text_config())
         inner: Any = getattr(self.model.model, "model", None)
-        multimodal, shown = hasattr(inner, "rope_deltas"), any(prefix.keys for prefix in prefixes)
-        if not (multimodal and shown):  # otherwise the model places images by itself
-            positions = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-            inputs["position_ids"] = positions.expand(3, *positions.shape) if multimodal else positions
-        self.model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        deltas = inner.rope_deltas.flatten().tolist() if multimodal and shown else [0] * len(prefixes)
-        for place, (prefix, delta) in enumerate(zip(prefixes, deltas, strict=True)):
-            own, prefix.delta = slice(-len(prefix.ids), None), int(delta)
-            prefix.states = [(layer.keys[place, :, own], layer.values[place, :, own]) for layer in cache.layers]
-        self.work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
+        for part in cut([len(prefix.ids) for prefix in prefixes], self._pass_tokens):
+            company = prefixes[part]
+            inputs = self.source.inputs([prefix.ids for prefix in company], [prefix.keys for prefix in company])
+            cache: Any = DynamicCache(config=self.model.model.config.get_text_config())
+            places_images = multimodal(self.model) and any(prefix.keys for prefix in company)
+            if not places_images:  # otherwise the model says itself where they stand
+                positions = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+                inputs["position_ids"] = positions.expand(3, *positions.shape) if multimodal(self.model) else positions
+            self.model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            deltas = inner.rope_deltas.flatten().tolist() if places_images else [0] * len(company)
+            for place, (prefix, delta) in enumerate(zip(company, deltas, strict=True)):
+                own, prefix.delta = slice(-len(prefix.ids), None), int(delta)
+                prefix.states = [(layer.keys[place, :, own], layer.values[place, :, own]) for layer in cache.layers]
+            self.work.computed_tokens += sum(len(prefix.ids) for prefix in company)
 
-    def _write(self, writer: Writer, rows: Sequence[Row]) -> float:
-        """The rows' own tokens, then a token a step until every row is done; when the prompts were computed."""
-        new = max(row.limit for row in rows)
-        lanes = Lanes(self.model, rows, abreast=rows_abreast(self.model, rows), new=new, most=self._pass_tokens)
-        for prefix in {row.prefix for row in rows}:
-            prefix.states = []
-        writer.rows = lanes.rows
+    def _write(self, rows: Sequence[Row]) -> None:
+        """Compute the rows' own tokens, then a token a step until every row is done."""
+        lanes = Lanes(self.model, rows, new=max(row.limit for row in rows), most=self._pass_tokens)
+        writer = Writer(lanes.rows, self.ask, self.model, self.engine.ends)
         logits = [self.model.model(**inputs).logits.flatten(0, 1).float() for inputs in lanes.passes()]
+        for row in rows:
+            row.prefix.states = []  # the lanes hold them
         self.work.computed_tokens += sum(row.own for row in rows)
         tokens = writer.step(torch.cat(logits))
-        prompts_done = time.perf_counter()
-        while writer.going and time.perf_counter() < self._until:
+        while writer.going:
             if (places := lanes.compact()) is not None:
                 writer.keep(places)
                 tokens = tokens[places]
             tokens = writer.step(self.model.model(**lanes.step(tokens)).logits.flatten(0, 1).float())
-        return prompts_done
 
-    def measure(self, batch: Sequence[Row], seconds: float) -> tuple[float, list[float]]:
-        """Do a batch, as time allows: tokens of an answer; seconds of an image, a token, an answer, the longest."""
-        self._until = time.perf_counter() + seconds
-        with using_threads(self.engine.threads):
-            answers = self.compute(batch)
-        work, limits = self.work, {row.index: row.limit for row in batch}
-        per_image = work.image_seconds / max(1, work.images)
-        per_token = work.prompt_seconds / max(1, work.computed_tokens)
-        if self.ask.scores:
-            return 0.0, [per_image, per_token, 0.0, 0.0]
-        per_new = work.answer_seconds / max(1, work.new_tokens)
-        sound = [answer for answer in answers if answer.failure is None]
-        lengths = [each.n_new_tokens for each in sound if each.stopped or each.n_new_tokens == limits[each.index]]
-        length = sum(lengths) / len(lengths) if lengths else math.nan
-        return length, [per_image, per_token, per_new * length, per_new * self.ask.max_new_tokens]
+
+def share(rows: Sequence[Row], wordless: Sequence[int]) -> list[Prefix]:
+    """Give each row its prefix: what rows about the same images have in common, or all but its last token."""
+    prefixes = []
+    for keys, group in itertools.groupby(rows, key=lambda row: row.keys):
+        members = list(group)
+        images = np.flatnonzero(np.isin(members[0].ids, wordless))
+        least = max([SHORTEST - 1, *images]) + 1
+        shared = [common_length(one.ids, other.ids) for one, other in itertools.pairwise(members)]
+        for length, sharers in best_prefixes(members, shared, least)[1]:
+            prefixes.append(Prefix(sharers[0].ids[:length], keys))
+            for row in sharers:
+                row.prefix = prefixes[-1]
+    return prefixes
 
 
 def best_prefixes(

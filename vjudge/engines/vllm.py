@@ -155,7 +155,7 @@ class VllmEngine(Engine):
             faults.append(f"some prompts hold {most} images: give load_judge max_images={most}")
         if faults:
             raise ValueError("; ".join(faults))
-        self.work = Work(notes=["vLLM computes prompts and answers together: all time stands with the answers"])
+        self.work = Work()
         return self._answers(*self._requests(prompts, images, rows, ask), ask)
 
     def identity(self) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class VllmEngine(Engine):
         work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
         work.new_tokens += sum(answer.n_new_tokens for answer in answers)
         work.images += len({shown.key for request in block for shown in request.pictures})
-        work.answer_seconds += seconds
+        work.seconds += seconds
         return [replace(answer, seconds=seconds / len(block)) for answer in answers]
 
     def _params(self, ask: Ask, request: _Request, stem: tuple[int, ...]) -> Any:
