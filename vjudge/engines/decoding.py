@@ -86,7 +86,8 @@ class GrowingLayer(DynamicLayer):
         for buffer, states in zip(buffers, (key_states, value_states), strict=True):
             buffer[:, :, self._end : end] = states
         self._hold(buffers, self._start, end)
-        return self.keys, self.values
+        held: Any = (self.keys, self.values)
+        return held
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep these rows alone."""
