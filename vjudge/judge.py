@@ -1,14 +1,13 @@
 """Judge: a wording, a model and a reader of answers. Grade one response, compare two, rank many.
 
-`grade` and `compare` are one pipeline (calls.py, table.py), and `rank` stands on them. An answer without a verdict
-stays without a score: it is counted, shown and never tried again.
+An answer without a verdict stays without a score: it is counted, shown and never tried again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -16,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vjudge import data, prompts
-from vjudge.calls import JudgeCall, check_ask, prompt_of, subject_of
+from vjudge import calls, data, prompts
+from vjudge.calls import ORDERS, JudgeCall, combine
 from vjudge.data.schema import plain
 from vjudge.engines.engine import Ask, Engine
 from vjudge.names import public
-from vjudge.prompts import MESSAGES, QWEN_1_5, TEMPLATES, Template, families
+from vjudge.prompts import MESSAGES, QWEN_1_5, Template, families
 from vjudge.prompts.families import Family
 from vjudge.prompts.parse import FORMATS
 from vjudge.records import Item, Pair
-from vjudge.table import ORDERS, check_rows, combine, comparisons, grades, pairs_of, ranking, singles_of
 
 if TYPE_CHECKING:
     from vjudge.engines import Forward
@@ -60,16 +58,15 @@ def load_judge(
         name_or_path: "tiny", the judge inside this package; a folder or a hub id with a LLaVA checkpoint, a chat model
             that reads images, or a language model that does not (it is told of images that it can't see); or
             "openai:MODEL", a model behind an OpenAI-compatible server (`base_url=` names another than OpenAI's).
-        device: "auto" takes CUDA, else MPS, else the CPU.
-        dtype: "auto" takes bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU.
+        device, dtype: "auto" takes CUDA, else MPS, else the CPU; bfloat16 on a GPU that has it, float16 on other GPUs,
+            float32 on a CPU.
         quantization: None, "8bit" or "4bit"; needs bitsandbytes.
         template: the judge's wording, a name in `vjudge.prompts.TEMPLATES` or a `Template`, for pairs where it compares
             two responses; None takes the family's own (`vjudge.prompts.families`), without a family "chat".
         engine: "torch", "server", "vllm" (in this process) or "ray" (`workers=` processes); "auto" takes the server for
             "openai:MODEL", else torch.
         revision: branch, tag or commit of a hub checkpoint.
-        device_map: "auto" spreads the weights over all GPUs and, where they are too small, the CPU's memory; or a
-            mapping module name -> device; None takes the one device.
+        device_map: "auto" spreads the weights over all GPUs and the CPU's memory; or module name -> device.
         attention: "auto" is the model's own way, else "flash_attention_2", "sdpa" or "eager".
         check_memory: whether to refuse, before weights are fetched, a judge that does not fit in the free memory.
         engine_options: see `TorchEngine`, `ServerEngine`, `VllmEngine` and `RayEngine` in `vjudge.engines`.
@@ -91,9 +88,7 @@ def load_judge(
         raise TypeError(f"a judge has a name, or a path as text; {name_or_path!r} is neither")
     if not (name := str(name_or_path)).strip():
         raise ValueError("a judge has a name such as 'tiny', or the path of a folder; this one is blank")
-    wording = TEMPLATES.get(template) if isinstance(template, str) else template
-    if not (isinstance(wording, Template) or template is None):
-        raise ValueError(f"template {template!r} is unknown; use one of {sorted(TEMPLATES)} or a Template")
+    wording = None if template is None else families.wording(template)
     if engine == "auto":
         engine = "server" if name.startswith(SERVER) else "torch"
     placing: dict[str, Any] = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
@@ -101,48 +96,36 @@ def load_judge(
     placing = {option: value for option, value in placing.items() if value != UNSET.get(option)}
     if engine in LEFT_OPEN and (own := [option for option in placing if option not in LEFT_OPEN[engine]]):
         raise ValueError(f"{', '.join(own)}: these are the {engine} engine's own choice; leave them out")
-    if engine == "server":
-        return _behind_a_server(name, wording, engine_options)
+    from vjudge import engines  # torch: seconds to import, so only when a model is wanted
+
     if engine == "ray":
-        from vjudge.engines import RayEngine
-
-        spread = RayEngine(name_or_path, load=partial(load_judge, template=template, **placing), **engine_options)
+        load = partial(load_judge, template=template, **placing)
+        spread = engines.RayEngine(name_or_path, load=load, **engine_options)
         return Judge(name, template=spread.template, pairs=spread.pairs, engine=spread, family=spread.family)
-    return _here(name_or_path, engine, wording, placing, engine_options, exact=isinstance(template, Template))
-
-
-def _behind_a_server(name: str, wording: Template | None, options: Mapping[str, Any]) -> Judge:
-    """A judge whose model a server runs."""
-    from vjudge.engines import ServerEngine
-
-    _check_options("server engine", ServerEngine, options, own=("model",))
-    family = families.find(name)
-    single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
-    fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
-    served = ServerEngine(name.removeprefix(SERVER), **{"conversation": fixed[0] if fixed else None, **options})
-    pairs = pairs and pairs.as_messages()
-    return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
-
-
-def _here(
-    name_or_path: str | Path,
-    engine: str,
-    wording: Template | None,
-    placing: Mapping[str, Any],
-    options: Mapping[str, Any],
-    *,
-    exact: bool,
-) -> Judge:
-    """A judge whose model is in this process; an exact wording keeps its conversation."""
-    from vjudge import engines, models  # torch: seconds to import, so only when a model is wanted
-
-    runs: Any
+    if engine == "server":
+        family = families.find(name)
+        single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
+        fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
+        options = {"conversation": fixed[0] if fixed else None, **engine_options}
+        served = engines.ServerEngine(name.removeprefix(SERVER), **options)
+        pairs = pairs and pairs.as_messages()
+        return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
     if engine == "vllm":
-        runs = engines.VllmEngine(name_or_path, **placing, **options)
+        here: Any = engines.VllmEngine(name_or_path, **placing, **engine_options)
     else:
-        _check_options("torch engine", engines.TorchEngine, options, own=("model",))
-        runs = engines.TorchEngine(models.load(name_or_path, **placing), **options)
-    model: Any = runs.model
+        from vjudge import models
+
+        has = sorted(set(signature(engines.TorchEngine).parameters) - {"model"})
+        if stray := sorted(set(engine_options) - set(has)):  # before anything is loaded
+            raise TypeError(f"{', '.join(stray)}: the torch engine has no such option; it has {', '.join(has)}")
+        here = engines.TorchEngine(models.load(name_or_path, **placing), **engine_options)
+    return _fitted(name_or_path, here, wording, exact=isinstance(template, Template))
+
+
+def _fitted(name_or_path: str | Path, engine: Any, wording: Template | None, *, exact: bool) -> Judge:
+    """A judge whose model is in this process, asked in the conversation of its checkpoint; an exact wording keeps its
+    own."""
+    model = engine.model
     if wording is None:
         wording = families.recorded(model.path)
     # A build tells the family where the vision is ours alone: there are chat models of LLaVA's class, too.
@@ -150,7 +133,6 @@ def _here(
     family = families.find(name_or_path) or families.find(name_or_path, config=build) or families.FAMILIES["chat"]
 
     def fitted(one: Template) -> Template:
-        """A wording in the conversation that the checkpoint knows."""
         if not model.sees_images:
             one = replace(one, sees_images=False)
         if one.conversation.name == MESSAGES.name:
@@ -163,16 +145,9 @@ def _here(
     chats = bool(model.tokenizer.chat_template or getattr(model.processor, "chat_template", None))
     if wording is not None and not wording.compares and pairs and pairs.conversation.name == MESSAGES.name:
         pairs = pairs if chats else None  # the family's own would go into a chat template
-    return Judge(str(name_or_path), template=fitted(single), pairs=pairs and fitted(pairs), engine=runs, family=family)
-
-
-def _check_options(
-    name: str, function: Callable[..., Any], options: Mapping[str, Any], *, own: Collection[str]
-) -> None:
-    """Refuse options that a function does not have; `own` are arguments that are no options."""
-    has = sorted(set(signature(function).parameters) - set(own))
-    if stray := sorted(set(options) - set(has)):
-        raise TypeError(f"{', '.join(stray)}: the {name} has no such option; it has {', '.join(has)}")
+    return Judge(
+        str(name_or_path), template=fitted(single), pairs=pairs and fitted(pairs), engine=engine, family=family
+    )
 
 
 def _wordings(family: Family, chosen: Template | None) -> tuple[Template, Template | None]:
@@ -207,13 +182,10 @@ class Judge:
     ) -> None:
         if template.compares or (pairs is not None and not pairs.compares):
             raise ValueError("template= judges one response and pairs= compares two")
-        for wording in filter(None, (template, pairs)):
-            own = f"template {wording.name!r} ({wording.kind})"
-            if wording.format not in FORMATS:
-                raise ValueError(f"{own} has the unknown format {wording.format!r}; one of {sorted(FORMATS)}")
-            if (FORMATS[wording.format].gives == "choice") != wording.compares:
-                gives = FORMATS[wording.format].gives
-                raise ValueError(f"{own} can't be read by format {wording.format!r}: it gives a {gives}")
+        for one in filter(None, (template, pairs)):
+            gives = FORMATS[one.format].gives if one.format in FORMATS else "nothing: it is unknown"
+            if gives != ("choice" if one.compares else "score"):
+                raise ValueError(f"template {one.name!r} ({one.kind}): format {one.format!r} gives {gives}")
         self.name, self.template, self.engine, self.pairs, self.family = name, template, engine, pairs, family
 
     def __repr__(self) -> str:
@@ -241,35 +213,28 @@ class Judge:
             mode: "feedback" lets the judge write its feedback, then the verdict; "score" forces the verdict at once and
                 reads the distribution over the scores in one forward pass.
             samples: verdicts an item; more than one needs a temperature.
-            temperature: 0 for greedy decoding; `**judge.family.published` decodes as published. A score pass draws
-                nothing: the published decoding as a whole has no effect there, and any other is refused.
-            top_p: draw from the most probable tokens that have this probability together, in (0, 1].
-            repetition_penalty: above 0; 1 for none, see `vjudge.engines.Ask`.
+            temperature, top_p, repetition_penalty: see `vjudge.engines.Ask`; greedy unless `**judge.family.published`
+                decodes as published. A score pass draws nothing: of these, only the published decoding as a whole,
+                which has no effect there, is not refused.
             seed: of the draws; a verdict's depend on it, the item's id and the sample's number alone.
             batch_size: items computed together, or "auto".
             max_new_tokens: the most tokens of an answer, within the context; None takes the family's published limit.
             out: a folder that records every verdict as soon as it exists. After an interruption, the same call
                 continues there; a call that differs in anything that matters is refused.
-            progress: whether to show a progress bar.
 
         Returns:
-            One row a verdict, in the collection's order:
-
-            - id, judge, and sample (from 0) where samples are several
-            - score: NaN where there is none
-            - expected_score: the mean of probabilities
-            - probabilities: score -> probability at the verdict, normalised over the rubric's scores, before
-              temperature, top_p and penalty; None where there is no verdict
-            - probability_mass: what those scores had of the whole vocabulary, 0-1
-            - feedback, raw (the whole answer), failure (None or the reason)
-            - n_prompt_tokens (image tokens included), n_new_tokens, seconds (the row's share of its batch)
-            - where some row has one: choice ("abstain": the judge declined), scores (the reference answer's, then its
-              own)
-            - carried along: gold, human_scores, group, criteria, category
+            One row a verdict, in the collection's order: id, judge, sample (from 0, where samples are several);
+            score, NaN where there is none, and failure (None or the reason); expected_score, the mean of probabilities
+            (score -> probability at the verdict, normalised over the rubric's scores, before temperature, top_p and
+            penalty; None where there is no verdict), and probability_mass, what those scores had of the whole
+            vocabulary, 0-1; feedback, raw (the whole answer); n_prompt_tokens (image tokens included), n_new_tokens,
+            seconds (the row's share of its batch); choice ("abstain": the judge declined) and scores (the reference
+            answer's, then its own) where some row has one; and carried along: gold, human_scores, group, criteria,
+            category.
 
             Its `attrs` say what it rests on: failures by reason, and the suggested_format that would read most of many;
             without_distribution (scores without log-probabilities); low_mass (verdicts of a score pass on less than
-            `vjudge.table.LOW_MASS` of the probability); abstained; without_images (rows, for a judge that sees images);
+            `vjudge.calls.LOW_MASS` of the probability); abstained; without_images (rows, for a judge that sees images);
             unlike (rows that an embedded judge was not made for); collection (`vjudge.data.origin`); scale (the judge's
             own, None for the rubric's); work (`vjudge.engines.Work`).
 
@@ -288,8 +253,9 @@ class Judge:
         ({}, 0)
         """
         draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-        bounds: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
-        return self._table(self._call(items, samples=samples, mode=mode, seed=seed, **bounds, **draws), out, progress)
+        bounds: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
+        call = self._call(items, mode=mode, samples=samples, **bounds, **draws)
+        return call.table(self.engine, out=out, progress=progress)
 
     def compare(
         self,
@@ -312,29 +278,23 @@ class Judge:
             pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame: `id`, `images`, `instruction`,
                 `response_a`, `response_b`, and where known the other fields of `Pair`.
             orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone, but asks
-                both, and says so, where the known preferences are one-sided (`vjudge.table.ONE_SIDED`).
+                both, and says so, where the known preferences are one-sided (`vjudge.calls.ONE_SIDED`).
             mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
             Others: as in `grade`.
 
         Returns:
-            One row a pair, in the collection's order:
-
-            - id, judge
-            - verdict, consistent: what the orders say together and whether they agree, as in `combine`
-            - probability_a: of A's token against B's where the verdict is written, the mean of the orders, or NaN
-            - verdict_ab, verdict_ba: by order, in terms of the pair's own a and b
-            - failure: None, or the order and the reason
-            - by order: scores (the two, in the order shown, where the judge scores both), strong, feedback, raw
-            - n_prompt_tokens, n_new_tokens, seconds: sums over the orders
-            - carried along: preference, group, criteria, category
+            One row a pair, in the collection's order: id, judge; verdict and consistent, what the orders say together
+            and whether they agree, as in `combine`; probability_a, of A's token against B's where the verdict is
+            written, the mean of the orders, or NaN; verdict_ab and verdict_ba, by order, in terms of the pair's own a
+            and b; failure, None, or the order and the reason; by order scores (the two, in the order shown, where the
+            judge scores both), strong, feedback and raw; n_prompt_tokens, n_new_tokens, seconds, sums over the orders;
+            and carried along: preference, group, criteria, category.
 
             `attrs` as in `grade`; `position` counts `consistent` among `pairs` with two verdicts, and `first` (the
             response shown first) among all `choices`; `one_sided` preferences are why both orders were asked.
 
         Raises:
-            CollectionError: bad pairs, all of them, before any work.
-            ValueError: the judge has no wording for pairs; an unsound option.
-            RunError: as in `grade`.
+            ValueError: the judge has no wording for pairs; the others as in `grade`.
 
         >>> from dataclasses import replace
         >>> import vjudge as vj
@@ -348,8 +308,9 @@ class Judge:
         [['a', 'b', 'tie']]
         """
         draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-        bounds: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
-        return self._table(self._call(pairs, orders=orders, mode=mode, seed=seed, **bounds, **draws), out, progress)
+        bounds: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
+        call = self._call(pairs, orders=orders, mode=mode, **bounds, **draws)
+        return call.table(self.engine, out=out, progress=progress)
 
     def rank(
         self, candidates: Any, *, by: str = "pairs", orders: str | None = None, mode: str = "feedback", **options: Any
@@ -370,8 +331,7 @@ class Judge:
             there is one, else the score.
 
         Raises:
-            CollectionError: bad rows, all of them, before any work.
-            ValueError: the judge has no wording for pairs; an unsound option; `orders` by scores.
+            ValueError: the judge has no wording for pairs; `orders` by scores; the others as in `grade`.
 
         >>> import vjudge as vj
         >>> rows = list(vj.load_collection("scenes", split="test", limit=3))
@@ -383,23 +343,18 @@ class Judge:
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
         """
         rows = _candidates(candidates, by, orders)
-        if by == "scores":
-            judged = self.grade(list(singles_of(rows)), mode=mode, **options)
-        else:
-            judged = self.compare(list(pairs_of(rows)), orders=orders or "both", mode=mode, **options)
-        frame = ranking(rows, judged, judge=self.name, by=by)
+        if by == "pairs":
+            options["orders"] = orders or "both"
+        judged = (self.compare if by == "pairs" else self.grade)(list(calls.parts_of(rows, by)), mode=mode, **options)
+        frame = calls.ranking(rows, judged, by=by)
         frame.attrs["collection"] = data.origin(candidates)
         return frame
 
     def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
         """What the model reads for one item or pair, as text; "<image>" stands where an image goes.
 
-        Args:
-            item: an `Item`, a `Pair`, or a row with the canonical columns of either.
-            mode: as in `grade`; "score" ends in the forced marker.
-
-        Raises:
-            CollectionError: what the row lacks; its images are not looked at.
+        It is an `Item`, a `Pair`, or a row with the canonical columns of either; with mode "score", the prompt ends in
+        the forced marker. CollectionError says what the row lacks; its images are not looked at.
 
         >>> import vjudge as vj
         >>> (item,) = vj.load_collection("scenes", split="test", limit=1)
@@ -412,10 +367,10 @@ class Judge:
         pair = "response_a" in rows[0]
         template = self._pairwise() if pair else self.template
         data.validate(rows, needs=template.needs, pairs=pair, pictures=lambda source: source)
-        return prompt_of(template, subject_of(rows[0], pair), mode).text
+        return calls.prompt_of(template, calls.subject_of(rows[0]), mode).text
 
     def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
-        """One pass of the model over a free question, for research and for comparison with the original code.
+        """One pass over a free question, for comparison with the original code; see `vjudge.engines.Forward`.
 
         Args:
             question: may say "<image>" where each image stands, else they come first.
@@ -423,14 +378,10 @@ class Judge:
             image_mode: "crop" (default) or "pad" for LLaVA-1.5; "anyres" (default for one image) or "pad" (default for
                 several) for LLaVA-OneVision.
 
-        Returns:
-            input_ids, pixel_values, image_features and logits as in the original code; see `vjudge.engines.Forward`.
-
         Raises:
             ValueError: too long a prompt; marks that don't fit the images; a bad image; an unknown mode.
         """
-        prompt = prompts.question(self.template.conversation, question, n_images=len(images))
-        answer: Forward = self._local().forward(prompt, images, image_mode=image_mode)
+        answer: Forward = self._local(question, images, "forward", image_mode=image_mode)
         return answer
 
     def complete(
@@ -444,22 +395,18 @@ class Judge:
     ) -> list[int]:
         """The model's greedy answer to a free question, as token ids; a token that ends the answer is included.
 
-        Args:
-            max_new_tokens: at least 1.
-            repetition_penalty: 1 for none; LLaVA-Critic's generation_config.json says 1.05, over new tokens alone.
-
-        Other arguments and errors as in `forward`.
+        Arguments and errors as in `forward`; LLaVA-Critic's generation_config.json has a repetition_penalty of 1.05.
         """
-        prompt = prompts.question(self.template.conversation, question, n_images=len(images))
         how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "repetition_penalty": repetition_penalty}
-        tokens: list[int] = self._local().complete(prompt, images, image_mode=image_mode, **how)
+        tokens: list[int] = self._local(question, images, "complete", image_mode=image_mode, **how)
         return tokens
 
-    def _local(self) -> Any:
-        """The engine, where it holds the model itself."""
-        if not hasattr(self.engine, "forward"):
+    def _local(self, question: str, images: Sequence[Any], method: str, **options: Any) -> Any:
+        """What the engine makes of a free question, where it holds the model itself."""
+        if not hasattr(self.engine, method):
             raise ValueError(f"judge {self.name!r} runs elsewhere: only a model on this machine shows what it computes")
-        return self.engine
+        prompt = prompts.question(self.template.conversation, question, n_images=len(images))
+        return getattr(self.engine, method)(prompt, images, **options)
 
     def _pairwise(self) -> Template:
         """The wording for pairs."""
@@ -477,9 +424,9 @@ class Judge:
         orders: str | None = None,
         mode: str = "feedback",
         samples: int = 1,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
+        seed: Any = 0,
+        batch_size: Any = "auto",
+        max_new_tokens: Any = None,
         **draws: Any,
     ) -> JudgeCall:
         """What `grade` puts to the engine, or with orders `compare`; unsound options are refused, all at once."""
@@ -495,7 +442,7 @@ class Judge:
         if max_new_tokens is None:
             max_new_tokens = self.family.max_new_tokens if self.family else MAX_NEW_TOKENS
         ask = Ask(mode, template.marker, max_new_tokens=max_new_tokens, batch_size=batch_size, **draws)
-        check_ask(ask, samples=samples, seed=seed)
+        calls.check_ask(ask, samples=samples, seed=seed)
         if ask.scores and not template.marker:
             raise ValueError(
                 f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
@@ -503,18 +450,6 @@ class Judge:
             )
         units = range(samples) if orders is None else ORDERS if orders == "both" else ORDERS[:1]
         return JudgeCall(self.name, rows, template, ask, units=units, seed=seed)
-
-    def _table(self, call: JudgeCall, out: str | Path | None, progress: bool) -> pd.DataFrame:
-        """The verdicts of a call."""
-        records = call.collect(self.engine, out=out, progress=progress)
-        about: dict[str, Any] = {"judge": self.name, "mode": call.ask.mode, **call.notes(records)}
-        if call.template.compares:
-            frame = comparisons(records, call.carried, **about)
-        else:
-            about |= {"scale": call.template.scale, "distributed": bool(call.template.marker)}
-            frame = grades(records, call.carried, **about)
-        frame.attrs["work"] = self.engine.work and asdict(self.engine.work)  # None where it computes elsewhere
-        return frame
 
 
 def plan(judge: Judge, items: Any, **options: Any) -> pd.DataFrame:
@@ -545,10 +480,8 @@ def plan(judge: Judge, items: Any, **options: Any) -> pd.DataFrame:
     if "responses" in names:
         by, orders = options.pop("by", "pairs"), options.pop("orders", None)
         candidates, compares = _candidates(rows, by, orders), by == "pairs"
-        rows = list((pairs_of if compares else singles_of)(candidates))
+        rows = list(calls.parts_of(candidates, by))
         options |= {"orders": orders} if orders else {}
-    method = judge.compare if compares else judge.grade
-    _check_options(f"judge's {method.__name__}", method, options, own=("items", "pairs", "out", "progress"))
     call = judge._call(rows, **({"orders": "both"} if compares else {}) | options)
     frame = pd.DataFrame(judge.engine.plan(call.prompts, call.images, call.ask))
     return frame.astype({"planned": "float64"}).set_index("quantity")
@@ -563,5 +496,5 @@ def _candidates(items: Any, by: str, orders: str | None) -> Sequence[Mapping[str
     rows = data.rows_of(items)
     lists = [plain(row.get("responses")) for row in rows]
     sound = [isinstance(responses, list) and len(responses) >= 2 for responses in lists]
-    check_rows(rows, "responses", sound, "is not a list of two texts or more", "give the candidates")
+    calls.check_rows(rows, "responses", sound, "is not a list of two texts or more", "give the candidates")
     return rows

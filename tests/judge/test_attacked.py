@@ -87,8 +87,6 @@ def test_rows_of_the_other_kind_are_named(judge: vj.Judge, items: Any) -> None:
     """A pair is not graded and an item not compared: the error says so before any work."""
     pair = {name: cell for name, cell in items[0].items() if name not in ("response", "gold")}
     pair |= {"response_a": "one", "response_b": "two"}
-    with pytest.raises(ValueError, match="mode='foo': use"):
-        judge.render(items[0], mode="foo")
     with pytest.raises(CollectionError, match="`compare` takes them"):
         judge.grade([pair], **QUIET)
     with pytest.raises(CollectionError, match="used, for 4 reasons:\n.* no column instruction; add it"):

@@ -59,14 +59,8 @@ def longer(first: str, second: str) -> str:
 
 
 def pair(id: str, a: str, b: str, **more: Any) -> dict[str, Any]:
-    return {
-        "id": id,
-        "images": [],
-        "instruction": "Say it.",
-        "response_a": a,
-        "response_b": b,
-        "criteria": "Said?",
-    } | more
+    shared = {"images": [], "instruction": "Say it.", "criteria": "Said?"}
+    return {"id": id, "response_a": a, "response_b": b} | shared | more
 
 
 PAIRS = [
@@ -87,9 +81,6 @@ def test_a_judge_without_a_position_bias() -> None:
     assert frame["probability_a"][1] == pytest.approx((0.2 + 0.1) / 2)
     assert math.isnan(frame["probability_a"][2])
     assert frame.attrs["position"] == {"pairs": 3, "consistent": 3, "choices": 4, "first": 2}
-    assert list(frame.columns[:8]) == [
-        *("id", "judge", "verdict", "consistent", "probability_a", "verdict_ab", "verdict_ba", "failure")
-    ]
     assert list(frame["n_new_tokens"]) == [6] * 3
 
 
@@ -133,21 +124,20 @@ def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
     assert judge.engine.asked == 3  # type: ignore[union-attr]
     pd.testing.assert_frame_equal(frame.drop(columns="seconds"), whole.drop(columns="seconds"))
     assert frame.attrs == whole.attrs
-    again = judge_of(longer)
-    pd.testing.assert_frame_equal(again.compare(PAIRS, out=tmp_path / "cut", **QUIET), frame)
-    assert again.engine.asked == 0  # type: ignore[union-attr]
     with pytest.raises(RunError, match="collection"):
         judge_of(longer).compare([PAIRS[0], pair("2", "other", "much longer")], out=tmp_path / "cut", **QUIET)
-    with pytest.raises(RunError):
-        judge_of(longer).compare(PAIRS, orders="one", out=tmp_path / "cut", **QUIET)
 
 
 def test_wrong_use(random_judge: Path) -> None:
     judge = judge_of(longer)
     with pytest.raises(ValueError, match="orders='all'"):
         judge.compare(PAIRS, orders="all")
-    with pytest.raises(ValueError, match="temperature=-1"):
-        judge.compare(PAIRS, temperature=-1)
+    with pytest.raises(ValueError, match="by='votes'"):
+        judge.rank([], by="votes")
+    with pytest.raises(ValueError, match="orders='one'"):
+        judge.rank([], by="scores", orders="one")
+    with pytest.raises(CollectionError, match="row 1 .*not a list of two texts"):
+        judge.rank([{"id": "1", "responses": ["a", "b"]}, {"id": "2", "responses": ["a"]}])
     with pytest.raises(ValueError, match="has no wording for two responses"):
         load_judge(random_judge, device="cpu").compare(PAIRS)
     with pytest.raises(ValueError, match="template= judges one response and pairs= compares two"):
@@ -190,13 +180,6 @@ def test_best_of_n_by_scores(taught_judge: Path, rows: Any) -> None:
     assert frame.groupby("id")["rank"].min().eq(1).all() and list(frame["missing"]) == [0] * 6
 
 
-def test_bad_candidates_are_named() -> None:
-    with pytest.raises(CollectionError, match="row 1 .*not a list of two texts"):
-        judge_of(longer).rank([{"id": "1", "responses": ["a", "b"]}, {"id": "2", "responses": ["a"]}])
-    with pytest.raises(ValueError, match="by='votes'"):
-        judge_of(longer).rank([], by="votes")
-
-
 @pytest.fixture(scope="module")
 def real(taught_judge: Path) -> Judge:
     """A real model on this machine, asked in the conversation it was taught."""
@@ -222,4 +205,3 @@ def test_a_real_model_in_one_pass_each_order(real: Judge, rows: Any, tmp_path: P
     mirror = {"a": "b", "b": "a"}
     assert list(other["verdict_ab"].map(mirror)) == list(frame["verdict_ba"])
     assert list(1 - other["probability_a"]) == pytest.approx(list(frame["probability_a"]), abs=1e-5)
-    pd.testing.assert_frame_equal(real.compare(pairs, mode="score", out=tmp_path, **QUIET), frame)

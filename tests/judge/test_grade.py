@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 
 from vjudge import data
+from vjudge.calls import distribution, record_of
 from vjudge.engines import Answer
 from vjudge.engines.torch import TorchCall
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 from vjudge.runs import Run, RunError
-from vjudge.table import distribution, grades, record_of
 
 COLUMNS = (
     "id judge score expected_score probabilities probability_mass feedback raw failure n_prompt_tokens n_new_tokens"
@@ -50,9 +50,6 @@ def same(one: pd.DataFrame, other: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(one.drop(columns="seconds"), other.drop(columns="seconds"), check_exact=True)
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
-
-
 def test_the_judge_reads_the_picture(graded: pd.DataFrame) -> None:
     assert list(graded.columns) == COLUMNS
     assert graded["failure"].isna().all()
@@ -72,12 +69,8 @@ def test_a_row_is_whole(graded: pd.DataFrame, judge: Judge, rows: Any) -> None:
     assert row["expected_score"] == pytest.approx(sum(n * p for n, p in row["probabilities"].items()))
     assert 0 < row["probability_mass"] <= 1 + 1e-6
     assert row["n_prompt_tokens"] > 100 and row["n_new_tokens"] < 40 and row["seconds"] > 0
-    assert (row["gold"], row["human_scores"], row["group"]) == (
-        rows[0]["gold"],
-        rows[0]["human_scores"],
-        rows[0]["group"],
-    )
-    assert row["criteria"] == rows[0]["criteria"]
+    carried = ["gold", "human_scores", "group", "criteria"]
+    assert row[carried].tolist() == [rows[0][name] for name in carried]
 
 
 def test_score_mode(judge: Judge, rows: Any) -> None:
@@ -111,9 +104,6 @@ def test_render_shows_what_the_model_reads(judge: Judge, rows: Any) -> None:
     assert judge.render(Item.from_row(rows[0]), mode="score") == text + " [RESULT]"
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
-
-
 def test_answers_without_a_verdict_stay_without_a_score(clueless: Judge, rows: Any, capsys: Any) -> None:
     frame = clueless.grade(rows[:6], max_new_tokens=8, progress=False)
     assert (
@@ -129,23 +119,17 @@ def test_answers_without_a_verdict_stay_without_a_score(clueless: Judge, rows: A
 
 
 @pytest.mark.parametrize(
-    ("answer", "score", "failure"),
+    ("answer", "failure"),
     [
-        (Answer(0, "Good. [RESULT] 7", stopped=True, score_logprobs=dict.fromkeys(range(1, 6), -2.0)), None, "7"),
-        (Answer(0, "[RESULT] 4 or [RESULT] 2", stopped=True), None, "two different verdicts"),
-        (Answer(0, "Good and", n_new_tokens=3), None, r"no verdict marker \(cut off at 3 tokens\)"),
-        (Answer(0, failure="out of memory"), None, "out of memory"),
-        (Answer(0, "[RESULT] 4", stopped=True), 4, None),
+        (Answer(0, "Good. [RESULT] 7", stopped=True, score_logprobs=dict.fromkeys(range(1, 6), -2.0)), "7"),
+        (Answer(0, "Good and", n_new_tokens=3), "no verdict marker (cut off at 3 tokens)"),
+        (Answer(0, failure="out of memory"), "out of memory"),
     ],
 )
-def test_one_record(answer: Answer, score: float | None, failure: str | None) -> None:
-    kept = record_of(answer, scores=(1, 2, 3, 4, 5), format="prometheus")
-    if failure is None:
-        assert kept["score"] == score and kept["failure"] is None
-    else:
-        assert math.isnan(kept["score"]) and math.isnan(kept["expected_score"]) and kept["probabilities"] is None
-        assert pd.Series([kept["failure"]]).str.contains(failure).all()
-    assert kept["raw"] == answer.text
+def test_one_record(answer: Answer, failure: str) -> None:
+    record = record_of(answer, scores=(1, 2, 3, 4, 5), format="prometheus")
+    assert math.isnan(record["score"]) and math.isnan(record["expected_score"]) and record["probabilities"] is None
+    assert failure in record["failure"] and record["raw"] == answer.text
 
 
 def test_distribution_by_hand() -> None:
@@ -156,18 +140,6 @@ def test_distribution_by_hand() -> None:
     assert kept["expected_score"] == pytest.approx(1.75) and kept["score"] == 2
 
 
-def test_a_score_in_other_tokens_is_counted(capsys: Any) -> None:
-    kept = {
-        "id": "a",
-        "sample": 0,
-        **record_of(Answer(0, "[RESULT]4", stopped=True), scores=(1, 2, 3, 4, 5), format="prometheus"),
-    }
-    frame = grades([kept], [{}], judge="x", mode="feedback")
-    assert frame["score"][0] == 4 and math.isnan(frame["expected_score"][0])
-    assert frame.attrs["without_distribution"] == 1
-    assert "no distribution" in capsys.readouterr().err
-
-
 def test_mixed_scales(judge: Judge, rows: Any) -> None:
     """Each verdict is normalised over its own rubric."""
     wide = {**rows[0], "descriptions": ["a", "b", "c"], "gold": 2.0, "human_scores": None}
@@ -175,9 +147,6 @@ def test_mixed_scales(judge: Judge, rows: Any) -> None:
     frame = judge.grade([wide, zero, rows[2]], mode="score", progress=False)
     assert [list(p) for p in frame["probabilities"]] == [[1, 2, 3], [0, 1], [1, 2, 3, 4, 5]]
     assert all(sum(p.values()) == pytest.approx(1) for p in frame["probabilities"])
-
-
-# --- bad input, before any work ---------------------------------------------------------------------------------------
 
 
 def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -197,21 +166,14 @@ def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "both"}, "mode='both'"),
         ({"samples": 0}, "^samples=0: use a whole number from 1$"),
         ({"samples": 2}, "all the same"),
-        ({"temperature": -1.0}, "temperature=-1.0"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"mode": "score", "temperature": 1.0}, "draws nothing"),
         ({"top_p": 2.0, "seed": 0.5}, "top_p=2.0.*seed=0.5"),
     ],
 )
 def test_unsound_options(judge: Judge, rows: Any, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         judge.grade(rows[:2], progress=False, **options)
-
-
-# --- durable runs -----------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_recorded_and_not_repeated(
@@ -221,14 +183,8 @@ def test_a_run_is_recorded_and_not_repeated(
     first = judge.grade(rows, **options)
     same(first, graded)
     manifest = Run(tmp_path / "run").manifest
-    assert (
-        manifest["judge"] == judge.name
-        and manifest["mode"] == "feedback"
-        and manifest["template"]["name"] == "prometheus-vision"
-    )
+    assert (manifest["judge"], manifest["mode"]) == (judge.name, "feedback")
     assert manifest["decoding"] == {"max_new_tokens": 40, "temperature": 0.0, "top_p": 1.0, "samples": 1, "seed": 0}
-    assert {len(manifest[name]) for name in ("weights", "settings", "prompts")} == {64}
-    assert set(manifest["versions"]) >= {"vjudge", "torch", "transformers"}
     monkeypatch.setattr(TorchCall, "compute", lambda *args: pytest.fail("computed again"))
     again = judge.grade(rows, **options)
     pd.testing.assert_frame_equal(again, first, check_exact=True)

@@ -36,15 +36,10 @@ def test_a_ranking_is_planned_by_what_it_asks(judge, items):
         vj.plan(judge, rows)
 
 
-def test_what_can_not_be_planned_is_said(judge, items):
+def test_what_the_call_would_refuse_is_refused(judge, items):
     with pytest.raises(vj.data.CollectionError, match="no rows"):
         vj.plan(judge, [])
-
-
-def test_an_option_that_the_call_has_not_is_refused(judge, items):
-    with pytest.raises(TypeError, match="^foo: the judge's grade has no such option; it has batch_size"):
+    with pytest.raises(TypeError, match="foo"):
         vj.plan(judge, items, foo=1)
-    rows = [{**items[0], "responses": ["one", "two"]}]
-    for options, name in (({"by": "foo"}, "by='foo'"), ({"by": "scores", "orders": "one"}, "orders='one'")):
-        with pytest.raises(ValueError, match=name):
-            vj.plan(judge, rows, **options)
+    with pytest.raises(ValueError, match="by='foo'"):
+        vj.plan(judge, [{**items[0], "responses": ["one", "two"]}], by="foo")

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vjudge import data
-from vjudge.calls import Images, check_ask, collect, seed_of
+from vjudge.calls import Images, check_ask, check_rows, collect, seed_of
 from vjudge.data import rows_of
 from vjudge.engines.engine import Answer, Ask
 from vjudge.images import Pictures
 from vjudge.judge import load_judge
 from vjudge.prompts import Conversation, Prompt
 from vjudge.records import unit_of
-from vjudge.table import check_rows
 
 if TYPE_CHECKING:
     from vjudge.engines import Engine

@@ -23,13 +23,13 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from vjudge import metrics, table
+from vjudge import calls, metrics
+from vjudge.calls import ORDERS, POINTS
 from vjudge.data import CollectionError, Problem, rows_of
 from vjudge.images import fingerprint, open_image
 from vjudge.metrics._tables import design_of, tabulate
 from vjudge.records import NAN, unit_of
 from vjudge.runs import replace_file
-from vjudge.table import ORDERS, POINTS
 
 Rows = Sequence[Mapping[str, Any]]
 TEXTS = ("instruction", "chosen", "rejected")
@@ -71,7 +71,7 @@ def reward(
 def singles_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every candidate as a row to grade, named "id/i"; `gold` is its true score where `true_scores` has it."""
     for row in candidates:
-        for place, single in enumerate(table.singles_of([row])):
+        for place, single in enumerate(calls.parts_of([row], "scores")):
             yield _own(row, single) | ({"gold": row["true_scores"][place]} if "true_scores" in row else {})
 
 
@@ -79,7 +79,7 @@ def pairs_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every two candidates as a row to compare, named "id/i-j"; `gold_a` and `gold_b` where `true_scores` has them."""
     for row in candidates:
         truths = combinations(row.get("true_scores") or [None] * len(row["responses"]), 2)
-        for (a, b), pair in zip(truths, table.pairs_of([row]), strict=True):
+        for (a, b), pair in zip(truths, calls.parts_of([row], "pairs"), strict=True):
             yield _own(row, pair) | ({} if a is None else {"gold_a": a, "gold_b": b})
 
 
