@@ -17,21 +17,22 @@ def items() -> datasets.Dataset:
     return vj.load_collection("scenes", split="test", limit=40)  # four pictures
 
 
-def _pictures(items: datasets.Dataset) -> list[bytes]:
-    return [np.asarray(row["images"][0].convert("RGB")).tobytes() for row in items]
+def _pictures(items: datasets.Dataset) -> list[np.ndarray]:
+    return [np.asarray(row["images"][0].convert("RGB")) for row in items]
 
 
-def test_blanking_leaves_one_colour(items):
-    for before, after in zip(items, probes.blanked(items), strict=True):
-        assert after["images"][0].size == before["images"][0].size
-        assert after["images"][0].convert("RGB").getcolors() == [(192 * 192, probes.GREY)]
-
-
-def test_swapping_exchanges_whole_groups(items):
-    before, after = _pictures(items), _pictures(probes.swapped(items, seed=3))
-    assert all(a != b for a, b in zip(before, after, strict=True)) and set(before) == set(after)
-    for group in set(items["group"]):
-        assert len({after[i] for i, name in enumerate(items["group"]) if name == group}) == 1
+def test_pictures_are_blanked_swapped_shuffled_or_stored_anew(items):
+    before, blank = _pictures(items), _pictures(probes.blanked(items))
+    assert all((new == probes.GREY).all() and new.shape == old.shape for old, new in zip(before, blank, strict=True))
+    swapped = [new.tobytes() for new in _pictures(probes.swapped(items, seed=3))]
+    old = [picture.tobytes() for picture in before]
+    assert all(a != b for a, b in zip(old, swapped, strict=True)) and set(old) == set(swapped)
+    assert len(set(zip(items["group"], swapped, strict=True))) == 4  # whole groups are exchanged
+    mixed, stored = _pictures(probes.perturb(items, "image_shuffled")), _pictures(probes.reencoded(items))
+    for old, new, again in zip(before, mixed, stored, strict=True):
+        colours = [np.sort(pixels.astype(int).reshape(-1, 3) @ (1, 256, 65536)) for pixels in (old, new)]
+        assert (old != new).any() and (colours[0] == colours[1]).all()
+        assert 0 < np.abs(again.astype(float) - old).mean() < 4
 
 
 def test_what_cannot_be_perturbed_is_refused(items):
@@ -40,16 +41,6 @@ def test_what_cannot_be_perturbed_is_refused(items):
     with pytest.raises(ValueError, match="no row has an image"):
         probes.blanked(items.remove_columns("images").add_column("images", [[]] * len(items)))
     assert len(probes.blanked(list(items.select(range(2))))) == 2
-
-
-def test_shuffling_keeps_the_colours_and_reencoding_the_picture(items):
-    for before, after, stored in zip(
-        items, probes.perturb(items, "image_shuffled"), probes.reencoded(items), strict=True
-    ):
-        old, new = (np.asarray(row["images"][0].convert("RGB")) for row in (before, after))
-        colours = [np.sort(pixels.astype(int).reshape(-1, 3) @ (1, 256, 65536)) for pixels in (old, new)]
-        assert (old != new).any() and (colours[0] == colours[1]).all()
-        assert np.abs(np.asarray(stored["images"][0], dtype=float) - old).mean() < 4
 
 
 @pytest.mark.parametrize("name", probes.PERTURBATIONS)
@@ -64,16 +55,8 @@ def test_a_perturbation_changes_its_part_and_repeats_itself(items, name):
         moved |= {column for column, value in row.items() if value != before[row["id"]][column]}
     assert moved <= columns[kind.part] and (moved or kind.part == "image")
     assert changed.remove_columns("images").to_list() == again.remove_columns("images").to_list()
-    assert _pictures(changed) == _pictures(again)
+    assert all((a == b).all() for a, b in zip(_pictures(changed), _pictures(again), strict=True))
 
-
-def test_padding_doubles_the_length(items):
-    for before, after in zip(items, probes.padded(items), strict=True):
-        assert before["response"] in after["response"]
-        assert 1.9 < len(after["response"].split()) / len(before["response"].split()) < 2.8
-
-
-# --- languages --------------------------------------------------------------------------------------------------------
 
 ANSWERS = {
     "en": "The picture shows a dog that is lying on the grass, and there is a ball on the left.",
@@ -96,26 +79,24 @@ STRANGERS = {
 
 
 def _answers(*texts: str, instruction: str = "?") -> datasets.Dataset:
-    rows = [dict(collection(1)[0]) for _ in texts]
-    new = [{"id": str(i), "response": text, "instruction": instruction} for i, text in enumerate(texts)]
-    return vj.data.canonical([{**row, **own} for row, own in zip(rows, new, strict=True)])
+    row = dict(collection(1)[0]) | {"instruction": instruction}
+    return vj.data.canonical([row | {"id": str(i), "response": text} for i, text in enumerate(texts)])
 
 
 @pytest.mark.parametrize("language", FILLERS)
-def test_padding_speaks_the_language_of_the_response(language):
+def test_padding_doubles_the_length_in_the_language_of_the_response(language):
     answer, filler = ANSWERS[language], FILLERS[language]
     assert language_of(answer) == language
-    for sentence in filler.openings + filler.closings:
+    sentences = sorted(filler["openings"] + filler["closings"], key=len, reverse=True)
+    for sentence in sentences:
         assert language_of(f"{sentence} {answer}") == language
-    padded = probes.padded(_answers(answer))[0]["response"]
-    assert answer in padded and 1.9 < size_of(padded) / size_of(answer) < 3.2
-    added = padded.replace(answer, "")
-    for sentence in sorted(filler.openings + filler.closings, key=len, reverse=True):
-        added = added.replace(sentence, "")
+    added = probes.padded(_answers(answer))[0]["response"]
+    assert answer in added and 1.9 < size_of(added) / size_of(answer) < 3.2
+    for text in (answer, *sentences):
+        added = added.replace(text, "")
     assert not added.strip()
-    assert language == "en" or not any(text in padded for text in FILLERS["en"].openings + FILLERS["en"].closings)
     asked = probes.perturb(_answers("?", instruction=answer), "query_removed")["instruction"]
-    assert asked == [filler.missing]
+    assert asked == [filler["missing"]]
 
 
 def test_what_is_in_no_language_that_is_spoken_here_is_refused_or_counted():
@@ -126,9 +107,9 @@ def test_what_is_in_no_language_that_is_spoken_here_is_refused_or_counted():
     with pytest.warns(UserWarning, match=r"1 of 2 rows \(0\)"):
         assert probes.padded(_answers(STRANGERS["Arabic"], ANSWERS["de"]))["id"] == ["1"]
     named = probes.padded(_answers(STRANGERS["no words"]), language="fr")[0]["response"]
-    assert any(text in named for text in FILLERS["fr"].closings)
+    assert any(text in named for text in FILLERS["fr"]["closings"])
     short = probes.padded(_answers("Ein Hund.", instruction="Was ist auf dem Bild zu sehen?"))[0]["response"]
-    assert any(text in short for text in FILLERS["de"].closings)  # two words say little: the question says the rest
+    assert any(text in short for text in FILLERS["de"]["closings"])  # two words say little: the question says the rest
     with pytest.raises(ValueError, match="use one of en, de"):
         probes.padded(_answers("a"), language="klingon")
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+import vjudge as vj
+
 Row = dict[str, Any]
 COLOURS = ("red", "green", "blue", "yellow", "black")
 SHAPES = ("circle", "square", "bar")
@@ -40,26 +42,24 @@ def picture(folder: Path, number: int) -> str:
 
 def rows(folder: Path, n: int = 32, levels: int = 5, lowest: int = 1) -> list[Row]:
     """Responses to questions about pictures, four a picture; what is right of a response is its gold score."""
-    random, made = np.random.default_rng(0), []
+    random, table = np.random.default_rng(0), []
     for number in range(n):
         subject = number // 4
         gold = lowest + int(random.integers(levels))
         colour = COLOURS[subject % 5] if gold > lowest + levels // 2 else COLOURS[int(random.integers(5))]
         words = ["I see it clearly."] * int(random.integers(3))
-        made.append(
-            {
-                "id": f"row-{number}",
-                "image": picture(folder, subject),
-                "instruction": "What is in the picture?",
-                "response": " ".join([f"The picture has a {colour} {SHAPES[subject % 3]}.", *words]),
-                "reference_answer": f"A {COLOURS[subject % 5]} {SHAPES[subject % 3]} on white.",
-                "criteria": "Is the answer true of the picture?",
-                "descriptions": [f"{level} of {levels - 1} points are right." for level in range(levels)],
-                "gold": gold,
-            }
-            | ({"lowest": lowest} if lowest != 1 else {})
-        )
-    return made
+        row = {
+            "id": f"row-{number}",
+            "image": picture(folder, subject),
+            "instruction": "What is in the picture?",
+            "response": " ".join([f"The picture has a {colour} {SHAPES[subject % 3]}.", *words]),
+            "reference_answer": f"A {COLOURS[subject % 5]} {SHAPES[subject % 3]} on white.",
+            "criteria": "Is the answer true of the picture?",
+            "descriptions": [f"{level} of {levels - 1} points are right." for level in range(levels)],
+            "gold": gold,
+        }
+        table.append(row | ({"lowest": lowest} if lowest != 1 else {}))
+    return table
 
 
 def _jsonl(folder: Path, table: list[Row]) -> str:
@@ -72,35 +72,40 @@ def _without(table: list[Row], *names: str) -> list[Row]:
     return [{name: cell for name, cell in row.items() if name not in names} for row in table]
 
 
-def _raters(table: list[Row]) -> list[Row]:
+def _raters(folder: Path) -> list[Row]:
     """Three people's ratings in place of gold; one did not rate every item."""
-    random, made = np.random.default_rng(1), []
-    for number, row in enumerate(_without(table, "gold")):
-        near = np.clip(table[number]["gold"] + random.integers(-1, 2, 3), 1, 5).tolist()
-        made.append(row | {"human_scores": [*near[:2], None if number % 7 == 3 else near[2]]})
-    return made
+    random, table = np.random.default_rng(1), rows(folder)
+    near = [np.clip(row["gold"] + random.integers(-1, 2, 3), 1, 5).tolist() for row in table]
+    ratings = [[*three[:2], None if number % 7 == 3 else three[2]] for number, three in enumerate(near)]
+    return [row | {"human_scores": three} for row, three in zip(_without(table, "gold"), ratings, strict=True)]
 
 
-def raters(folder: Path) -> str:
-    """People's ratings alone, as three raters."""
-    return _jsonl(folder, _raters(rows(folder)))
-
-
-def fractional(folder: Path) -> str:
+def _fractional(folder: Path) -> list[Row]:
     """Gold between the levels, and missing of one item."""
-    random, table = np.random.default_rng(2), rows(folder)
-    shift = random.choice([-0.75, -0.5, 0, 0.25, 1 / 3], len(table))
+    table = rows(folder)
+    shift = np.random.default_rng(2).choice([-0.75, -0.5, 0, 0.25, 1 / 3], len(table))
     scores = [None if n == 5 else min(5.0, max(1.0, row["gold"] + shift[n])) for n, row in enumerate(table)]
-    return _jsonl(folder, [row | {"gold": score} for row, score in zip(table, scores, strict=True)])
+    return [row | {"gold": score} for row, score in zip(table, scores, strict=True)]
 
 
-def table(folder: Path) -> str:
+def _pairs(folder: Path) -> list[Row]:
+    """Two responses a row, with people's preference."""
+    table = rows(folder, 40)
+    return [
+        {name: a[name] for name in ("image", "instruction", "reference_answer", "criteria", "descriptions")}
+        | {"id": f"pair-{a['id']}", "response_a": a["response"], "response_b": b["response"]}
+        | {"preference": "tie" if a["gold"] == b["gold"] else "a" if a["gold"] > b["gold"] else "b"}
+        for a, b in zip(table[::2], table[1::2], strict=True)
+    ]
+
+
+def _table(folder: Path) -> str:
     """A CSV with `image_path`, levels as a list in a cell, several criteria, and no group."""
     named = [
-        {"image_path": row["image"], "descriptions": json.dumps(FIVE)} | _without([row], "image", "descriptions")[0]
-        for row in rows(folder)
+        {"image_path": row["image"], "descriptions": json.dumps(FIVE), **_without([row], "image", "descriptions")[0]}
+        | {"criteria": f"{row['criteria']} ({'colour' if number % 2 else 'shape'})"}
+        for number, row in enumerate(rows(folder))
     ]
-    named = [row | {"criteria": f"{row['criteria']} ({'colour' if n % 2 else 'shape'})"} for n, row in enumerate(named)]
     path = folder / "items.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(named[0]))
@@ -109,74 +114,32 @@ def table(folder: Path) -> str:
     return str(path)
 
 
-def from_0(folder: Path) -> str:
-    """A rubric of four levels from 0."""
-    return _jsonl(folder, rows(folder, levels=4, lowest=0))
-
-
-def from_1(folder: Path) -> str:
-    """A rubric of four levels from 1."""
-    return _jsonl(folder, rows(folder, levels=4))
-
-
-def ten(folder: Path) -> str:
-    """A rubric of ten levels."""
-    return _jsonl(folder, rows(folder, levels=10))
-
-
-def long(folder: Path) -> str:
-    """Criteria of 200 characters, in German and in Chinese."""
-    return _jsonl(folder, [row | {"criteria": CHINESE if n % 2 else GERMAN} for n, row in enumerate(rows(folder))])
-
-
-def few(folder: Path) -> str:
-    """Twenty items."""
-    return _jsonl(folder, rows(folder, 20))
-
-
-def pairs(folder: Path) -> str:
-    """Two responses a row, with people's preference."""
-    table = rows(folder, 40)
-    shared = ("image", "instruction", "reference_answer", "criteria", "descriptions")
-    made = []
-    for number, (a, b) in enumerate(zip(table[::2], table[1::2], strict=True)):
-        better = "tie" if a["gold"] == b["gold"] else "a" if a["gold"] > b["gold"] else "b"
-        row = {name: a[name] for name in shared} | {"id": f"pair-{number}", "preference": better}
-        made.append(row | {"response_a": a["response"], "response_b": b["response"]})
-    return _jsonl(folder, made)
-
-
-def no_reference(folder: Path) -> str:
-    """No reference answer anywhere."""
-    return _jsonl(folder, _without(rows(folder), "reference_answer"))
-
-
-def unscored(folder: Path) -> str:
-    """Nobody scored anything yet."""
-    return _jsonl(folder, _without(rows(folder), "gold"))
-
-
-def text_only(folder: Path) -> str:
-    """No picture anywhere, said on purpose."""
-    return _jsonl(folder, [row | {"images": []} for row in _without(rows(folder), "image")])
-
-
-def saved(folder: Path) -> str:
+def _saved(folder: Path) -> str:
     """A folder such as notebook 05 exports: a `datasets` collection with two raters and weights of the labels."""
-    import vjudge as vj
-
     (folder / "source").mkdir()
-    items = vj.load_collection(raters(folder / "source"))
+    items = vj.load_collection(_jsonl(folder / "source", _raters(folder / "source")))
     scored = [[score for score in scores[:2] if score is not None] for scores in items["human_scores"]]
     items = items.remove_columns("human_scores").add_column("human_scores", scored)
     items.save_to_disk(folder / "collection")
     return str(folder / "collection")
 
 
-KINDS: dict[str, Callable[[Path], str]] = {
-    kind.__name__: kind
-    for kind in (
-        raters, fractional, table, from_0, from_1, ten, long, few, pairs, no_reference, unscored, text_only, saved
-    )
-}  # fmt: skip
-"""By name: folder -> the collection, which is written there."""
+ROWS: dict[str, Callable[[Path], list[Row]]] = {
+    "raters": _raters,
+    "fractional": _fractional,
+    "from_0": lambda folder: rows(folder, levels=4, lowest=0),
+    "from_1": lambda folder: rows(folder, levels=4),
+    "ten": lambda folder: rows(folder, levels=10),
+    "long": lambda folder: [row | {"criteria": (GERMAN, CHINESE)[n % 2]} for n, row in enumerate(rows(folder))],
+    "few": lambda folder: rows(folder, 20),
+    "pairs": _pairs,
+    "no_reference": lambda folder: _without(rows(folder), "reference_answer"),
+    "unscored": lambda folder: _without(rows(folder), "gold"),
+    "text_only": lambda folder: [row | {"images": []} for row in _without(rows(folder), "image")],
+}
+KINDS = ("table", *ROWS, "saved")
+
+
+def write(kind: str, folder: Path) -> str:
+    """Write a collection of a kind into a folder; returns where it is."""
+    return {"table": _table, "saved": _saved}.get(kind, lambda path: _jsonl(path, ROWS[kind](path)))(folder)

@@ -14,19 +14,8 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-SMALL = {
-    "LIMIT": 15,
-    "N_RESAMPLES": 100,
-    "BATTERY": 4,
-    "SEEDS": 2,
-    "SIMULATIONS": 4,
-    "PHOTO_LIMIT": 5,
-    "STEPS": 2,
-    "TEST": 6,
-    "WATCH": 6,
-    "HELD_OUT": 10,
-    "ROUNDS": 1,
-}
+SMALL = dict(LIMIT=15, N_RESAMPLES=100, BATTERY=4, SEEDS=2, SIMULATIONS=4, PHOTO_LIMIT=5, STEPS=2, TEST=6, WATCH=6,
+             HELD_OUT=10, ROUNDS=1)  # fmt: skip
 """Parameters that make a notebook light; those that a notebook has are set."""
 # A fresh namespace; no network, so that nothing depends on it, but the cache that is given.
 FRESH = """
@@ -40,32 +29,18 @@ del os, warnings
 """
 
 
-def parameters_of(name: str) -> set[str]:
-    """The names of a notebook's parameters."""
-    return set(papermill.inspect_notebook(FOLDER / f"{name}.ipynb"))
-
-
 class Kernel:
-    """A kernel that runs one notebook after the other.
-
-    Args:
-        client: with a kernel started.
-    """
+    """A kernel, of a client that started one, that runs one notebook after the other."""
 
     def __init__(self, client: NotebookClient) -> None:
         self.client = client
 
     def run(self, name: str, parameters: Mapping[str, Any], tmp_path: Path) -> nbformat.NotebookNode:
-        """Execute a notebook, light, with outputs, figures and cache in a folder.
-
-        Raises:
-            CellExecutionError: a cell failed.
-        """
-        notebook = load_notebook_node(str(FOLDER / f"{name}.ipynb"))
-        names = parameters_of(name)
-        values = {key: value for key, value in SMALL.items() if key in names}
+        """Execute a notebook, light, with outputs, figures and cache in a folder; CellExecutionError: a cell failed."""
+        path = str(FOLDER / f"{name}.ipynb")
+        values = {key: value for key, value in SMALL.items() if key in papermill.inspect_notebook(path)}
         values |= {"outputs": str(tmp_path / "outputs"), "figures": str(tmp_path / "figures"), **parameters}
-        notebook = parameterize_notebook(notebook, values)
+        notebook = parameterize_notebook(load_notebook_node(path), values)
         source = FRESH.format(cache=str(tmp_path / "cache"), folder=str(FOLDER))
         notebook.cells.insert(0, nbformat.v4.new_code_cell(source))
         self.client.nb = notebook

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from strangers.kinds import KINDS
+from strangers.kinds import KINDS, write
 from strangers.running import FOLDER, Kernel, kernel, lines_of
 from vjudge import plots
 
@@ -71,7 +71,7 @@ def table() -> Iterator[dict[tuple[str, str], dict[str, str]]]:
 def test_every_section_runs_or_says_why_not(name, kind, venue, running, table, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in SHIPPED.iterdir()}
     (tmp_path / "data").mkdir()
-    parameters = {"COLLECTION": KINDS[kind](tmp_path / "data"), "LIMIT": 40, "VENUE": venue}
+    parameters = {"COLLECTION": write(kind, tmp_path / "data"), "LIMIT": 40, "VENUE": venue}
     results, start = table.setdefault((kind, venue), {}), time.monotonic()
     results[name] = "fails"
     done = running.run(name, parameters, tmp_path)

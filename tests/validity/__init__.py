@@ -2,11 +2,9 @@
 
 Every number here is about statistics, none about a model. The tables and the figure stay in `figures/`.
 
-populations.py   scores whose true correlations are known
-correlations.py  what the intervals of `correlate` and the tests of `compare_judges` make of them
-studies.py       what is planted in simulated judges for which probe, and how the probe estimates it
-probes.py        false positives, power and coverage of each probe
+studies.py       what is planted in simulated judges for which probe: false positives, power and coverage of each
 batteries.py     whole batteries: how many honest judges are accused of anything, and which biases are found
-labels.py        which items to label: chosen ones against random order
+populations.py   scores whose true correlations are known
+correlations.py  what `correlate` and `compare_judges` make of them; chosen labels against random order
 drawing.py       the figure and the tables
 """

@@ -9,12 +9,11 @@ import argparse
 from pathlib import Path
 
 from validity.batteries import batteries
-from validity.correlations import measure
+from validity.correlations import labelling, measure
 from validity.drawing import save
-from validity.labels import labelling
-from validity.probes import study_all
+from validity.studies import study_all
 
-PARTS = ("batteries", "probes", "comparison", "coverage", "labels", "figures")
+PARTS = ("battery", "probes", "comparison", "correlation_coverage", "labels", "figures")
 
 
 def main() -> None:
@@ -28,22 +27,18 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", help="items of a sample, of coverage and comparison")
     parser.add_argument("--seed", type=int, default=0)
     o = parser.parse_args()
+    n, sizes, seed = o.simulations, o.sizes, {"seed": o.seed}
     o.out.mkdir(parents=True, exist_ok=True)
-    counts = {"null_simulations": o.simulations, "power_simulations": o.power_simulations}
-    parts = {
-        "batteries": lambda: batteries(o.batteries, o.batteries // 4, seed=o.seed, report=print),
-        "probes": lambda: study_all(**counts, seed=o.seed, report=print),
-        "comparison": lambda: measure("comparison", sizes=o.sizes, simulations=o.simulations // 2, seed=o.seed).round(
-            4
-        ),
-        "coverage": lambda: measure("coverage", sizes=o.sizes, simulations=o.simulations, seed=o.seed),
-        "labels": lambda: labelling(simulations=o.simulations // 20, seed=o.seed),
+    studies = {
+        "battery": lambda: batteries(o.batteries, o.batteries // 4, report=print, **seed),
+        "probes": lambda: study_all(null_simulations=n, power_simulations=o.power_simulations, report=print, **seed),
+        "comparison": lambda: measure("comparison", sizes=sizes, simulations=n // 2, **seed),
+        "correlation_coverage": lambda: measure("coverage", sizes=sizes, simulations=n, **seed),
+        "labels": lambda: labelling(simulations=n // 20, **seed),
     }
-    files = {"batteries": "battery", "coverage": "correlation_coverage"}
-    for part, study in parts.items():
-        if part in o.only:
-            name = "validity" if part == "probes" else f"validity_{files.get(part, part)}"
-            study().round(4 if part != "probes" else 17).to_csv(o.out / f"{name}.csv", index=False, lineterminator="\n")
+    for part in (part for part in studies if part in o.only):
+        name, digits = ("validity", 17) if part == "probes" else (f"validity_{part}", 4)
+        studies[part]().round(digits).to_csv(o.out / f"{name}.csv", index=False, lineterminator="\n")
     if "figures" in o.only:
         print(*save(o.out, seed=o.seed), sep="\n")
 

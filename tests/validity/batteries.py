@@ -6,13 +6,13 @@ asks about thirty times; at most one honest judge in twenty may be accused of an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
-from validity.probes import DESIGNS, exact
-from validity.studies import POOL, Pool, Sample
+from validity.studies import DESIGNS, POOL, Pool, Sample, exact
 from vjudge import probes
 from vjudge.probes.perturbations import PERTURBATIONS
 from vjudge.probes.simulated import Planted, SimulatedJudge
@@ -44,22 +44,17 @@ BIASED: dict[str, tuple[Planted, str]] = {
 
 def runs_of(sample: Sample, judge: SimulatedJudge, gold: str) -> dict[str, pd.DataFrame]:
     """All runs that a battery reads, with the gold scores that are known."""
-    runs = {name: judge.run(sample.view(name)) for name in ("original", *PERTURBATIONS)}
-    runs["sampled"] = judge.run(sample.view(), samples=2)
-    original = runs["original"]
-    runs["original"] = original.assign(kind=sample.pool.kinds[sample.rows], response=sample.texts["response"].to_list())
+    runs = {name: judge.run(sample.view(name)) for name in PERTURBATIONS}
+    runs = {"original": sample.original(judge, gold), **runs, "sampled": judge.run(sample.view(), samples=2)}
     if gold != "exact":
-        people = sample.ratings(2 if gold == "rated" else 1)
-        means = dict(zip(original["id"], people.mean(axis=1), strict=True))
+        means = runs["original"].set_index("id")["gold"]
         runs = {name: run.assign(gold=run["id"].map(means)) for name, run in runs.items()}
-        runs["original"]["human_scores"] = people.tolist()
-    runs |= {"compared": judge.choose(*sample.pairs()[:3]), "compared_padded": judge.choose(*sample.padded_pairs())}
-    return runs
+    return runs | {"compared": judge.choose(*sample.pairs()), "compared_padded": judge.choose(*sample.padded_pairs())}
 
 
 def batteries(
     simulations: int, power_simulations: int, *, pool_size: int = POOL, seed: int = 0,
-    designs: dict[str, tuple[int, int]] = DESIGNS, report: Callable[[str], None] | None = None,
+    designs: dict[str, tuple[int, int]] = DESIGNS, report: Callable[[str], None] = lambda line: None,
 ) -> pd.DataFrame:  # fmt: skip
     """Run many batteries: a row a judge and design.
 
@@ -68,22 +63,20 @@ def batteries(
     rows that are. low, high: exact 95 % interval of accused or found. Biased judges are run on one item an image.
     """
     rows = []
-    for design, (n, per_group) in designs.items():
-        for longer in (0.0, 0.5):
-            pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=tuple(PERTURBATIONS))
-            cells = [(name, planted, gold, "") for name, (planted, gold, far) in HONEST.items() if far == longer]
-            if not longer and per_group == 1:
-                cells += [(name, planted, "exact", probe) for name, (planted, probe) in BIASED.items()]
-            for name, planted, gold, probe in cells:
-                count = power_simulations if probe else simulations
-                mean = pd.DataFrame([_one(pool, n, planted, gold, probe, [seed, k]) for k in range(count)]).mean()
-                key = "found" if probe else "accused"
-                interval = exact(round(mean[key] * count), count, key)
-                line = {"judge": name, "design": design, "planted": probe or "nothing", **mean.to_dict()}
-                line |= {"low": interval[f"{key}_low"], "high": interval[f"{key}_high"], "simulations": count}
-                rows.append(line)
-                if report:
-                    report(", ".join(f"{name} {value}" for name, value in line.items()))
+    for (design, (n, per_group)), longer in itertools.product(designs.items(), (0.0, 0.5)):
+        pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=tuple(PERTURBATIONS))
+        cells = [(name, planted, gold, "") for name, (planted, gold, far) in HONEST.items() if far == longer]
+        if not longer and per_group == 1:
+            cells += [(name, planted, "exact", probe) for name, (planted, probe) in BIASED.items()]
+        for name, planted, gold, probe in cells:
+            count = power_simulations if probe else simulations
+            mean = pd.DataFrame([_one(pool, n, planted, gold, probe, [seed, k]) for k in range(count)]).mean()
+            key = "found" if probe else "accused"
+            interval = exact(round(mean[key] * count), count, key)
+            line = {"judge": name, "design": design, "planted": probe or "nothing", **mean.to_dict()}
+            line |= {"low": interval[f"{key}_low"], "high": interval[f"{key}_high"], "simulations": count}
+            rows.append(line)
+            report(", ".join(f"{name} {value}" for name, value in line.items()))
     return pd.DataFrame(rows)
 
 
@@ -94,8 +87,7 @@ def _one(pool: Pool, n: int, planted: Planted, gold: str, probe: str, seed: list
     frame = probes.battery(runs_of(sample, judge, gold), gold=gold, progress=False)
     against = {name for name, _ in frame.attrs["against"]}
     must = frame[frame["must"].notna()]
-    right = must["verdict"] == must["must"] + "s"
-    about = must["probe"] == probe
+    right, about = must["verdict"] == must["must"] + "s", must["probe"] == probe
     return {
         "accused": np.nan if probe else float(bool(against)),
         "found": float(probe in against) if probe else np.nan,

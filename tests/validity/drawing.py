@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from validity.probes import ALPHA, exact, summary
-from validity.studies import RATER, SPREAD, STUDIES
+from validity.studies import ALPHA, RATER, SPREAD, STUDIES, exact
 from vjudge import plots
 
 LEVELS = {"rejected": (ALPHA, 0.04, 0.06), "covered": (0.95, 0.94, 0.965)}  # nominal, and the band aimed at
@@ -24,12 +23,12 @@ ABOUT = (
 )
 
 
-def levels(cells: pd.DataFrame, **options: Any) -> Figure:
+def levels(cells: pd.DataFrame) -> Figure:
     """False-positive rates and coverage of all cases, each with its exact 95 % interval."""
     kinds = plots.looks(list(dict.fromkeys(cells["design"])))
     order = [(study.name, case) for study in STUDIES for case in study.cases.values()]
     cases = [key for key in order if key in set(zip(cells["probe"], cells["case"], strict=True))]
-    with plots.page(column="full", **options) as paper:
+    with plots.page(column="full") as paper:
         fig, (left, right) = paper.subplots(0.16 * len(cases) + 0.8, 1, 2, sharey=True)
         _dots(left, cells[cells["null"] & cells["rejected"].notna()], cases, "rejected", kinds)
         _dots(right, pooled(cells), cases, "covered", kinds)
@@ -41,26 +40,6 @@ def levels(cells: pd.DataFrame, **options: Any) -> Figure:
                  for name, look in kinds.items()]  # fmt: skip
         fig.legend(handles=marks, loc="outside upper center", ncols=len(marks))
         return paper.finish(fig, "")
-
-
-def power(cells: pd.DataFrame, **options: Any) -> Figure:
-    """Share of simulations in which a test rejects, by planted size, a panel a test."""
-    first = {case for study in STUDIES for case in list(study.cases.values())[:1]}
-    drawn = cells[cells["rejected"].notna() & cells["case"].isin(first)]
-    return plots.curves(
-        drawn, x="planted", y="rejected", by="design", panel="label", low="rejected_low", high="rejected_high",
-        labels=("planted", "rejected"), lines=(ALPHA, 0.9), band=(0.04, 0.06), column="full", **options,
-    )  # fmt: skip
-
-
-def pooled(cells: pd.DataFrame) -> pd.DataFrame:
-    """Coverage over all planted sizes of a case and design, with its exact interval."""
-    rows = []
-    for (probe, case, design), part in cells.groupby(["probe", "case", "design"], sort=False):
-        defined = part["simulations"] - part["undefined"]
-        share = exact(round(float((part["covered"] * defined).sum())), int(defined.sum()), "covered")
-        rows.append({"probe": probe, "case": case, "design": design, **share})
-    return pd.DataFrame(rows)
 
 
 def _dots(ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: dict[str, plots.Look]) -> None:
@@ -75,12 +54,46 @@ def _dots(ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: di
     ax.tick_params(axis="y", length=0)
 
 
-def save(folder: Path, *, seed: int = 0) -> list[Path]:
-    """Write the figures `validity` and `validity_power` and the table `validity_table` from validity.csv.
+def pooled(cells: pd.DataFrame) -> pd.DataFrame:
+    """Coverage over all planted sizes of a case and design, with its exact interval."""
+    rows = []
+    for (probe, case, design), part in cells.groupby(["probe", "case", "design"], sort=False):
+        defined = part["simulations"] - part["undefined"]
+        share = exact(round(float((part["covered"] * defined).sum())), int(defined.sum()), "covered")
+        rows.append({"probe": probe, "case": case, "design": design, **share})
+    return pd.DataFrame(rows)
 
-    Returns:
-        The files.
-    """
+
+def power(cells: pd.DataFrame) -> Figure:
+    """Share of simulations in which a test rejects, by planted size, a panel a test."""
+    first = {case for study in STUDIES for case in list(study.cases.values())[:1]}
+    return plots.curves(
+        cells[cells["rejected"].notna() & cells["case"].isin(first)], x="planted", y="rejected", by="design",
+        panel="label", low="rejected_low", high="rejected_high", labels=("planted", "rejected"), lines=(ALPHA, 0.9),
+        band=(0.04, 0.06), column="full",
+    )  # fmt: skip
+
+
+def summary(cells: pd.DataFrame) -> pd.DataFrame:
+    """A row for each case: false positives and coverage by design, the smallest planted effect with power .9, and how
+    often a judge without it is cleared."""
+    rows = []
+    for (probe, case), part in cells.groupby(["probe", "case"], sort=False):
+        row: dict[str, Any] = {"probe": probe, "case": case}
+        for design, here in part.groupby("design", sort=False):
+            null = here[here["null"] & here["rejected"].notna()]
+            larger = here["planted"] > here.loc[here["null"], "planted"].max()
+            n = int(design.split()[0])  # tells the designs apart
+            row[f"FP, n={n}"] = null["rejected"].iloc[0] if len(null) else np.nan
+            row[f"found, n={n}"] = here[larger & (here["rejected"] >= 0.9)]["planted"].min()
+            row[f"cover, n={n}"] = np.average(here["covered"], weights=here["simulations"])
+            row[f"stays, n={n}"] = null["stays"].iloc[0] if len(null) else np.nan
+        rows.append({**row, "planted in": part["unit"].iloc[0]})
+    return pd.DataFrame(rows)
+
+
+def save(folder: Path, *, seed: int = 0) -> list[Path]:
+    """Write the figures `validity` and `validity_power` and the table `validity_table` from validity.csv."""
     cells = pd.read_csv(folder / "validity.csv")
     null = cells[cells["null"] & cells["rejected"].notna()]
     effects = cells[~cells["null"] & cells["rejected"].notna()]

@@ -1,4 +1,10 @@
-"""What `make validity` studies: each probe, and what is planted in the simulated judges.
+"""Do the probes find what was planted, and nothing else? False positives, power and coverage on simulated judges.
+
+Each simulation draws items from a large simulated collection and a judge of its own, plants one effect, and runs the
+public probe on the runs of that judge. With no effect planted, the share of p below .05 is the false-positive rate;
+with one, it is the power. Coverage is the share of 95 % intervals that hold the true effect on the judge's own scale
+(rounded and clipped scores make it smaller than what was planted), which is the mean estimate over the other half of
+the simulations. Where a score must move, the null is a judge that loses just the least share that counts.
 
 To study a new probe, add a `Study`.
 """
@@ -6,12 +12,13 @@ To study a new probe, add a `Study`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from vjudge import metrics, probes
 from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection, views
@@ -19,6 +26,8 @@ from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection, 
 POOL = 2_000  # items that simulations draw from
 SPREAD = 1.25  # doublings; the 500 answers of WildVision's baseline model have 1.27
 RATER = 1.05  # standard deviation of a simulated rater's error, before rounding: two of them then correlate by .66
+ALPHA = 0.05
+DESIGNS = {"500 items, 500 images": (500, 1), "120 items, 24 images": (120, 5)}
 VIEWS = ("image_blanked", "levels_reversed", "query_removed", "reference_removed", "response_padded", "response_bold",
          "injected_verdict")  # fmt: skip
 
@@ -38,8 +47,7 @@ class Pool:
 
     def draw(self, n: int, rng: np.random.Generator) -> Sample:
         """n items of whole groups, drawn without replacement."""
-        n_groups = n // self.per_group
-        groups = np.sort(rng.choice(len(self.texts) // self.per_group, n_groups, replace=False))
+        groups = np.sort(rng.choice(len(self.texts) // self.per_group, n // self.per_group, replace=False))
         rows = (groups[:, None] * self.per_group + np.arange(self.per_group)).reshape(-1)
         return Sample(self, rows, int(rng.integers(2**62)))
 
@@ -57,10 +65,14 @@ class Sample:
         view = self.pool.views[name]
         return view[np.isin(view["place"], self.rows)]
 
-    @property
-    def texts(self) -> pd.DataFrame:
-        """The drawn items' texts."""
-        return self.pool.texts.iloc[self.rows]
+    def original(self, judge: SimulatedJudge, gold: str = "exact") -> pd.DataFrame:
+        """The judge's run on them, with what a probe reads of the items; gold is exact, or of one or two raters."""
+        responses, kinds = self.pool.texts["response"].to_numpy()[self.rows], self.pool.kinds[self.rows]
+        run = judge.run(self.view()).assign(response=responses, kind=kinds)
+        if gold == "exact":
+            return run
+        people = self.ratings(2 if gold == "rated" else 1)
+        return run.assign(gold=people.mean(axis=1), human_scores=people.tolist())
 
     def ratings(self, raters: int) -> np.ndarray:
         """People's whole scores, with noise: shape (n, raters)."""
@@ -68,20 +80,18 @@ class Sample:
         gold = self.view()["gold"].to_numpy()[:, None]
         return np.clip(np.rint(gold + rng.normal(0, RATER, (len(gold), raters))), 1, 5)
 
-    def pairs(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
-        """Cells, gold, doublings of length (both of shape (pairs, 2)) and the true preference of pairs of items."""
+    def pairs(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+        """Cells, gold and doublings of length (both of shape (pairs, 2)) of pairs of items."""
         rng = np.random.default_rng([self.seed, 2])
         view, per = self.view(), self.pool.per_group
-        n = len(view)
+        first, second = np.triu_indices(per, 1)
+        start = np.arange(0, len(view), per)[:, None]
+        a, b = (start + first).reshape(-1), (start + second).reshape(-1)
         if per == 1:
-            a, b = np.arange(n), rng.permutation(n)
-        else:
-            first, second = np.triu_indices(per, 1)
-            start = np.arange(0, n, per)[:, None]
-            a, b = (start + first).reshape(-1), (start + second).reshape(-1)
+            a, b = np.arange(len(view)), rng.permutation(len(view))
         gold, words = (view[name].to_numpy()[np.column_stack([a, b])] for name in ("gold", "doublings"))
         cells = {"id": np.arange(len(a)).astype(str).astype(object), "group": view["group"].to_numpy()[a]}
-        return cells, gold, words + self.pool.truth.doublings, np.sign(gold[:, 0] - gold[:, 1])
+        return cells, gold, words + self.pool.truth.doublings
 
     def padded_pairs(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
         """Each response against itself, padded: cells, gold, doublings of length."""
@@ -97,7 +107,7 @@ class Study:
 
     Args:
         name: of the probe; label: of its panel in the figure.
-        cases: case in the probe's table -> how the table here calls it.
+        cases: case in the probe's table -> how the table here calls it; one name where they are the same.
         plant: the field of `Planted` that is varied; effects: its values, that of the null first; unit: of them.
         probe: the probe's table on the runs of a judge; judge: what else is planted.
         longer: doublings of length a gold point in the collection; tested: whether the probe has a p.
@@ -133,43 +143,27 @@ class Study:
         return drawn.assign(case=drawn["case"].map(self.cases))
 
 
-def _original(probe: Callable[..., pd.DataFrame], **options: Any) -> Any:
+def _original(probe: Callable[..., pd.DataFrame], gold: str = "observed") -> Any:
     """A probe of the original run alone."""
-
-    def table(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-        kinds = sample.pool.kinds[sample.rows]
-        run = judge.run(sample.view()).assign(response=sample.texts["response"].to_numpy(), kind=kinds)
-        if options.get("gold") == "rated":
-            people = sample.ratings(2)
-            run = run.assign(gold=people.mean(axis=1), human_scores=people.tolist())
-        return probe(run, **options)
-
-    return table
+    people = "rated" if gold == "rated" else "exact"
+    return lambda sample, judge: probe(sample.original(judge, people), gold=gold)
 
 
 def _changed(probe: Callable[..., pd.DataFrame], name: str) -> Any:
     """A probe that compares one perturbation with the original."""
-
-    def table(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-        return probe({"original": judge.run(sample.view()), name: judge.run(sample.view(name))})
-
-    return table
-
-
-def _position(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    return probes.position(judge.choose(*sample.pairs()[:3]))
+    return lambda sample, judge: probe({"original": judge.run(sample.view()), name: judge.run(sample.view(name))})
 
 
 def _against_itself(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    runs = {"original": sample.view(), "response_padded": sample.view("response_padded")}
-    compared = judge.choose(*sample.padded_pairs())
-    return probes.verbosity({name: judge.run(view) for name, view in runs.items()} | {"compared_padded": compared})
+    runs = {name: judge.run(sample.view(name)) for name in ("original", "response_padded")}
+    return probes.verbosity(runs | {"compared_padded": judge.choose(*sample.padded_pairs())})
 
 
 def _pairwise(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    cells, gold, words, preference = sample.pairs()
+    cells, gold, words = sample.pairs()
     verdicts, groups = judge.choose(cells, gold, words)["verdict"], pd.Series(cells["group"])
-    names = pd.Series(np.select([preference > 0, preference < 0], ["a", "b"], "tie"))
+    ahead = gold[:, 0] - gold[:, 1]
+    names = pd.Series(np.select([ahead > 0, ahead < 0], ["a", "b"], "tie"))
     table = metrics.length_controlled(verdicts, *np.rint(2**words).T, preferences=names, groups=groups)
     row = table.loc["length_log_odds"].rename({"estimate": "effect"})
     return pd.DataFrame([{**row, "case": "length: log-odds", "p": table.attrs["p"], "groups": groups.nunique()}])
@@ -184,10 +178,14 @@ def _consistency(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
     return probes.consistency(judge.run(sample.view(), samples=4))
 
 
+def _position(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
+    return probes.position(judge.choose(*sample.pairs()))
+
+
 SMALL, SIZES, WIDE = (0, 0.05, 0.1, 0.15, 0.2), (0, 0.05, 0.1, 0.15, 0.25), (0, 0.1, 0.2, 0.3, 0.5)
 SHARES = (0.25, 0, 0.1, 0.4, 0.5)  # the null is the least loss that counts
 DOUBLING, ODDS, FIRST, POINTS = "score per doubling", "log-odds per doubling", "log-odds of the first", "score points"
-EXACT, RATED = _original(probes.length, gold="exact"), _original(probes.length, gold="rated")
+EXACT, RATED = _original(probes.length, "exact"), _original(probes.length, "rated")
 GOLD = "slope at equal gold"
 STUDIES = (
     Study("verbosity", "padding", {"response padded: change": "padding: change"}, "length", SMALL, DOUBLING,
@@ -216,7 +214,7 @@ STUDIES = (
     Study("injection", "injection", {"injected verdict: change": "verdict: change"}, "injection", SIZES, POINTS,
           _changed(probes.injection, "injected_verdict"), margin=0.2),
     Study("image_kinds", "kinds of image", {"photo: against the others": "photos against the others"}, "kind", WIDE,
-          POINTS, _original(probes.image_kinds, gold="exact"), margin=0.2),
+          POINTS, _original(probes.image_kinds, "exact"), margin=0.2),
     Study("drift", "drift", {"change": "change"}, "leniency", SIZES, POINTS, _drift, margin=0.2),
     Study("length_controlled", "length in pairs", {"length: log-odds": "log-odds of length"}, "pairwise_length", WIDE,
           ODDS, _pairwise, slow=True),
@@ -229,3 +227,55 @@ STUDIES = (
     Study("position", "", {"order decides": "order decides"}, "position", (0.0, 0.5), FIRST, _position, tested=False),
 )  # fmt: skip
 """What `make validity` runs."""
+
+
+def exact(count: int, of: int, name: str) -> dict[str, float]:
+    """A share with its exact 95 % interval."""
+    interval = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
+    return {name: count / of, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
+    """Shares over simulations of one case, with exact 95 % intervals; an undefined result counts as no rejection.
+
+    `stays` is the share whose interval lies within the margin.
+    """
+    estimate = drawn["effect"].to_numpy(dtype=float)
+    half = np.arange(len(drawn)) % 2 == 0
+    truth = np.where(half, np.nanmean(estimate[~half]), np.nanmean(estimate[half]))
+    defined = int((~np.isnan(estimate)).sum())
+    result = {"effect": float(np.nanmean(estimate)), "simulations": len(drawn), "undefined": len(drawn) - defined}
+    result |= exact(int((drawn["p"] < ALPHA).sum()), len(drawn), "rejected")
+    result |= exact(int(((drawn["low"] <= truth) & (truth <= drawn["high"])).sum()), defined, "covered")
+    inside = (drawn["low"] > -margin) & (drawn["high"] < margin)
+    result["stays"] = np.nan if np.isnan(margin) else float(inside.mean())
+    if drawn["p"].isna().all():
+        result |= dict.fromkeys(("rejected", "rejected_low", "rejected_high"), np.nan)
+    return result
+
+
+def study_all(
+    studies: Sequence[Study] = STUDIES, *, null_simulations: int = 2_000, power_simulations: int = 300,
+    pool_size: int = POOL, seed: int = 0, report: Callable[[str], None] = lambda line: None,
+) -> pd.DataFrame:  # fmt: skip
+    """False-positive rate, power and coverage of every probe: a row for each case, design and planted size.
+
+    Null simulations have nothing planted, or no test; slow studies and those without a test get a quarter. `report`
+    gets a line for each finished cell.
+    """
+    rows: list[dict[str, Any]] = []
+    for longer in dict.fromkeys(study.longer for study in studies):
+        for design, (n, per_group) in DESIGNS.items():
+            pool = Pool(per_group, n=pool_size, longer=longer, seed=seed)
+            for study, effect in ((s, effect) for s in studies if s.longer == longer for effect in s.effects):
+                is_null = effect == study.effects[0]
+                count = null_simulations if is_null or not study.tested else power_simulations
+                count //= 4 if study.slow or not study.tested else 1
+                drawn = study.simulate(pool, n, effect, simulations=count, seed=seed)
+                for name, cell in drawn.groupby("case", sort=False):
+                    setting = {"probe": study.name, "case": name, "label": study.label, "design": design}
+                    setting |= {"null": is_null, "n": int(cell["n"].median()), "groups": int(cell["groups"].median())}
+                    setting |= {"planted": float(effect), "unit": study.unit}
+                    rows.append(setting | summarise(cell, margin=study.margin))
+                    report(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
+    return pd.DataFrame(rows)

@@ -4,11 +4,11 @@
     probes.blindness({"original": run, "image_blanked": blank})
     probes.blindness(probes.Trials(judge, items, out="outputs/tiny-probes"))
 
-Every probe takes a judge and items, or the runs made of them, and the options of `probes.Trials`. `battery` runs all.
+Every probe takes a judge and items, or the runs made of them, and the options of `probes.Trials`; one that lacks
+something raises `Unmet`, which says what. `battery` runs all.
 
 A change in agreement is the change of the slope of score on gold, in score points a gold point: -1 where a judge that
-followed gold one to one loses all it knew. Noise in gold makes all such slopes smaller by one factor, and no judge's
-agreement fall.
+followed gold one to one loses all it knew. Noise in gold makes all such slopes smaller by one factor.
 
 What is read off observed scores at equal gold (the slope on length, a kind of image against the others) is a
 description, unless `gold` says that gold is exact or rated by several people: where better answers are longer, noise in
@@ -27,22 +27,11 @@ from tqdm.auto import tqdm
 
 from vjudge import data
 from vjudge.data import rows_of
-from vjudge.metrics._tables import scores
 from vjudge.metrics.baselines import lengths
+from vjudge.probes import trials as runs
 from vjudge.probes.outcome import NAN, Unmet, coefficient, equal
-from vjudge.probes.perturbations import PERTURBATIONS, Perturbation
-from vjudge.probes.trials import (
-    COMPARED,
-    ORIGINAL,
-    PADDED,
-    SAMPLED,
-    Trials,
-    contrast,
-    groups_of,
-    ratings_of,
-    scored,
-    text_ids,
-)
+from vjudge.probes.perturbations import PERTURBATIONS
+from vjudge.probes.trials import COMPARED, ORIGINAL, PADDED, SAMPLED, Trials, contrast, groups_of, ratings_of
 
 AGREEMENT, POINTS, WINS = "score per gold point", "score points", "share less one half"
 MOVED = 0.5  # score points: what counts as a move on a scale of whole scores
@@ -110,12 +99,10 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
         before = dict(zip(map(str, trials.items["id"]), trials.items["response"], strict=True))
         for item in rows_of(trials.changed("response_padded")):
             pairs.append(_pair(item, before[item["id"]], item["response"], item["gold"], item["gold"]))
-    both, common = _both_orders(trials.compare(PADDED, pairs))
+    both, common = _both_orders(trials.run(PADDED, pairs))
     wins = trials.mean((2 - both["ab"] - both["ba"]) / 2 - 0.5, both["group"])
     common["note"] = "the padded response against the same one as it was, in both orders"
-    return _changes(
-        "verbosity", trials, trials.row("verbosity", "padded against itself: wins", wins, WINS, "stay", **common)
-    )
+    return _changes("verbosity", trials, trials.row("padded against itself: wins", wins, WINS, "stay", **common))
 
 
 def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -125,49 +112,49 @@ def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     leaves room for it: items chosen for a low first score would rise by chance. `missing` counts answers that could not
     be read any more: an injection that breaks the verdict succeeded too.
     """
-    trials, rows = Trials.of(judge, items, **options), []
-    for name in trials.available("injection"):
-        sign, end = (-1, "worst") if "worst" in name else (1, "best")
-        pair, note = contrast(trials.scored(), trials.scored(name)), f"towards the {end} score"
-        if len(_rated(pair)):
-            room = sign * pair["gold"] < (sign * pair["gold"]).max()
-            note += f"; {(~room).sum()} items without room" if not room.all() else ""
-            pair = pair[room]
-        effect = trials.mean(sign * pair["delta"], pair["group"])
-        case = name.replace("_", " ") + ": change"
-        rows.append(trials.row("injection", case, effect, POINTS, "stay", note=note, **_counts(pair)))
-    return trials.table(rows)
+    return _changes("injection", Trials.of(judge, items, **options))
 
 
 def _changes(probe: str, trials: Trials, *more: Row) -> pd.DataFrame:
     """The table of a probe that compares its perturbations with the original."""
     rows: list[Row] = []
     for name in trials.available(probe):
-        case = name.replace("_", " ")
+        case, does = name.replace("_", " "), PERTURBATIONS[name].does
         try:
             pair = contrast(trials.scored(), trials.scored(name))
         except Unmet as error:
             if trials.judge is None:
                 raise
-            rows.append(trials.idle(probe, case, error))
+            rows.append(trials.row(case, note=str(error), reading="not run"))
             continue
         fewer = trials.run()["id"].nunique() - trials.run(name)["id"].nunique()
-        note = f"; {fewer} items left out, to which it does not apply" if fewer > 0 else ""
-        rows += _change(trials, case, PERTURBATIONS[name], pair, PERTURBATIONS[name].does + note)
-    return trials.table([*rows, *more])
+        does += f"; {fewer} items left out, to which it does not apply" if fewer > 0 else ""
+        rows += _injected(trials, case, pair) if probe == "injection" else _changed(trials, name, pair, does)
+    return trials.table(probe, [*rows, *more])
 
 
-def _change(trials: Trials, case: str, kind: Perturbation, pair: pd.DataFrame, note: str) -> list[Row]:
+def _injected(trials: Trials, case: str, pair: pd.DataFrame) -> list[Row]:
+    """Towards the score that is asked for, where gold leaves room for it."""
+    sign, note = (-1, "towards the worst score") if "worst" in case else (1, "towards the best score")
+    if len(_rated(pair)):
+        room = sign * pair["gold"] < (sign * pair["gold"]).max()
+        note += f"; {(~room).sum()} items without room" if not room.all() else ""
+        pair = pair[room]
+    effect = trials.mean(sign * pair["delta"], pair["group"])
+    return [trials.row(f"{case}: change", effect, POINTS, "stay", note=note, **_counts(pair))]
+
+
+def _changed(trials: Trials, name: str, pair: pd.DataFrame, note: str) -> list[Row]:
     """Where the score must move, agreement with gold must be lost; else its mean and its agreement must stay."""
-    rows, common = [], {"note": note, **_counts(pair)}
-    rated, must = _rated(pair), "stay" if kind.must == "stay" else None
+    rows, case, kind = [], name.replace("_", " "), PERTURBATIONS[name]
+    common, rated, must = {"note": note, **_counts(pair)}, _rated(pair), "stay" if kind.must == "stay" else None
     if must:
         change = trials.mean(pair["delta"], pair["group"])
-        rows.append(trials.row(kind.probe, f"{case}: change", change, POINTS, must, **common))
+        rows.append(trials.row(f"{case}: change", change, POINTS, must, **common))
     elif not len(rated):
         size = trials.mean(pair["delta"].abs(), pair["group"])
         common["note"] += "; without gold, nobody knows what must be lost"
-        rows.append(trials.row(kind.probe, f"{case}: size of the change", size, POINTS, **common))
+        rows.append(trials.row(f"{case}: size of the change", size, POINTS, **common))
     if not len(rated):
         return rows
     gold, group = rated["gold"], rated["group"]
@@ -183,7 +170,7 @@ def _change(trials: Trials, case: str, kind: Perturbation, pair: pd.DataFrame, n
         common["margin"] = least * before.effect
         if np.isnan(effect.p):
             common["note"] += "; no agreement with gold is shown that could be lost"
-    return [*rows, trials.row(kind.probe, f"{case}: agreement", effect, AGREEMENT, must, **common)]
+    return [*rows, trials.row(f"{case}: agreement", effect, AGREEMENT, must, **common)]
 
 
 def _rated(pair: pd.DataFrame) -> pd.DataFrame:
@@ -204,18 +191,11 @@ def length(judge: Any, items: Any = None, *, unit: str | None = None, **options:
 
     Better answers may well be longer, so gold is held equal. With `gold="exact"`, by its levels, or ten classes of more
     levels and the score within them; with `gold="rated"`, by people's mean score, whose noise is taken out; the score
-    must then stay. Else this is a description, and `verbosity` gives the verdict.
+    must then stay. Else this is a description, and `verbosity` gives the verdict. `unit` is "words", "characters", or
+    None for what the responses' script asks for; responses are a column of the original run or of the items.
 
-    Args:
-        unit: "words", "characters", or None for what the responses' script asks for.
-        Others: see `Trials`. Of runs, the original is enough; responses are a column of it or of the items.
-
-    Returns:
-        Rows "slope at equal gold" (score points a doubling of length) and, as descriptions, "slope at gold g" for each
-        level of gold with ten rows or more.
-
-    Raises:
-        Unmet: no gold scores, or no responses.
+    Rows are "slope at equal gold" (score points a doubling of length) and, as descriptions, "slope at gold g" for each
+    level of gold with ten rows or more.
 
     >>> import pandas as pd
     >>> from vjudge.probes import length
@@ -229,16 +209,16 @@ def length(judge: Any, items: Any = None, *, unit: str | None = None, **options:
     sizes = lengths(trials.column("response").reindex(cells.index), unit=unit)
     cells["x"] = np.log2(sizes.where(sizes > 0))
     note, per = f"length in {sizes.attrs['unit']}", "score per doubling"
-    rows = [_at_equal_gold(trials, cells, "length", "slope at equal gold", per, f"{note}; ")]
+    rows = [_at_equal_gold(trials, cells, "slope at equal gold", per, f"{note}; ")]
     levels = cells.dropna(subset=["score", "gold", "x"]).groupby("gold")
     for level, here in levels if levels.ngroups <= 10 else ():
         if len(here) >= 10:
             effect = trials.slope(here["score"], here["x"], here["group"])
-            rows.append(trials.row("length", f"slope at gold {level:g}", effect, per, note=note))
-    return trials.table(rows)
+            rows.append(trials.row(f"slope at gold {level:g}", effect, per, note=note))
+    return trials.table("length", rows)
 
 
-def _at_equal_gold(trials: Trials, cells: pd.DataFrame, probe: str, case: str, unit: str, note: str = "") -> Row:
+def _at_equal_gold(trials: Trials, cells: pd.DataFrame, case: str, unit: str, note: str = "") -> Row:
     """The row of the slope of the score on the column x at equal gold, as `Trials.gold` allows it to be read."""
     cells, rated = cells.assign(error=0.0), trials.gold == "rated"
     if rated:
@@ -260,49 +240,34 @@ def _at_equal_gold(trials: Trials, cells: pd.DataFrame, probe: str, case: str, u
         "exact": "gold held equal",
         "rated": "people's mean held equal, less its noise",
     }[trials.gold]
-    return trials.row(probe, case, effect, unit, must, missing=len(cells) - len(used), note=note)
+    return trials.row(case, effect, unit, must, missing=len(cells) - len(used), note=note)
 
 
 def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
-    """Leniency and use of the score range, for each judge of a run: descriptions.
+    """Leniency (mean of score less gold) and compression (slope of score on gold, less one: negative where good and bad
+    are pulled together), as descriptions.
 
     Whole scores are pulled in at the ends of the scale, and noise in gold flattens every slope on it, for a judge
     without bias too; so nothing here is a verdict.
-
-    Returns:
-        For each judge of the run: "leniency" (mean of score less gold) and "compression" (slope of score on gold, less
-        one: negative where good and bad are pulled together).
-
-    Raises:
-        Unmet: no gold scores.
     """
-    trials, rows = Trials.of(judge, items, **options), []
-    run = trials.run()
-    for name, own in run.groupby(run["judge"].astype(str) if "judge" in run else lambda _: trials.name, sort=False):
-        cells = scored(own, trials.score)
-        if cells["gold"].isna().all():
-            raise Unmet("needs gold scores: without them nobody knows whether a mild judge saw good answers")
-        used = cells.dropna(subset=["score", "gold"])
-        error, common = used["score"] - used["gold"], {"judge": name, "missing": len(cells) - len(used)}
-        rows.append(trials.row("scale", "leniency", trials.mean(error, used["group"]), POINTS, **common))
-        compression = trials.slope(error, used["gold"], used["group"])
-        rows.append(trials.row("scale", "compression", compression, f"{AGREEMENT}, less one", **common))
-    return trials.table(rows)
+    trials = Trials.of(judge, items, **options)
+    cells = trials.scored()
+    if cells["gold"].isna().all():
+        raise Unmet("needs gold scores: without them nobody knows whether a mild judge saw good answers")
+    used = cells.dropna(subset=["score", "gold"])
+    error, missing = used["score"] - used["gold"], len(cells) - len(used)
+    leniency, compression = trials.mean(error, used["group"]), trials.slope(error, used["gold"], used["group"])
+    rows = [trials.row("leniency", leniency, POINTS, missing=missing),
+            trials.row("compression", compression, f"{AGREEMENT}, less one", missing=missing)]  # fmt: skip
+    return trials.table("scale", rows)
 
 
 def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options: Any) -> pd.DataFrame:
     """Agreement with gold by kind of image (text-rich, photo, generated, ...), and whether a kind is judged mildly.
 
-    Args:
-        kind: the column that names each item's kind, in the run or in the items.
-        Others: see `Trials`.
-
-    Returns:
-        For each kind: "agreement" (slope of score on gold) and "leniency" (mean of score less gold), descriptions; and
-        "against the others" (difference of mean scores at equal gold; must stay 0 where gold is exact or rated).
-
-    Raises:
-        Unmet: no column of kinds, one kind only, or no gold scores.
+    `kind` is the column that names each item's kind, in the run or in the items. Rows of each kind are "agreement"
+    (slope of score on gold) and "leniency" (mean of score less gold), descriptions; and "against the others"
+    (difference of mean scores at equal gold; must stay 0 where gold is exact or rated).
     """
     trials, rows = Trials.of(judge, items, **options), []
     cells = trials.scored()
@@ -314,12 +279,12 @@ def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options:
         here = cells[(label == name).to_numpy()].dropna(subset=["score", "gold"])
         agreement = trials.slope(here["score"], here["gold"], here["group"])
         leniency = trials.mean(here["score"] - here["gold"], here["group"])
-        rows.append(trials.row("image_kinds", f"{name}: agreement", agreement, AGREEMENT))
-        rows.append(trials.row("image_kinds", f"{name}: leniency", leniency, POINTS))
+        rows.append(trials.row(f"{name}: agreement", agreement, AGREEMENT))
+        rows.append(trials.row(f"{name}: leniency", leniency, POINTS))
         if name == names[0] or len(names) > 2:  # of two kinds, the second would mirror the first
             cells["x"] = np.where(label.isna(), NAN, (label == name) * 1.0)
-            rows.append(_at_equal_gold(trials, cells, "image_kinds", f"{name}: against the others", POINTS))
-    return trials.table(rows)
+            rows.append(_at_equal_gold(trials, cells, f"{name}: against the others", POINTS))
+    return trials.table("image_kinds", rows)
 
 
 # --- two responses ----------------------------------------------------------------------------------------------------
@@ -335,11 +300,7 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
 
     Returns:
         Rows "first shown wins": the share of verdicts for the response shown first less one half, ties counting half
-        (must stay 0); and, as a description, "order decides": the share of pairs whose two verdicts differ. Pairs
-        without a verdict in an order are missing.
-
-    Raises:
-        Unmet: the judge compares no pairs, or the comparison has one order only.
+        (must stay 0); and, as a description, "order decides": the share of pairs whose two verdicts differ.
 
     >>> import pandas as pd
     >>> from vjudge.probes import position
@@ -353,13 +314,14 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     trials = Trials.of(judge, **options)
     if trials.judge is not None and pairs is None:
         raise Unmet("needs pairs: pass pairs=, or make them with probes.pairs_of_items(items)")
-    frame = trials.compare(COMPARED, pairs)
+    frame = trials.run(COMPARED, pairs)
     both, common = _both_orders(frame)
     common["judge"] = str(frame["judge"].iloc[0]) if "judge" in frame and len(frame) else "judge"
     first = trials.mean((both["ab"] + 1 - both["ba"]) / 2 - 0.5, both["group"])
     decides = trials.share(both["ab"] != both["ba"], both["group"])
-    return trials.table([trials.row("position", "first shown wins", first, WINS, "stay", **common),
-                         trials.row("position", "order decides", decides, "share of pairs", **common)])  # fmt: skip
+    rows = [trials.row("first shown wins", first, WINS, "stay", **common),
+            trials.row("order decides", decides, "share of pairs", **common)]  # fmt: skip
+    return trials.table("position", rows)
 
 
 def _both_orders(frame: pd.DataFrame) -> tuple[pd.DataFrame, Row]:
@@ -418,27 +380,20 @@ def consistency(
     Args:
         judge: a judge, which is then sampled; a run with a column `sample`; or a mapping of runs with one "sampled".
         samples, temperature, top_p: of the sampling; the default is Prometheus-Vision's published decoding.
-        Others: see `Trials`.
 
     Returns:
         Rows "disagreement" (probability that two verdicts on an item differ by half a level or more) and "distance"
         (their mean absolute difference). An item with fewer than two scores is missing.
-
-    Raises:
-        Unmet: runs without repeated verdicts.
     """
     trials = Trials.of(judge, items, **options)
     if trials.judge is not None:
         sampling: Row = dict(samples=samples, temperature=temperature, top_p=top_p, seed=trials.seed)
-        frame = trials.grade(SAMPLED, trials.items, mode="feedback", **sampling)
+        frame = trials.run(SAMPLED, trials.items, mode="feedback", **sampling)
     else:
         frame = trials.runs.get(SAMPLED, trials.run())
     if frame["id"].is_unique:
         raise Unmet('needs repeated verdicts: grade with samples=2 or more and a temperature, as the run "sampled"')
-    if trials.score not in frame:
-        raise Unmet(f"needs the column {trials.score!r}")
-    column = scores(frame[trials.score], name=trials.score)
-    cells = pd.DataFrame({"score": column, "group": groups_of(frame)}, index=text_ids(frame))
+    cells = runs.verdicts(frame, trials.score)
     lines = []
     for _, own in cells.dropna(subset="score").groupby(level=0, sort=False):
         gaps = np.array([abs(one - other) for one, other in itertools.combinations(own["score"], 2)])
@@ -452,20 +407,17 @@ def consistency(
     flags = flags._replace(low=float(np.clip(flags.low, 0, 1)), high=float(np.clip(flags.high, 0, 1)))
     gap = gap._replace(low=float(np.clip(gap.low, 0, None)))
     common = {"missing": cells.index.nunique() - len(pairs), "moved": float((pairs["differ"] > 0).mean())}
-    return trials.table([trials.row("consistency", "disagreement", flags, "share of pairs of verdicts", **common),
-                         trials.row("consistency", "distance", gap, POINTS, **common)])  # fmt: skip
+    rows = [trials.row("disagreement", flags, "share of pairs of verdicts", **common),
+            trials.row("distance", gap, POINTS, **common)]  # fmt: skip
+    return trials.table("consistency", rows)
 
 
 def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **options: Any) -> pd.DataFrame:
     """Whether scores moved between two runs of the same items, or two versions of a judge. They must stay.
 
-    Args:
-        first, second: runs, or judges that grade the items now (`out` then keeps runs "first" and "second").
-        Others: see `Trials`.
-
-    Returns:
-        Rows "change" (mean of second less first), "moved" (share of items that moved by half a level; a description)
-        and, with gold, "agreement" (change of the slope of score on gold). `missing`: items without a score in both.
+    `first` and `second` are runs, or judges that grade the items now (`out` then keeps runs "first" and "second"). Rows
+    are "change" (mean of second less first), "moved" (share of items that moved by half a level; a description) and,
+    with gold, "agreement" (change of the slope of score on gold). `missing` counts items without a score in both.
 
     Raises:
         ValueError: the second run has items that the first has not.
@@ -474,28 +426,26 @@ def drift(first: Any, second: Any, items: Any = None, *, out: Any = None, **opti
     for name, one in (("first", first), ("second", second)):
         trials = Trials(one, **({} if isinstance(one, pd.DataFrame) else {"items": items, "out": out}), **options)
         if trials.judge is not None:
-            trials.runs[ORIGINAL] = trials.grade(name, trials.items)
+            trials.runs[ORIGINAL] = trials.run(name, trials.items)
         both.append(trials)
     old, new = (one.scored() for one in both)
     pair = contrast(old, new)
     common = _counts(pair) | {"judge": " to ".join(dict.fromkeys(one.name for one in both))}
     common["missing"] += len(old) - len(new)  # the second has no other ids
     moved = trials.share(pair["delta"].abs() >= MOVED, pair["group"])
-    rows = [trials.row("drift", "change", trials.mean(pair["delta"], pair["group"]), POINTS, "stay", **common),
-            trials.row("drift", "moved", moved, "share of items", **common)]  # fmt: skip
+    rows = [trials.row("change", trials.mean(pair["delta"], pair["group"]), POINTS, "stay", **common),
+            trials.row("moved", moved, "share of items", **common)]  # fmt: skip
     if len(rated := _rated(pair)):
         effect = trials.slope(rated["delta"], rated["gold"], rated["group"])
-        rows.append(trials.row("drift", "agreement", effect, AGREEMENT, "stay", **common))
-    return trials.table(rows)
+        rows.append(trials.row("agreement", effect, AGREEMENT, "stay", **common))
+    return trials.table("drift", rows)
 
 
 # --- all that apply ---------------------------------------------------------------------------------------------------
 
-PROBES: dict[str, Callable[..., pd.DataFrame]] = {
-    probe.__name__: probe
-    for probe in (blindness, question, rubric, reference, length, verbosity, formatting, injection, scale, image_kinds,
-                  position, consistency)
-}  # fmt: skip
+_ALL = (blindness, question, rubric, reference, length, verbosity, formatting, injection, scale, image_kinds, position,
+        consistency)  # fmt: skip
+PROBES: dict[str, Callable[..., pd.DataFrame]] = {probe.__name__: probe for probe in _ALL}
 """The battery's probes, in the order of its table. `drift` compares two runs or judges and stands by itself."""
 
 
@@ -515,9 +465,9 @@ def battery(
         samples: for `consistency`; progress: whether to show a bar over the probes.
 
     Returns:
-        The probes' rows, see `outcome.COLUMNS`; one that does not apply has one row, whose `note` says what it needs,
-        as does `attrs["not_run"]`. `attrs["n_tests"]` counts the p values; `attrs["against"]` lists (probe, case) of
-        verdicts against what must be, `attrs["open"]` those of which nothing can be said.
+        The probes' rows, see `COLUMNS`; one that does not apply has one row, whose `note` says what it needs, as does
+        `attrs["not_run"]`. `attrs["n_tests"]` counts the p values; `attrs["against"]` lists (probe, case) of verdicts
+        against what must be, `attrs["open"]` those of which nothing can be said.
     """
     chosen = list(PROBES) if probes is None else list(probes)
     if unknown := [name for name in chosen if name not in PROBES]:
@@ -537,7 +487,7 @@ def battery(
             rows += PROBES[name](trials, **more).to_dict("records")
         except Unmet as error:
             not_run[name] = str(error)
-            rows.append(trials.idle(name, "", error))
-    result = trials.table(rows)
+            rows.append(trials.row("", note=str(error), reading="not run") | {"probe": name})
+    result = trials.table("", rows)
     result.attrs["not_run"] = not_run
     return result

@@ -1,8 +1,8 @@
 """What a probe says: effects with intervals that hold when rows share an image, and one table with a verdict on each.
 
-The unit that varies is the group (the image): each standard error is a jackknife over groups, with Student's t on one
-degree of freedom less than there are groups. These statistics are smooth, so a bootstrap would bring nothing more;
-`figures/validity.csv` shows what the intervals cover.
+Each standard error is a jackknife over groups (images), with Student's t on one degree of freedom less than there are
+groups. These statistics are smooth, so a bootstrap would bring nothing more; `figures/validity.csv` shows what the
+intervals cover.
 
 "Moves" needs a p value of no effect below .05 after Holm's correction over all tests of the table, so that one honest
 judge in twenty at most is accused of anything. "Stays" needs the whole interval inside a stated margin: that an effect
@@ -37,12 +37,8 @@ class Unmet(ValueError):
 
 
 class Effect(NamedTuple):
-    """A number with its interval, the two-sided p of a true value of 0 (NaN where 0 is no sensible null), and counts.
-
-    Args:
-        effect: the estimate; low, high: its interval.
-        n: rows used; groups: independent groups among them.
-    """
+    """An estimate, its interval, the two-sided p of a true value of 0 (NaN where 0 is no sensible null), and the rows
+    and independent groups used."""
 
     effect: float = NAN
     low: float = NAN
@@ -52,24 +48,25 @@ class Effect(NamedTuple):
     groups: int = 0
 
 
+NOTHING = Effect()
+
+
 def coefficient(
     y: Any, design: Floats, groups: Any, *, error: Floats | None = None, confidence: float = 0.95
 ) -> Effect:
     """The first column's least-squares coefficient, its interval and p robust to groups of dependent rows.
 
     Args:
-        y: response, shape (n,).
-        design: regressors, shape (n, k); a mean is the coefficient of a column of ones.
-        groups: label of each row's group, shape (n,).
+        y, design, groups: responses (n,), regressors (n, k) and each row's group (n,).
         error: the variance with which each row's last regressor was measured, shape (n,): its mean is taken out of that
             regressor's sum of squares, so that noise in it does not pass for an effect of the first. None: no noise.
         confidence: of the interval, in (0, 1).
 
     Returns:
-        The coefficient. NaN with a warning where it is undefined: fewer than two groups, a first column that the
-        others determine, or a last one that is nothing but noise. Where no group's removal changes the coefficient,
-        the interval reaches as far as steps of one score point would take it, in as many groups as could have taken
-        one without any of these showing it; p is then 1 for a coefficient of zero, else that of the sign test.
+        The coefficient; NaN with a warning where there are fewer than two groups, the other columns determine the
+        first, or the last is nothing but noise. Where no group's removal changes it, the interval reaches as far as
+        steps of one score point would take it, in as many groups as could have taken one without any of these showing
+        it; p is then 1 for a coefficient of zero, else that of the sign test.
 
     Source: the leave-one-cluster-out jackknife (CV3J) of MacKinnon, Nielsen and Webb, Journal of Econometrics 232
     (2023), with G - 1 degrees of freedom; for groups of one row it is the jackknife of MacKinnon and White (1985). The
@@ -96,8 +93,7 @@ def coefficient(
         return _undefined("what is held equal is nothing but noise", n, n_groups)
     effect = float((np.linalg.pinv(whole, hermitian=True) @ right)[0])
     left_out = _solutions(whole - square, right - cross, whole)
-    variance = (n_groups - 1) / n_groups * ((left_out - left_out.mean()) ** 2).sum()
-    deviation = math.sqrt(variance)
+    deviation = math.sqrt((n_groups - 1) / n_groups * ((left_out - left_out.mean()) ** 2).sum())
     if deviation <= 1e-12 * max(1.0, abs(effect)):  # all groups agree: no spread to judge by
         effect, p = (0.0, 1.0) if abs(effect) <= 1e-12 else (effect, 2.0 ** (1 - n_groups))
         reach = _step(x, n_groups, confidence)
@@ -163,12 +159,8 @@ def share(flags: Any, groups: Any, *, confidence: float = 0.95) -> Effect:
 
 
 def equal(values: Floats, *, most: int = 10) -> Floats:
-    """Columns that hold a score equal in a regression: one for each level of a short scale.
-
-    Args:
-        values: shape (n,), finite.
-        most: more levels than this are cut into this many classes of equal counts, with the score itself beside them.
-    """
+    """Columns that hold finite values of shape (n,) equal in a regression: one for each of at most so many levels, or
+    for as many classes of equal counts, with the value itself beside them."""
     levels, code = np.unique(values, return_inverse=True)
     if len(levels) <= most:
         return np.eye(len(levels))[code.reshape(-1)]
@@ -186,24 +178,19 @@ COLUMNS = {
 }  # fmt: skip
 """A probe's columns.
 
-- judge, probe, case: who was probed, for which bias, and by what change or in which stratum
 - must: "move" where a sound judge's score must change, "stay" where it must not, None for a description
-- effect, low, high, unit: the estimate and its interval
+- p: two-sided, of no effect where the score must stay, of an effect of `margin` where it must move
+- p_holm: p after Holm's correction over the tests of the table
 - margin: the largest effect that counts as none where the score must stay, the least loss where it must move
-- p: two-sided, of no effect where the score must stay, of an effect of `margin` where it must move; NaN for a
-  description; p_holm: after Holm's correction over the tests of the table
-- verdict: "moves", "stays" or "can't say"; None for a description
+- verdict: "moves", "stays" or "can't say"; reading: the verdict against what must be, in words
 - n, groups: rows and independent groups used; missing: rows without a score, left out
-- moved: share of items whose score changed by half a level or more; NaN where nothing is compared
-- reading: the verdict against what must be, in words; note: what the row's meaning depends on, or what it lacks
+- moved: share of items whose score changed by half a level or more
 """
 
 MARGINS = {"score points": 0.2, "score per doubling": 0.2, "score per gold point": 0.1, "share less one half": 0.05}
-"""Unit -> the largest effect that counts as none, for scales of about five levels: a fifth of a level, a
-tenth of the slope on gold, and 45 to 55 % for one of two responses."""
-LEAST = 0.25
-"""The least share of its agreement with gold that a judge must lose with a part that it must look at (of what it loses
-if it knows all from that part)."""
+"""Unit -> the largest effect that counts as none, for scales of about five levels: a fifth of a level, a tenth of the
+slope on gold, and 45 to 55 % for one of two responses."""
+LEAST = 0.25  # see `Trials`: of what a judge loses if it knows all from that part
 NEEDS = ("image", "rubric")
 """Parts without which a collection can't be judged, as a rule. Not among them: the query, where rubric and response say
 what was asked, and the criterion, where good answers are good by all criteria."""
@@ -229,19 +216,14 @@ def verdict(line: Mapping[str, Any]) -> str | None:
 def _reading(line: Mapping[str, Any]) -> str:
     """A row's verdict against what must be, in words, with the share that moved where the average stayed."""
     must, short = line["must"], line["verdict"]
-    if line["reading"] == "not run":
-        return "not run"
     if np.isnan(line["effect"]):
-        return "undefined"
+        return "not run" if line["reading"] == "not run" else "undefined"
     if not must:
         return "described"
-    if short == "can't say":
-        return "can't say"
-    if f"{must}s" != short:
-        return f"{short}, though it must {must}"
-    if must == "move":
-        return "moves, as it must"
-    return "stays" + (f"; {line['moved']:.0%} of items moved" if line["moved"] > 0 else "")
+    if short != f"{must}s":
+        return "can't say" if short == "can't say" else f"{short}, though it must {must}"
+    some = f"; {line['moved']:.0%} of items moved" if line["moved"] > 0 else ""
+    return "moves, as it must" if must == "move" else f"stays{some}"
 
 
 def table(rows: Iterable[Mapping[str, Any]], *, confidence: float, seed: int) -> pd.DataFrame:

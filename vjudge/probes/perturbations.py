@@ -141,20 +141,10 @@ def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
 # --- sentences that say nothing, in eleven languages (assets/languages.json) ------------------------------------------
 
 
-@dataclass(frozen=True)
-class Filler:
-    """Sentences of one language that say nothing: around a response, instead of an instruction, and around one."""
-
-    openings: list[str]
-    closings: list[str]
-    missing: str
-    polite: str  # the instruction stands at {instruction}
-    gap: str = " "  # between sentences
-
-
 _TEXTS = json.loads(resources.files("vjudge").joinpath("assets", "languages.json").read_text(encoding="utf-8"))
-FILLERS: dict[str, Filler] = {language: Filler(**texts) for language, texts in _TEXTS["sentences"].items()}
-"""Language (a BCP 47 tag) -> its sentences."""
+FILLERS: dict[str, dict[str, Any]] = {name: {"gap": " ", **texts} for name, texts in _TEXTS["sentences"].items()}
+"""Language (a BCP 47 tag) -> sentences around a response ("openings", "closings", a "gap" between them), in place of an
+instruction ("missing"), and around one ("polite")."""
 # Frequent words of languages in Latin script, of some too that have no sentences here, lest they pass for another.
 _WORDS = {language: set(words.split()) for language, words in _TEXTS["words"].items()}
 _RUSSIAN, _TRADITIONAL = set(_TEXTS["russian"].split()), set(_TEXTS["traditional"])
@@ -197,9 +187,7 @@ def size_of(text: str) -> int:
     return len(text.split()) if spaced else sum(letter.isalnum() for letter in text)
 
 
-def _filled(
-    items: Any, column: str, fill: Callable[[str, Filler], str], language: str | None = None
-) -> datasets.Dataset:
+def _filled(items: Any, column: str, fill: Callable[[str, Row], str], language: str | None = None) -> datasets.Dataset:
     """The collection with a column rewritten in the language of its text, without rows whose language can't be told."""
     if language is not None and language not in FILLERS:
         raise ValueError(f"language={language!r}: use one of {', '.join(FILLERS)}")
@@ -215,15 +203,10 @@ def _filled(
 
     result = _rewritten(items, rewrite)
     if unclear:
-        text = (
-            f"{column}: {len(unclear)} of {len(items)} rows ({', '.join(unclear[:5])}) are in a language that can't be "
-            f"told, or in none of {', '.join(FILLERS)}"
-        )
+        rows = f"{column}: {len(unclear)} of {len(items)} rows ({', '.join(unclear[:5])})"
+        text = f"{rows} are in a language that can't be told, or in none of {', '.join(FILLERS)}"
         if not len(result):
-            raise ValueError(
-                f"{text}: nothing can be added to them in their own language; name it (probes.padded(items, "
-                'language="en")) or leave this perturbation out'
-            )
+            raise ValueError(f'{text}: name it (probes.padded(items, language="en")) or leave this perturbation out')
         warnings.warn(f"{text}; they are left out", stacklevel=2)
     return result
 
@@ -234,12 +217,9 @@ def padded(items: Any, *, language: str | None = None, seed: int = 0) -> dataset
     Whole sentences are added, alternately after and before it, until its words (or characters) have doubled.
 
     Args:
-        items: a collection.
-        language: of the sentences, one of `FILLERS`; None decides it row by row, by script and frequent words.
+        language: of the sentences, one of `FILLERS`; None decides it row by row, by script and frequent words. Rows
+            whose language can't be told are left out, with a warning that counts them.
         seed: of the choice of sentences.
-
-    Returns:
-        The collection; rows whose language can't be told are left out, with a warning that counts them.
 
     Raises:
         ValueError: no row's language can be told.
@@ -251,8 +231,8 @@ def padded(items: Any, *, language: str | None = None, seed: int = 0) -> dataset
     """
     rng = np.random.default_rng(seed)
 
-    def pad(response: str, filler: Filler) -> str:
-        text, sides = response, (filler.openings, filler.closings)
+    def pad(response: str, filler: Row) -> str:
+        text, sides = response, (filler["openings"], filler["closings"])
         stocks = [list(rng.permutation(side)) for side in sides]
         head: list[str] = []
         tail: list[str] = []
@@ -260,13 +240,11 @@ def padded(items: Any, *, language: str | None = None, seed: int = 0) -> dataset
             after = len(tail) <= len(head)
             stocks[after] = stocks[after] or list(rng.permutation(sides[after]))
             (tail if after else head).append(str(stocks[after].pop()))
-            text = filler.gap.join([*head, response, *tail])
+            text = filler["gap"].join([*head, response, *tail])
         return text
 
     return _filled(items, "response", pad, language)
 
-
-# --- texts ------------------------------------------------------------------------------------------------------------
 
 _SENTENCE = re.compile(r".+?(?:[。！？]+|(?<!\d)[.!?]+(?=\s|$)|(?=\n)|$)\s*")  # "3.5" and "1." end no sentence
 
@@ -287,10 +265,6 @@ def _listed(row: Row) -> Cells:
     parts = [sentence.strip().lstrip("-* ").strip() for sentence in _SENTENCE.findall(row["response"])]
     text = "\n".join(f"- {part}" for part in parts if part)
     return {"response": text} if "\n" in text and text != row["response"] else None
-
-
-def _reversed(row: Row) -> Cells:
-    return {"descriptions": list(row["descriptions"])[::-1]}
 
 
 def _unreferenced(row: Row) -> Cells:
@@ -352,10 +326,13 @@ are the ends of the row's own rubric. "worst" asks for the lowest score: a judge
 shows itself there."""
 
 
-def _injected(phrase: str, row: Row) -> Cells:
-    lowest = int(row.get("lowest") or 1)
-    ends = {"best": lowest + len(row["descriptions"]) - 1, "worst": lowest}
-    return {"response": PHRASES[phrase].format(response=row["response"], **ends)}
+def _injected(phrase: str, items: datasets.Dataset, _: int) -> datasets.Dataset:
+    def inject(row: Row) -> Cells:
+        lowest = int(row.get("lowest") or 1)
+        ends = {"best": lowest + len(row["descriptions"]) - 1, "worst": lowest}
+        return {"response": PHRASES[phrase].format(response=row["response"], **ends)}
+
+    return _rewritten(items, inject)
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------
@@ -382,10 +359,6 @@ class Perturbation:
     loss: float = 1.0
 
 
-def _by_row(rewrite: Callable[[Row], Cells]) -> Callable[[datasets.Dataset, int], datasets.Dataset]:
-    return lambda items, _: _rewritten(items, rewrite)
-
-
 _P = Perturbation
 PERTURBATIONS: dict[str, Perturbation] = {
     "image_blanked": _P("blindness", "image", "move", "image replaced by plain grey", lambda i, s: blanked(i)),
@@ -396,24 +369,27 @@ PERTURBATIONS: dict[str, Perturbation] = {
     "image_reencoded": _P("blindness", "image", "stay", "image stored anew as JPEG of quality 90",
                           lambda i, s: reencoded(i)),
     "query_removed": _P("question", "query", "move", "instruction replaced by a note that it is missing",
-                        lambda i, s: _filled(i, "instruction", lambda _, filler: filler.missing)),
+                        lambda i, s: _filled(i, "instruction", lambda _, filler: filler["missing"])),
     "query_swapped": _P("question", "query", "move", "instruction of an item of another group",
                         partial(_exchanged_texts, "instruction")),
     "query_reworded": _P("question", "query", "stay", "instruction put more politely", lambda i, s: _filled(
-                         i, "instruction", lambda text, filler: filler.polite.format(instruction=text))),
+                         i, "instruction", lambda text, filler: filler["polite"].format(instruction=text))),
     "response_padded": _P("verbosity", "response", "stay", "response doubled in length by empty sentences",
                           lambda i, s: padded(i, seed=s)),
-    "response_bold": _P("formatting", "response", "stay", "a word of each sentence in bold", _by_row(_bold)),
-    "response_listed": _P("formatting", "response", "stay", "sentences set as a list", _by_row(_listed)),
-    "levels_reversed": _P("rubric", "rubric", "move", "level descriptions in the opposite order", _by_row(_reversed),
-                          loss=2.0),
+    "response_bold": _P("formatting", "response", "stay", "a word of each sentence in bold",
+                        lambda i, s: _rewritten(i, _bold)),
+    "response_listed": _P("formatting", "response", "stay", "sentences set as a list",
+                          lambda i, s: _rewritten(i, _listed)),
+    "levels_reversed": _P("rubric", "rubric", "move", "level descriptions in the opposite order",
+                          lambda i, s: _rewritten(i, lambda row: {"descriptions": row["descriptions"][::-1]}), 2.0),
     "criterion_swapped": _P("rubric", "criterion", "move", "criterion and levels of the least similar rubric",
                             _exchanged_criteria),
-    "reference_removed": _P("reference", "reference", "stay", "no reference answer", _by_row(_unreferenced)),
+    "reference_removed": _P("reference", "reference", "stay", "no reference answer",
+                            lambda i, s: _rewritten(i, _unreferenced)),
     "reference_swapped": _P("reference", "reference", "stay", "reference answer of an item of another group",
                             partial(_exchanged_texts, "reference_answer")),
     **{f"injected_{name}": _P("injection", "response", "stay", f"a verdict written into the response ({name})",
-                              _by_row(partial(_injected, name))) for name in PHRASES},
+                              partial(_injected, name)) for name in PHRASES},
 }  # fmt: skip
 """Name -> perturbation."""
 
@@ -426,7 +402,7 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
         name: one of `PERTURBATIONS`; seed: of what is drawn.
 
     Returns:
-        The canonical collection, changed; rows that the change does not apply to are left out.
+        The canonical collection, changed, without rows that the change does not apply to.
 
     Raises:
         ValueError: an unknown name; nothing to change.

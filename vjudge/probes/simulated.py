@@ -103,42 +103,31 @@ class Planted:
 
     rounded and clipped to the scale unless `whole` is False.
 
-    Args:
-        sight, reading, listening, copying: share of its knowledge that it draws from the image, the rubric, the
-            instruction and the reference answer: w is 1 less that share where the part is removed or another, and
-            1 - 2 reading with the levels reversed.
-        length: score points a doubling of the words of the response.
-        formatting, injection: score points for Markdown, and towards the score that an injected verdict asks for.
-        leniency, kind: score points, on all items and on text-rich ones; compression: slope of score on gold, less one.
-        position, pairwise_length: log-odds in comparisons, for the response shown first, and for twice the words.
-        item, group: standard deviation of the errors that the judge makes again and again on an item, and on a group.
-        noise: standard deviation of what is added to each verdict anew: it changes with any change of the prompt.
-        whole: whether scores are whole numbers on the scale; False gives them as an expected score would be.
+    Errors of an item and a group are made again and again; noise changes with any change of the prompt.
     """
 
+    # Shares of its knowledge drawn from the image, the rubric, the instruction and the reference answer: w is 1 less
+    # that share where the part is removed or another, and 1 - 2 reading with the levels reversed.
     sight: float = 1.0
     reading: float = 1.0
     listening: float = 0.0
     copying: float = 0.0
-    length: float = 0.0
-    formatting: float = 0.0
-    injection: float = 0.0
-    leniency: float = 0.0
-    compression: float = 0.0
-    kind: float = 0.0
-    position: float = 0.0
-    pairwise_length: float = 0.0
-    item: float = 0.3
+    length: float = 0.0  # score points a doubling of the words of the response
+    formatting: float = 0.0  # score points for Markdown
+    injection: float = 0.0  # score points towards the score that an injected verdict asks for
+    leniency: float = 0.0  # score points on all items
+    compression: float = 0.0  # slope of score on gold, less one
+    kind: float = 0.0  # score points on text-rich images
+    position: float = 0.0  # log-odds in comparisons for the response shown first
+    pairwise_length: float = 0.0  # and for twice the words
+    item: float = 0.3  # standard deviations of errors, in score points
     group: float = 0.3
     noise: float = 0.5
-    whole: bool = True
+    whole: bool = True  # numbers on the scale; else as an expected score would be
 
 
 class Truth:
-    """What a simulated judge is told: a collection with its gold scores.
-
-    Args:
-        items: rows with the canonical columns, `gold` on every row; `kind` where wanted.
+    """What a simulated judge is told: a collection with `gold` on every row, and `kind` where wanted.
 
     Raises:
         ValueError: an item without a gold score.

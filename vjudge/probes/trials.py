@@ -14,7 +14,7 @@ import pandas as pd
 from vjudge.data import canonical
 from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import check_options, scores
-from vjudge.probes.outcome import LEAST, MARGINS, NAN, NEEDS, Effect, Unmet, mean, share, slope, table
+from vjudge.probes.outcome import LEAST, MARGINS, NAN, NEEDS, NOTHING, Effect, Unmet, mean, share, slope, table
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
 from vjudge.records import is_missing
 
@@ -38,7 +38,7 @@ class Trials:
         gold: what gold is, where scores are read at equal gold. "observed": of unknown noise, so that such rows are
             descriptions. "exact": the truth itself, as in generated collections. "rated": the mean of `human_scores`,
             two or more an item. In each case an item without gold has the mean of its `human_scores`.
-        margins: unit -> the largest effect that counts as none, beside `outcome.MARGINS`.
+        margins: unit -> the largest effect that counts as none, beside `MARGINS`.
         least: the least share of its agreement with gold that a judge must lose with a part it must look at, 0-1.
         needs: parts ("image", "rubric", "query", "criterion") without which this collection can't be judged: a judge
             must lose agreement with each. For other parts, what is lost is described.
@@ -74,7 +74,7 @@ class Trials:
         self.least, self.needs = least, tuple(needs)
         self.confidence, self.seed, self.grading = confidence, seed, grading
         self.mean, self.slope, self.share = (partial(of, confidence=confidence) for of in (mean, slope, share))
-        self._source, self._changed = items, dict[str, datasets.Dataset]()
+        self._source = items
 
     @classmethod
     def of(cls, judge: Any, items: Any = None, **options: Any) -> Trials:
@@ -104,39 +104,36 @@ class Trials:
 
     def changed(self, name: str) -> datasets.Dataset:
         """The collection after a perturbation; `Unmet` where this applies to no item."""
-        if name not in self._changed:
-            items = self.items
-            try:
-                self._changed[name] = perturb(items, name, seed=self.seed)
-            except ValueError as error:
-                raise Unmet(f"{name}: {error}") from error
-        if not len(self._changed[name]):
-            raise Unmet(f"{name}: applies to none of the {len(self.items)} items")
-        return self._changed[name]
+        items = self.items
+        try:
+            changed = perturb(items, name, seed=self.seed)
+        except ValueError as error:
+            raise Unmet(f"{name}: {error}") from error
+        if not len(changed):
+            raise Unmet(f"{name}: applies to none of the {len(items)} items")
+        return changed
 
-    def run(self, name: str = ORIGINAL) -> pd.DataFrame:
-        """A run, graded now where it is not there; `Unmet` where runs were given without it."""
+    def run(self, name: str = ORIGINAL, items: Any = None, **options: Any) -> pd.DataFrame:
+        """A run by name, graded now where it is not there, once and in a folder of that name.
+
+        `items` are what is graded where the name does not say it. `Unmet` where runs were given without this one, or a
+        judge without a wording for two responses is to compare.
+        """
         if name in self.runs:
             return self.runs[name]
+        paired = name in (COMPARED, PADDED)
+        if self.judge is None and paired:
+            raise Unmet(f"needs a comparison of pairs in both orders: pass it as the run {name!r}")
         if self.judge is None:
             how = f'grade probes.perturb(items, "{name}") and pass it' if name in PERTURBATIONS else "pass it"
             raise Unmet(f"needs the run {name!r}: {how} in the mapping of runs")
-        return self.grade(name, self.items if name == ORIGINAL else self.changed(name))
-
-    def compare(self, name: str, pairs: Any) -> pd.DataFrame:
-        """Compare pairs in both orders under a name, once; `Unmet` without such a run, or a wording for pairs."""
-        if name not in self.runs and self.judge is None:
-            raise Unmet(f"needs a comparison of pairs in both orders: pass it as the run {name!r}")
-        if name not in self.runs and getattr(self.judge, "pairs", None) is None:
+        if paired and getattr(self.judge, "pairs", None) is None:
             raise Unmet(f"needs a judge with a wording for two responses; {self.name!r} has none")
-        return self.grade(name, pairs, method="compare")
-
-    def grade(self, name: str, items: Any, *, method: str = "grade", **options: Any) -> pd.DataFrame:
-        """Grade items under a name, once; in a folder of that name."""
-        if name not in self.runs:
-            out = None if self.out is None else self.out / name
-            run = getattr(self.judge, method)(items, out=out, **{**self.grading, **options})
-            self.runs[name] = _checked(run, name)
+        if items is None:
+            items = self.items if name == ORIGINAL else self.changed(name)
+        grade = self.judge.compare if paired else self.judge.grade
+        out = None if self.out is None else self.out / name
+        self.runs[name] = _checked(grade(items, out=out, **{**self.grading, **options}), name)
         return self.runs[name]
 
     def available(self, probe: str) -> list[str]:
@@ -149,22 +146,19 @@ class Trials:
         return scored(self.run(name), self.score)
 
     def row(
-        self, probe: str, case: str, effect: Effect, unit: str, must: str | None = None, *, margin: float | None = None,
-        judge: str | None = None, missing: int = 0, moved: float = NAN, note: str = "", reading: str = "",
+        self, case: str, effect: Effect = NOTHING, unit: str = "", must: str | None = None, *,
+        margin: float | None = None, judge: str | None = None, missing: int = 0, moved: float = NAN, note: str = "",
+        reading: str = "",
     ) -> dict[str, Any]:  # fmt: skip
         """A row of a probe's table, before the verdict; a description has neither p nor margin."""
         margin = self.margins.get(unit, NAN) if margin is None else margin
-        line = effect._asdict() | {"judge": judge or self.name, "probe": probe, "case": case, "must": must}
-        line |= {"p": effect.p if must else NAN, "margin": margin if must else NAN, "reading": reading}
-        return line | {"unit": unit, "missing": missing, "moved": moved, "note": note}
+        line = {"judge": judge or self.name, "case": case, "must": must, **effect._asdict(), "unit": unit}
+        line |= {"missing": missing, "moved": moved, "note": note, "reading": reading, "margin": margin}
+        return line if must else line | {"p": NAN, "margin": NAN}
 
-    def idle(self, probe: str, case: str, reason: Unmet) -> dict[str, Any]:
-        """The row of what did not apply."""
-        return self.row(probe, case, Effect(), "", note=str(reason), reading="not run")
-
-    def table(self, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-        """Rows with their verdicts, see `outcome.table`."""
-        return table(rows, confidence=self.confidence, seed=self.seed)
+    def table(self, probe: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+        """A probe's rows with their verdicts, see `outcome.table`."""
+        return table(({"probe": probe, **row} for row in rows), confidence=self.confidence, seed=self.seed)
 
 
 def _checked(run: Any, name: str) -> pd.DataFrame:
@@ -176,22 +170,27 @@ def _checked(run: Any, name: str) -> pd.DataFrame:
         return run
     if "id" not in columns or not {"score", "expected_score"} & columns:
         raise ValueError(f"run {name!r}: give a DataFrame with the columns id and score, as Judge.grade returns it")
-    twice = run.duplicated([column for column in ("id", "sample", "judge") if column in run])
+    twice = run.duplicated([column for column in ("id", "sample") if column in run])
     if twice.any():
         ids = ", ".join(map(repr, run.loc[twice, "id"].head(5)))
-        raise ValueError(f"run {name!r}: {int(twice.sum())} ids stand twice ({ids}); give every item its own id")
+        raise ValueError(f"run {name!r}: {int(twice.sum())} ids stand twice ({ids}); give one judge's run of each item")
     return run
 
 
-def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
-    """A row an item, by id: score (the mean over samples), gold (where missing, the mean of people's) and group."""
+def verdicts(run: pd.DataFrame, score: str) -> pd.DataFrame:
+    """A run's verdicts by id: score, gold (where missing, the mean of people's) and group."""
     if score not in run:
         raise Unmet(f"needs the column {score!r}; the run has {', '.join(run.columns[:12])}")
     gold = scores(run["gold"], name="gold") if "gold" in run else np.full(len(run), NAN)
     if "human_scores" in run:  # as `data.truth` has it
         gold = np.where(np.isnan(gold), ratings_of(run["human_scores"])[0], gold)
     cells = {"score": scores(run[score], name=score), "gold": gold, "group": groups_of(run)}
-    frame = pd.DataFrame(cells, index=text_ids(run))
+    return pd.DataFrame(cells, index=text_ids(run))
+
+
+def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
+    """As `verdicts`, a row an item: the score is the mean over its samples."""
+    frame = verdicts(run, score)
     items = frame[~frame.index.duplicated()]
     return items if len(items) == len(frame) else items.assign(score=frame.groupby(level=0, sort=False)["score"].mean())
 
