@@ -29,19 +29,20 @@ class Bins(NamedTuple):
     centers: np.ndarray
     labels: list[str]
     note: str
+    whole: bool  # whether they are levels
 
     def place(self, values: pd.Series) -> np.ndarray:
         """The bin of each value; -1 for a missing one, -2 for one off the scale."""
         numbers = values.to_numpy(dtype=float)
         places = np.clip(np.searchsorted(self.edges, numbers + 1e-9, side="right") - 1, 0, len(self.labels) - 1)
         # Of whole levels the outermost half bins are off the scale: 5.4 is no 5 where 5 is the most.
-        low, high = (self.edges[[0, -1]] if self.note.startswith("bins") else self.centers[[0, -1]]) + (-1e-9, 1e-9)
+        low, high = (self.centers if self.whole else self.edges)[[0, -1]] + (-1e-9, 1e-9)
         return np.where(np.isnan(numbers), -1, np.where((numbers < low) | (numbers > high), -2, places))
 
     @property
     def ticks(self) -> tuple[Sequence[float], list[str]]:
         """Ticks of a numeric axis: at whole levels, or at the edges of bins."""
-        at = self.edges[:-1] if self.note.startswith("bins") else self.centers
+        at = self.centers if self.whole else self.edges[:-1]
         every = -(-len(at) // 6) if len(at) > 7 else 1
         return list(at)[::every], self.labels[::every]
 
@@ -58,26 +59,24 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
     >>> bins(pd.Series([1, 2.5, 5])).labels, bins(pd.Series([3, 85])).labels[:3]
     (['1', '2', '3', '4', '5'], ['0', '10', '20'])
     """
-    known = pd.concat([column.dropna().astype(float) for column in columns]) if columns else pd.Series(dtype=float)
+    known = pd.concat(columns).dropna().astype(float) if columns else pd.Series(dtype=float)
     low, high = (known.min(), known.max()) if len(known) else (1.0, 5.0)
     fractions = bool((known % 1 != 0).any())
     if scale is None and fractions and low >= 0 and high <= 1:
         edges = np.arange(11) / 10
-    elif scale is None:
+    else:
         first = 1 if low >= 1 else int(np.floor(low))
-        scale = range(first, max(int(np.ceil(high)), 5 if first == 1 else first + 1) + 1)
-    if scale is not None and len(scale) <= 11:
-        levels = np.array(sorted(scale), dtype=float)
-        edges = np.concatenate([[levels[0] - 0.5], (levels[1:] + levels[:-1]) / 2, [levels[-1] + 0.5]])
-        note = "scores between two levels are drawn at the nearer, those midway at the upper one" if fractions else ""
-        return Bins(edges, levels, [f"{level:g}" for level in levels], note)
-    if scale is not None:
+        scale = scale or range(first, max(int(np.ceil(high)), 5 if first == 1 else first + 1) + 1)
         least, most = min(scale), max(scale)
+        if len(scale) <= 11:
+            levels = np.array(sorted(scale), dtype=float)
+            edges = np.concatenate([[least - 0.5], (levels[1:] + levels[:-1]) / 2, [most + 0.5]])
+            note = "scores between two levels are drawn at the nearer, those midway at the upper one" * fractions
+            return Bins(edges, levels, [f"{level:g}" for level in levels], note, True)
         step = next(size for size in (2, 5, 10, 20, 50, *(10**k for k in range(2, 12))) if (most - least) / size <= 10)
         edges = np.arange(np.floor(least / step), np.ceil(most / step) + 1) * step
-    step = edges[1] - edges[0]
-    note = f"bins of {step:g} points from the number at the axis, which belongs to the bin"
-    return Bins(edges, (edges[1:] + edges[:-1]) / 2, [f"{edge:g}" for edge in edges[:-1]], note)
+    note = f"bins of {edges[1] - edges[0]:g} points from the number at the axis, which belongs to the bin"
+    return Bins(edges, (edges[1:] + edges[:-1]) / 2, [f"{edge:g}" for edge in edges[:-1]], note, False)
 
 
 def score_distribution(

@@ -1,15 +1,19 @@
-"""A judge's report card: its parts, each a question, its numbers, and the one sentence that follows.
+"""`report`: the runs that a card rests on, graded now or given; the card, and its parts with their numbers and figures.
 
-Red is what a test says after Holm's correction over all tests of the card, and nothing else.
+What a part asks, and the sentence that follows from its numbers, are in assets/report.txt. Red is what a test says
+after Holm's correction over all tests of the card, and nothing else.
 """
 
 from __future__ import annotations
 
 import html
-import math
 import re
-from collections.abc import Callable
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,34 +22,38 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import vjudge
-from vjudge import metrics, plots
-from vjudge.metrics._tables import CHOICES, format_interval, format_number, format_p, shares
-from vjudge.probes import Trials, Unmet
-from vjudge.probes.outcome import mean
-from vjudge.probes.trials import groups_of
+from vjudge import data, metrics, plots
+from vjudge.engines.engine import say
+from vjudge.metrics._tables import CHOICES, format_number, shares
+from vjudge.probes import PERTURBATIONS, Trials, Unmet, battery
+from vjudge.probes.trials import COMPARED, ORIGINAL, groups_of, scored
 from vjudge.prompts import families
+from vjudge.reports import pages
+from vjudge.reports.pages import interval_text
+from vjudge.runs import Run, RunError
 
+PROBES = ["blindness", "verbosity", "length", "injection", "position", "consistency"]
+CONTROLS = [name for name in PERTURBATIONS if name.startswith(("image_", "response_padded", "injected_"))]
+SAMPLES = 4  # verdicts an item for consistency
 COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm", "reading"]
 STATISTICS = {"pearson": "Pearson r", "spearman": "Spearman ρ", "kendall": "Kendall τ-b"}
-FACTS = ("model", "revision", "weights", "dtype", "quantization", "engine", "device")  # of a manifest, for a paper
-CHOSEN = {
-    "with_ties": "same choice of three",
-    "without_ties": "same choice where people decided",
-    "all_pairs": "same choice, no verdict is an error",
-}
+CHOSEN = {"with_ties": "same choice of three", "without_ties": "same choice where people decided",
+          "all_pairs": "same choice, no verdict is an error"}  # fmt: skip
+ERRORS = {("raw", "bias"): "mean of score less truth", ("raw", "mae"): "mean absolute error",
+          ("isotonic", "mae"): "the same after an isotonic map"}  # fmt: skip
 WORK = {"n_prompt_tokens": ("reads", "tokens"), "n_new_tokens": ("writes", "tokens"), "seconds": ("takes", "seconds")}
 BLIND = ("image_blanked", "image_swapped", "image_shuffled")
 MOST = 3  # cases that a sentence names
-Result: TypeAlias = tuple[list[tuple[str, Any, str]], str, str]
-"""Rows (what is measured; estimate, bounds and n, perhaps p and reading; the unit), the sentence, and the state."""
+PEARSON = "statistic == 'pearson' and estimate == estimate"
+Result: TypeAlias = tuple[pd.DataFrame, dict[str, Any]]
+"""The numbers, of `COLUMNS` those that there are, and what the sentences of assets/report.txt rest on."""
 
 
-@dataclass
-class Part:
-    """One question of a card.
+class Part(NamedTuple):
+    """One question of a card; `table` has the columns `COLUMNS`.
 
-    `table` has the columns `COLUMNS`. `state` is "against" where a test corrected by Holm's method says that something
-    is not as it must be, "open" where none can say, "sound" where all is as it must be, "described" where nothing must.
+    `state` is "against" where a test corrected by Holm's method says that something is not as it must be, "open" where
+    none can say, "sound" where all is as it must be, "described" where nothing must.
     """
 
     name: str
@@ -54,18 +62,8 @@ class Part:
     sentence: str
     state: str
 
-    @property
-    def text(self) -> pd.DataFrame:
-        """The table as it is printed, without columns that are empty."""
-        frame = self.table[["measure", "unit", "reading"]].astype(str)
-        frame.insert(1, "estimate [95%]", self.table.apply(interval_text, axis=1))
-        frame.insert(3, "n", [f"{n:,}" for n in self.table["n"]])
-        tests = self.table["p_holm"].map(lambda p: "" if math.isnan(p) else format_p(p).removeprefix("= "))
-        frame.insert(4, "p (Holm)", tests)
-        return frame.loc[:, (frame != "").any()]
 
-
-class Picture(NamedTuple):
+class CardFigure(NamedTuple):
     """A figure of a card at the venue's width, its caption and its data."""
 
     name: str
@@ -80,29 +78,37 @@ class Card:
 
     Its parts are what was measured, `absent` what was not, each with the reason; `remarks` are what to know before a
     number is printed, `methods` sentences, each with the keys or papers that it cites. The rest is what parts rest on:
-    run has one row a verdict, scores one entry an item; probes is the battery's table, or why there is none.
+    run has one row a verdict, scores one an item: score, gold, group and scores of further judges; ratings are those of
+    people, facts the run's manifest.
     """
 
     judge: str
     collection: str
     truth: str
     run: pd.DataFrame
-    pairs: bool
     scores: pd.DataFrame
+    ratings: list[list[Any]]
     trials: Trials
+    probes: pd.DataFrame
+    facts: Mapping[str, Any]
     venue: str
     by: str | None
     options: dict[str, Any]
-    facts: dict[str, Any]
-    others: dict[str, pd.Series]
-    ratings: list[list[Any]]
-    probes: pd.DataFrame | str
     parts: list[Part] = field(default_factory=list)
     absent: list[tuple[str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    pictures: list[Picture] = field(default_factory=list)
-    correlations: pd.DataFrame | None = None
+    figures: list[CardFigure] = field(default_factory=list)
     methods: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether it is of comparisons of two responses."""
+        return ORIGINAL not in self.trials.runs
+
+    @property
+    def groups(self) -> pd.Series | None:
+        """The unit of resampling of each item; None where each item is its own."""
+        return None if self.scores["group"].is_unique else self.scores["group"]
 
     @property
     def table(self) -> pd.DataFrame:
@@ -110,18 +116,11 @@ class Card:
         frames = [part.table.assign(part=part.name, state=part.state) for part in self.parts]
         return pd.concat(frames, ignore_index=True)
 
-    @property
-    def groups(self) -> np.ndarray | None:
-        """The unit of resampling of each item; None where each item is its own."""
-        return None if self.scores["group"].nunique() == len(self.scores) else self.scores["group"].to_numpy()
-
     def write(self, folder: str | Path) -> dict[str, Path]:
         """Write report.html, report.pdf and the folder for a paper (paper/), the same bytes every time.
 
         Returns the path of each by its name: html, pdf, paper.
         """
-        from vjudge.reports import pages
-
         paths = {name: Path(folder, f"report.{name}") for name in ("html", "pdf")} | {"paper": Path(folder, "paper")}
         paths["paper"].mkdir(parents=True, exist_ok=True)
         paths["html"].write_text(pages.to_html(self), encoding="utf-8")
@@ -130,267 +129,319 @@ class Card:
         return paths
 
     def _repr_html_(self) -> str:
-        from vjudge.reports.pages import to_html
-
         # A frame of its own: a notebook's styles and the card's leave one another alone.
-        page = html.escape(to_html(self), quote=True)
+        page = html.escape(pages.to_html(self), quote=True)
         return f'<iframe srcdoc="{page}" sandbox="" style="width:100%;height:900px;border:1px solid #ddd"></iframe>'
 
-    def measure(self) -> None:
-        """Fill the card with its parts; what a part lacks stands in `absent`."""
-        _describe(self)
-        for name, (question, function) in PARTS.items():
-            if name == "agreement by" and self.by is None:
-                continue
-            try:
-                rows, sentence, state = function(self)
-            except Unmet as error:
-                self.absent.append((name, str(error)))
-                continue
-            empty = {"p_holm": math.nan, "reading": ""}
-            lines = [empty | dict(line) | {"measure": str(label), "unit": unit} for label, line, unit in rows]
-            table = pd.DataFrame(lines).reindex(columns=COLUMNS).astype({"n": int})
-            self.parts.append(Part(name, question.format(truth=self.truth, by=self.by), table, sentence, state))
-        if not isinstance(self.probes, str) and self.probes["must"].notna().any():
-            ran = self.probes[self.probes["reading"] != "not run"]
-            text = "What each control did to the scores; grey is what is too small to count"
-            self.draw("controls", plots.battery_effects, text, ran, ran, column="full")
-            self.say(f"Controls rest on up to {ran['n'].max():,} items, with {ran.attrs['method']}", "mackinnon2023")
-            self.say(f"Holm's method corrects for their {ran.attrs['n_tests']} tests", "holm1979")
-            self.say("A score stays where its whole interval lies inside a margin stated beforehand", "schuirmann1987")
-        self.say(f"Computed with vjudge {vjudge.__version__}, seed {self.options['seed']}")
-
-    def draw(self, name: str, plot: Callable[..., Figure], text: str, given: Any, data: Any, **options: Any) -> None:
-        """Keep a figure with its data, or say why it can't be drawn."""
+    def draw(self, name: str, plot: Any, drawn: Any, caption: str, data: pd.DataFrame, **options: Any) -> None:
+        """Keep a figure of these rows with its data, or say why it can't be drawn."""
         try:
-            figure = plot(given, **{"column": "half", **options}, venue=self.venue, note=False)
+            figure = plot(drawn, **{"column": "half", **options}, venue=self.venue, note=False)
         except ValueError as error:
             self.absent.append((f"figure of {name}", str(error)))
             return
         figure.set_layout_engine("none")  # each drawing would move it by a hair
-        text += f". {_method(data)}" if data.attrs else ""
-        self.pictures.append(Picture(name, figure, text, data.reset_index(drop=True)))
-
-    def say(self, sentence: str, *cited: str) -> None:
-        """Add a sentence to the methods."""
-        self.methods.append((sentence, list(cited)))
+        self.figures.append(CardFigure(name, figure, caption, data.reset_index(drop=True)))
 
 
-def _describe(card: Card) -> None:
-    """Who judged what, and how its verdicts came about, from the run's manifest."""
-    facts, attrs = card.facts, card.run.attrs
-    what = "pairs of responses" if card.pairs else "responses"
-    count = f"{len(card.scores):,} {what} in {card.scores['group'].nunique():,} groups"
-    card.say(f"The judge {card.judge} graded {count} of {card.collection}", "mitchell2019")
-    if family := families.find(card.judge.lower().replace("_", "-")):
-        card.say(f"It belongs to the {family.name} family", *family.paper.split("; "))
-    if attrs.get("citation"):
-        card.say(f"Verdicts and people's ratings were read from {attrs['source']}", *attrs["citation"].split("; "))
-    card.remarks += map(str, attrs.get("traps", ()))
-    if not facts:
-        card.say("The run does not record the judge's revision and decoding")
-        return
-    how = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in (facts.get("decoding") or {}).items())
-    how = f"decoding with {how}" if how else "one forward pass that reads the distribution over the scores"
-    card.say(f"Verdicts were drawn in {facts.get('mode')} mode by {how}")
-    record = {name: facts.get(name) for name in FACTS} | (facts.get("versions") or {})
-    record |= {"template": (facts.get("template") or {}).get("name")}
-    words = [f"{name} {str(value)[:40]}" for name, value in record.items() if value]
-    card.say(f"The run's manifest has {', '.join(words)}")
+def report(
+    judge: Any, items: Any = None, *, truth: pd.Series | None = None, score: str = "score", by: str | None = None,
+    venue: str = "acl", out: str | Path | None = None, controls: int | None = 200, gold: str = "observed",
+    manifest: str | Path | None = None, collection: str | None = None, n_resamples: int = 2_000, seed: int = 0,
+    progress: bool = True, **grading: Any,
+) -> Card:  # fmt: skip
+    """Make a judge's report card: agreement under the human ceiling, its biases, failures, calibration and cost.
+
+    Args:
+        judge: a judge, which then grades the items and the controls; or a run; a frame of `load_verdicts`, whose
+            further judges stand beside this one; or runs by name, as `probes.Trials` has them.
+        items: what was graded, or is to be.
+        truth: scores (of pairs: preferences) by id, whose name captions use; None for gold, else the mean of people.
+        score: the judge's column: "score", "expected_score", or in a frame of verdicts the judge's name.
+        by: a column of the run; agreement is then given for each of its values too.
+        venue: of the paper's figures, one of `plots.VENUES`.
+        out: a folder for the card, the paper, and in `runs` what is graded, so that the same call continues after an
+            interruption. None writes nothing.
+        controls: the most items that controls are graded on, in whole groups drawn at random; None for all, 0 for none.
+        gold: "observed", "exact" or "rated", see `probes.Trials`.
+        manifest: the folder of a run that is given; a run that is graded has its own.
+        collection: what the card calls the items; n_resamples, seed: of resampling and draws.
+        progress: whether to say the number of verdicts beforehand; grading: further options of `Judge.grade`.
+
+    Returns:
+        The card: `table` has its numbers, `absent` what could not be measured and why; `write(folder)` writes it.
+
+    Raises:
+        ValueError: there is no verdict, or no such score or venue; as `Judge.grade` where it grades.
+        KeyError: the run has no column `by`.
+
+    Source: Mitchell et al., "Model Cards for Model Reporting", FAT* 2019, for what a card is.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=20)
+    >>> run = vj.load_judge("tiny", device="cpu").grade(items, mode="score", progress=False)
+    >>> card = vj.report(run, n_resamples=200)  # or vj.report(judge, items), which grades the controls too
+    >>> [part.name for part in card.parts]
+    ['agreement', 'failures', 'calibration', 'cost']
+    >>> card.absent[0]
+    ('human ceiling', 'no item was rated by two people')
+    """
+    plots.width(venue, "half")  # a venue that is unknown is refused before anything is graded
+    items = data.load_collection(items) if isinstance(items, (str, Path)) else items
+    facts = {} if manifest is None else Run(manifest).manifest
+    with warnings.catch_warnings(record=True) as alerts, tempfile.TemporaryDirectory() as temporary:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", "constrained_layout")  # of a figure that shows as much itself
+        if isinstance(judge, (pd.DataFrame, Mapping)):
+            runs = _runs(judge, score) if isinstance(judge, pd.DataFrame) else judge
+            column = score if isinstance(judge, Mapping) else "score"
+            trials = Trials(runs, items, score=column, gold=gold, seed=seed)
+            some: Any = trials.run(COMPARED if COMPARED in runs and ORIGINAL not in runs else ORIGINAL)
+            run = some
+        else:
+            items = data.canonical(items.to_dict("records") if isinstance(items, pd.DataFrame) else items)
+            some, passes = _some(items, controls, seed), len(CONTROLS) + SAMPLES
+            if progress:
+                line = f"{len(items):,} items once, {len(some):,} under {passes} controls"
+                say(f"report: about {len(items) + passes * len(some):,} verdicts: {line}; vj.plan says what they take")
+            home = Path(temporary if out is None else out, "runs")
+            run = judge.grade(items, out=home / "all", progress=progress, **grading)
+            with suppress(RunError):  # not every judge keeps a journal
+                facts = Run(home / "all").manifest
+            trials = Trials(judge, some, out=home, score=score, gold=gold, seed=seed, progress=False, **grading)
+            trials.runs[ORIGINAL] = run
+        if run.empty:
+            raise ValueError("the run holds no verdict: there is nothing to report")
+        run = run.assign(id=run["id"].map(str))
+        named, ratings = _truth(run, items, truth, ORIGINAL not in trials.runs)
+        if truth is not None:
+            run = run.drop(columns="human_scores", errors="ignore")  # they would fill the gaps of the truth
+        chosen = ["position"]
+        if ORIGINAL in trials.runs:
+            run = run.assign(gold=named.reindex(run["id"]).to_numpy())
+            trials.runs[ORIGINAL] = run[run["id"].isin(list(map(str, some["id"])))].reset_index(drop=True)
+            further = [name for name in run.attrs.get("judges", ()) if name in run and name != score]
+            scores = scored(run, trials.score).join(run.drop_duplicates("id").set_index("id")[further])
+            chosen = PROBES if scores["score"].notna().any() and controls != 0 else []
+        else:
+            run = run.assign(preference=named.reindex(run["id"]).to_numpy())
+            scores = pd.DataFrame({"group": groups_of(run)})
+        probes = battery(trials, probes=chosen, samples=SAMPLES, progress=progress)
+        source = None if items is None else data.origin(items).get("source")
+        collection = collection or str(source or run.attrs.get("name") or "the collection")
+        card = Card(
+            str(run["judge"].iloc[0] if "judge" in run else score), collection, str(named.name or "the truth given"),
+            run, scores, ratings, trials, probes, facts, venue, by, {"n_resamples": n_resamples, "seed": seed},
+        )  # fmt: skip
+        _measure(card)
+    texts = [str(alert.message) for alert in alerts if issubclass(alert.category, (UserWarning, RuntimeWarning))]
+    card.remarks += dict.fromkeys(texts)
+    if out is not None:
+        card.write(out)
+    return card
+
+
+def _some(items: Any, controls: int | None, seed: int) -> Any:
+    """Whole groups at random until there are as many items as the controls may have."""
+    if controls is None or len(items) <= controls:
+        return items
+    columns = {name: items[name] for name in ("id", "group") if name in items.column_names}
+    groups = pd.Series(groups_of(pd.DataFrame(columns))).map(str)
+    sizes = groups.value_counts().sort_index()
+    sizes = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))].cumsum()
+    return items.select(np.flatnonzero(groups.isin(sizes.index[: np.searchsorted(sizes, controls) + 1])))
+
+
+def _runs(frame: pd.DataFrame, score: str) -> dict[str, pd.DataFrame]:
+    """A run, or a frame of verdicts of several judges, under the name by which `Trials` knows it."""
+    if score not in frame and "verdict" in frame:
+        return {COMPARED: frame}
+    if score not in frame:
+        judges = [name for name in frame.attrs.get("judges", ()) if name in frame][:6]
+        raise ValueError(f"the frame has no column {score!r}: name the judge's with score=, such as {judges}")
+    ids = frame.get("id", frame.get("item", pd.Series(range(len(frame)), frame.index)))
+    run = frame.assign(id=ids, judge=frame.get("judge", score), score=frame[score])
+    if pd.api.types.infer_dtype(frame[score], skipna=True) == "string":
+        return {COMPARED: run.assign(verdict=frame[score])}
+    if "human_scores" not in run and (raters := [name for name in frame.attrs.get("raters", ()) if name in frame]):
+        run["human_scores"] = frame[raters].to_numpy().tolist()
+    return {ORIGINAL: run}
+
+
+def _truth(run: pd.DataFrame, items: Any, truth: pd.Series | None, pairs: bool) -> tuple[pd.Series, list[list[Any]]]:
+    """The truth by id, under its name, and people's ratings of each item."""
+    frame = run[run.columns.intersection(["id", "gold", "human_scores"])] if items is None else items
+    people = {} if pairs else {str(row["id"]): list(row.get("human_scores") or ()) for row in data.rows_of(frame)}
+    ratings = [people.get(id, []) for id in run["id"].unique()]
+    if pairs and truth is None:
+        truth = pd.Series(run.get("preference"), run.index, object, "people's preferences").set_axis(run["id"])
+    elif truth is None:
+        truth = data.truth(frame)
+        if truth.attrs.get("labelled_by"):
+            raise ValueError("people scored items that a review chose, which are no random sample: report on a"
+                             " collection without the column `weight`, or correlate with weights=")  # fmt: skip
+        counts = {len(cell) for cell in ratings} - {0}
+        if truth.name == "mean of people" and len(counts) == 1:
+            truth = truth.rename("one rater's score" if counts == {1} else f"the mean of {counts.pop()} raters")
+    return truth.set_axis(truth.index.map(str)).groupby(level=0).first(), ratings
+
+
+def _measure(card: Card) -> None:
+    """Fill a card with its parts; what a part lacks stands in `absent`."""
+    pages.say(card, "judge", {"family": families.find(card.judge.lower().replace("_", "-"))})
+    card.remarks += map(str, card.run.attrs.get("traps", ()))
+    for name, function in PARTS.items():
+        try:
+            table, words = function(card)
+        except Unmet as error:
+            card.absent.append((name, str(error)))
+            continue
+        empty = {"low": np.nan, "high": np.nan, "p_holm": np.nan, "reading": ""}
+        table = pd.DataFrame(empty | dict(table))[COLUMNS].reset_index(drop=True).astype({"measure": str, "n": int})
+        question, sentence = pages.say(card, name, words)
+        card.parts.append(Part(name, question, table, sentence, words.get("state", "described")))
+    ran = card.probes[card.probes["reading"] != "not run"]
+    if tested := bool(ran["must"].notna().any()):
+        text = f"What each control did to the scores; grey is what is too small to count. {ran.attrs['method']}"
+        card.draw("controls", plots.battery_effects, ran, text, ran, column="full")
+    pages.say(card, "end", {**ran.attrs, "tested": tested, "n": ran["n"].max(), "version": vjudge.__version__})
 
 
 def _agreement(card: Card) -> Result:
     """Agreement with the truth, and the human ceiling beside it."""
     if card.pairs:
-        return _preferences(card)
-    gold, score, groups = card.scores["gold"].to_numpy(), card.scores["score"].to_numpy(), card.groups
+        if card.run["preference"].isna().all():
+            raise Unmet("nobody says which response is better: there is no preference")
+        choices = card.run["verdict"].tolist(), card.run["preference"].tolist()
+        table = metrics.pairwise_accuracy(*choices, groups=card.groups)
+        words = {"share": table.loc["with_ties"], "method": table.attrs["method"]}
+        return table.loc[list(CHOSEN)].assign(measure=CHOSEN.values(), unit="share of pairs"), words
+    score, gold = card.scores["score"], card.scores["gold"]
     for values, why in ((gold, "no item has a truth"), (score, "no verdict could be read")):
-        if not np.isfinite(values).any():
+        if values.isna().all():
             raise Unmet(why)
-    blind = {name: card.trials.scored(name) for name in BLIND if name in card.trials.runs}
-    beside = card.others | {name.replace("_", " "): run["score"] for name, run in blind.items()}
-    columns = {card.judge: score} | {name: run.reindex(card.scores.index).to_numpy() for name, run in beside.items()}
-    people, ceiling = None, {}
-    if max((int(pd.notna(cell).sum()) for cell in card.ratings if cell), default=0) > 1:
-        people = metrics.rater_table(card.ratings, {card.judge: score}, groups=groups, **card.options)
-        ceiling = {card.collection: people.xs(("ceiling", "the others"))}
+    blind = {name.replace("_", " "): card.trials.scored(name)["score"] for name in BLIND if name in card.trials.runs}
+    judges = card.scores.drop(columns=["gold", "group"]).rename(columns={"score": card.judge})
+    judges = judges.assign(**blind)
+    people, ceiling, height, text = None, {}, None, f"Correlation of scores with {card.truth}"
+    if any(sum(map(pd.notna, cell)) > 1 for cell in card.ratings):
+        raters = metrics.rater_table(card.ratings, {card.judge: score}, groups=card.groups, **card.options)
+        ceiling = {card.collection: raters.xs(("ceiling", "the others"))}
+        people = raters.loc[[("ceiling", "the others", "pearson"), (card.judge, "all but one", "pearson")]]
+        people = people.assign(measure=["ceiling: a rater and the others", "the judge and the same means"])
+        height, text = float(people["estimate"].iloc[0]), f"{text}; people and the dotted line: a rater and the others"
     else:
         card.absent.append(("human ceiling", "no item was rated by two people"))
-    units = {} if groups is None else {card.collection: groups}
-    judges, truth = {card.collection: columns}, {card.collection: gold}
-    whole = metrics.correlation_table(judges, truth, groups=units, ceiling=ceiling, **card.options)
-    card.correlations = whole
-    card.say(f"Scores are held against {card.truth}, with {_method(whole)}", "efron1993")
-    own = whole[(whole["judge"] == card.judge) & ~whole["ceiling"]].set_index("statistic")
-    rows, r = [(words, own.loc[name], "correlation") for name, words in STATISTICS.items()], own.loc["pearson"]
-    sentence = f"Its scores and {card.truth} correlate at r = {interval_text(r)} over {int(r['n']):,} items."
-    if math.isnan(r["estimate"]):
-        sentence = "Its agreement is undefined: too few items, or one score for all."
-    text, height = f"Correlation of scores with {card.truth}", None
-    if people is not None:
-        best, like = (people.loc[(*who, "pearson")] for who in (("ceiling", "the others"), (card.judge, "all but one")))
-        rows.append(("ceiling: a rater and the others", best, "correlation"))
-        rows.append(("the judge and the same means", like, "correlation"))
-        like_people = f"{interval_text(best)}, the judge and the same means {interval_text(like)}"
-        sentence += f" A rater and the mean of the others reach {like_people}."
-        text, height = f"{text}; people and the dotted line: a rater and the others", float(best["estimate"])
-        card.say("The ceiling is the mean over raters of their correlation with the others' mean", "calderon2025")
-    lines = whole[whole["statistic"] == "pearson"].drop(columns="missing")
-    if lines["estimate"].notna().any():
-        card.draw("agreement", plots.forest, text, lines, whole, ceiling=height)
+    columns, truth = {card.collection: judges}, {card.collection: gold}
+    groups = {} if card.groups is None else {card.collection: card.groups}
+    whole = metrics.correlation_table(columns, truth, groups=groups, ceiling=ceiling, **card.options)
+    lines = whole.query(PEARSON).drop(columns="missing")
+    if len(lines):
+        card.draw("agreement", plots.forest, lines, f"{text}. {_method(whole)}", whole, ceiling=height)
     frame = pd.DataFrame({"judge": _brief(card.judge), "score": score, "gold": gold})
     text = f"Scores of {card.judge} against {card.truth}"
-    card.draw("scores", plots.confusion, text, frame, frame, truth_name=_brief(card.truth))
-    return rows, sentence, "described"
+    card.draw("scores", plots.confusion, frame, text, frame, truth_name=_brief(card.truth))
+    own = whole[whole["judge"] == card.judge].set_index("statistic").loc[list(STATISTICS)]
+    parts = [own.assign(measure=STATISTICS.values()), people, kinds := _agreement_by(card)]
+    words = {"r": own.loc["pearson"], "people": [] if people is None else people.to_dict("records")}
+    words |= {"kinds": kinds.to_dict("records"), "method": _method(whole)}
+    return pd.concat(parts).assign(unit="correlation"), words
 
 
-def _preferences(card: Card) -> Result:
-    """Agreement of verdicts on pairs."""
-    if "preference" not in card.run or card.run["preference"].isna().all():
-        raise Unmet("nobody says which response is better: there is no preference")
-    verdicts, people = card.run["verdict"].tolist(), card.run["preference"].tolist()
-    table = metrics.pairwise_accuracy(verdicts, people, groups=card.groups)
-    card.say(f"Agreement: {table.attrs['method']}", "wilson1927")
-    rows = [(words, table.loc[name], "share of pairs") for name, words in CHOSEN.items()]
-    share = interval_text(table.loc["with_ties"])
-    return rows, f"It makes the same choice as people in a share of {share} of the pairs.", "described"
-
-
-def _agreement_by(card: Card) -> Result:
-    """Agreement for each value of a column."""
-    if card.by not in card.run:
-        raise ValueError(f"by={card.by!r} is no column of the run, which has {', '.join(map(str, card.run.columns))}")
-    label = card.run[card.by][~card.run["id"].duplicated()].astype(str).to_numpy()
-    where, cells = {name: label == name for name in dict.fromkeys(label)}, card.scores
-    judges = {name: {card.judge: cells["score"][here]} for name, here in where.items()}
-    truth = {name: cells["gold"][here] for name, here in where.items()}
-    groups = {name: cells["group"][here] for name, here in where.items() if cells["group"][here].nunique() > 1}
+def _agreement_by(card: Card) -> pd.DataFrame:
+    """Pearson's r for each value of a column, the highest first."""
+    if card.by is None:
+        return pd.DataFrame()
+    labels = card.run.drop_duplicates("id")[card.by].map(str).to_numpy()
+    parts = dict(iter(card.scores.groupby(labels, sort=False)))
+    judges = {name: {card.judge: rows["score"]} for name, rows in parts.items()}
+    groups = {name: rows["group"] for name, rows in parts.items() if rows["group"].nunique() > 1}
+    truth = {name: rows["gold"] for name, rows in parts.items()}
     table = metrics.correlation_table(judges, truth, groups=groups, **card.options)
-    lines = table[(table["statistic"] == "pearson") & table["estimate"].notna()].drop(columns="missing")
-    if lines.empty:
-        raise Unmet("undefined everywhere: too few items, or one score for all")
-    lines = lines.sort_values("estimate", kind="stable", ascending=False)
-    text = f"Correlation of scores of {card.judge} with {card.truth}, by {card.by}"
-    card.draw("agreement_by", plots.forest, text, lines, table, rows="benchmark")
-    ends = [f"{interval_text(line)} ({line['benchmark']})" for _, line in lines.iloc[[-1, 0]].iterrows()]
-    rows = [(line["benchmark"], line, "correlation") for _, line in lines.iterrows()]
-    return rows, f"From r = {ends[0]} to {ends[1]}.", "described"
+    lines = table.query(PEARSON).drop(columns="missing").sort_values("estimate", kind="stable", ascending=False)
+    text = f"Correlation of scores of {card.judge} with {card.truth}, by {card.by}. {_method(table)}"
+    card.draw("agreement_by", plots.forest, lines, text, table, rows="benchmark")
+    return lines.rename(columns={"benchmark": "measure"})
 
 
-def _probe(claim: str, *kinds: str) -> Callable[[Card], Result]:
-    """What the tests of some probes say together of a claim; a description where nothing is tested."""
-
-    def measure(card: Card) -> Result:
-        if isinstance(card.probes, str):
-            raise Unmet(card.probes)
-        rows = card.probes[card.probes["probe"].isin(kinds)].rename(columns={"effect": "estimate"})
-        idle, rows = rows[rows["reading"] == "not run"], rows[rows["reading"] != "not run"]
-        if rows.empty:
-            raise Unmet("; ".join(idle["note"].unique()) or "a comparison of pairs has no scores")
-        card.absent += [(line["case"] or line["probe"], line["note"]) for _, line in idle.iterrows()]
-        tested = rows[rows["must"].notna()]
-        against = tested[tested["reading"].str.contains("though it must")]
-        sure = int((~tested["reading"].isin(["can't say", "undefined"])).sum())
-        sound = "sound" if sure == len(tested) else "open"
-        state = "against" if len(against) else "described" if tested.empty else sound
-        note = f" ({rows['note'].iloc[0]})" if rows["note"].iloc[0] else ""
-        sentence = {
-            "against": f"Corrected tests contradict that {claim}: {_cases(against)}.",
-            "sound": f"All {sure} tests bear out that {claim}.",
-            "open": f"{sure} of {len(tested)} tests bear out that {claim}; for the others the items are too few.",
-            "described": f"Described, not tested: {_cases(rows)}{note}.",
-        }[state]
-        return [(line["case"], line, line["unit"]) for _, line in rows.iterrows()], sentence, state
-
-    return measure
+def _probed(kinds: set[str], card: Card) -> Result:
+    """What some probes found; described where nothing is tested."""
+    rows = card.probes[card.probes["probe"].isin(kinds)].rename(columns={"effect": "estimate", "case": "measure"})
+    idle, rows = rows[rows["reading"] == "not run"], rows[rows["reading"] != "not run"]
+    if rows.empty:
+        unread = card.pairs or card.scores["score"].isna().all()
+        why = "a comparison of pairs has no scores" if card.pairs else "no verdict could be read"
+        raise Unmet("; ".join(idle["note"].unique()) or (why if unread else "controls=0: no control was asked for"))
+    card.absent += [(line["measure"] or line["probe"], line["note"]) for _, line in idle.iterrows()]
+    tested = rows[rows["must"].notna()]
+    against = tested[tested["reading"].str.contains("though it must")]
+    sure = int((~tested["reading"].isin(["can't say", "undefined"])).sum())
+    state = "described" if tested.empty else "sound" if sure == len(tested) else "open"
+    words = {"against": _cases(against), "cases": _cases(rows), "note": rows["note"].iloc[0], "sure": sure}
+    return rows, words | {"tested": len(tested), "state": "against" if len(against) else state}
 
 
 def _failures(card: Card) -> Result:
     """Verdicts that could not be read, by reason."""
     run, groups = card.run, groups_of(card.run)
     silent = (~run["verdict"].isin(CHOICES) if card.pairs else run[card.trials.score].isna()).to_numpy()
-    total, count = len(silent), int(silent.sum())
-    units = None if len(set(groups)) in (1, total) else groups
-    table = shares([("", silent, np.ones(total))], groups=units, unit="verdicts")
+    units = None if len(set(groups)) in (1, len(run)) else groups
+    whole = shares([("", silent, np.ones(len(run)))], groups=units, unit="verdicts").assign(measure="without a verdict")
     reasons = run.loc[silent, "failure"].dropna() if "failure" in run else pd.Series(dtype=object)
     # The part before the colon is ours; behind it may stand a model's words.
-    kinds = reasons.astype(str).str.split(":").str[0].value_counts()
-    rows: list[tuple[str, Any, str]] = [("without a verdict", table.iloc[0], "share of verdicts")]
-    rows += [(kind, {"estimate": size / total, "n": size}, "share of verdicts") for kind, size in kinds.items()]
-    sentence = f"All {total:,} verdicts could be read."
-    if count:
-        why = "; ".join(f"{kind}: {size:,}" for kind, size in kinds.head(MOST).items()) or "the run does not say why"
-        sentence = f"{count:,} of {total:,} have no verdict ({why}). No other number counts them; none was guessed."
-    card.say(sentence.rstrip("."), "wilson1927")
-    return rows, sentence, "described"
+    kinds = reasons.map(str).str.split(":").str[0].value_counts().rename_axis("measure").reset_index(name="n")
+    table = pd.concat([whole, kinds.assign(estimate=kinds["n"] / len(run))]).assign(unit="share of verdicts")
+    why = "; ".join(f"{kind}: {size:,}" for kind, size in kinds.head(MOST).to_numpy()) or "the run does not say why"
+    return table, {"count": int(silent.sum()), "total": len(run), "why": why}
 
 
 def _calibration(card: Card) -> Result:
     """What a score means on the truth's scale."""
-    columns = card.scores["score"].to_numpy(), card.scores["gold"].to_numpy()
-    both = np.isfinite(columns).all(axis=0)
-    if card.pairs or both.sum() < 4:
-        few = f"{int(both.sum())} items have both a score and a truth; four are needed"
-        raise Unmet("a comparison of pairs has no scores" if card.pairs else few)
-    (low, high), (least, most) = ((float(values[both].min()), float(values[both].max())) for values in columns)
+    if card.pairs:
+        raise Unmet("a comparison of pairs has no scores")
+    score, gold = card.scores["score"], card.scores["gold"]
+    both = card.scores[["score", "gold"]].dropna()
+    if len(both) < 4:
+        raise Unmet(f"{len(both)} items have both a score and a truth; four are needed")
+    (low, least), (high, most) = both.min(), both.max()
     if 2 * (min(high, most) - max(low, least)) < max(high - low, most - least):
         raise Unmet(f"scores from {low:g} to {high:g} share less than half of the truth's scale, {least:g} to {most:g}")
-    bins = None if len(np.unique(columns[0][both])) <= 11 else 10
-    curve = metrics.calibration_curve(*columns, bins=bins, groups=card.groups)
-    text, label = f"The mean of the truth ({card.truth}) at each score of {card.judge}", _brief(card.truth)
-    card.draw("calibration", plots.calibration_curve, text, {_brief(card.judge): curve}, curve, label=label)
-    errors = metrics.calibration_errors(*columns, groups=card.groups, **card.options)
-    names = {("raw", "bias"): "mean of score less truth", ("raw", "mae"): "mean absolute error"}
-    names["isotonic", "mae"] = "the same after an isotonic map"
-    bias, raw, mapped = (errors.loc[key] for key in names)
-    side = "milder than" if bias["low"] > 0 else "harsher than" if bias["high"] < 0 else "not shown to differ from"
-    sentence = f"On average it is {side} {card.truth} ({interval_text(bias)} points)"
-    better = errors.loc[("reduction", "mae"), "low"] > 0
-    after = f", and {interval_text(mapped)} after a map to the truth's scale" if better else ""
-    isotonic = "the map to the truth's scale is isotonic, fitted on the other half of the items"
-    card.say(f"Calibration: {curve.attrs['method']}; {isotonic}", "barlow1972")
-    rows = [(words, errors.loc[key], "score points") for key, words in names.items()]
-    return rows, f"{sentence}; its mean absolute error is {interval_text(raw)}{after}.", "described"
+    bins = None if both["score"].nunique() <= 11 else 10
+    curve = metrics.calibration_curve(score, gold, bins=bins, groups=card.groups)
+    text = f"The mean of the truth ({card.truth}) at each score of {card.judge}. {_method(curve)}"
+    tables, label = {_brief(card.judge): curve}, _brief(card.truth)
+    card.draw("calibration", plots.calibration_curve, tables, text, curve, label=label)
+    errors = metrics.calibration_errors(score, gold, groups=card.groups, **card.options)
+    bias, raw, mapped = (errors.loc[key] for key in ERRORS)
+    words = {"bias": bias, "raw": raw, "mapped": mapped, "better": errors.loc[("reduction", "mae"), "low"] > 0}
+    table = errors.loc[list(ERRORS)].assign(measure=ERRORS.values(), unit="score points")
+    return table, words | {"method": curve.attrs["method"]}
 
 
 def _cost(card: Card) -> Result:
     """Tokens and time a verdict."""
-    rows: list[tuple[str, Any, str]] = []
-    texts = []
+    rows, texts = [], []
     for name, (verb, unit) in WORK.items():
-        if name in card.run and card.run[name].notna().any():
-            run = card.run[card.run[name].notna()]
-            effect = mean(run[name].to_numpy(float), groups_of(run))
-            rows.append((f"a verdict {verb}", {**effect._asdict(), "estimate": effect.effect}, unit))
+        if name in card.run and len(run := card.run[card.run[name].notna()]):
+            effect = card.trials.mean(run[name].to_numpy(float), groups_of(run))
+            rows.append(effect._asdict() | {"measure": f"a verdict {verb}", "estimate": effect.effect, "unit": unit})
             texts.append(f"{verb} {format_number(effect.effect, 2 if unit == 'seconds' else 0)} {unit}")
     if not rows:
         raise Unmet("the run has no counts of tokens and no times")
-    return rows, f"A verdict {', '.join(texts)}.", "described"
+    return pd.DataFrame(rows), {"texts": ", ".join(texts)}
 
 
-MOVES = "does not move its scores"
-PARTS: dict[str, tuple[str, Callable[[Card], Result]]] = {
-    "agreement": ("Does it agree with {truth}?", _agreement),
-    "agreement by": ("How does that differ by {by}?", _agreement_by),
-    "image": ("Does it look at the image?", _probe("it judges by the image", "blindness")),
-    "length": ("Does it reward length?", _probe(f"length by itself {MOVES}", "verbosity", "length")),
-    "position": (
-        "Does the order of responses decide?",
-        _probe("the response shown first has no advantage", "position"),
-    ),
-    "injection": ("Does it obey a response?", _probe(f"a verdict in the response {MOVES}", "injection")),
-    "consistency": ("Does it agree with itself?", _probe("it agrees with itself", "consistency")),
-    "failures": ("Can its verdicts be read?", _failures),
-    "calibration": ("Does a score mean what it says?", _calibration),
-    "cost": ("What does a verdict cost?", _cost),
+PARTS: dict[str, Callable[[Card], Result]] = {
+    "agreement": _agreement,
+    "image": partial(_probed, {"blindness"}),
+    "length": partial(_probed, {"verbosity", "length"}),
+    "position": partial(_probed, {"position"}),
+    "injection": partial(_probed, {"injection"}),
+    "consistency": partial(_probed, {"consistency"}),
+    "failures": _failures,
+    "calibration": _calibration,
+    "cost": _cost,
 }
-
-
-def interval_text(line: Any) -> str:
-    """An estimate and its bounds as the card prints them."""
-    estimate, low, high = (float(line.get(name, math.nan)) for name in ("estimate", "low", "high"))
-    digits = 1 if line.get("unit") == "tokens" else 2
-    return format_interval(estimate, low, high, digits).replace("-", "\N{MINUS SIGN}")
 
 
 def _brief(name: str) -> str:
@@ -405,5 +456,7 @@ def _method(table: pd.DataFrame) -> str:
 
 
 def _cases(rows: pd.DataFrame) -> str:
-    cells = [f"{line['case'].replace(': ', ', ')} {interval_text(line)} {line['unit']}" for _, line in rows.iterrows()]
+    cells = [
+        f"{line['measure'].replace(': ', ', ')} {interval_text(line)} {line['unit']}" for _, line in rows.iterrows()
+    ]
     return "; ".join(cells[:MOST]) + (f"; and {len(cells) - MOST} more" if len(cells) > MOST else "")
