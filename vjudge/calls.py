@@ -90,7 +90,7 @@ class JudgeCall:
         self.carried: list[Record] = []
         self._without_images = 0
         for row in rows:
-            subject = subject_of(row)
+            subject: Item | Pair = Pair.from_row(row) if pairs else Item.from_row(row)
             self._without_images += sees and not subject.images
             self.carried.append(_carried(row, subject))
             self.keys += [(subject.id, unit) for unit in self.units]
@@ -125,10 +125,8 @@ class JudgeCall:
         repeats = len(columns["id"]) // len(self.carried)
         for name in (name for name in _CARRIED if any(name in row for row in self.carried)):
             columns[name] = [row.get(name) for row in self.carried for _ in range(repeats)]
-        # Texts, None and dicts stay as they are.
-        frame = pd.DataFrame(
-            {name: pd.Series(cells, dtype=_KINDS.get(name, object)) for name, cells in columns.items()}
-        )
+        kinds = {name: _KINDS.get(name, object) for name in columns}  # texts, None and dicts stay as they are
+        frame = pd.DataFrame({name: pd.Series(cells, dtype=kinds[name]) for name, cells in columns.items()})
         frame.attrs = self._account(records, own)
         frame.attrs["work"] = engine.work and asdict(engine.work)  # None where it computes elsewhere
         return frame
@@ -140,21 +138,26 @@ class JudgeCall:
 
     def _fault(self, place: int, record: Mapping[str, Any]) -> str | None:
         """What keeps a record that was read back from being this verdict; None for a sound one."""
+        if lacking := [name for name in (*_READ, "choice", "scores", "strong", *_WORK) if name not in record]:
+            return f"lacks {', '.join(lacking)}"
         low, high = min(self.scores[place], default=-math.inf), max(self.scores[place], default=math.inf)
         for name in ("expected_score",) if self.template.compares else ("score", "expected_score"):
-            value = record.get(name)
+            value = record[name]
             if value is not None and not (isinstance(value, (int, float)) and low <= value <= high):
                 return f"has the {name} {value!r}, off its scale ({low}-{high})"
         return None
 
     def _grades(self, records: Sequence[Record]) -> tuple[dict[str, list[Any]], Record]:
         """The columns of `Judge.grade`, and its own attrs."""
-        names = ["id", "judge", *(["sample"] if len(self.units) > 1 else []), *_READ, *_WORK]
+        names = [*(["sample"] if len(self.units) > 1 else []), *_READ, *_WORK]
         names += [name for name in ("choice", "scores") if any(record[name] for record in records)]
-        columns = {name: [record.get(name, self.name) for record in records] for name in names}
-        columns["probabilities"] = [
-            shares and {int(score): share for score, share in shares.items()} for shares in columns["probabilities"]
-        ]
+        columns: dict[str, list[Any]] = {
+            "id": [record["id"] for record in records],
+            "judge": [self.name] * len(records),
+        }
+        columns |= {name: [record[name] for record in records] for name in names}
+        shares = [record["probabilities"] for record in records]
+        columns["probabilities"] = [own and {int(score): share for score, share in own.items()} for own in shares]
         abstained = sum(record["choice"] == "abstain" for record in records)
         silent = sum(record["failure"] is None and record["probabilities"] is None for record in records) - abstained
         blind = silent if self.template.marker else 0  # else no place has a distribution
@@ -176,10 +179,7 @@ class JudgeCall:
             "consistent": [agree for _, agree in verdicts],
             "probability_a": [sum(map(_chance_of_a, pair)) / len(pair) for pair in pairs],
             **{f"verdict_{order}": held for order, held in choices.items()},
-            "failure": [
-                "; ".join(f"{one['order']}: {one['failure']}" for one in pair if one["failure"]) or None
-                for pair in pairs
-            ],
+            "failure": [_failures(pair) for pair in pairs],
         }
         for name in ("scores", "strong", "feedback", "raw"):
             columns |= {f"{name}_{order}": [one[name] for one in held] for order, held in orders.items()}
@@ -206,11 +206,8 @@ class JudgeCall:
         facts = attrs | looks | position | {"decided": sides.get("decided"), "for_first": sides.get("first")}
         facts |= {"failed": reasons.total(), "reasons": listed + more, "kinds": " and ".join(kinds), "least": LOW_MASS}
         facts |= {"total": len(records), "changed": position["pairs"] - position["consistent"]}
-        facts |= (
-            {"verdicts": "comparisons", "items": "pairs"}
-            if self.template.compares
-            else {"verdicts": "verdicts", "items": "items"}
-        )
+        pair = self.template.compares
+        facts |= {"verdicts": "comparisons" if pair else "verdicts", "items": "pairs" if pair else "items"}
         if line := "; ".join(remark.format_map(facts) for name, remark in _REMARKS.items() if facts.get(name)):
             print(line, file=sys.stderr)
         return attrs
@@ -324,11 +321,6 @@ def check_ask(ask: Ask, *, samples: int, seed: int) -> None:
         raise ValueError("; ".join(faults))
 
 
-def subject_of(row: Mapping[str, Any]) -> Item | Pair:
-    """A row as an item, or as a pair."""
-    return Pair.from_row(row) if "response_a" in row else Item.from_row(row)
-
-
 def prompt_of(template: Template, subject: Item | Pair, mode: str) -> Prompt:
     """What the model reads of an item or a pair."""
     prompt = template.render(subject)
@@ -395,6 +387,11 @@ def _chance_of_a(record: Mapping[str, Any]) -> float:
     """The probability of the pair's own a in one order; NaN where there is no distribution."""
     second = NAN if is_missing(record["expected_score"]) else record["expected_score"]
     return second if record["order"] == "ba" else 1 - second
+
+
+def _failures(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why a pair's orders have no verdict."""
+    return "; ".join(f"{one['order']}: {one['failure']}" for one in records if one["failure"]) or None
 
 
 def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:

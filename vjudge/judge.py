@@ -223,16 +223,15 @@ class Judge:
                 continues there; a call that differs in anything that matters is refused.
 
         Returns:
-            One row a verdict, in the collection's order: id, judge, sample (from 0, where samples are several);
-            score, NaN where there is none, and failure (None or the reason); expected_score, the mean of probabilities
-            (score -> probability at the verdict, normalised over the rubric's scores, before temperature, top_p and
-            penalty; None where there is no verdict), and probability_mass, what those scores had of the whole
-            vocabulary, 0-1; feedback, raw (the whole answer); n_prompt_tokens (image tokens included), n_new_tokens,
-            seconds (the row's share of its batch); choice ("abstain": the judge declined) and scores (the reference
-            answer's, then its own) where some row has one; and carried along: gold, human_scores, group, criteria,
-            category.
+            One row a verdict, in the collection's order: id, judge, sample (from 0, where there are several), score
+            (NaN where there is none), failure (None or the reason), expected_score (the mean of probabilities: score ->
+            probability at the verdict over the rubric's scores, before temperature, top_p and penalty),
+            probability_mass (what those scores had of the whole vocabulary), feedback, raw (the whole answer),
+            n_prompt_tokens (image tokens included), n_new_tokens, seconds (its share of its batch); choice ("abstain":
+            the judge declined) and scores (the reference answer's, then its own) where some row has one; and as given
+            gold, human_scores, group, criteria, category.
 
-            Its `attrs` say what it rests on: failures by reason, and the suggested_format that would read most of many;
+            `attrs` say what it rests on: failures by reason, and the suggested_format that would read most of many;
             without_distribution (scores without log-probabilities); low_mass (verdicts of a score pass on less than
             `vjudge.calls.LOW_MASS` of the probability); abstained; without_images (rows, for a judge that sees images);
             unlike (rows that an embedded judge was not made for); collection (`vjudge.data.origin`); scale (the judge's
@@ -272,23 +271,20 @@ class Judge:
         out: str | Path | None = None,
         progress: bool = True,
     ) -> pd.DataFrame:
-        """Compare the two responses of every pair, in both orders.
+        """Compare the two responses of every pair, in both orders; other arguments as in `grade`.
 
         Args:
-            pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame: `id`, `images`, `instruction`,
-                `response_a`, `response_b`, and where known the other fields of `Pair`.
+            pairs: a `datasets.Dataset`, a list of rows or of `Pair`s, or a DataFrame, with the columns of pairs.
             orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone, but asks
                 both, and says so, where the known preferences are one-sided (`vjudge.calls.ONE_SIDED`).
             mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
-            Others: as in `grade`.
 
         Returns:
-            One row a pair, in the collection's order: id, judge; verdict and consistent, what the orders say together
-            and whether they agree, as in `combine`; probability_a, of A's token against B's where the verdict is
-            written, the mean of the orders, or NaN; verdict_ab and verdict_ba, by order, in terms of the pair's own a
-            and b; failure, None, or the order and the reason; by order scores (the two, in the order shown, where the
-            judge scores both), strong, feedback and raw; n_prompt_tokens, n_new_tokens, seconds, sums over the orders;
-            and carried along: preference, group, criteria, category.
+            One row a pair, in the collection's order: id, judge, verdict and consistent (what the orders say together
+            and whether they agree, see `combine`), probability_a (of A's token against B's where the verdict is
+            written, the mean of the orders), verdict_ab and verdict_ba (in terms of the pair's own a and b), failure
+            (None, or the order and the reason); by order scores (the two, as shown), strong, feedback and raw; sums of
+            n_prompt_tokens, n_new_tokens and seconds; and as given preference, group, criteria, category.
 
             `attrs` as in `grade`; `position` counts `consistent` among `pairs` with two verdicts, and `first` (the
             response shown first) among all `choices`; `one_sided` preferences are why both orders were asked.
@@ -367,7 +363,7 @@ class Judge:
         pair = "response_a" in rows[0]
         template = self._pairwise() if pair else self.template
         data.validate(rows, needs=template.needs, pairs=pair, pictures=lambda source: source)
-        return calls.prompt_of(template, calls.subject_of(rows[0]), mode).text
+        return calls.prompt_of(template, (Pair if pair else Item).from_row(rows[0]), mode).text
 
     def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
         """One pass over a free question, for comparison with the original code; see `vjudge.engines.Forward`.
