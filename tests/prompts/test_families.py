@@ -38,18 +38,13 @@ def test_every_family_is_whole() -> None:
     ("name", "expected"),
     [
         ("kaist-ai/prometheus-vision-7b-v1.0", "prometheus-vision"),
-        ("prometheus-eval/prometheus-7b-v1.0", "prometheus"),
         ("LMMS-Lab/LLaVA-Critic-7B", "llava-critic"),
-        ("openai:prometheus-eval/prometheus-7b-v2.0", "prometheus-2"),
-        ("tiny", "prometheus-vision"),
-        (Path("models") / "prometheus-vision-13b-v1.0", "prometheus-vision"),
         ("./prometheus-7b-v1.0/", "prometheus"),
         ("data/llava-critic-7b-hf", "llava-critic"),
         ("data/my-prometheus-vision-tuned", "prometheus-vision"),
         ("hub/models--lmms-lab--llava-critic-7b/snapshots/0abc", "llava-critic"),
         ("prometheus/some-judge", None),
         ("openai:gpt-4o", None),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", None),
     ],
 )
 def test_found_by_name(name: str | Path, expected: str | None) -> None:
@@ -61,32 +56,22 @@ def test_found_by_name(name: str | Path, expected: str | None) -> None:
     ("config", "expected"),
     [
         ({"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}, "prometheus-vision"),
-        ({"model_type": "llava", "architectures": None}, "prometheus-vision"),
         ({"model_type": "llava_onevision", "architectures": None}, "llava-critic"),
         ({"model_type": "mistral", "_name_or_path": "prometheus-eval/prometheus-7b-v2.0"}, "prometheus-2"),
         ({"model_type": "qwen2_5_vl"}, None),
-        ({}, None),
     ],
 )
 def test_found_by_config(config: dict[str, Any], expected: str | None) -> None:
     found = find("a/folder", config=config)
     assert (found.name if found else None) == expected
-    assert (
-        find("x/llava-critic-7b", config=config)
-        is FAMILIES["prometheus-2" if "_name_or_path" in config else "llava-critic"]
-    )
 
 
 def test_ones_own_family_in_five_lines(random_judge: Path, tmp_path: Path, rows: Any) -> None:
     body = "Q: {instruction}\nA: {response}\n{criteria}\n{levels}\nGive feedback, then [RESULT] and a score."
-    mine = prompts.Template("mine", "my paper", prompts.VICUNA_V1, body)
-    register("mine", ids=["me/my-judge-7b"], template=mine)
-    folder = shutil.copytree(random_judge, tmp_path / "my-judge-7b")
-    judge = load_judge(folder, device="cpu")
+    register("mine", ids=["me/my-judge-7b"], template=prompts.Template("mine", "my paper", prompts.VICUNA_V1, body))
+    judge = load_judge(shutil.copytree(random_judge, tmp_path / "my-judge-7b"), device="cpu")
     assert judge.family is FAMILIES["mine"] and judge.pairs is None
     assert judge.render(rows[0]).startswith(f"{prompts.VICUNA_V1.opening}<image>\nQ: {rows[0]['instruction']}\nA: ")
-    frame = judge.grade(rows[:2], max_new_tokens=4, progress=False)
-    assert list(frame["failure"].str.contains("no verdict marker")) == [True, True]
 
 
 def test_a_family_that_does_not_fit_is_refused_with_all_that_is_wrong() -> None:
