@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from transformers import AutoConfig, LlavaConfig, LlavaOnevisionConfig
 
-from vjudge.models.memory import GIB, fits, need
+from vjudge.models.memory import GIB, need
 
-COLAB = {"T4 16 GB": (14.7, 12.7), "A100 40 GB": (39.5, 83.0), "A100 80 GB": (79.1, 167.0)}
-"""Colab's GPUs with nothing else on them, and main memory, in GiB (belief, not measured)."""
+COLAB = {"T4 16 GB": 14.7, "A100 40 GB": 39.5, "A100 80 GB": 79.1}
+"""Colab's GPUs with nothing else on them, in GiB (belief, not measured)."""
 
 # Sizes from the config.json of meta-llama/Llama-2-7b-chat-hf and -13b-chat-hf (Vicuna's are the same),
 # mistralai/Mistral-7B-Instruct-v0.2, mistralai/Mixtral-8x7B-Instruct-v0.1, Qwen/Qwen2-7B-Instruct and -72B-Instruct,
@@ -106,16 +106,14 @@ def memory_table() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-WAYS = ("`None`", '`"8bit"`', '`"4bit"`')
-
-
 def fitting_table() -> str:
     """What fits on Colab's GPUs, in Markdown: the `quantization` to load a judge with, None before 8-bit."""
     lines = [["`JUDGE`", *COLAB], ["---"] * (1 + len(COLAB))]
     for judge in PUBLISHED:
         cells = []
-        for gpu, ram in COLAB.values():
-            table = fits(assemble(judge.name), gpus=[gpu], ram=ram)
-            cells.append(next((way for way, fit in zip(WAYS, table["fits"][1:4], strict=True) if fit), "too large"))
+        for gpu in COLAB.values():
+            ways = {"`None`": None, '`"8bit"`': "8bit", '`"4bit"`': "4bit"}
+            costs = {way: need(assemble(judge.name), quantization=bits).total for way, bits in ways.items()}
+            cells.append(next((way for way, cost in costs.items() if cost <= gpu * GIB), "too large"))
         lines.append([f'`"{judge.id}"`', *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import huggingface_hub
 import pytest
 import torch
 from originals import write_llava15, write_onevision
-from published import LLAMA_7B, LLAMA_13B, assemble, fitting_table, memory_table, write_original
+from published import LLAMA_7B, assemble, fitting_table, memory_table, write_original
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, LlamaConfig
 
 from vjudge import models
@@ -111,17 +112,6 @@ def test_free_ram_keeps_to_a_containers_limit(tmp_path: Path, monkeypatch: pytes
     assert 1_000_000 < memory.free_ram() <= memory.psutil.virtual_memory().total
 
 
-def test_fits_without_loading(tmp_path: Path) -> None:
-    thirteen = write_original(tmp_path / "13b", LLAMA_13B)
-    table = models.fits(thirteen, gpus=[14.7], ram=12.7).set_index("argument")
-    assert not table.loc['dtype="auto"', "fits"] and not table.loc['quantization="8bit"', "fits"]
-    assert table.loc['quantization="4bit"', "fits"] and table.loc['quantization="4bit"', "need_gib"] == 11.0
-    assert table["fits"].iloc[-1] and "base_url" in table.index[-1]
-    assert models.fits("tiny")["fits"].all()  # two million weights
-    two = models.fits(assemble("LLaVA-Critic 72B"), gpus=[80, 80], ram=10).set_index("setting")["fits"]
-    assert two["16 bits over all GPUs"] and not two["16 bits on one GPU"] and two["4 bits on one GPU"]
-
-
 def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,8 +128,8 @@ def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(
     message = str(refusal.value)
     assert "in float32 it needs 31.6 GiB (weights 26.3 GiB, keys and values 2.6 GiB" in message
     assert "14.0 GiB are free on the CPU" in message and "computed, for one row of 2,624 tokens" in message
-    assert 'or a server, load_judge("openai:MODEL", base_url=' in message and "check_memory=False" in message
-    assert 'What fits: quantization="8bit" (8 bits on the CPU: ' in message
+    assert "or a server, load_judge('openai:MODEL', base_url=" in message and "check_memory=False" in message
+    assert re.search(r"What fits: quantization='8bit' \(1\d.\d GiB of 14.0 GiB\); or quantization='4bit' \(", message)
 
 
 def test_on_a_gpu_the_setting_of_the_call_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +142,7 @@ def test_on_a_gpu_the_setting_of_the_call_is_compared(tmp_path: Path, monkeypatc
         memory.check(folder, Placement(card, torch.float16, None, {"device_map": {"": card}}))
     message = str(refusal.value)
     assert "in float16 it needs 16.3 GiB" in message and "14.7 GiB are free on cuda:1" in message
-    assert 'quantization="8bit" (8 bits on one GPU: 10.1 GiB of 40.0 GiB)' in message and "device_map=" in message
+    assert "quantization='8bit' (10.1 GiB of 40.0 GiB)" in message and "device_map=" in message
     memory.check(folder, Placement(card, torch.float16, "8bit", {"device_map": {"": card}}))
     room[:] = [GIB]
     with pytest.raises(models.MemoryShortage, match="9.0 GiB are free on all devices together"):

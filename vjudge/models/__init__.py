@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline
-from vjudge.models.memory import MemoryShortage, batch_budget, fits, need, token_bytes
+from vjudge.models.memory import MemoryShortage, batch_budget, need, token_bytes
 from vjudge.models.places import locate, settings_fingerprint, weights_fingerprint
 from vjudge.names import public
 
@@ -19,7 +19,6 @@ __all__ = [
     "VisionLanguageModel",
     "batch_budget",
     "convert",
-    "fits",
     "load",
     "locate",
     "need",

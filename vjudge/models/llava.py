@@ -66,26 +66,22 @@ NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer wit
 
 
 def convert(source: str | Path, target: str | Path, *, revision: str | None = None) -> Path:
-    """Write an original LLaVA checkpoint as a transformers folder, for other engines.
+    """Write an original LLaVA checkpoint as a transformers folder, as `load_judge` does into the user's cache.
 
-    `load_judge` does this by itself, into the user's cache. Weights keep their stored precision. Tokenizer,
-    preprocessing, conversation (as a chat template) and generation settings are the original's, but entries that are no
-    words are suppressed, and there is no repetition penalty: the original never penalises the prompt. In other hands a
-    torchvision-based processor differs from the original's pixels by 1-2 of 255 levels, and OneVision's counts the
-    features of a few image sizes otherwise.
+    Weights keep their stored precision. Tokenizer, preprocessing, conversation (as a chat template) and generation
+    settings are the original's, but entries that are no words are suppressed, and there is no repetition penalty: the
+    original never penalises the prompt. In other hands a torchvision-based processor differs from the original's pixels
+    by 1-2 of 255 levels, and OneVision's counts the features of a few image sizes otherwise.
 
     Args:
         source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or a hub id.
-        target: a folder that does not exist yet, or is empty.
+        target: the folder, which appears when everything is written and is returned; FileExistsError where it holds
+            something already.
         revision: branch, tag or commit of a hub checkpoint.
-
-    Returns:
-        The target folder, complete: it appears only when everything is written.
 
     Raises:
         ValueError: the source is no original checkpoint, or one that is damaged, unsupported or would run code; or the
             disk is too full.
-        FileExistsError: the target holds something.
 
     >>> convert("tiny-base", "outputs/tiny-base")
     Traceback (most recent call last):
@@ -310,10 +306,9 @@ class Original:
                 " zeros (the original drew them at random)",
                 stacklevel=2,
             )
-        entries = tokenizer.get_vocab()
-        for mark in ("<image>", "<video>") if self.tiled else ("<image>",):
-            mark = mark if mark not in entries else f"{mark[:-1]}_place>"
-            tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False)], special_tokens=True)
+        marks = ["<image>", "<video>"] if self.tiled else ["<image>"]
+        marks = [f"{mark[:-1]}_place>" if mark in tokenizer.get_vocab() else mark for mark in marks]
+        tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True)
         if not self.tiled:
             # The original reads the text after an image by itself, which puts sentencepiece's blank before it; so does
             # this, for whoever reads a prompt in one go.
@@ -321,8 +316,7 @@ class Original:
         # The beginning-of-text token is written, where prompts begin with it: chat endpoints add none.
         starts = tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
         body, system = (_CHATML, QWEN_1_5.system) if self.tiled else (_VICUNA, VICUNA_V1.system)
-        mark = tokenizer.convert_ids_to_tokens(place)
-        values = f'{{% set IMAGE = "{mark}\\n" %}}{{% set SYSTEM = "{system}" %}}'
+        values = f'{{% set IMAGE = "{marks[0]}\\n" %}}{{% set SYSTEM = "{system}" %}}'
         tokenizer.chat_template = values + ("{{ bos_token }}" if starts else "") + body
         return tokenizer
 

@@ -12,21 +12,17 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from vjudge.models.llava import Original
 from vjudge.models.places import UNQUANTIZED, Placement, config_file, kind_of, read_json
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 GIB = 1 << 30
 TEXT_TOKENS = 2048  # of a prompt's text and its answer together
@@ -37,7 +33,7 @@ CONTEXT = GIB // 2  # allowance on a GPU for what the driver and the libraries t
 FRAGMENTS = 0.05  # allowance, of the weights
 CPU_BATCH = 2 << 30  # bytes of a batch on a CPU
 CGROUP = Path("/sys/fs/cgroup")
-SERVER = 'load_judge("openai:MODEL", base_url="http://HOST:PORT/v1")'
+SERVER = "load_judge('openai:MODEL', base_url='http://HOST:PORT/v1')"
 
 
 class MemoryShortage(ValueError):
@@ -198,71 +194,17 @@ def free_ram() -> int:
         return free  # no such limit here
 
 
-def fits(
-    judge: str | Path | PretrainedConfig,
-    *,
-    gpus: Sequence[float] | None = None,
-    ram: float | None = None,
-    revision: str | None = None,
-) -> pd.DataFrame:
-    """Say which ways of loading a judge fit, without loading it; of a judge on the hub, its config.json is fetched.
-
-    Args:
-        judge, revision: as for `load_judge`; or a transformers configuration.
-        gpus, ram: GiB that are free on each CUDA GPU, and in main memory; None for this machine's, as they are now.
-
-    Returns:
-        A row for each way, the most exact first: `setting`, `argument` (what to pass to `load_judge`), `need_gib`
-        (computed, see `need`), `weights_gib`, `free_gib`, `fits`. The last row is a server, which needs nothing here.
-
-    Raises:
-        ValueError: there is no such judge, or its need can't be computed.
-
-    >>> fits("tiny", gpus=[], ram=1)["argument"].tolist()[:2]
-    ['dtype="float32"', 'dtype="bfloat16"']
-    """
-    import pandas as pd
-
-    gpus = [free_gpu(number) / GIB for number in range(torch.cuda.device_count())] if gpus is None else gpus
-    ram = free_ram() / GIB if ram is None else ram
-    device, where, free = ("cuda", "one GPU", max(gpus)) if gpus else ("cpu", "the CPU", ram)
-    half, few = ("auto", "bfloat16") if gpus else ("bfloat16", "float32")  # "auto" is what 16 bits a GPU has
-    ways: list[tuple[str, str, str, str | None, str, float]] = [
-        (f"float32 on {where}", 'dtype="float32"', "float32", None, device, free),
-        (f"16 bits on {where}", f'dtype="{half}"', "bfloat16", None, device, free),
-        (f"8 bits on {where}", 'quantization="8bit"', few, "8bit", device, free),
-        (f"4 bits on {where}", 'quantization="4bit"', few, "4bit", device, free),
-    ]
-    if len(gpus) > 1:
-        together = sum(gpus) - (len(gpus) - 1) * CONTEXT / GIB
-        ways.append(("16 bits over all GPUs", 'device_map="auto"', "bfloat16", None, device, together))
-    if gpus:
-        slowly = "16 bits, slowly, the rest on the CPU"
-        ways.append((slowly, 'device_map="auto"', "bfloat16", None, device, sum(gpus) + ram))
-        ways.append(("16 bits on the CPU", 'device="cpu", dtype="bfloat16"', "bfloat16", None, "cpu", ram))
-    try:
-        config = judge if isinstance(judge, PretrainedConfig) else configuration(judge, revision=revision)
-        costs = [need(config, dtype=dtype, quantization=bits, device=kind) for _, _, dtype, bits, kind, _ in ways]
-    except Exception as error:  # of any kind: transformers doesn't look at a configuration before it uses it
-        raise ValueError(f"what judge {str(judge)!r} needs can't be computed: {error}") from error
-    lines = [
-        (setting, argument, cost.total / GIB, cost.weights / GIB, room, cost.total <= room * GIB)
-        for (setting, argument, *_, room), cost in zip(ways, costs, strict=True)
-    ]
-    columns = ["setting", "argument", "need_gib", "weights_gib", "free_gib", "fits"]
-    return pd.DataFrame([*lines, ("a server", SERVER, 0.0, 0.0, math.nan, True)], columns=columns).round(1)
-
-
 def check(name_or_path: str | Path, placed: Placement, *, revision: str | None = None) -> None:
-    """Refuse by MemoryShortage a judge that does not fit; quiet where it fits, or where its need can't be computed."""
-    device = placed.device
+    """Refuse by MemoryShortage a judge that does not fit, and name what does; of one on the hub, its config.json is
+    fetched. Quiet where it fits, or where its need can't be computed."""
+    device, options = placed.device, placed.options
     try:
         config = configuration(name_or_path, revision=revision)
         cost = need(config, dtype=placed.dtype, quantization=placed.quantization, device=device.type)
     except Exception:  # of any kind: loading says what is wrong with it, where anything is
         return
-    if placed.options.get("device_map", {"": device}) != {"": device}:
-        free, where = sum(map(free_gpu, range(torch.cuda.device_count()))) + free_ram(), "all devices together"
+    if options.get("device_map", {"": device}) != {"": device}:
+        free, where = sum(_free_gpus()) + free_ram(), "all devices together"
     elif device.type == "cuda":
         free, where = free_gpu(device.index or 0), str(device)
     else:
@@ -271,18 +213,34 @@ def check(name_or_path: str | Path, placed: Placement, *, revision: str | None =
         return
     setting = f"{placed.quantization[0]} bits" if placed.quantization else str(placed.dtype).removeprefix("torch.")
     parts = {"weights": cost.weights, "keys and values": cost.cache, "activations": cost.activations}
-    sizes = ", ".join(f"{part} {size / GIB:.1f} GiB" for part, size in {**parts, "allowance": cost.allowance}.items())
-    table = fits(config)
-    listed = [
-        f"{row.argument} ({row.setting}: {row.need_gib} GiB of {row.free_gib} GiB)"
-        for row in table[table["fits"]].itertuples()
-        if row.argument != SERVER
-    ]
+    sizes = ", ".join(f"{part} {_gib(size)}" for part, size in {**parts, "allowance": cost.allowance}.items())
+    gpus, ram = _free_gpus(), free_ram()
+    kind, room = ("cuda", max(gpus)) if gpus else ("cpu", ram)
+    ways: list[tuple[str, str | None, str, int]] = [("dtype='auto'" if gpus else "dtype='bfloat16'", None, kind, room)]
+    ways += [(f"quantization='{bits}'", bits, kind, room) for bits in ("8bit", "4bit") if device.type != "mps"]
+    if gpus:
+        ways += [("device_map='auto', slowly where that takes the CPU", None, kind, sum(gpus) + ram)]
+        ways += [("device='cpu', dtype='bfloat16'", None, "cpu", ram)]
+    fitting = []
+    for argument, bits, kind, room in ways:
+        few = "float32" if bits and kind == "cpu" else "bfloat16"
+        if (total := need(config, dtype=few, quantization=bits, device=kind).total) <= room:
+            fitting.append(f"{argument} ({_gib(total)} of {_gib(room)})")
+    fitting.append(f"a server, {SERVER}")
     raise MemoryShortage(
-        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {cost.total / GIB:.1f} GiB ({sizes};"
-        f" computed, for one row of {cost.tokens:,} tokens), and {free / GIB:.1f} GiB are free on {where}."
-        f" What fits: {'; or '.join([*listed, f'a server, {SERVER}'])}. check_memory=False loads it all the same"
+        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} ({sizes}; computed, for"
+        f" one row of {cost.tokens:,} tokens), and {_gib(free)} are free on {where}. What fits: "
+        f"{'; or '.join(fitting)}. check_memory=False loads it all the same"
     )
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+def _free_gpus() -> list[int]:
+    """Free bytes of each CUDA GPU; to be asked costs each of them some hundred MB until the process ends."""
+    return [free_gpu(number) for number in range(torch.cuda.device_count())]
 
 
 def configuration(name_or_path: str | Path, *, revision: str | None = None) -> Any:
