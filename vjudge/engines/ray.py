@@ -65,34 +65,38 @@ class RayEngine(Engine):
         gpus: float | None = None,
         **options: Any,
     ) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError("engine='ray' needs Ray: pip install 'vjudge[ray]'") from error
         if not (workers is None or whole(workers, 1)) or worker_engine not in ("auto", "torch", "vllm"):
             raise ValueError(
                 f"workers={workers!r}, worker_engine={worker_engine!r}: use a whole number from 1, and"
                 ' "auto", "torch" or "vllm"'
             )
-        self.ray = _connected()
-        room = self.ray.cluster_resources()
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False)
+        room = ray.cluster_resources()
         gpus = min(1.0, room.get("GPU", 0)) if gpus is None else gpus
         if workers is None and not gpus:
             raise ValueError("this Ray cluster has no GPU: say how many workers= are to share its CPUs")
         fit = [int(room.get(kind, 0) // share) for kind, share in (("CPU", 1), ("GPU", gpus)) if share]
-        count = workers or fit[-1]  # a worker for each GPU
         if not min(fit):
             raise ValueError(
                 f"this Ray cluster has {room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs, and a worker"
                 f" takes one CPU and gpus={gpus:g}: give less, or a larger cluster"
             )
+        self.ray, self.judge, self.processes = ray, str(judge), set[tuple[str, int]]()
         self.rows_per_block = rows_per_block or (1024 if worker_engine == "vllm" else 256 if gpus else 64)
-        self.judge, self.processes = str(judge), set[tuple[str, int]]()
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
-        actor = self.ray.remote(_Worker).options(
-            num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1
-        )
+        once = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": ATTEMPTS - 1}
         own = [dict(vars(family), published=dict(family.published)) for family in families.FAMILIES.values()]
         load = partial(load, place, engine=worker_engine, **options)
-        self.workers = [actor.remote(load, own) for _ in range(count)]
-        first, _ = self.ray.wait([worker.describe.remote() for worker in self.workers])
-        report = self.ray.get(first[0])
+        actor = ray.remote(_Worker).options(**once)
+        self.workers = [actor.remote(load, own) for _ in range(workers or fit[-1])]  # a worker for each GPU
+        first, _ = ray.wait([worker.describe.remote() for worker in self.workers])
+        report = ray.get(first[0])
         if "problem" in report:
             raise ValueError(report["problem"])
         self.template: Template = report["template"]
@@ -108,24 +112,21 @@ class RayEngine(Engine):
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
         pictures, before = Pictures(), len(self.processes)
-        blocks = _blocks(images, len(prompts), self.rows_per_block, pictures)
-        waiting = (block for block in blocks if wanted is None or any(row in wanted for row in block))
-        idle = deque([*self.workers] * AHEAD)  # whose turn it is for a block
-        running: dict[Any, tuple[Any, list[int]]] = {}
+        idle, running = deque([*self.workers] * AHEAD), dict[Any, tuple[Any, list[int], list[int]]]()
+        blocks = iter(_blocks(images, len(prompts), self.rows_per_block, pictures))
         try:
             while True:
-                while idle and (block := next(waiting, None)) is not None:
-                    worker = idle.popleft()
-                    parcel = _parcel(block, prompts, images, ask, wanted, pictures)
-                    running[worker.answer.remote(parcel)] = worker, block
+                while idle and (block := next(blocks, None)) is not None:
+                    places = [place for place, row in enumerate(block) if wanted is None or row in wanted]
+                    if places:
+                        worker, parcel = idle.popleft(), _parcel(block, prompts, images, ask, pictures)
+                        running[worker.answer.remote(parcel | {"wanted": places})] = worker, block, places
                 if not running:
                     return
                 (result,), _ = self.ray.wait(list(running))  # in whatever order they are done
-                worker, block = running.pop(result)
+                worker, block, places = running.pop(result)
                 idle.append(worker)
-                rows = [row for row in block if wanted is None or row in wanted]
-                if answers := self._read(rows, block, result):
-                    yield answers
+                yield [replace(answer, index=block[answer.index]) for answer in self._read(places, result)]
         finally:
             for result in running:
                 self.ray.cancel(result)  # a call that was given up: what has not started never does
@@ -136,8 +137,8 @@ class RayEngine(Engine):
         """The workers' own, which all of them share; how many they are decides nothing."""
         return {**self._identity, "engine": f"ray, {self._identity['engine']}"}
 
-    def _read(self, rows: Sequence[int], block: Sequence[int], result: Any) -> list[Answer]:
-        """A block's answers by the call's own numbers; `rows` are those of it that are wanted."""
+    def _read(self, places: Sequence[int], result: Any) -> list[Answer]:
+        """The answers of a block, by the places in it that are wanted."""
         errors = self.ray.exceptions
         try:
             report = self.ray.get(result)
@@ -145,14 +146,15 @@ class RayEngine(Engine):
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError) as error:
             reason = f"the worker died each time it computed this block ({type(error).__name__})"
-            return [Answer(row, failure=reason, transient=True) for row in rows]
+            return [Answer(place, failure=reason, transient=True) for place in places]
         if report["identity"] != self._identity:
             raise RuntimeError(
                 f"the workers of {self.judge!r} differ: {report['identity']} and {self._identity}; make them equal, by"
                 " dtype= for instance, or leave out the machines that differ"
             )
         self.processes.add(report["process"])
-        return [replace(answer, index=block[answer.index]) for answer in report["answers"]]
+        answers: list[Answer] = report["answers"]
+        return answers
 
 
 class _Worker:
@@ -169,8 +171,8 @@ class _Worker:
         if self.problem:
             return {"problem": self.problem}
         judge, family = self.judge, self.judge.family and self.judge.family.name
-        report = {"template": judge.template, "pairs": judge.pairs, "family": family}
-        return {**report, "identity": judge.engine.identity()}
+        identity = judge.engine.identity()
+        return {"template": judge.template, "pairs": judge.pairs, "family": family, "identity": identity}
 
     def answer(self, parcel: Mapping[str, Any]) -> dict[str, Any]:
         """Answer one block."""
@@ -181,14 +183,14 @@ class _Worker:
         return {"answers": answers, "identity": self.judge.engine.identity(), "process": process}
 
 
-def _blocks(images: Sequence[Sequence[Any]], n_rows: int, size: int, pictures: Pictures) -> Iterator[list[int]]:
+def _blocks(images: Sequence[Sequence[Any]], n_rows: int, size: int, pictures: Pictures) -> list[list[int]]:
     """Cut rows into blocks of at most `size`, the rows of a first image one after another."""
     groups: dict[str, list[int]] = {}
     for row in range(n_rows):
-        sources = images[row]
-        groups.setdefault(_key(pictures, sources[0]) if len(sources) else "", []).append(row)
+        first = [_key(pictures, source) for source in images[row][:1]]
+        groups.setdefault("".join(first), []).append(row)
     rows = [row for group in groups.values() for row in group]
-    return (rows[start : start + size] for start in range(0, n_rows, size))
+    return [rows[start : start + size] for start in range(0, n_rows, size)]
 
 
 def _key(pictures: Pictures, source: Any) -> str:
@@ -200,51 +202,30 @@ def _key(pictures: Pictures, source: Any) -> str:
 
 
 def _parcel(
-    block: Sequence[int],
-    prompts: Sequence[Prompt],
-    images: Sequence[Sequence[Any]],
-    ask: Ask,
-    wanted: Container[int] | None,
-    pictures: Pictures,
+    block: Sequence[int], prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, pictures: Pictures
 ) -> dict[str, Any]:
     """The arguments of a worker's engine for a block: rows numbered from 0, each image one object, sent once."""
     files: dict[str, Any] = {}
-    shown: list[list[Any]] = [[] for _ in block]
-    for place, row in enumerate(block):
-        for source in images[row]:
-            key = _key(pictures, source) or f"unreadable: {source!r}"
-            files[key] = files[key] if key in files else _portable(source)
-            shown[place].append(files[key])
+    sources = [[(_key(pictures, source) or repr(source), source) for source in images[row]] for row in block]
+    for key, source in (one for row in sources for one in row):
+        files[key] = files[key] if key in files else _portable(source)
     scales = [ask.scale(row) for row in block] if ask.scales else ()
     return {
         "prompts": [prompts[row] for row in block],
-        "images": shown,
+        "images": [[files[key] for key, _ in row] for row in sources],
         "ask": replace(ask, scales=scales, seeds=[ask.seed(row) for row in block]),
-        "wanted": {place for place, row in enumerate(block) if wanted is None or row in wanted},
     }
 
 
 def _portable(source: Any) -> Any:
     """An image that another machine can open: a local file becomes its bytes."""
     if isinstance(source, Picture):
-        return _portable(source.source)
+        source = source.source
     if isinstance(source, Mapping) and source.get("bytes") is None:
-        return _portable(source.get("path"))
+        source = source.get("path")
     if isinstance(source, (str, Path)) and not str(source).startswith("data:"):
         try:
             return {"bytes": Path(source).read_bytes(), "path": str(source)}
         except (OSError, ValueError):
             return source  # the worker says what is wrong with it
     return source
-
-
-def _connected() -> Any:
-    """Ray, connected."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError("engine='ray' needs Ray: pip install 'vjudge[ray]'") from error
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False)
-    return ray
