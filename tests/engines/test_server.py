@@ -30,7 +30,7 @@ from servers import ChatServer, Proxy, Reply, Request, Tokenizer, completion, ju
 import vjudge as vj
 from vjudge.engines import transport
 from vjudge.engines.engine import Ask
-from vjudge.engines.server import UNCOUNTED, Exchange, at_verdict, read_reply, read_tokens, scale_key
+from vjudge.engines.server import UNCOUNTED, Exchange, at_verdict, read_tokens, scale_key
 from vjudge.engines.transport import Key, ServerError, Unanswered, Usage, check_url
 from vjudge.images import open_image
 from vjudge.judge import Judge, load_judge
@@ -191,22 +191,16 @@ def test_the_distribution_by_hand() -> None:
     # Drawn although it is not among the most probable: the token's own log-probability counts (1e-4 in `completion`).
     drawn = completion("[RESULT] 2", alternatives={" 1": 0.5, " 3": 0.25})
     assert chances(drawn) == {1: 0.5, 2: 1e-4, 3: 0.25, 4: 0, 5: 0}
-
-
-@pytest.mark.parametrize(
-    ("text", "reads"),
-    [
-        ("Good. [result]: **4**", True),
-        ("[RESULT] 2 or rather [RESULT] 4", True),
-        ("It is 4.", False),
-        ("[RESULT] of it all is 4", False),
-        ("[RESULT] 4 and [RESULT]", False),
-        ("[RESULT] 44", False),
-    ],
-)
-def test_where_the_verdict_is_read(text: str, reads: bool) -> None:
-    shares = chances(completion(text, alternatives={" 4": 0.5, "4": 0.3, " 2": 0.1}))
-    assert shares == ({1: 0, 2: 0.1, 3: 0, 4: 0.8, 5: 0} if reads else None)
+    for text in ("Good. [result]: **4**", "[RESULT] 2 or rather [RESULT] 4"):
+        assert chances(completion(text, alternatives={" 4": 0.5, "4": 0.3, " 2": 0.1})) == {
+            1: 0,
+            2: 0.1,
+            3: 0,
+            4: 0.8,
+            5: 0,
+        }
+    for text in ("It is 4.", "[RESULT] of it all is 4", "[RESULT] 4 and [RESULT]", "[RESULT] 44"):
+        assert chances(completion(text, alternatives={" 4": 0.5})) is None
 
 
 # --- a server that shows its tokens -----------------------------------------------------------------------------------
@@ -290,7 +284,7 @@ def test_another_prompt_than_the_judges_own_is_refused(rows: Any) -> None:
         assert frame["score"].eq(4).all()
 
 
-@pytest.mark.parametrize("reply", [{}, {"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}, [1]])
+@pytest.mark.parametrize("reply", [{"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}, [1]])
 def test_a_tokenizer_that_talks_nonsense_is_none(rows: Any, capsys: Any, reply: Any) -> None:
     tokenizer = Tokenizer(vicuna)
     tokenizer.reply = lambda body: Reply(reply)  # type: ignore[method-assign]
@@ -520,14 +514,6 @@ def test_unsound_options() -> None:
 
 
 # --- replies of any kind ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [10**30, -1, 1.5, True, "7", None, [1], 2**31])
-def test_counts_that_are_none(count: Any) -> None:
-    usage = Usage(price=(1.0, 1.0))
-    body = completion("[RESULT] 3") | {"usage": {"prompt_tokens": count, "completion_tokens": 5}}
-    answer, _ = read_reply(body, usage, Key(KEY))
-    assert (answer.n_prompt_tokens, answer.n_new_tokens, usage.oddities[UNCOUNTED], usage.spend) == (0, 0, 1, 0)
 
 
 JSON = st.recursive(
