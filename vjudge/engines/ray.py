@@ -11,7 +11,6 @@ in the last bits of a probability. vjudge/README.md, "On a cluster", has a scrip
 from __future__ import annotations
 
 import os
-import platform
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vjudge.engines.engine import Answer, Ask, Engine, say, whole
+from vjudge.engines.engine import Answer, Ask, Engine, whole
 from vjudge.images import Picture, Pictures
 from vjudge.prompts import Prompt, Template, families
 
@@ -30,8 +29,8 @@ ATTEMPTS = 3  # times a block is computed at most, if its worker dies each time
 class RayEngine(Engine):
     """Run a judge in several processes.
 
-    Ray joins the cluster of RAY_ADDRESS or of this machine, or starts one for this process; call `ray.init` before for
-    anything else. A block whose worker dies three times fails as unanswered, and the next call asks for it again.
+    Ray joins the cluster of RAY_ADDRESS or of this machine, or starts one; call `ray.init` before for anything else.
+    A block whose worker dies three times fails as unanswered, and the next call asks for it again.
 
     Args:
         judge: the judge's name, as for `load_judge`.
@@ -45,7 +44,6 @@ class RayEngine(Engine):
 
     Attributes:
         template, pairs, family: the judge's wordings as the workers render them, and its family, if any.
-        processes: machine and process of every worker that has answered a block, dead ones included.
 
     Raises:
         ImportError: Ray is not installed.
@@ -87,7 +85,7 @@ class RayEngine(Engine):
                 f"this Ray cluster has {room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs, and a worker"
                 f" takes one CPU and gpus={gpus:g}: give less, or a larger cluster"
             )
-        self.ray, self.judge, self.processes = ray, str(judge), set[tuple[str, int]]()
+        self.ray, self.judge = ray, str(judge)
         self.rows_per_block = rows_per_block or (1024 if worker_engine == "vllm" else 256 if gpus else 64)
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         once = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": ATTEMPTS - 1}
@@ -104,14 +102,11 @@ class RayEngine(Engine):
         self.family = families.FAMILIES.get(report["family"])
         self._identity: dict[str, Any] = report["identity"]
 
-    def __repr__(self) -> str:
-        return f"RayEngine({self.judge!r}, workers={len(self.workers)})"
-
     def answer(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
-        pictures, before = Pictures(), len(self.processes)
+        pictures = Pictures()
         idle, running = deque([*self.workers] * AHEAD), dict[Any, tuple[Any, list[int], list[int]]]()
         blocks = iter(_blocks(images, len(prompts), self.rows_per_block, pictures))
         try:
@@ -130,8 +125,6 @@ class RayEngine(Engine):
         finally:
             for result in running:
                 self.ray.cancel(result)  # a call that was given up: what has not started never does
-            if (restarts := len(self.processes) - max(before, len(self.workers))) > 0:
-                say(f"{self.judge}: Ray restarted {restarts} worker(s) and repeated their blocks")
 
     def identity(self) -> dict[str, Any]:
         """The workers' own, which all of them share; how many they are decides nothing."""
@@ -152,7 +145,6 @@ class RayEngine(Engine):
                 f"the workers of {self.judge!r} differ: {report['identity']} and {self._identity}; make them equal, by"
                 " dtype= for instance, or leave out the machines that differ"
             )
-        self.processes.add(report["process"])
         answers: list[Answer] = report["answers"]
         return answers
 
@@ -179,8 +171,7 @@ class _Worker:
         if self.problem:
             raise RuntimeError(f"a worker can't load the judge: {self.problem}")
         answers = [answer for batch in self.judge.engine.answer(**parcel) for answer in batch]
-        process = (platform.node(), os.getpid())
-        return {"answers": answers, "identity": self.judge.engine.identity(), "process": process}
+        return {"answers": answers, "identity": self.judge.engine.identity()}
 
 
 def _blocks(images: Sequence[Sequence[Any]], n_rows: int, size: int, pictures: Pictures) -> list[list[int]]:

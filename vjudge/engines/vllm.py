@@ -128,9 +128,6 @@ class VllmEngine(Engine):
             **settings | options,
         )
 
-    def __repr__(self) -> str:
-        return f"VllmEngine({self.model.name!r})"
-
     def answer(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
