@@ -113,13 +113,8 @@ class Key:
 def check_url(base_url: str) -> str:
     """A base URL without its last slash; ValueError for no http(s) URL, or one that could hold a key."""
     parts = urlsplit(base_url)
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.hostname
-        or "@" in parts.netloc
-        or parts.query
-        or parts.fragment
-    ):
+    secret = "@" in parts.netloc or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or secret:
         raise ValueError(
             f'base_url for {parts.hostname!r}: use one like "https://HOST/v1", without user, password or query, since a'
             " run's manifest keeps it; put a key into an environment variable and name that with key_variable="
