@@ -309,18 +309,18 @@ def _accuracy(
 ) -> pd.DataFrame:
     """Accuracy on pairs; without ties, a judge's tie is no choice and counts as unread."""
     cases: list[tuple[str, str, Any, Any]] = []
-    preference = read_verdicts(frame["preference"])
-    decided = preference.used & (preference.choice != "tie")
+    preference, preferred, _ = read_verdicts(frame["preference"])
+    decided = preferred & (preference != "tie")
     columns = {"": "verdict"}
     if spec.as_published and "verdict_ab" in frame and "verdict_ba" in frame:
         columns = {"": "verdict_ab", " in both orders": "verdict"}
     for suffix, column in columns.items():
-        judge = read_verdicts(frame[column])
-        right = (judge.choice == preference.choice).astype(float)
+        judge, judged, _ = read_verdicts(frame[column])
+        right = (judge == preference).astype(float)
         kinds = [
-            ("accuracy", decided, judge.used & (judge.choice != "tie"), 1 / 2),
-            ("accuracy with ties", preference.used, judge.used, 1 / 3),
-            ("accuracy without ties", decided, judge.used, 1 / 2),
+            ("accuracy", decided, judged & (judge != "tie"), 1 / 2),
+            ("accuracy with ties", preferred, judged, 1 / 3),
+            ("accuracy without ties", decided, judged, 1 / 2),
         ]
         for statistic, counted, read, chance in kinds:
             if statistic in spec.statistics:

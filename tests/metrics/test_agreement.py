@@ -44,15 +44,14 @@ def mean_squares(table, formula):
 
 
 def test_icc_of_shrout_and_fleiss_and_of_an_analysis_of_variance():
-    assert estimates(SHROUT_FLEISS)[["icc_1_1", "icc_2_1", "icc_2_k"]].round(2).tolist() == [0.17, 0.29, 0.62]
-    table = simulated(60, 4, missing=0.4)  # unequal numbers of ratings
-    table = table[(~np.isnan(table)).sum(axis=1) >= 2]
-    size = (~np.isnan(table)).sum(axis=1)
-    between, within = mean_squares(table, "score ~ C(item)")
-    per_item = (size.sum() - (size**2).sum() / size.sum()) / (len(size) - 1)
-    expected = (between - within) / (between + (per_item - 1) * within)
-    for ratings in (table, [list(row[~np.isnan(row)]) for row in table]):  # ragged lists are padded
-        assert estimates(ratings)["icc_1_1"] == pytest.approx(expected, abs=1e-10)
+    assert estimates(SHROUT_FLEISS)[["icc_2_1", "icc_2_k"]].round(2).tolist() == [0.29, 0.62]
+    table = simulated(40, 3, missing=0)
+    items, raters, error = mean_squares(table, "score ~ C(item) + C(rater)")
+    between = (raters - error) / 40
+    expected = [(items - error) / (items + 2 * error + 3 * between), (items - error) / (items + between)]
+    assert estimates(table)[["icc_2_1", "icc_2_k"]].tolist() == pytest.approx(expected)
+    gaps = [list(row[~np.isnan(row)]) for row in simulated()]  # ragged lists are padded
+    assert estimates(gaps)["exact"] == estimates(simulated())["exact"]
 
 
 def test_values_derived_by_hand():

@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -112,27 +111,14 @@ SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
 SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 
-@dataclass(frozen=True)
-class Verdicts:
-    """Each comparison's choice, or None, and an account: counts and texts of what is no verdict."""
-
-    choice: NDArray[np.object_]
-    account: dict[str, Any]
-
-    @property
-    def used(self) -> NDArray[np.bool_]:
-        """Which comparisons have a verdict."""
-        return np.array([choice is not None for choice in self.choice], dtype=bool)
-
-
-def read_verdicts(verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS) -> Verdicts:
-    """Sort verdicts from missing, abstaining and malformed ones, by exact spelling; nothing is guessed."""
+def read_verdicts(verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS) -> tuple[Any, Any, dict[str, Any]]:
+    """Each choice or None by exact spelling, where there is one, and an account of what is no verdict."""
     check_columns(verdicts=verdicts)
     read = ["missing" if is_missing(v) else meanings.get(v) if v.__hash__ else None for v in verdicts]
     malformed = Counter(str(verdict)[:80] for verdict, word in zip(verdicts, read, strict=True) if word is None)
     account = {"missing": read.count("missing"), "abstained": read.count("abstain"), "malformed": malformed.total()}
     choice = np.array([None if word in ("missing", "abstain") else word for word in read], dtype=object)
-    return Verdicts(choice, account | {"malformed_verdicts": dict(malformed.most_common())})
+    return choice, pd.notna(choice), account | {"malformed_verdicts": dict(malformed.most_common())}
 
 
 def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:

@@ -16,7 +16,7 @@ from vjudge.records import is_missing
 
 METHODS = {
     **dict.fromkeys(("alpha_nominal", "alpha_ordinal", "alpha_interval", "cohen_kappa", "quadratic_kappa"), "fisher"),
-    **{"icc_1_1": "fisher", "icc_2_1": "fisher", "icc_2_k": "t"},  # icc_2_k may lie far below -1
+    **{"icc_2_1": "fisher", "icc_2_k": "t"},  # icc_2_k may lie far below -1
     **{"exact": "logit", "within_one": "logit"},
 }
 NOMINAL = ("alpha_nominal", "cohen_kappa", "exact")
@@ -31,26 +31,24 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = No
         ratings: n items by m raters: a frame (a column a rater), a 2-D array, or one list of ratings an item
             (`human_scores`; lists may differ in length). NaN and None are missing.
         level: "scores", ratings are numbers; "nominal", they are labels without an order, such as four-way votes.
-        groups: the unit of resampling of each item, for example its image; None resamples items.
-        options: confidence, n_resamples, seed, see `correlate`.
+        groups, options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
-        A frame with columns estimate, low, high, n (items used) and missing (items left out), and rows
-        - alpha_nominal, alpha_ordinal, alpha_interval: Krippendorff's alpha, over items with at least two ratings.
-        - cohen_kappa, quadratic_kappa: the mean over pairs of raters who share items; weights are squared differences.
-        - icc_1_1: the intraclass correlation of one rating where each item may have had other raters, and any number.
-        - icc_2_1, icc_2_k: over items that every rater rated: of one rating, and of the raters' mean.
+        Columns as `correlate`, of items, and rows
+        - alpha_nominal, alpha_ordinal, alpha_interval: Krippendorff's alpha, over items with at least two ratings;
+        - cohen_kappa, quadratic_kappa: the mean over pairs of raters who share items; weights are squared differences;
+        - icc_2_1, icc_2_k: the intraclass correlation of one rating, and of the raters' mean, over items that all rated
+          (alpha_interval is that of one rating where each item may have had other raters);
         - exact, within_one: the share of all pairs of ratings of one item that are equal, or at most 1 apart.
         Of labels alpha_nominal, cohen_kappa and exact alone. Kappa and ICC(2, .) need a column to be one rater.
 
     Raises:
         TypeError, ValueError: level is not known, a rating is no number or infinite.
 
-    Over 400 simulated samples of 50 items and three raters 95 % intervals covered the truth in 94.5 % to 96.2 %.
+    Of 400 simulated samples of 50 items and three raters 95 % intervals covered the truth in 94.5 % to 96.2 %.
 
     Source: Krippendorff, Content Analysis (2004), chapter 11, ordinal distances by midranks; Shrout and Fleiss,
-    Psychological Bulletin 86 (1979), 420-428; Donner, International Statistical Review 54 (1986), 67-82, for ICC(1,1)
-    of unequal numbers of ratings; Light, Psychological Bulletin 76 (1971), for pairs.
+    Psychological Bulletin 86 (1979), 420-428; Light, Psychological Bulletin 76 (1971), for pairs.
 
     >>> table = agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)
     >>> table["estimate"][["exact", "within_one"]].tolist()
@@ -68,7 +66,7 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = No
     complete = present.all(axis=1) & shared
     n = np.array([(complete if name.startswith("icc_2") else shared).sum() for name in names])
     return tabulate(
-        lambda w: np.vstack([part(values, w) for part in (_alphas, _kappas, _one_way, _two_way, _close)])[rows],
+        lambda w: np.vstack([part(values, w) for part in (_alphas, _kappas, _two_way, _close)])[rows],
         names,
         design_of(cell, groups, shared),
         n=n,
@@ -171,22 +169,6 @@ def _close(values: Floats, weights: Weights) -> Floats:
     return counts[:2] @ weights / (counts[2] @ weights)
 
 
-def _one_way(values: Floats, w: Weights) -> Floats:
-    """ICC(1,1), where each item has raters of its own; shape (1, replicates)."""
-    if not values.size:
-        return np.full((1, w.shape[1]), np.nan)
-    size = (~np.isnan(values)).sum(axis=1)
-    values = values - np.unique(values[~np.isnan(values)]).mean()  # so that sums of squares don't cancel
-    mean = np.nansum(values, axis=1) / size
-    n, total = w.sum(axis=0), size @ w
-    within = np.nansum((values - mean[:, None]) ** 2, axis=1) @ w / (total - n)
-    between = np.maximum((size * mean**2) @ w - ((size * mean) @ w) ** 2 / total, 0) / (n - 1)
-    per_item = (total - size**2 @ w / total) / (n - 1)
-    icc = (between - within) / (between + (per_item - 1) * within)
-    tiny = 1e-12 * max(float(np.nanmax(values**2)), _TINY)
-    return np.where((n < 2) | (between + within <= tiny) | ~np.isfinite(icc), np.nan, icc)[None]
-
-
 def _two_way(values: Floats, weights: Weights) -> Floats:
     """ICC(2,1) and ICC(2,k) of complete rows; shape (2, replicates)."""
     complete = ~np.isnan(values).any(axis=1)
@@ -225,7 +207,7 @@ def rater_table(
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        Columns estimate, low, high, n and missing (items), index (who, against, statistic), for each correlation:
+        Columns as `correlate`, index (who, against, statistic):
         - (rater, "the others"): the rater and the mean of the other raters;
         - ("ceiling", "the others"): the plain mean of these, `human_ceiling`;
         - (judge, rater): the judge and one rater;
@@ -304,11 +286,9 @@ def human_ceiling(
         ratings, groups: see `agreement`. n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        Rows pearson, spearman and kendall, each the plain mean over the raters; columns as `correlate`. `rater_table`
-        has each rater's own, and what to hold beside this.
+        As `correlate`, each row the plain mean over the raters; `rater_table` has each rater's own.
 
-    Source: the human upper bound as, for example, in VIEScore's `compute_spearman_correlation_by_item`
-    (TIGER-AI-Lab/VIEScore, analyze_json.ipynb): each rater against the mean of the other two.
+    Source: as VIEScore's `compute_spearman_correlation_by_item` (TIGER-AI-Lab/VIEScore, analyze_json.ipynb).
 
     >>> human_ceiling([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)["estimate"].round(3).to_dict()
     {'pearson': 0.904, 'spearman': 0.949, 'kendall': 0.913}
@@ -325,8 +305,8 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row an item (and judge), in the run's order: what describes the item, the mean of each score over the
-        samples that have one, n_samples, n_failed, and failure: None, or where no sample has a score the commonest
-        reason. `attrs` has failures (samples without a score by reason) and missing (items without any score).
+        samples that have one, n_samples, n_failed, and failure: the commonest reason where no sample has a score.
+        `attrs` has failures (samples without a score by reason) and missing (items without any score).
 
     Raises:
         ValueError: the run lacks id or any of the scores.

@@ -56,15 +56,13 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
         responses, references: n texts each; None and NaN are missing. An empty response scores 0.
 
     Returns:
-        n rows, NaN where a text is missing, columns
-        - rouge_l: F1 of the longest common subsequence, in [0, 1], of words, or of sacrebleu's tokens where a script
-        has no spaces;
-        - bleu, chrf: sentence BLEU and chrF2 in [0, 1], sacrebleu's over 100, with its tokenizer for the script;
-        - length: of the response, see `lengths`.
-        `attrs` has method (by column), tokenizers (how many items each cut) and unit (of length).
+        n rows, NaN where a text is missing: rouge_l, F1 of the longest common subsequence of words, or of sacrebleu's
+        tokens where a script has no spaces; bleu, chrf: sacrebleu's sentence BLEU and chrF2 over 100, with its
+        tokenizer for the script; all in [0, 1]; length of the response, see `lengths`. `attrs` has method (by column),
+        tokenizers (how many items each cut) and unit (of length).
 
-    Source: Lin, ROUGE (2004), equal to the rouge-score package, whose own words are a-z and 0-9 alone; Papineni et al.,
-    ACL 2002, Popović, WMT 2015, and Post, A Call for Clarity in Reporting BLEU Scores (2018), by sacrebleu.
+    Source: Lin, ROUGE (2004), equal to the rouge-score package; Papineni et al., ACL 2002, Popović, WMT 2015, and Post,
+    A Call for Clarity in Reporting BLEU Scores (2018), by sacrebleu.
 
     >>> overlap_baselines(["a cat sat on the mat", "一只猫在垫子上"], ["the cat sat on the mat", "猫在垫子上"]).round(2)
        rouge_l  bleu  chrf  length

@@ -23,8 +23,7 @@ def calibration_curve(
         judge, human: scores of n items, NaN where missing.
         bins: None makes a row of every distinct score of the judge; a number cuts continuous scores into that many bins
             with about equal counts (fewer where scores tie).
-        groups: of each item; standard errors then let items of one group depend on each other.
-        confidence: coverage of the intervals, in (0, 1).
+        groups: whose items may depend on each other. confidence: coverage of the intervals, in (0, 1).
 
     Returns:
         One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t), gap
@@ -67,14 +66,11 @@ def calibration_curve(
 
 
 def calibrate(judge: Column, human: Column, *, groups: Column | None = None, seed: int = 0) -> pd.Series:
-    """Map a judge's scores to human scores, each item by a map fitted on the other half of the items.
-
-    The map is isotonic: the best one that never falls, interpolated between the scores.
+    """Map a judge's scores to human scores, each item by an isotonic map fitted on the other half of the items.
 
     Args:
-        judge, human: scores of n items, NaN where missing.
+        judge, human: scores of n items, NaN where missing. seed: of the split.
         groups: whole groups go to one half, so that no item is mapped by its neighbours; None splits items.
-        seed: of the split.
 
     Returns:
         n calibrated scores, NaN where either score is missing, and throughout, with a warning, of fewer than four items
@@ -87,25 +83,18 @@ def calibrate(judge: Column, human: Column, *, groups: Column | None = None, see
     [2.0, 3.0, 4.0]
     """
     x, y, used = aligned(judge=judge, human=human, groups=groups)
-    index = judge.index if isinstance(judge, pd.Series) else pd.RangeIndex(len(used))
-    result = pd.Series(np.nan, index=index, name="calibrated")
-    result[used] = _cross_fitted(x[used], y[used], unit_codes(groups, used), seed)
+    codes, mapped, second = unit_codes(groups, used), np.full(len(x), np.nan), np.zeros(len(x), dtype=bool)
+    if (n := int(used.sum())) < 4 or (units := int(codes.max()) + 1) < 2:
+        warn(f"calibration is undefined: {n} items in {len(set(codes))} units can't be halved")
+    else:
+        second[used] = np.random.default_rng(seed).permutation(units)[codes] >= units // 2
+        for fit, rest in ((used & second, used & ~second), (used & ~second, used & second)):
+            level, at, counts = np.unique(x[fit], return_inverse=True, return_counts=True)
+            fitted = optimize.isotonic_regression(np.bincount(at, weights=y[fit]) / counts, weights=counts).x
+            mapped[rest] = np.interp(x[rest], level, fitted)
+    result = pd.Series(mapped, index=judge.index if isinstance(judge, pd.Series) else None, name="calibrated")
     result.attrs = {"method": f"isotonic, cross-fitted on halves, seed {seed}", "missing": int((~used).sum())}
     return result
-
-
-def _cross_fitted(x: Floats, y: Floats, codes: np.ndarray, seed: int) -> Floats:
-    """The judge's scores mapped, each by the map of the half that its group is not in."""
-    mapped, units = np.full(len(x), np.nan), len(np.unique(codes))
-    if len(x) < 4 or units < 2:
-        warn(f"calibration is undefined: {len(x)} items in {units} units can't be halved")
-        return mapped
-    second = np.random.default_rng(seed).permutation(units)[codes] >= units // 2
-    for fit in (second, ~second):
-        level, at, counts = np.unique(x[fit], return_inverse=True, return_counts=True)
-        fitted = optimize.isotonic_regression(np.bincount(at, weights=y[fit]) / counts, weights=counts).x
-        mapped[~fit] = np.interp(x[~fit], level, fitted)
-    return mapped
 
 
 def calibration_errors(
@@ -127,16 +116,15 @@ def calibration_errors(
         larger; bias: in absolute value); bias (mean of score - human), mae, rmse, exact (share of items whose rounded
         score is the human one). Columns as `correlate`.
 
-    Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10, on
-    cross-fitting.
+    Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (2009), section 7.10.
 
     >>> table = calibration_errors([2, 3, 4, 5] * 5, [1, 2, 3, 4] * 5, n_resamples=0)
     >>> table["estimate"].round(2).loc[:, "mae"].to_dict()
     {'raw': 1.0, 'isotonic': 0.0, 'reduction': 1.0}
     """
     x, y, used = aligned(judge=judge, human=human, groups=groups)
-    x, y, codes = x[used], y[used], unit_codes(groups, used)
-    mapped = np.stack([x, _cross_fitted(x, y, codes, seed)])
+    mapped = np.stack([x, calibrate(judge, human, groups=groups, seed=seed).to_numpy()])[:, used]
+    y = y[used]
     miss, hit = mapped - y, np.where(np.isnan(mapped), np.nan, np.rint(mapped) == y)
 
     def statistic(w: Weights) -> Floats:
@@ -148,7 +136,7 @@ def calibration_errors(
     return tabulate(
         statistic,
         [(name, error) for name in ("raw", "isotonic", "reduction") for error in ERRORS],
-        design_of(np.arange(len(x)), groups, used),
+        design_of(np.arange(len(y)), groups, used),
         method=[*(2 * ["t", "t", "t", "logit"]), *(4 * ["t"])],
         index=["map", "error"],
         why="too few items",

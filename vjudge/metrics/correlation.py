@@ -7,8 +7,7 @@ correlation and knows nothing within any (Simpson's paradox is the reverse): nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -66,21 +65,16 @@ def correlate(
         x, y: scores of n items, in the same order; None and NaN are missing. Two Series must share their index.
         groups: the unit of resampling of each item, for example its image. None resamples items.
         weights: how many items each pair stands for, where the labelled items were chosen (`label_weights`,
-            `Review.weights`); the interval is then a stratified jackknife's. None refuses labels that say that
-            `next_best` chose them.
-        confidence: coverage of the intervals, in (0, 1).
-        n_resamples: bootstrap replicates; 0 leaves the intervals NaN.
-        seed: of the resampling.
+            `Review.weights`); the interval is then a stratified jackknife's. None refuses labels chosen by `next_best`.
+        confidence: coverage of the intervals, in (0, 1). n_resamples: 0 leaves them NaN. seed: of the resampling.
 
     Returns:
         Rows pearson, spearman (midranks) and kendall (tau-b), columns estimate, low and high in [-1, 1], n (pairs used)
-        and missing (pairs left out). NaN, with a warning, where undefined: fewer than three pairs, a constant score,
-        fewer than two groups. `attrs` has the method in words for a caption, and off_mode: for x and y, how many items
-        are off the most frequent score.
+        and missing. NaN, with a warning, of fewer than three pairs, a constant score or fewer than two groups. `attrs`
+        has the method in words for a caption, and off_mode: how many items are off the most frequent x, and y.
 
     Raises:
-        TypeError: a score is not a number; every such position is named.
-        ValueError: lengths or indexes differ, a score is infinite, a used pair has no group.
+        TypeError, ValueError: a score is no number or infinite, lengths or indexes differ, a used pair has no group.
 
     Of 2,000 simulated samples of each kind 95 % intervals held the truth in 94 to 96.5 %; under a strong ceiling (80 %
     of both at the top, 20 to 60 items) in 87 to 94 %, and a warning says so: figures/validity_correlation_coverage.csv.
@@ -144,14 +138,12 @@ def correlate_levels(
         systems: what each item is an output of (a model, a decoding), or any other grouping to look within.
         groups: the unit of resampling, for example the question that systems share, which are then taken as given. None
             draws items, and whole systems for the mean within them.
-        levels: some of item, system and within.
-        options: confidence, n_resamples, seed, see `correlate`.
+        levels: some of item, system and within. options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Rows (level, statistic): item (as `correlate`), system (mean scores of the systems), within (the plain mean of
         the systems' own); columns as `correlate`, where n counts items, systems, and systems with a correlation of
-        their own (the others are left out, with a warning). `attrs["simpson"]` lists the statistics whose signs at item
-        and within differ.
+        their own. `attrs["simpson"]` lists the statistics whose signs at item and within differ.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
@@ -163,10 +155,11 @@ def correlate_levels(
     if not levels or not set(levels) <= set(LEVELS):
         raise ValueError(f"levels must be some of {', '.join(LEVELS)}, not {list(levels)}")
     check_columns(x=x, systems=systems)
-    data = _Systems(x, y, systems, groups)
-    of_level: dict[str, Callable[..., pd.DataFrame]]
-    of_level = {"item": partial(correlate, x, y, groups=groups), "system": data.system, "within": data.within}
-    parts = {level: of_level[level](**options) for level in levels}
+    of_level = {"item": lambda: correlate(x, y, groups=groups, **options)}
+    if set(levels) != {"item"}:
+        data = _Systems(x, y, systems, groups)
+        of_level |= {"system": lambda: data.system(**options), "within": lambda: data.within(**options)}
+    parts = {level: of_level[level]() for level in levels}
     table = pd.concat(parts, names=["level", "statistic"])
     table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in parts.values())), "simpson": []}
     if {"item", "within"} <= set(levels):
@@ -212,25 +205,17 @@ class _Systems:
         own = values(self.own, self.items.counts[:, None])
         undefined = np.isnan(own).sum(axis=0)[:, 0]
 
-        def mean(correlation: Floats, counts: Floats) -> Floats:
-            """Over systems, each counted as often as `counts` says, shape (systems, replicates), NaN left out."""
-            counted = ~np.isnan(correlation) * counts[:, None]
+        def statistic(weights: Weights) -> Floats:
+            """The mean over systems, each as often as it was drawn, NaN left out."""
+            correlation, times = own, np.asarray(weights, dtype=float)
+            if self.wholes is None:
+                correlation, times = self.own(weights), np.asarray(self.by_system @ weights > 0, dtype=float)
+            counted = ~np.isnan(correlation) * times[:, None]
             return np.asarray((np.nan_to_num(correlation) * counted).sum(axis=0) / counted.sum(axis=0))
 
-        def of_items(weights: Weights) -> Floats:
-            return mean(self.own(weights), np.asarray(self.by_system @ weights > 0, dtype=float))
-
-        table = tabulate(
-            of_items if self.wholes is None else lambda drawn: mean(own, np.asarray(drawn, dtype=float)),
-            STATISTICS,
-            self.wholes or self.items,
-            n=self.n - undefined,
-            missing=undefined,
-            method="fisher",
-            unit="items" if self.wholes is None else "correlations",
-            why="no group has a correlation",
-            **options,
-        )
+        unit = "items" if self.wholes is None else "correlations"
+        options |= dict(method="fisher", n=self.n - undefined, missing=undefined, why="no group has a correlation")
+        table = tabulate(statistic, STATISTICS, self.wholes or self.items, unit=unit, **options)
         if undefined.any():
             warn(
                 f"{undefined.max()} of {self.n} groups have no correlation of their own (fewer than three items, or a "
@@ -241,7 +226,7 @@ class _Systems:
     def system(self, **options: Any) -> pd.DataFrame:
         """Correlations over the systems' mean scores; a system counts as often as it was drawn."""
 
-        def of_means(weights: Weights) -> Floats:
+        def statistic(weights: Weights) -> Floats:
             n = self.by_system @ weights
             drawn = np.asarray(n > 0, dtype=float)
             if self.items.groups is not None and self.wholes is not None:
@@ -249,10 +234,8 @@ class _Systems:
             mean_x, mean_y = (self.by_system @ (weights * v[:, None]) / n for v in (self.x, self.y))
             return correlations_of(mean_x, mean_y, drawn)
 
-        why = "fewer than two systems, or no variation"
-        return tabulate(
-            of_means, STATISTICS, self.items, n=self.n, method="fisher", width=self.n**2, why=why, **options
-        )
+        options |= dict(n=self.n, width=self.n**2, why="fewer than two systems, or no variation")
+        return tabulate(statistic, STATISTICS, self.items, method="fisher", **options)
 
 
 def model_ranking(
@@ -262,13 +245,12 @@ def model_ranking(
 
     Args:
         models: which model gave each of n responses.
-        judge, human: scores of the responses (or 1, .5 and 0 for won, tied and lost comparisons with a baseline); NaN
-            where missing. A response counts where it has both.
-        groups: the question or image that several models answered. options: confidence, n_resamples, seed.
+        judge, human: their scores, or 1, .5 and 0 for won, tied and lost comparisons; NaN where missing.
+        groups: the question or image that several models answered. options: see `correlate`.
 
     Returns:
-        One row a model, the people's best first: judge, human (mean scores), n. `attrs` has method, and tau, tau_low,
-        tau_high: Kendall's tau-b of the two rankings, as `correlate_levels` has it for systems.
+        One row a model, the people's best first: judge, human (means of responses with both scores), n. `attrs` has
+        method, and tau, tau_low, tau_high: Kendall's tau-b, as `correlate_levels` has it for systems.
 
     Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
 
@@ -299,22 +281,19 @@ def compare_judges(
     Args:
         reference: the scores to agree with, of n items; None and NaN are missing.
         judges: name -> scores of the same items, or a frame with a column each; at least two.
-        groups, confidence: see `correlate`.
+        groups, confidence: see `correlate`. seed: of the resampling; every pair of judges uses the same.
         n_resamples: bootstrap replicates, and permutations; 0 leaves intervals and p NaN.
-        seed: of the resampling; every pair of judges uses the same.
 
     Returns:
         A row for each pair of judges and statistic (index a, b, statistic), columns
         estimate_a, estimate_b: each judge's correlation with the reference, over the items that both scored.
         difference: estimate_a - estimate_b, in [-2, 2], with the bounds low and high of a paired bootstrap.
-        p: two-sided, of a paired permutation: the judges' scores are swapped within each item, or all items of a group.
-            They are brought to one scale first, so that a harsher judge or a wider range isn't told apart by that:
-            standardised, for Pearson; level matched to level by its share of items, for Spearman and Kendall.
+        p: two-sided, of swapping the judges' scores within items or groups, first brought to one scale: standardised,
+            for Pearson; level matched to level by its share of items, for Spearman and Kendall.
         p_holm: p corrected over the pairs of judges, for each statistic alone (Holm).
-        conflict: whether p and the interval disagree at this confidence about a difference; then nothing is proven.
+        conflict: whether p and the interval disagree at this confidence; then nothing is proven.
         n, missing: items used, and left out because one of the three scores is missing.
-        NaN, with a warning, where a correlation is undefined. `attrs` has the method in words for a caption, and
-        p_floor, the least p that so many permutations can give.
+        NaN, with a warning, where a correlation is undefined. `attrs` has method, and p_floor, the least possible p.
 
     Raises:
         TypeError, ValueError: as `correlate`; fewer than two judges, or two of one name.
@@ -450,12 +429,12 @@ def who_beats_whom(
 
     Args:
         comparisons: from `compare_judges`. statistic: pearson, spearman or kendall.
-        value: "verdict": 1 where the row's judge agrees better with the reference than the column's and p_holm is at
-            most alpha, -1 where worse, 0 where they are not told apart; or "difference", row less column; or "p_holm".
+        value: "difference", row less column; "p_holm"; or "verdict": 1 where the row's judge agrees better than the
+            column's and p_holm is at most alpha, -1 where worse, 0 where they are not told apart.
         alpha: the family-wise error rate of the verdicts, in (0, 1).
 
     Raises:
-        ValueError: an unknown statistic or value, or alpha off range.
+        ValueError: an unknown statistic or value.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70, for the error rate of all verdicts together.
 
@@ -464,10 +443,9 @@ def who_beats_whom(
     >>> float(who_beats_whom(table).loc["first", "second"])
     1.0
     """
-    if statistic not in STATISTICS or value not in ("verdict", "difference", "p_holm") or not 0 < alpha < 1:
+    if statistic not in STATISTICS or value not in ("verdict", "difference", "p_holm"):
         raise ValueError(
-            f"statistic must be one of {', '.join(STATISTICS)}, not {statistic!r}; value verdict, difference or "
-            f"p_holm, not {value!r}; alpha lie between 0 and 1, not {alpha}"
+            f"statistic={statistic!r}, value={value!r}: use one of {STATISTICS}; verdict, difference, p_holm"
         )
     rows = comparisons.xs(statistic, level="statistic")
     cells = rows["p_holm"] if value == "p_holm" else rows["difference"]
@@ -499,7 +477,7 @@ def correlation_table(
 
     Returns:
         One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
-        missing, best (no judge has a higher estimate on this benchmark) and ceiling (True in the rows of "people").
+        missing, best (of the judges on this benchmark) and ceiling (True in the rows of "people").
 
     Raises:
         ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.

@@ -67,8 +67,8 @@ def win_rate(
     if side not in ("a", "b"):
         raise ValueError(f'side must be "a" or "b", not {side!r}')
     check_columns(verdicts=verdicts, groups=groups)
-    read = read_verdicts(verdicts)
-    used, won, tied = read.used, read.choice == side, read.choice == "tie"
+    choice, used, account = read_verdicts(verdicts)
+    won, tied = choice == side, choice == "tie"
     rows = [
         ("win", won, used),
         ("tie", tied, used),
@@ -78,7 +78,7 @@ def win_rate(
         ("win_or_tie", won | tied, used),
         ("win_of_all", won, np.ones(len(used), dtype=bool)),
     ]
-    return shares(rows, groups=groups, confidence=confidence, unit="comparisons", account=read.account)
+    return shares(rows, groups=groups, confidence=confidence, unit="comparisons", account=account)
 
 
 def pairwise_accuracy(
@@ -103,17 +103,16 @@ def pairwise_accuracy(
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
-    judge, human = read_verdicts(verdicts), read_verdicts(preferences)
-    both = judge.used & human.used
-    right = (judge.choice == human.choice) & both
-    decided = both & (human.choice != "tie")
+    (judge, judged, account), (human, asked, of_humans) = read_verdicts(verdicts), read_verdicts(preferences)
+    both = judged & asked
+    right, decided = (judge == human) & both, both & (human != "tie")
     rows = [
         ("with_ties", right, both),
         ("without_ties", right, decided),
-        ("both_decided", right, decided & (judge.choice != "tie")),
-        ("all_pairs", right, human.used),
+        ("both_decided", right, decided & (judge != "tie")),
+        ("all_pairs", right, asked),
     ]
-    account = judge.account | {"preferences": human.account}
+    account |= {"preferences": of_humans}
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
@@ -140,16 +139,15 @@ def order_consistency(
     {'consistent': 0.33, 'flipped': 0.33, 'tie_in_one': 0.33, 'first_chosen': 0.4}
     """
     check_columns(verdicts_ab=verdicts_ab, verdicts_ba=verdicts_ba, groups=groups)
-    ab, ba = read_verdicts(verdicts_ab), read_verdicts(verdicts_ba)
-    used = ab.used & ba.used
-    tie_ab, tie_ba, same = ab.choice == "tie", ba.choice == "tie", ab.choice == ba.choice
+    (ab, used_ab, of_ab), (ba, used_ba, of_ba) = read_verdicts(verdicts_ab), read_verdicts(verdicts_ba)
+    used, tie_ab, tie_ba, same = used_ab & used_ba, ab == "tie", ba == "tie", ab == ba
     rows = [
         ("consistent", same, used),
         ("flipped", ~same & ~tie_ab & ~tie_ba, used),
         ("tie_in_one", tie_ab != tie_ba, used),
-        ("first_chosen", used * ((ab.choice == "a") * 1 + (ba.choice == "b")), used * (~tie_ab * 1 + ~tie_ba)),
+        ("first_chosen", used * ((ab == "a") * 1 + (ba == "b")), used * (~tie_ab * 1 + ~tie_ba)),
     ]
-    account = {"ab": ab.account, "ba": ba.account}
+    account = {"ab": of_ab, "ba": of_ba}
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
@@ -171,8 +169,8 @@ def feedback_preference(judgements: Column, *, groups: Column | None = None, con
     [0.5778, 0.3684]
     """
     check_columns(judgements=judgements, groups=groups)
-    read = read_verdicts(judgements, meanings={answer: answer for answer in FEEDBACK_CHOICES})
-    used, (left, right, good, bad) = read.used, (read.choice == answer for answer in FEEDBACK_CHOICES)
+    choice, used, account = read_verdicts(judgements, meanings={answer: answer for answer in FEEDBACK_CHOICES})
+    left, right, good, bad = (choice == answer for answer in FEEDBACK_CHOICES)
     rows = [
         ("left", left, used),
         ("right", right, used),
@@ -183,7 +181,7 @@ def feedback_preference(judgements: Column, *, groups: Column | None = None, con
         ("left_of_decided", left, left | right),
         ("left_ties_half", left + (good | bad) / 2, used),
     ]
-    return shares(rows, groups=groups, confidence=confidence, unit="judgements", account=read.account)
+    return shares(rows, groups=groups, confidence=confidence, unit="judgements", account=account)
 
 
 def classification(
@@ -346,15 +344,15 @@ def length_controlled(
     [0.333, 0.667]
     """
     check_columns(verdicts=verdicts, length_a=length_a, length_b=length_b, preferences=preferences, groups=groups)
-    read = read_verdicts(verdicts)
+    choice, used, account = read_verdicts(verdicts)
     gap = scores(length_a, name="length_a") - scores(length_b, name="length_b")
-    used, quality = read.used & ~np.isnan(gap), np.zeros(len(gap))
-    decided = used & (read.choice != "tie") & (gap != 0)
+    used, quality = used & ~np.isnan(gap), np.zeros(len(gap))
+    decided = used & (choice != "tie") & (gap != 0)
     if preferences is not None:
-        human = read_verdicts(preferences)
-        quality, used = (human.choice == "a").astype(float) - (human.choice == "b"), used & human.used
-    worth = np.where(read.choice == "a", 1.0, np.where(read.choice == "b", 0.0, 0.5))
-    rows = [("longer_wins", read.choice == np.where(gap > 0, "a", "b"), decided)]
+        human, asked, _ = read_verdicts(preferences)
+        quality, used = (human == "a").astype(float) - (human == "b"), used & asked
+    worth = np.where(choice == "a", 1.0, np.where(choice == "b", 0.0, 0.5))
+    rows = [("longer_wins", choice == np.where(gap > 0, "a", "b"), decided)]
     options: dict[str, Any] = dict(groups=groups, confidence=confidence, unit="comparisons")
     table = pd.concat([shares(rows, **options), own := shares([("win_rate", worth, used)], **options)])
     y, gap, quality = worth[used], gap[used], quality[used]
@@ -382,7 +380,7 @@ def length_controlled(
     table = table.astype({"n": int, "missing": int})
     unit = "comparisons" if groups is None else "groups"
     method = f"{own.attrs['method']}; at equal length: {confidence:.0%} intervals by a jackknife over {unit}"
-    table.attrs = {"method": method, "p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL, **read.account}
+    table.attrs = {"method": method, "p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL, **account}
     return table
 
 
@@ -468,8 +466,8 @@ def bradley_terry(
     True
     """
     check_columns(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
-    read = read_verdicts(verdicts)
-    worth = np.ones(len(read.choice)) if weights is None else scores(weights, name="weights")
+    choice, used, account = read_verdicts(verdicts)
+    worth = np.ones(len(choice)) if weights is None else scores(weights, name="weights")
     codes, index = pd.factorize(pd.Series([*first, *second], dtype=object))
     players, p = list(index), len(index)
     i, j = np.split(codes.astype(np.int64), 2)
@@ -477,14 +475,14 @@ def bradley_terry(
         raise ValueError(f"a player is missing at positions {nameless[:20]}: name both, or remove the comparison")
     if anchor is not None and anchor not in players:
         raise ValueError(f"the anchor {anchor!r} is none of the players: {', '.join(map(str, players[:20]))}")
-    used = read.used & (i != j)
-    if itself := int((read.used & (i == j)).sum()):
+    if itself := int((used & (i == j)).sum()):
         warn(f"{itself} comparisons of a player with itself are left out")
+    used &= i != j
     if (bad := np.flatnonzero(used & ~(worth >= 0))).size:
         raise ValueError(f"weights must not be negative or missing: see positions {bad[:20]}")
 
     # Each kind of comparison is a cell: who met whom, what came of it, and how much it counts.
-    points = np.where(read.choice == "tie", 0.5, np.where(read.choice == "a", 1.0, 0.0))
+    points = np.where(choice == "tie", 0.5, np.where(choice == "a", 1.0, 0.0))
     (*both, half, times), cell = np.unique(np.stack([i, j, points, worth])[:, used], axis=1, return_inverse=True)
     a, b = np.asarray(both, dtype=np.int64)
     forth, back = (summing(pair, np.arange(len(a)), (p * p, len(a))) for pair in (a * p + b, b * p + a))
@@ -510,7 +508,7 @@ def bradley_terry(
     ).drop(columns="missing")
     for place, (column, name) in enumerate((("estimate", "elo"), ("low", "elo_low"), ("high", "elo_high")), start=3):
         table.insert(place, name, 1000 + ELO_PER_LOGIT * table[column])
-    table.attrs |= read.account
+    table.attrs |= account
     return table.sort_values("estimate", ascending=False, kind="stable")
 
 

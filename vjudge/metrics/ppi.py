@@ -28,21 +28,19 @@ def prediction_powered_mean(
 
     Args:
         judge: the judge's score of every item; NaN where it gave none (such items are left out and counted).
-        human: the human score where there is one, NaN elsewhere, of a random sample; labels that say of themselves that
-            `next_best` chose them are refused.
-        groups: of each item, for example its image: standard errors then let items of one group depend on each other.
-        confidence: coverage of the intervals, in (0, 1).
+        human: the human score of a random sample, NaN elsewhere; labels that `next_best` chose are refused.
+        groups: whose items may depend on each other. confidence: coverage of the intervals, in (0, 1).
 
     Returns:
         Rows
         - human: the mean of the human labels alone, the classical estimate;
         - ppi: the judge's mean over the unlabelled items, corrected by its mean error on the labelled ones;
         - ppi_tuned: the same with the judge's scores weighted by lambda, for the smallest variance: the one to report;
-        - judge: the mean of the judge's scores, whose interval says nothing about the human mean; for comparison.
+        - judge: the mean of the judge's scores, whose interval says nothing about the human mean.
         Columns estimate, low, high (Student's), n (items the row reads) and missing, weight (lambda). `attrs` has
         method and gain (how much narrower ppi_tuned is).
 
-    Of 600 simulated samples of 600 items on a 5-point scale, 95 % intervals of ppi_tuned covered the truth in 94.8 %
+    Of 600 simulated samples of 600 items on a 5-point scale 95 % intervals of ppi_tuned covered the truth in 94.8 %
     with 20 labels and 94.7 % with 50; with fewer labels or very skewed scores they may cover less.
 
     Source: Angelopoulos et al., Science 382 (2023), 669-674; Angelopoulos, Duchi and Zrnic, PPI++ (arXiv 2311.01453),
@@ -59,12 +57,13 @@ def prediction_powered_mean(
     f, y, lost = f[used], y[used], int((~used).sum())
     labelled = ~np.isnan(y)
     n, rest = int(labelled.sum()), int((~labelled).sum())
-    table = pd.DataFrame(
-        {"estimate": np.nan, "low": np.nan, "high": np.nan, "n": [n, n + rest, n + rest, n + rest]}
-        | {"missing": [lost + rest, lost, lost, lost], "weight": np.nan},
-        index=pd.Index(["human", "ppi", "ppi_tuned", "judge"], name="estimate of"),
-    )
     units, all_units = len(np.unique(codes[labelled])), len(np.unique(codes))
+    rows: dict[str, list[float]] = {}
+
+    def estimate(name: str, centre: float, influence: Floats, freedom: int, weight: float = math.nan) -> None:
+        half = stats.t.ppf((1 + confidence) / 2, freedom) * _standard_error(influence, codes)
+        rows[name] = [centre, centre - half, centre + half, weight]
+
     if n < 3 or units < 3:
         unit = "labelled items" if groups is None else "groups with a labelled item"
         warn(f"estimates are undefined: {units} {unit}, at least 3 are needed")
@@ -76,17 +75,17 @@ def prediction_powered_mean(
             weights |= {"ppi": 1.0, "ppi_tuned": tuned}
         else:
             warn("every item has a human label: judge scores can add nothing to the human mean")
-        parts = {"judge": (f.mean(), _influence(f, 1), all_units - 1)}
         for name, weight in weights.items():
             # What was estimated from the labelled items before their spread: the mean, and lambda.
             fitted = 2 if name == "ppi_tuned" else 1
             gap, other, influence = y[labelled] - weight * f[labelled], weight * f[~labelled], np.zeros(len(f))
             influence[labelled], influence[~labelled] = _influence(gap, fitted), _influence(other, 1)
-            parts[name] = gap.mean() + (other.mean() if rest else 0.0), influence, units - fitted
-            table.loc[name, "weight"] = weight
-        for name, (centre, influence, freedom) in parts.items():
-            half = stats.t.ppf((1 + confidence) / 2, freedom) * _standard_error(influence, codes)
-            table.loc[name, ["estimate", "low", "high"]] = [centre, centre - half, centre + half]
+            estimate(name, gap.mean() + (other.mean() if rest else 0.0), influence, units - fitted, weight)
+        estimate("judge", f.mean(), _influence(f, 1), all_units - 1)
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["estimate", "low", "high", "weight"])
+    table = table.reindex(pd.Index(["human", "ppi", "ppi_tuned", "judge"], name="estimate of"))
+    table.insert(3, "n", [n, n + rest, n + rest, n + rest])
+    table.insert(4, "missing", [lost + rest, lost, lost, lost])
     width = table["high"] - table["low"]
     of = "" if groups is None else f" in {all_units} groups"
     robust = "" if groups is None else " with cluster-robust standard errors"
@@ -143,8 +142,8 @@ def label_weights(judge: Column, human: Column) -> pd.Series:
         human: the label of each item, NaN where there is none.
 
     Returns:
-        n weights: items over labels of the stratum where there is a label, NaN elsewhere, and throughout, with a
-        warning, where a stratum has no label; index of `human`.
+        n weights, index of `human`: items over labels of the stratum, NaN without a label, and throughout, with a
+        warning, where a stratum has none.
 
     Source: stratified sampling as in Cochran, Sampling Techniques (1977), chapter 5.
 
@@ -168,9 +167,9 @@ def label_weights(judge: Column, human: Column) -> pd.Series:
 def next_labels(judge: Column, human: Column, *, n: int, seed: int = 0) -> pd.DataFrame:
     """Choose which items to label next so that the interval of the Pearson correlation shrinks fastest.
 
-    Every stratum gets `FIRST_LABELS` labels first, the largest stratum first. Then each label goes where it is expected
-    to take most off the variance, W_s^2 S_s^2 (1 / n_s - 1 / (n_s + 1)): W_s is the stratum's share, S_s^2 the variance
-    of the correlation's influence function within it. Within a stratum the choice is random.
+    Every stratum gets `FIRST_LABELS` labels first. Then each label goes where it is expected to take most off the
+    variance, W_s^2 S_s^2 (1 / n_s - 1 / (n_s + 1)): W_s is the stratum's share, S_s^2 the variance of the correlation's
+    influence function within it. Within a stratum the choice is random.
 
     Args:
         judge, human: as in `label_weights`. n: how many items, at most. seed: of the choice within strata.
