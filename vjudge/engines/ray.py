@@ -37,8 +37,7 @@ class RayEngine(Engine):
         load: `load_judge`, or it with options such as `dtype` bound.
         workers: how many processes, each with the whole judge; None takes one for each GPU (or `gpus` of them).
         worker_engine: the workers' own engine, "torch" or "vllm"; "auto" as in `load_judge`.
-        rows_per_block: rows that go to a worker together, at most; one that dies has at most two such blocks to repeat.
-            None takes 1,024 for vLLM, else 256 on a GPU and 64 on a CPU.
+        rows_per_block: rows that go to a worker together; None takes 1,024 for vLLM, else 256 on a GPU, 64 on a CPU.
         gpus: what Ray sets aside for a worker; None takes one where the cluster has any, else none.
         options: for the workers' engine.
 
@@ -69,10 +68,7 @@ class RayEngine(Engine):
         except ImportError as error:
             raise ImportError("engine='ray' needs Ray: pip install 'vjudge[ray]'") from error
         if not (workers is None or whole(workers, 1)) or worker_engine not in ("auto", "torch", "vllm"):
-            raise ValueError(
-                f"workers={workers!r}, worker_engine={worker_engine!r}: use a whole number from 1, and"
-                ' "auto", "torch" or "vllm"'
-            )
+            raise ValueError('use workers= a whole number from 1, and worker_engine= "auto", "torch" or "vllm"')
         if not ray.is_initialized():
             ray.init(include_dashboard=False)
         room = ray.cluster_resources()

