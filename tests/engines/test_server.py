@@ -484,6 +484,17 @@ def test_retry_after_is_obeyed_by_every_request(rows: Any) -> None:
     assert min(later) >= 0.99 and max(later) < 5
 
 
+def test_the_spend_limit(rows: Any, tmp_path: Path) -> None:
+    with ChatServer(judge) as server:
+        # Each answer costs 100 x 1 + 10 x 10 = 200 millionths; the test request too.
+        judged = ask(server, price=(1.0, 10.0), spend_limit=0.001)
+        with pytest.warns(RuntimeWarning, match=r"the spend limit of 0.001 is reached; 6 prompts have no answer"):
+            frame = grade(judged, rows[:10], out=tmp_path)
+        assert len(server.requests) == 5 and judged.engine.usage.spend == pytest.approx(0.001)
+        assert frame["score"].notna().sum() == 4
+        assert grade(ask(server), rows[:10], out=tmp_path)["score"].notna().all()
+
+
 def test_a_used_up_quota_ends_the_call_and_a_notebooks_loop_may_run(rows: Any, tmp_path: Path) -> None:
     spent = Reply({"error": {"message": "No quota left", "code": "insufficient_quota"}}, status=429)
 

@@ -67,6 +67,7 @@ class ServerEngine(Engine):
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
             out. A run's manifest keeps them: no secrets.
         price: for a million prompt tokens and a million new tokens, in any currency.
+        spend_limit: in that currency, for this engine's lifetime; no request starts beyond it (those under way end).
 
     Attributes:
         usage: what all requests came to, a `vjudge.engines.transport.Usage`.
@@ -93,12 +94,14 @@ class ServerEngine(Engine):
         image_size: int | None = None,
         fields: Mapping[str, Any] | None = None,
         price: tuple[float, float] | None = None,
+        spend_limit: float | None = None,
     ) -> None:
         sound = {
             f"timeout={timeout!r}: use seconds above 0": 0 < timeout < math.inf,
             f"retries={retries!r}: use a whole number from 0": whole(retries, 0),
             f"image_size={image_size!r}: use pixels from 1, or None": image_size is None or whole(image_size, 1),
             f"price={price!r}: use two numbers from 0": price is None or (len(price) == 2 and min(price) >= 0),
+            f"spend_limit={spend_limit!r}: give a price= too": spend_limit is None or price is not None,
         }
         if faults := [fault for fault, fine in sound.items() if not fine]:
             raise ValueError("; ".join(faults))
@@ -106,7 +109,7 @@ class ServerEngine(Engine):
         self.conversation = conversation if self.base_url != OPENAI else None
         self.key_variable, self.timeout, self.retries = key_variable, timeout, retries
         self.image_size, self.fields = image_size, dict(fields or {})
-        self.usage = Usage(price=price)
+        self.spend_limit, self.usage = spend_limit, Usage(price=price)
         self._exchanges: dict[Any, Exchange] = {}  # what the server was seen to do, by a call's options
         self._key()  # refuses one that is missing now
 
@@ -172,6 +175,8 @@ class ServerEngine(Engine):
             started = time.perf_counter()
             try:
                 with client.lock:
+                    if self.spend_limit is not None and usage.spend >= self.spend_limit:
+                        client.stop(f"the spend limit of {self.spend_limit:g} is reached")
                     if client.stopped:
                         raise Unanswered(f"not asked: {client.stopped}")
                     shown = list(map(picture, images[row]))
