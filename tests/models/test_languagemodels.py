@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -76,20 +75,14 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(language
 def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
     judge = load_judge(make_text("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
     published = dict(judge.family.published)  # type: ignore[union-attr]
-    assert published == {
-        "temperature": 1.0, "top_p": 0.9, "max_new_tokens": 256, "samples": 3, "repetition_penalty": 1.03
-    }  # fmt: skip
+    decoding = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 256, "samples": 3, "repetition_penalty": 1.03}
+    assert published == decoding
     frame = judge.grade(make_rows(2), **published | {"max_new_tokens": 4}, progress=False, out=tmp_path / "run")
     assert list(frame["sample"]) == [0, 1, 2] * 2
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["decoding"]["repetition_penalty"] == 1.03
     judge = load_judge(make_text("mistral", tmp_path / "prometheus-7b-v2.0"), device="cpu")
     assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-2", "prometheus-2-relative")
-    for wrong in (0, -1, math.inf):
-        with pytest.raises(ValueError, match="repetition_penalty="):
-            judge.grade(make_rows(1), repetition_penalty=wrong)
-    with pytest.raises(ValueError, match="leave temperature, top_p and repetition_penalty out"):
-        judge.grade(make_rows(1), mode="score", repetition_penalty=1.1)
 
 
 def test_pickled_weights_of_a_language_model_and_unused_ones(tmp_path: Path) -> None:

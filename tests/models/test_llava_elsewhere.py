@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,99 +59,78 @@ def asked(processor: Any, text: str, images: list[Image.Image]) -> tuple[str, An
 def expanded(judge: Judge, text: str, images: list[Image.Image], mode: str | None) -> list[int]:
     """The ids of the same turn here, image places included."""
     engine: Any = judge.engine
-    found = judge.forward(text, images, image_mode=mode)
+    out = judge.forward(text, images, image_mode=mode)
     per_image = [len(judge.forward("x", [image], image_mode=mode).image_features) for image in images]  # type: ignore[arg-type]
-    assert sum(per_image) == len(found.image_features)  # type: ignore[arg-type]
+    assert sum(per_image) == len(out.image_features)  # type: ignore[arg-type]
     prompt = question(judge.template.conversation, text, n_images=len(images))
     return list(engine.encoder.ids(prompt, image_tokens=per_image))
 
 
-@pytest.fixture(scope="module")
-def converted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], tuple[Judge, Path]]:
-    """family, from the shared fixtures -> the judge of the original folder, and the converted folder."""
-    root = tmp_path_factory.mktemp("elsewhere")
-    made: dict[tuple[str, bool], tuple[Judge, Path]] = {}
-
-    def get(family: str, shared: bool) -> tuple[Judge, Path]:
-        if shared and not FIXTURES.is_dir():
-            pytest.skip(f"no golden outputs at {FIXTURES}")
-        if (family, shared) not in made:
-            write = write_llava15 if family == "llava15" else write_onevision
-            folder = PUBLISHED[family] if shared else write(root / family / "judge")
-            target = models.convert(folder, root / f"{family}-{shared}")
-            made[family, shared] = load_judge(folder, device="cpu"), target
-        return made[family, shared]
-
-    return get
+@functools.cache
+def converted(folder: Path, target: Path) -> tuple[Judge, Path]:
+    """The judge of an original folder, and its converted folder."""
+    return load_judge(folder, device="cpu"), models.convert(folder, target)
 
 
-@pytest.mark.parametrize("family", ["llava15", "onevision"])
-def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(family: str, converted: Any) -> None:
-    judge, target = converted(family, True)
-    processor = processor_of(target)
-    root = PUBLISHED[family].parent
+@pytest.fixture(scope="module", params=["llava15", "onevision"])
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Judge, Path]:
+    root, family = tmp_path_factory.mktemp("elsewhere"), request.param
+    folder = (write_llava15 if family == "llava15" else write_onevision)(root / "judge")
+    return family, *converted(folder, root / "converted")
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(family: str, tmp_path: Path) -> None:
+    if not FIXTURES.is_dir():
+        pytest.skip(f"no golden outputs at {FIXTURES}")
+    judge, target = converted(PUBLISHED[family], tmp_path / "converted")
+    processor, mode, root = processor_of(target), OWN_WAY[family], PUBLISHED[family].parent
     facts = json.loads((root / "golden.json").read_text())
     compared = 0
     for case in facts["cases"]:
-        if case.get("images") is not None and len(case["images"]) > 1:
+        if len(case.get("images") or ()) > 1:
             continue  # their marks stand inside the text; two images are compared below
         (name,) = case.get("images") or [case["image"]]
         image = Image.open(root / "images" / f"{name}.png").convert("RGB")
-        marked = facts["prompts"][case["prompt"]]["question"]
-        assert marked.count("<image>") <= 1 and (not marked.count("<image>") or marked.startswith("<image>\n"))
-        text = marked.removeprefix("<image>\n")
+        text = facts["prompts"][case["prompt"]]["question"].removeprefix("<image>\n")
         written, inputs = asked(processor, text, [image])
         assert written == facts["prompts"][case["prompt"]]["prompt"]
-        mode = OWN_WAY[family]
-        found = judge.forward(text, [image], image_mode=mode)
-        pixels = inputs["pixel_values"].reshape(found.pixel_values.shape)  # type: ignore[union-attr]
-        assert (pixels - found.pixel_values).abs().max() < 1e-6
-        ids = inputs["input_ids"][0].tolist()
-        if name == ROUNDED:
-            place = judge.engine.model.image_token_id  # type: ignore[union-attr]
-            assert ids.count(place) != len(found.image_features)  # type: ignore[arg-type]
-            continue
-        assert ids == expanded(judge, text, [image], mode)
-        compared += 1
+        out = judge.forward(text, [image], image_mode=mode)
+        pixels = inputs["pixel_values"].reshape(out.pixel_values.shape)  # type: ignore[union-attr]
+        assert (pixels - out.pixel_values).abs().max() < 1e-6
+        if name != ROUNDED:
+            assert inputs["input_ids"][0].tolist() == expanded(judge, text, [image], mode)
+            compared += 1
     assert compared >= 10
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", ["llava15", "onevision"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_processor_and_model_alone_compute_what_the_original_does(family: str, count: int, converted: Any) -> None:
+def test_processor_and_model_alone_compute_what_the_original_does(small: tuple[str, Judge, Path], count: int) -> None:
     """Nothing of this project takes part between the converted folder and the logits."""
-    judge, target = converted(family, False)
+    family, judge, target = small
     images = [Image.linear_gradient("L").convert("RGB").resize((101, 70)), Image.new("RGB", (60, 88), "teal")][:count]
     text = "Is it? It's the\n\n###Score: (1) <a>"
-    processor = processor_of(target)
     model, report = AutoModelForImageTextToText.from_pretrained(target, dtype=torch.float32, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    _, inputs = asked(processor, text, images)
-    found = judge.forward(text, images)
+    _, inputs = asked(processor_of(target), text, images)
+    out = judge.forward(text, images)
     mode = OWN_WAY[family] if family == "llava15" or count == 1 else "pad"
     assert inputs["input_ids"][0].tolist() == expanded(judge, text, images, mode)
     logits = model(**inputs).logits[0, :, : judge.engine.model.vocabulary_size]  # type: ignore[union-attr]
-    assert logits.shape == found.logits.shape  # type: ignore[union-attr]
-    torch.testing.assert_close(logits, found.logits, atol=5e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, out.logits, atol=5e-5, rtol=1e-5)
     written = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0, inputs["input_ids"].shape[1] :].tolist()
     assert written == judge.complete(text, images, max_new_tokens=8)
-    again = load_judge(target, device="cpu", template="llava-critic" if family == "onevision" else "prometheus-vision")
-    assert torch.equal(again.forward(text, images).logits, found.logits)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("family", ["llava15", "onevision"])
-def test_a_served_prompt_is_the_judges_own_token_for_token(family: str, converted: Any) -> None:
+def test_a_served_prompt_is_the_judges_own_token_for_token(small: tuple[str, Judge, Path]) -> None:
     """Chat endpoints add no special tokens to what a template writes: it has the beginning-of-text token, once."""
-    judge, target = converted(family, False)
+    family, judge, target = small
     tokenizer = AutoTokenizer.from_pretrained(target)
     image = judge.engine.model.image_token_id  # type: ignore[union-attr]
     for row in make_rows(3):
-        written = tokenizer.apply_chat_template(
-            judge.template.as_messages().render(Item.from_row(row)).messages(),
-            add_generation_prompt=True,
-            tokenize=False,
-        )
+        messages = judge.template.as_messages().render(Item.from_row(row)).messages()
+        written = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         served = tokenizer(written, add_special_tokens=False).input_ids
         prompt = judge.template.render(Item.from_row(row))
         assert served == judge.engine.encoder.ids(prompt, image_tokens=[1])
