@@ -30,7 +30,7 @@ __all__ += ["data_uri", "fingerprint", "image_bytes", "open_image", "pad_to_squa
 __dir__ = public(__name__)
 
 MAX_PIXELS = 2**26
-"""The default limit, 67 million pixels: 0.27 GB once decoded."""
+"""The largest picture that is decoded, 67 million pixels: 0.27 GB."""
 MAX_BYTES = 2**28
 """The largest file that is read, 268 MB: an uncompressed picture at the limit of pixels has 201."""
 
@@ -44,13 +44,12 @@ class ImageError(ValueError):
     """An image cannot be opened; the message says why and what to do."""
 
 
-def open_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def open_image(source: Any) -> Image.Image:
     """Open and fully decode an image.
 
     Args:
         source: a path, the bytes of a file, a `data:` URI, a PIL image, the {"bytes", "path"} dict of the datasets
             library, or a NumPy array (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats in 0-1.
-        max_pixels: refuse larger images before they are decoded; Pillow's own limit holds besides.
 
     Returns:
         A new RGB image, independent of the file; of a PIL image the frame that it stands at.
@@ -61,7 +60,7 @@ def open_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     >>> open_image(np.zeros((2, 3), bool)).size
     (3, 2)
     """
-    return source.open() if isinstance(source, Picture) else _decode(source, _content(source), max_pixels)
+    return source.open() if isinstance(source, Picture) else _decode(source, _content(source))
 
 
 class Picture:
@@ -83,7 +82,7 @@ class Picture:
             self.size, self.key = _checked_size(source, content), _digest(content)
             self.data = None if _path(source) is None else content
         else:
-            image = _decode(source, content, MAX_PIXELS)
+            image = _decode(source, content)
             self.size, self.key = image.size, f"pixels:{fingerprint(image)}"
 
     def open(self) -> Image.Image:
@@ -91,7 +90,7 @@ class Picture:
         content = self.data or _content(self.source)
         if isinstance(content, bytes) and content is not self.data and _digest(content) != self.key:
             raise ImageError(f"{_name(self.source)} has changed since it was first read; start again")
-        return _decode(self.source, content, MAX_PIXELS)
+        return _decode(self.source, content)
 
 
 class Pictures:
@@ -102,7 +101,7 @@ class Pictures:
 
     def __init__(self, *, keep_bytes: int = 2**28) -> None:
         self._room = keep_bytes
-        self._looked: dict[str, Picture | ImageError] = {}
+        self._looks: dict[str, Picture | ImageError] = {}
 
     def __call__(self, source: Any) -> Picture:
         """The picture of a source, or the error that it gave before; errors as in `Picture`."""
@@ -112,15 +111,15 @@ class Pictures:
         if not isinstance(inner, (str, os.PathLike, bytes, bytearray, memoryview)):
             return Picture(source)
         name = os.fspath(inner) if isinstance(inner, (str, os.PathLike)) else _digest(inner)
-        if name not in self._looked:
+        if name not in self._looks:
             try:
-                looked = self._looked[name] = Picture(source)
-                looked.source = None  # bytes in memory are their owner's to hold
-                looked.data = looked.data if len(looked.data or b"") <= self._room else None
-                self._room -= len(looked.data or b"")
+                look = self._looks[name] = Picture(source)
+                look.source = None  # bytes in memory are their owner's to hold
+                look.data = look.data if len(look.data or b"") <= self._room else None
+                self._room -= len(look.data or b"")
             except ImageError as error:
-                self._looked[name] = error
-        if isinstance(outcome := self._looked[name], ImageError):
+                self._looks[name] = error
+        if isinstance(outcome := self._looks[name], ImageError):
             raise ImageError(str(outcome))
         own = copy.copy(outcome)
         own.source = source
@@ -229,10 +228,10 @@ def _damage(source: Any, what: str) -> Iterator[None]:
         raise ImageError(f"{_name(source)} {what} ({str(error) or type(error).__name__}); replace the file") from error
 
 
-def _decode(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image.Image:
+def _decode(source: Any, content: bytes | Image.Image) -> Image.Image:
     """An image decoded, turned and in RGB."""
     with _damage(source, "cannot be decoded"):
-        image = _open(source, content, max_pixels)
+        image = _open(source, content)
         image.load()
         turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
         rgb = _to_rgb(image)
@@ -243,16 +242,16 @@ def _decode(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image
 def _checked_size(source: Any, data: bytes) -> tuple[int, int]:
     """The size of a file's image once it is turned, from a header and checksums that hold."""
     with _damage(source, "is damaged"):
-        image = _open(source, data, MAX_PIXELS)
+        image = _open(source, data)
         width, height = image.size
         # Pillow decodes a PNG to look for a tag behind its pixels, and gives the size of a TIFF as it will be.
         says = image.format != "TIFF" and (image.format != "PNG" or any(mark in data for mark in _EXIF_MARKS))
         lies = says and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
-        _open(source, data, MAX_PIXELS).verify()
+        _open(source, data).verify()
         return (height, width) if lies else (width, height)
 
 
-def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image.Image:
+def _open(source: Any, content: bytes | Image.Image) -> Image.Image:
     """The image, not yet decoded, after the size check."""
     if isinstance(content, bytes):
         Image.init()
@@ -262,13 +261,10 @@ def _open(source: Any, content: bytes | Image.Image, max_pixels: int) -> Image.I
         except UnidentifiedImageError as error:
             kinds = ", ".join(_FORMATS)
             raise ImageError(f"{_name(source)} is not an image of a known format ({kinds}); convert it") from error
-    if content.width * content.height > max_pixels:
-        raise ImageError(
-            f"{_name(source)} has {content.width} x {content.height} pixels, more than the limit of {max_pixels:,}; "
-            "shrink it or raise max_pixels"
-        )
-    if not (content.width and content.height):
-        raise ImageError(f"{_name(source)} has no pixels; replace it")
+    width, height = content.size
+    if not 0 < width * height <= MAX_PIXELS:
+        limit = f"more than the limit of {MAX_PIXELS:,}; shrink it" if width * height else "none; replace it"
+        raise ImageError(f"{_name(source)} has {width} x {height} pixels, {limit}")
     return content
 
 

@@ -151,7 +151,7 @@ def test_a_picture_is_its_content_whatever_its_source(tmp_path: Path) -> None:
     assert looks[0].key != inside[0].key and {each.size for each in looks + inside} == {(2, 1)}
     assert {fingerprint(each.open()) for each in looks + inside} == {fingerprint(image)}
     assert picture(looks[0]) is looks[0] and pictures(looks[0]) is looks[0]
-    assert not any(look.source for look in pictures._looked.values() if isinstance(look, Picture)), "bytes are not held"
+    assert not any(look.source for look in pictures._looks.values() if isinstance(look, Picture)), "bytes are not held"
     opened = open_image(image)
     image.putpixel((0, 0), WHITE)
     assert pixels(opened) == [RED, BLUE], "independent of its source"
@@ -166,15 +166,6 @@ def test_a_file_that_fits_is_read_once_and_another_read_again_must_be_the_same(t
     assert held.open().tobytes() == before
     with pytest.raises(ImageError, match=r"a.png' has changed since it was first read; start again"):
         unheld.open()
-
-
-def test_a_broken_file_is_looked_at_once_and_told_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bad.png").write_bytes(b"no image")
-    pictures = Pictures()
-    for _ in range(3):
-        with pytest.raises(ImageError, match=r"bad.png' is not an image of a known format"):
-            pictures(tmp_path / "bad.png")
-        monkeypatch.setattr(images, "_content", lambda source: pytest.fail("read again"))
 
 
 def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
@@ -204,8 +195,8 @@ def test_the_pixel_limit_holds_before_decoding() -> None:
     for look in (open_image, Picture):
         with pytest.raises(ImageError, match="12000 x 6000 pixels, more than the limit of 67,108,864"):
             look(bytes(header))
-    with pytest.raises(ImageError, match="limit of 1"):
-        open_image(two_pixels(), max_pixels=1)
+    with pytest.raises(ImageError, match="0 x 0 pixels, none"):
+        open_image(Image.new("RGB", (0, 0)))
     broken = bytearray(encode(Image.effect_noise((32, 32), 50)))
     broken[60] ^= 255
     with pytest.raises(ImageError, match="damaged"):

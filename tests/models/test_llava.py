@@ -351,17 +351,17 @@ def test_kinds_that_do_not_fit(tmp_path: Path, write: Any, settings: dict[str, A
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of converted checkpoints in a cache of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "vjudge" / "converted"
 
 
 def test_an_original_is_converted_once_and_named_in_the_fingerprint(
-    llava15: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    llava15: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = models.load(llava15, device="cpu")
-    (target,) = [path for path in kept.iterdir() if path.is_dir()]
+    (target,) = [path for path in home.iterdir() if path.is_dir()]
     assert (first.path, first.folder, first.others) == (llava15, target, (llava15.parent / "tower-clip",))
     identity = load_judge(llava15, device="cpu").engine.identity()
     assert identity["weights"] == models.weights_fingerprint(llava15, llava15.parent / "tower-clip")
@@ -372,17 +372,17 @@ def test_an_original_is_converted_once_and_named_in_the_fingerprint(
     models.load(llava15, device="cpu")
 
 
-def test_a_damaged_copy_in_the_cache_is_written_anew(llava15: Path, kept: Path) -> None:
+def test_a_damaged_copy_in_the_cache_is_written_anew(llava15: Path, home: Path) -> None:
     expected = models.load(llava15, device="cpu").model.lm_head.weight
-    (target,) = [path for path in kept.iterdir() if path.is_dir()]
+    (target,) = [path for path in home.iterdir() if path.is_dir()]
     file = target / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    (kept / f".{target.name}-killed").mkdir()  # what a process that was killed left
+    (home / f".{target.name}-killed").mkdir()  # what a process that was killed left
     assert torch.equal(models.load(llava15, device="cpu").model.lm_head.weight, expected)
-    assert [path.name for path in kept.iterdir() if path.is_dir()] == [target.name]
+    assert [path.name for path in home.iterdir() if path.is_dir()] == [target.name]
 
 
-def test_two_processes_that_convert_at_once_end_well(llava15: Path, kept: Path) -> None:
+def test_two_processes_that_convert_at_once_end_well(llava15: Path, home: Path) -> None:
     code = "import sys; from vjudge import models; print(models.load(sys.argv[1], device='cpu').folder)"
     environment = {**os.environ, "PYTHONPATH": str(Path(models.__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     options: dict[str, Any] = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -390,19 +390,19 @@ def test_two_processes_that_convert_at_once_end_well(llava15: Path, kept: Path) 
     ends = [(process.communicate(timeout=300), process.returncode) for process in work]
     assert [end for _, end in ends] == [0, 0], ends
     assert len({out for (out, _), _ in ends}) == 1
-    assert [path.suffix for path in sorted(kept.iterdir())] == ["", ".lock"]
+    assert [path.suffix for path in sorted(home.iterdir())] == ["", ".lock"]
 
 
 def test_a_full_disk_and_a_cache_that_cannot_be_written_are_said(
-    llava15: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    llava15: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept.parent.mkdir(parents=True)
-    kept.touch()
+    home.parent.mkdir(parents=True)
+    home.touch()
     with pytest.raises(ValueError, match="can't be written to the cache .*set XDG_CACHE_HOME .*or write it elsewhere"):
         models.load(llava15, device="cpu")
-    kept.unlink()
+    home.unlink()
     room = shutil.disk_usage(llava15)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
     with pytest.raises(ValueError, match="takes 0.0 GB in the transformers layout, and 0.0 GB are free at .*make room"):
         models.load(llava15, device="cpu")
-    assert not [path for path in kept.iterdir() if path.is_dir()]
+    assert not [path for path in home.iterdir() if path.is_dir()]

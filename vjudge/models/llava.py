@@ -144,7 +144,7 @@ def _write(original: Original, target: Path) -> Path:
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
     n_weights = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
-    if (count := len(original.renamed)) != n_weights:
+    if (count := len(original.tensors)) != n_weights:
         raise ValueError(
             f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
         )
@@ -197,7 +197,7 @@ def _write_settings(original: Original, folder: Path) -> None:
 
 def _write_weights(original: Original, folder: Path, bar: Any) -> None:
     """Write files of at most `SHARD_BYTES`, and their index where they are several."""
-    tensors = original.renamed
+    tensors = original.tensors
     sizes = {name: tensor.to("meta") for name, tensor in tensors.items()}  # of one mapped file, they are one storage
     plan = split_torch_state_dict_into_shards(sizes, max_shard_size=SHARD_BYTES)
     for file, names in plan.filename_to_tensors.items():
@@ -227,16 +227,10 @@ class Original:
     def _find_tower(self) -> Path:
         """Where the vision tower's files stand: `mm_vision_tower` as a path, next to the checkpoint, or on the hub."""
         value = str(self.settings["mm_vision_tower"])
-        places = (self.folder.parent / value, self.folder / value)  # an absolute path is itself in both
-        for place in places:
+        for place in (self.folder.parent / value, self.folder / value):  # an absolute path is itself in both
             if (place / "config.json").is_file():
                 return place
-        try:
-            return fetch(value, ["config.json", "preprocessor_config.json"])
-        except ValueError as error:
-            raise ValueError(
-                f"judge {self.name!r} needs its vision tower as {places[0]}, or elsewhere: {error}"
-            ) from error
+        return fetch(value, ["config.json", "preprocessor_config.json"])
 
     def _read_tower(self) -> Any:
         """The tower's configuration, from its own folder: the checkpoint repeats no sizes, heads or activation."""
@@ -278,9 +272,9 @@ class Original:
                 if not weight_files(self.tower_folder):
                     fetch_checkpoint(str(self.settings["mm_vision_tower"]))
                 own = read_tensors(self.tower_folder)
-            except ValueError as error:
+            except ValueError:
                 if not own or weight_files(self.tower_folder):
-                    raise ValueError(f"judge {self.name!r} needs the weights of its vision tower: {error}") from error
+                    raise
         # transformers 5 saves a tower by itself without the prefix that the hub's files have.
         inside = "vision_model." if any(key.startswith("vision_model.") for key in own) else ""
         return {key.removeprefix(inside): tensor for key, tensor in own.items() if key.startswith(inside)}
@@ -300,12 +294,8 @@ class Original:
         # The original's loader adds this entry unless told not to; a checkpoint trained so has a row for it.
         if self.settings.get("mm_use_im_patch_token", True) and rows > len(tokenizer):
             tokenizer.add_tokens(["<im_patch>"], special_tokens=True)
-        if (place := len(tokenizer)) > rows:
-            warnings.warn(
-                f"judge {self.name!r}: its tokenizer has {place} entries and its weights {rows} rows; the rest are"
-                " zeros (the original drew them at random)",
-                stacklevel=2,
-            )
+        if len(tokenizer) > rows:  # the original drew them at random
+            warnings.warn(f"judge {self.name!r}: {len(tokenizer) - rows} words have zeros for weights", stacklevel=2)
         marks = ["<image>", "<video>"] if self.tiled else ["<image>"]
         marks = [f"{mark[:-1]}_place>" if mark in tokenizer.get_vocab() else mark for mark in marks]
         tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True)
@@ -397,34 +387,34 @@ class Original:
         )
 
     @cached_property
-    def renamed(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """All weights by their names in the written folder; embeddings and output weights have the configuration's
         rows: zeros stand after the original's vocabulary.
 
         Source: the names of llava-hf/llava-1.5-7b-hf, which transformers, vLLM and TRL read.
         """
-        renamed: dict[str, torch.Tensor] = {}
+        tensors: dict[str, torch.Tensor] = {}
         for key, tensor in self.weights.items():
             if key.startswith(INSIDE) or key.endswith("rotary_emb.inv_freq"):  # which today's classes compute
                 continue
             name = f"language_model.{key}"
             if projector := re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key):
                 name = f"multi_modal_projector.linear_{int(projector[1]) // 2 + 1}.{projector[2]}"
-            renamed["image_newline" if key == "model.image_newline" else name] = tensor
+            tensors["image_newline" if key == "model.image_newline" else name] = tensor
         layers = self.tower_config.num_hidden_layers
         for key, tensor in self.tower_weights.items():
             layer = re.match(r"encoder\.layers\.(\d+)\.", key)
             if not (layer and int(layer[1]) >= layers or key.startswith("head.") or key.endswith("position_ids")):
-                renamed[f"vision_tower.vision_model.{key}"] = tensor
+                tensors[f"vision_tower.vision_model.{key}"] = tensor
         if self.config.tie_word_embeddings:
-            renamed.pop(VOCABULARY_WEIGHTS[1], None)
+            tensors.pop(VOCABULARY_WEIGHTS[1], None)
         vocabulary, rows = self.config.image_token_index, self.config.text_config.vocab_size
         for name in VOCABULARY_WEIGHTS:
-            if name in renamed:
-                words = renamed[name][:vocabulary]
-                renamed[name] = words.new_zeros((rows, *words.shape[1:]))
-                renamed[name][: len(words)] = words
-        return renamed
+            if name in tensors:
+                words = tensors[name][:vocabulary]
+                tensors[name] = words.new_zeros((rows, *words.shape[1:]))
+                tensors[name][: len(words)] = words
+        return tensors
 
 
 _CONTENT = (

@@ -248,16 +248,13 @@ def weights_fingerprint(*folders: Path) -> str:
 
 def settings_fingerprint(*folders: Path) -> str:
     """Identify what else decides a checkpoint's outputs: its configuration, tokenizer and preprocessing files."""
-    names = sorted((*SETTINGS, ADAPTERS))
-    return _fingerprint(file for folder in folders for name in names if (file := folder / name).is_file())
+    return _fingerprint(folder / name for folder in folders for name in sorted((*SETTINGS, ADAPTERS)))
 
 
 def _fingerprint(files: Iterable[Path]) -> str:
-    whole = hashlib.sha256()
-    for file in files:
-        state = file.stat()
-        whole.update(f"{file.name}\0{_digest(file.resolve(), state.st_mtime_ns, state.st_size)}\n".encode())
-    return whole.hexdigest()
+    there = [(file, file.stat()) for file in files if file.is_file()]
+    lines = [f"{file.name}\0{_digest(file.resolve(), state.st_mtime_ns, state.st_size)}\n" for file, state in there]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @functools.cache
