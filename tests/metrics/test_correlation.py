@@ -78,9 +78,8 @@ def test_frame_and_its_account():
     assert table.attrs == json.loads(json.dumps(table.attrs))
 
 
-@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
-def test_missing_is_left_out_and_counted(missing):
-    table = correlate([1, 2, missing, 4, 5], [1, 3, 2, 4, missing], groups=[1, 2, None, 4, None], n_resamples=0)
+def test_missing_is_left_out_and_counted():
+    table = correlate([1, 2, None, 4, 5], [1, 3, 2, 4, pd.NA], groups=[1, 2, None, 4, None], n_resamples=0)
     assert table["n"].tolist() == [3] * 3 and table["missing"].tolist() == [2] * 3
     assert table.loc["spearman", "estimate"] == 1
 
@@ -284,11 +283,9 @@ def test_permutation_p_approaches_the_enumeration_of_all_swaps():
 
 def test_a_harsher_or_wider_judge_is_not_told_apart_by_that():
     gold, a, b = sample(100)
-    plain, shifted = compare(gold, a, b, n_resamples=300), compare(gold, a, 3 * b - 7, n_resamples=300)
+    plain, shifted, stretched = (compare(gold, a, judge, n_resamples=300) for judge in (b, 3 * b - 7, np.exp(b)))
     pd.testing.assert_frame_equal(plain, shifted, rtol=0, atol=1e-9)
-    stretched = compare(gold, a, np.exp(b), n_resamples=300)  # ranks are as they were
-    rank = plain.index.get_level_values("statistic") != "pearson"
-    pd.testing.assert_frame_equal(plain[rank], stretched[rank], rtol=0, atol=1e-9)
+    pd.testing.assert_frame_equal(plain[1:], stretched[1:], rtol=0, atol=1e-9)  # ranks are as they were
 
 
 def test_p_of_similar_judges_on_a_short_scale():

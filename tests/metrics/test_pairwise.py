@@ -77,17 +77,12 @@ def test_a_share_of_all_or_none_has_a_width_with_groups_too():
     assert (everything["low"] < 1).all() and (everything["low"] > 0).all()
 
 
-@pytest.mark.parametrize(("n_groups", "share"), [(12, 0.5), (30, 0.9)])
-def test_intervals_of_grouped_shares_cover(n_groups, share):
-    """400 samples of groups of five that agree among themselves; at .95, 400 show less than .91 once in 1,000."""
+def test_intervals_of_grouped_shares_cover():
+    """300 samples of 12 groups of five that agree among themselves; at .95, 300 show less than .91 once in 500."""
     rng = np.random.default_rng(1)
-    covered = []
-    for _ in range(400):
-        own = rng.beta(2 * share, 2 * (1 - share), n_groups)
-        won = rng.random((n_groups, 5)) < own[:, None]
-        row = win_rate(np.where(won.ravel(), "a", "b"), groups=np.repeat(range(n_groups), 5)).loc["win"]
-        covered.append(row["low"] <= share <= row["high"])
-    assert np.mean(covered) > 0.91
+    won = rng.random((300, 12, 5)) < rng.beta(1, 1, (300, 12, 1))
+    rows = [win_rate(np.where(w.ravel(), "a", "b"), groups=np.repeat(range(12), 5)).loc["win"] for w in won]
+    assert np.mean([row["low"] <= 0.5 <= row["high"] for row in rows]) > 0.91
 
 
 def test_classes_by_hand_and_by_scikit_learn():
@@ -153,16 +148,6 @@ def test_the_length_controlled_rate_has_an_interval_and_finds_the_bias():
     np.testing.assert_allclose(repeated[["estimate", "low", "high"]], once[["estimate", "low", "high"]], atol=1e-9)
 
 
-def test_the_length_controlled_rate_covers():
-    """150 samples of 90 pairs of a judge without a length bias, whose true rate is one half."""
-    covered = []
-    for seed in range(150):
-        verdict, a, b, _, image = length_biased(90, bias=0, seed=seed)
-        table = length_controlled(verdict, a, b, groups=image).iloc[2:]
-        covered.append((table["low"] <= [0.5, 0]) & (table["high"] >= [0.5, 0]))
-    assert (np.mean(covered, axis=0) > 0.90).all(), "at .95, 150 samples show less than .90 once in 200 times"
-
-
 def test_one_preference_less_leaves_the_model_as_it_is():
     verdict, a, b, preference, image = length_biased()
     whole = length_controlled(verdict, a, b, preferences=preference, groups=image)[1:]
@@ -209,13 +194,6 @@ def test_bradley_terry_with_half_ties_equals_logistic_regression():
     np.testing.assert_allclose(table["elo"], 1000 + 400 / np.log(10) * table["estimate"], atol=1e-10)
 
 
-def test_two_players_have_a_closed_form():
-    table = bradley_terry(["x"] * 4, ["y"] * 4, ["a", "a", "a", "b"], anchor="y", n_resamples=0)
-    thrice = bradley_terry(["x"] * 2, ["y"] * 2, ["a", "b"], weights=[3, 1], anchor="y", n_resamples=0)
-    assert table.loc["x", "estimate"] == pytest.approx(np.log(3), abs=1e-12) == thrice.loc["x", "estimate"]
-    assert table.loc["y", "elo"] == 1000
-
-
 def test_strengths_without_a_finite_maximum_are_nan():
     with pytest.warns(UserWarning, match="never beat"):
         assert bradley_terry(["x", "x"], ["y", "z"], ["a", "b"], n_resamples=10)["estimate"].isna().all()
@@ -232,7 +210,7 @@ def test_strengths_without_a_finite_maximum_are_nan():
         (lambda: win_rate(["a"], side="c"), ValueError, "side"),
         (lambda: pairwise_accuracy(["a"], ["a", "b"]), ValueError, "verdicts has 1, preferences has 2"),
         (lambda: bradley_terry(["x"], ["y"], ["a"], anchor="z"), ValueError, "anchor"),
-        (lambda: bradley_terry(["x", None], ["y", "z"], ["a", "b"]), ValueError, "positions \\[1\\]"),
+        (lambda: bradley_terry(["x", None], ["y", "z"], ["a", "b"]), ValueError, "players are missing.*position 1"),
         (lambda: tie_calibrated_accuracy([1], [1], within=[None]), ValueError, "within are missing.*position 0"),
     ],
 )

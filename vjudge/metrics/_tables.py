@@ -72,6 +72,14 @@ def scores(values: Any, *, name: str, by_design: bool = False) -> np.ndarray:
     return scores
 
 
+def positive(values: Any, used: np.ndarray, *, name: str) -> np.ndarray:
+    """Numbers above 0 for the used items."""
+    array = scores(values, name=name)
+    if (bad := np.flatnonzero(used & ~(array > 0))).size:
+        raise ValueError(f"{name} of items that count must be positive: {listed(bad, array)}")
+    return array
+
+
 def aligned(*, groups: Any = None, by_design: bool = False, **columns: Any) -> list[Any]:
     """Columns of scores of the same items, each as `scores` reads it, and last which items have all of them."""
     check_columns(**columns, groups=groups)
@@ -90,7 +98,7 @@ def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> np.nd
     labels = list(groups)
     codes = pd.factorize(pd.Series(labels, dtype=object))[0]
     if (bad := np.flatnonzero(used & (codes < 0))).size:
-        raise ValueError(f"{name} are missing for scored items: {listed(bad, labels)}; name them or pass {name}=None")
+        raise ValueError(f"{name} are missing for scored items: {listed(bad, labels)}; name them, or leave these out")
     return np.asarray(pd.factorize(codes[used])[0], dtype=np.int64)
 
 
@@ -224,9 +232,8 @@ def shares(
         unit, confidence, index: see `tabulate`. account: goes to `attrs`.
 
     The effective number is p (1 - p) over the variance of the share, linearised and summed by group; with groups
-    Student's t takes the place of the normal quantile. Where every unit has one share v, Wilson bounds the share of
-    units that could have another. In simulated groups of five (intraclass correlation 1/3) 95 % intervals covered
-    shares of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
+    Student's t takes the place of the normal quantile. In simulated groups of five 95 % intervals covered shares of .5
+    to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """

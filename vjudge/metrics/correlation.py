@@ -37,7 +37,7 @@ from vjudge.metrics._tables import (
     design_of,
     group_codes,
     holm,
-    listed,
+    positive,
     scores,
     tabulate,
     warn,
@@ -102,13 +102,13 @@ def correlate(
         seed=seed,
     )
     if weights is not None and not why:
-        worth = scores(weights, name="weights")
-        check_columns(weights=worth, x=x)
-        if (bad := np.flatnonzero(used & ~(worth > 0))).size:
-            raise ValueError(f"weights of labelled items must be positive: {listed(bad, worth)}")
-        codes = None if groups is None else group_codes(groups, used)
+        check_columns(weights=weights, x=x)
+        worth, codes = (
+            positive(weights, used, name="weights")[used],
+            None if groups is None else group_codes(groups, used),
+        )
         result[["estimate", "low", "high"]], result.attrs["method"] = weighted_correlations(
-            a, b, worth[used], codes, confidence=confidence
+            a, b, worth, codes, confidence=confidence
         )
         if result[["low", "high"]].isna().any(axis=None):
             warn(

@@ -21,6 +21,7 @@ from vjudge.metrics._tables import (
     check_columns,
     design_of,
     group_codes,
+    positive,
     read_verdicts,
     scores,
     shares,
@@ -225,13 +226,7 @@ def classification(
 
 
 def tie_calibrated_accuracy(
-    judge: Column,
-    human: Column,
-    *,
-    within: Column,
-    groups: Column | None = None,
-    n_resamples: int = 2_000,
-    **options: Any,
+    judge: Column, human: Column, *, within: Column, n_resamples: int = 2_000, **options: Any
 ) -> pd.DataFrame:
     """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
 
@@ -240,8 +235,7 @@ def tie_calibrated_accuracy(
 
     Args:
         judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
-        within: the question or image whose responses are ordered; each counts the same.
-        groups: the unit of resampling, where groups of `within` belong together; None draws those.
+        within: the question or image whose responses are ordered; each counts the same, and is drawn as a whole.
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
@@ -249,7 +243,7 @@ def tie_calibrated_accuracy(
         where n counts groups with at least one pair. `attrs` has epsilon, the smallest best threshold.
 
     Raises:
-        TypeError, ValueError: as `correlate`; an item is not within any group, or one of `within` lies in several.
+        TypeError, ValueError: as `correlate`; an item is not within any group.
 
     Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
     tau_optimization.py, `acc_23`.
@@ -258,10 +252,8 @@ def tie_calibrated_accuracy(
     >>> table["estimate"].round(3).to_dict(), table.attrs["epsilon"]
     ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
     """
-    check_columns(judge=judge, within=within)
-    x, y, used = aligned(judge=judge, human=human, groups=groups)
-    code, units = group_codes(within, used, name="within"), unit_codes(groups, used)
-    x, y = x[used], y[used]
+    x, y, used = aligned(judge=judge, human=human, groups=within)
+    code, x, y = group_codes(within, used, name="within"), x[used], y[used]
     members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=1))[:-1])
     first, second = np.concatenate([items[np.stack(np.triu_indices(len(items), 1))] for items in members], axis=1)
     labels, row = np.unique(code[first], return_inverse=True)
@@ -283,13 +275,10 @@ def tie_calibrated_accuracy(
         accuracy = curve(np.asarray(weights, dtype=float))
         return np.stack([accuracy.max(axis=0), accuracy[0]])
 
-    of_group = np.unique(np.stack([row, units[first]]), axis=1)
-    if groups is not None and of_group.shape[1] > len(labels):
-        raise ValueError("items of one `within` lie in several groups: give groups that hold them whole")
     table = tabulate(
         statistic,
         ["calibrated", "as_scored"],
-        Design(np.arange(len(labels)), None if groups is None else pd.factorize(of_group[1])[0]),
+        Design(np.arange(len(labels))),
         missing=len({label for label in within if not is_missing(label)}) - len(labels),
         method="logit",
         width=2 * len(row),
@@ -456,7 +445,7 @@ def bradley_terry(
         never beat, or never meet, the rest; a resample without one is left out. `attrs` has the account as `win_rate`.
 
     Raises:
-        ValueError: lengths differ, a player is missing, the anchor doesn't play, or a weight is negative or missing.
+        ValueError: lengths differ, a player is missing, the anchor doesn't play, or a weight is not positive.
 
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957), for when a maximum
     exists; WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
@@ -467,19 +456,15 @@ def bradley_terry(
     """
     check_columns(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
     choice, used, account = read_verdicts(verdicts)
-    worth = np.ones(len(choice)) if weights is None else scores(weights, name="weights")
-    codes, index = pd.factorize(pd.Series([*first, *second], dtype=object))
-    players, p = list(index), len(index)
-    i, j = np.split(codes.astype(np.int64), 2)
-    if (nameless := np.flatnonzero((i < 0) | (j < 0))).size:
-        raise ValueError(f"a player is missing at positions {nameless[:20]}: name both, or remove the comparison")
+    names = [*first, *second]
+    i, j = np.split(group_codes(names, np.ones(len(names), dtype=bool), name="players"), 2)
+    players = list(dict.fromkeys(names))
     if anchor is not None and anchor not in players:
         raise ValueError(f"the anchor {anchor!r} is none of the players: {', '.join(map(str, players[:20]))}")
     if itself := int((used & (i == j)).sum()):
         warn(f"{itself} comparisons of a player with itself are left out")
-    used &= i != j
-    if (bad := np.flatnonzero(used & ~(worth >= 0))).size:
-        raise ValueError(f"weights must not be negative or missing: see positions {bad[:20]}")
+    used, p = used & (i != j), len(players)
+    worth = np.ones(len(choice)) if weights is None else positive(weights, used, name="weights")
 
     # Each kind of comparison is a cell: who met whom, what came of it, and how much it counts.
     points = np.where(choice == "tie", 0.5, np.where(choice == "a", 1.0, 0.0))
