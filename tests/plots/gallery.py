@@ -204,40 +204,32 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
 }
 
 
-def contact_sheet(folder: Path, judges: int, options: Options, only: list[str]) -> Path:
-    """All figures on one picture, at 130 dots an inch."""
+def contact_sheet(folder: Path, judges: int, options: Options) -> None:
+    """All figures, each as a file and together on one picture, at 130 dots an inch."""
     pictures = []
     for name, draw in FIGURES.items():
-        if only and name not in only:
-            continue
         fig = draw(judges, options)
         path = folder / f"{name.replace(' ', '_')}.png"
         fig.savefig(path, dpi=130)
         print(f"{name}: {fig.get_figwidth():.2f} x {fig.get_figheight():.2f} in. {fig.get_label()}")
         pictures.append(Image.open(path).convert("RGB"))
-    wide, x, y, tall, places = 1900, 0, 0, 0, []
-    for picture in sorted(pictures, key=lambda p: p.height):
-        if x + picture.width > wide and x:
-            x, y, tall = 0, y + tall + 12, 0
-        places.append((picture, x, y))
-        x, tall = x + picture.width + 12, max(tall, picture.height)
-    sheet = Image.new("RGB", (wide, y + tall), "#bbbbbb")
-    for picture, left, top in places:
-        sheet.paste(picture, (left, top))
-    path = folder / f"sheet_{'_'.join(map(str, options.values()))}_{judges}.png"
-    sheet.save(path)
-    return path
+    side = max(picture.width for picture in pictures) + 12
+    rows = [pictures[place : place + 4] for place in range(0, len(pictures), 4)]
+    tall = [max(picture.height for picture in row) + 12 for row in rows]
+    sheet = Image.new("RGB", (4 * side, sum(tall)), "#bbbbbb")
+    for place, row in enumerate(rows):
+        for column, picture in enumerate(row):
+            sheet.paste(picture, (column * side, sum(tall[:place])))
+    sheet.save(folder / f"sheet_{'_'.join(map(str, options.values()))}_{judges}.png")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--venue", default="acl")
-    parser.add_argument("--column", default="half")
-    parser.add_argument("--font", default="sans")
     parser.add_argument("--judges", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=[])
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    options = {"venue": args.venue, "column": args.column, "font": args.font}
-    print(contact_sheet(args.folder, args.judges, options, args.only))
+    for option, usual in {"venue": "acl", "column": "half", "font": "sans"}.items():
+        parser.add_argument(f"--{option}", default=usual)
+    options = vars(parser.parse_args())
+    folder, judges = options.pop("folder"), options.pop("judges")
+    folder.mkdir(parents=True, exist_ok=True)
+    contact_sheet(folder, judges, options)

@@ -143,13 +143,11 @@ def at_ticks(ax):
     return sum(int(label.get_text().split("n=")[1]) for label in ax.get_xticklabels() if "n=" in label.get_text())
 
 
-def test_a_rubric_of_four_levels_has_no_fifth():
+@pytest.mark.parametrize(("scale", "last"), [(None, 5), ([1, 2, 3, 4], 4)])
+def test_a_rubric_of_four_levels_has_no_fifth(scale, last):
     frame = pd.DataFrame({"gold": [1.0, 2.5, 4.0], "response": ["one", "two words", "and three words"]})
-    for scale, last in ((None, 5), ([1, 2, 3, 4], 4)):
-        ax = plots.length_by_score(frame, scale=scale, **WIDE).axes[0]
-        assert [label.get_text().split("\n")[0] for label in ax.get_xticklabels()] == [
-            str(n) for n in range(1, last + 1)
-        ]
+    ticks = plots.length_by_score(frame, scale=scale, **WIDE).axes[0].get_xticklabels()
+    assert [int(label.get_text().split("\n")[0]) for label in ticks] == [*range(1, last + 1)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -294,13 +292,11 @@ def test_lines_of_the_length_scatter_have_the_probes_slope():
         plots.length_scatter(g.run(1), g.slope().iloc[1:])
 
 
-def test_length_note_is_scipys_test_and_judges_stand_side_by_side():
+def test_length_note_is_scipys_test():
     frame = g.run(1)
     words = frame["response"].str.split().str.len()
     test = stats.kruskal(*[words[frame["gold"] == level] for level in range(1, 6)])
     assert f"H = {test.statistic:.1f}" in account(plots.length_by_score(frame))
-    fig = plots.length_by_score(g.run(3), score="score", **WIDE)
-    assert set(g.NAMES[:3]) <= set(shown(fig)) and "Kruskal" not in account(fig)
 
 
 def test_ranking_computes_tau_where_it_is_not_known():
@@ -314,14 +310,7 @@ def test_ranking_computes_tau_where_it_is_not_known():
 def test_curves_and_trainings_are_labelled():
     fig = plots.curves(g.labels(), x="labels", y="width", by="order", log=True, labels=("labelled items", "width"))
     assert {"labelled items", "width", "20", "50", "100", "chosen", "random"} <= set(shown(fig))
-    fig = plots.training_curve(g.training())
-    assert {"loss per token", "correlation, share", "Pearson r", "readable verdicts"} <= set(shown(fig))
-    assert "60 held-out items" in account(fig)
-
-
-def test_correlations_are_printed_as_journals_do():
-    numbers = {0.5: ".50", -0.0055: "−.01", 0.9999: "1.00", -1.0: "−1.00", -0.0004: ".00", 2.244: "2.24"}
-    assert {number: style.short(number) for number in numbers} == numbers
+    assert {"loss per token", "Pearson r", "readable verdicts"} <= set(shown(plots.training_curve(g.training())))
 
 
 def test_looks_are_distinct_and_follow_the_list():

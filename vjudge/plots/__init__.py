@@ -1,7 +1,8 @@
 """Figures and tables sized for a venue: the same bytes on every run, readable in gray and by the colour-blind.
 
 A plotting function takes a frame and returns a matplotlib figure at the venue's width; `save_figure` writes it with its
-caption and data. Every figure takes the options of `page`. What is not drawn is counted, in the corner and the caption.
+caption and data. Every figure takes the options of `page`: venue, column, note and font. What is not drawn is counted,
+in the corner and the caption. A frame that lacks a column, names a cell twice or has nothing to draw is a ValueError.
 
 style.py   venues, text sizes, fonts, colours, and what all figures share
 save.py    figures, captions and tables as files

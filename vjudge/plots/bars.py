@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -31,24 +32,19 @@ def preference_bars(
             the two ends of the bar, or by one text.
         labels: row of the tables -> its words in the legend, from left to right; None takes the four answers where
             the tables have them, else win, tie and loss.
-        options: venue, column, note, font: see `page`.
 
     Returns:
         A bar a comparison: counts in its parts, n behind it, whiskers for the intervals of the first and last share.
-
-    Raises:
-        ValueError: there is no table, or one lacks a row or column.
     """
     if not tables:
         raise ValueError("there is no comparison to draw: give at least one table")
     words = dict(labels or (FOUR_WAY if "left" in next(iter(tables.values())).index else WINS))
     for name, table in tables.items():
-        absent = [row for row in words if row not in table.index]
-        absent += [part for part in ("estimate", "low", "high", "n", "missing") if part not in table.columns]
-        if absent:
+        need(table, "estimate", "low", "high", "n", "missing")
+        if absent := [row for row in words if row not in table.index]:
             raise ValueError(f"{name!r} lacks {absent}: pass the table of feedback_preference or win_rate")
     first, *between, last = words
-    drawn = dict(zip(words, [FIRST, *[TIES[place % 2] for place in range(len(between))], LAST], strict=True))
+    drawn = {first: FIRST, **dict(zip(between, cycle(TIES))), last: LAST}
     with page(**options) as paper:
         sides = [name if isinstance(name, tuple) else (str(name), "") for name in tables]
         room = paper.inches - 0.65  # inches of a bar
@@ -64,16 +60,16 @@ def preference_bars(
                 ax.barh(y, share[row], 0.24 / pitch, left=starts[row], **look.bar)
                 if fits[row]:
                     box = dict(fc=look.color, ec="none", pad=0.6)
-                    ax.text(starts[row] + share[row] / 2, y, str(counts[row]), ha="center", va="center",
-                            fontsize=MIN_TEXT, color=ink_on(look.color), bbox=box)  # fmt: skip
+                    small = dict(fontsize=MIN_TEXT, color=ink_on(look.color), bbox=box, ha="center", va="center")
+                    ax.text(starts[row] + share[row] / 2, y, str(counts[row]), **small)
             for row, sign, aside in ((first, 1, -0.07), (last, -1, 0.07)):
                 value, low, high = (100 * float(table.at[row, name]) for name in ("estimate", "low", "high"))
                 reach = np.clip([[value - low], [high - value]][::sign], 0, None)
-                ax.errorbar(value if sign > 0 else 100 - value, y + aside / pitch, xerr=reach, fmt="none", ecolor=INK,
-                            elinewidth=0.9, capsize=1.5)  # fmt: skip
+                at = value if sign > 0 else 100 - value
+                ax.errorbar(at, y + aside / pitch, xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=1.5)
             for side, x, align in ((pair[0], 0, "left"), (pair[1], 100, "right")):
-                ax.text(x, y - 0.155 / pitch, "\n".join(side), ha=align, va="bottom", fontsize=MIN_TEXT,
-                        linespacing=1.0)  # fmt: skip
+                look = dict(ha=align, va="bottom", fontsize=MIN_TEXT, linespacing=1.0)
+                ax.text(x, y - 0.155 / pitch, "\n".join(side), **look)
             ax.text(101.5, y, f"n={n}", va="center", fontsize=MIN_TEXT)
             if not all(fits.values()):
                 listed = ", ".join(f"{word} {counts[row]}" for row, word in words.items())
@@ -93,13 +89,9 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
 
     Args:
         table: as `review.error_tags` returns it: columns judge, tag, count, n, share, low and high (in [0, 1]).
-        options: venue, column, note, font: see `page`.
 
     Returns:
         A bar a judge and tag with interval and count, the most frequent on top; tags of nobody stand in the caption.
-
-    Raises:
-        ValueError: a column is absent, or no tag was given.
     """
     need(table, "judge", "tag", "count", "n", "share", "low", "high")
     table = table.assign(judge=names_of(table["judge"]), tag=names_of(table["tag"]))
@@ -149,10 +141,6 @@ def curves(
         labels: of the two axes; None takes the columns' names.
         lines: heights of dotted lines, such as .05 and .9, for shares in [0, 1].
         band: from where to where a grey band lies; log: whether both axes are logarithmic.
-        options: venue, column, note, font: see `page`.
-
-    Raises:
-        ValueError: a column is absent.
     """
     need(table, x, y, low, high, *(name for name in (by, panel) if name is not None))
     table = table.assign(**{name: names_of(table[name]) for name in (by, panel) if name is not None})
@@ -191,7 +179,6 @@ def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
     Args:
         log: as `vjudge.training.read_log` returns it: columns step; loss, and of evaluations pearson (no point where
             undefined), low, high, parsed, n.
-        options: venue, column (here "full" unless given), note, font: see `page`.
     """
     need(log, "step")
     graded = log[log["parsed"].notna()] if "parsed" in log else log[:0]

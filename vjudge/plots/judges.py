@@ -31,13 +31,9 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
         table: one statistic of `metrics.correlation_table`: columns judge, benchmark, estimate (in [-1, 1]); low, high,
             n and missing where known; `ceiling`, True on the rows of people, which stand below the others.
         label: of the colour scale.
-        options: venue, column, note, font: see `page`.
 
     Returns:
         The figure; the best judge of each benchmark in bold. Where a value is negative the colours part at 0.
-
-    Raises:
-        ValueError: a column is absent or a cell appears twice.
 
     Source: the layout of the correlation heatmap in Prometheus-Vision (arXiv 2401.06591).
     """
@@ -102,13 +98,9 @@ def forest(
         value: column of the estimate; label: of the axis, without panels.
         reference, ceiling: where a dashed line stands, such as no correlation, and a dotted one, such as people's
             agreement; None draws none.
-        options: venue, column, note, font: see `page`.
 
     Returns:
         The figure; lines that rest on fewer than 20 items are hollow.
-
-    Raises:
-        ValueError: a column is absent, or a line appears twice.
     """
     keys = [name for name in (panel, rows, by) if name is not None]
     need(table, *keys, value, "low", "high", once=keys)
@@ -197,7 +189,6 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
 
     Args:
         table: of one judge, as `probes.battery` returns it.
-        options: venue, column ("full" reads best), note, font: see `page`.
 
     Returns:
         What must move and what must stay; grey is what is too small to count. The caption names the cases that are not
@@ -235,15 +226,11 @@ def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", **o
     Args:
         comparisons: what `metrics.compare_judges` returned for two or more judges.
         statistic: pearson, spearman or kendall.
-        options: venue, column, note, font: see `page`.
 
     Returns:
         One triangle of judges, the best first: dark cells where the column is better, hatched ones where it is worse,
         pale ones where no difference is shown at 5% after Holm's correction; in each the difference, column less row,
         and the corrected p.
-
-    Raises:
-        ValueError: as `metrics.who_beats_whom`.
     """
     verdict, difference, p = (
         metrics.who_beats_whom(comparisons, statistic=statistic, value=value)
@@ -296,7 +283,6 @@ def model_ranking(table: pd.DataFrame, *, judge: str = "judge", people: str = "h
         table: one row a model, as `metrics.model_ranking` returns it: columns judge and human (strengths or mean
             scores); `attrs` tau, tau_low, tau_high, else tau-b is computed from the two columns.
         judge, people: what the two axes are called.
-        options: venue, column, note, font: see `page`.
 
     Returns:
         A line a model from its place among people to its place with the judge, dashed where the two differ.
@@ -344,13 +330,9 @@ def agreement_by_cost(
     Args:
         table: one row a judge: columns judge, estimate, cost (above 0, in any unit); low, high where known.
         label, cost_label: of the axes; ceiling: where a dotted line stands, such as people's agreement.
-        options: venue, column, note, font: see `page`.
 
     Returns:
         Cost on a logarithmic axis; the line joins the judges that no cheaper one equals.
-
-    Raises:
-        ValueError: a column is absent, a judge appears twice, or a cost is not above 0.
     """
     need(table, "judge", "estimate", "cost", once=["judge"])
     known = table.dropna(subset=["estimate", "cost"]).sort_values("cost", kind="stable")

@@ -94,8 +94,8 @@ def save_table(
     paths = _paths(folder, name, caption, ("csv", "tex"))
     write_csv(frame, paths["csv"])
     align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
-    body = [[_cell(value, precision) for value in row] for row in flat.itertuples(index=False, name=None)]
-    _write_latex(paths["tex"], name, caption, align, [list(map(latex, flat.columns))], [body])
+    cells = flat.map(lambda value: _cell(value, precision)).set_axis(map(latex, flat.columns), axis=1)
+    paths["tex"].write_text(_tabular(cells, name, caption, align), encoding="utf-8")
     return paths
 
 
@@ -130,23 +130,23 @@ def save_correlations(
         text = rf"\textbf{{{numbers[0]}}}" if best[row.name] and not people[row.name] else numbers[0]
         return text + (rf" {{\scriptsize [{', '.join(numbers[1:])}]}}" if bounds else "")
 
-    cells = table.assign(text=table.apply(cell, axis=1)).set_index(keys)["text"].unstack(keys[1:], sort=False)
-    benchmarks = list(table["benchmark"].unique())
+    texts = table.assign(text=table.apply(cell, axis=1)).set_index(keys)["text"]
+    cells = texts.unstack(keys[1:], sort=False).fillna("--")
+    benchmarks, own = list(table["benchmark"].unique()), list(table.loc[~people, "judge"].unique())
     cells = cells.sort_index(axis=1, level=0, sort_remaining=False, key=lambda names: names.map(benchmarks.index))
-    top, rules, end = [""], [], 1
-    for benchmark in benchmarks:
-        wide = cells[benchmark].shape[1]
-        top.append(rf"\multicolumn{{{wide}}}{{c}}{{{latex(benchmark)}}}")
-        rules.append(rf"\cmidrule(lr){{{end + 1}-{end + wide}}}")
-        end += wide
-    below = ["judge", *(SYMBOLS.get(str(statistic), latex(statistic)) for _, statistic in cells.columns)]
-    blocks = [
-        [[latex(judge), *cells.loc[judge].fillna("--")] for judge in table.loc[of, "judge"].unique()]
-        for of in (~people, people)
-    ]
+    cells = cells.loc[[*own, *table.loc[people, "judge"].unique()]]
+    wide = cells.columns.get_level_values(0).value_counts(sort=False)
+    ends = 1 + wide.cumsum()
+    rules = " ".join(rf"\cmidrule(lr){{{end - size + 1}-{end}}}" for end, size in zip(ends, wide, strict=True))
+    cells.columns = pd.MultiIndex.from_tuples([(latex(b), SYMBOLS.get(str(s), latex(s))) for b, s in cells.columns])
+    cells.insert(0, ("", "judge"), [latex(judge) for judge in cells.index])
+    text = _tabular(cells, name, caption, "l" + "r" * (len(cells.columns) - 1)).split("\n")
+    text.insert(text.index(r"\toprule") + 2, rules)
+    if people.any():
+        text.insert(text.index(r"\midrule") + 1 + len(own), r"\midrule")
     paths = _paths(folder, name, caption, ("csv", "tex"))
     write_csv(table, paths["csv"])
-    _write_latex(paths["tex"], name, caption, "l" + "r" * (end - 1), [top, " ".join(rules), below], blocks)
+    paths["tex"].write_text("\n".join(text), encoding="utf-8")
     return paths
 
 
@@ -170,27 +170,6 @@ def caption(text: str, *tables: pd.DataFrame) -> str:
         some = "1 item" if missing == [1] else f"{'Up to ' if len(tables) > 1 else ''}{max(missing):,} items"
         parts.append(f"{some} without a score or verdict left out")
     return _plain(". ".join(parts) + ".")
-
-
-def account(run: pd.DataFrame, score: str, truth: str, truth_name: str | None = None) -> str:
-    """How many verdicts are drawn, and of the others how many failed for which reason or lack a score or truth."""
-    no_score, no_truth = run[score].isna(), run[truth].isna()
-    failed = run["failure"].notna() & no_score if "failure" in run.columns else pd.Series(False, index=run.index)
-    # The part before the colon is ours; behind it may stand a model's words.
-    kinds = run.loc[failed, "failure"].astype(str).str.split(":").str[0].value_counts() if failed.any() else {}
-    reasons = f" ({'; '.join(f'{kind}: {count}' for kind, count in kinds.items())})" if len(kinds) else ""
-    lacks = [
-        (int(failed.sum()), f"failed{reasons}"),
-        (int((no_score & ~failed).sum()), "without a score"),
-        (int((no_truth & ~no_score).sum()), f"without a {name_of(truth, truth_name)}"),
-    ]
-    used, gone = int((~no_score & ~no_truth).sum()), [f"{count:,} {words}" for count, words in lacks if count]
-    return f"{used:,} of {len(run):,} verdicts; {', '.join(gone)}" if gone else f"{used:,} verdicts"
-
-
-def name_of(truth: str, name: str | None = None) -> str:
-    """What a column of truths is called: its name, and "true score" for gold."""
-    return name or ("true score" if truth == "gold" else clean(truth.replace("_", " ")))
 
 
 def _missing(table: pd.DataFrame) -> int:
@@ -248,17 +227,11 @@ def _harmless(value: Any) -> Any:
     return "'" + value if value.startswith(FORMULA) and pd.isna(pd.to_numeric(value, errors="coerce")) else value
 
 
-def _write_latex(
-    path: Path, name: str, caption: str, align: str, header: Sequence[Any], blocks: Sequence[list[list[str]]]
-) -> None:
-    lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{latex(caption.strip())}}}", rf"\label{{tab:{name}}}"]
-    lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
-    lines += [row if isinstance(row, str) else " & ".join(row) + r" \\" for row in header]
-    for block in blocks:
-        if block:
-            lines += [r"\midrule", *(" & ".join(row) + r" \\" for row in block)]
-    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
-    path.write_text("\n".join(lines), encoding="utf-8")
+def _tabular(cells: pd.DataFrame, name: str, caption: str, align: str) -> str:
+    """A table of LaTeX cells with booktabs rules."""
+    look: dict[str, Any] = {"position": "t", "position_float": "centering", "multicol_align": "c"}
+    about = {"caption": latex(caption.strip()), "label": f"tab:{name}"}
+    return str(cells.style.hide(axis="index").to_latex(column_format=align, hrules=True, **about, **look))
 
 
 def _cell(value: Any, precision: int) -> str:

@@ -15,8 +15,7 @@ from scipy import stats
 
 from vjudge import metrics
 from vjudge.plots import style
-from vjudge.plots.save import account, name_of
-from vjudge.plots.style import INK, MARKERS, MIN_TEXT, PALE, TRUTH, Look, Page, looks, names_of, need, page
+from vjudge.plots.style import INK, MARKERS, MIN_TEXT, PALE, TRUTH, Look, Page, clean, looks, names_of, need, page
 
 NONE, OFF = "none", "off"
 GREY = {"truth": Look(TRUTH, "", "", "-"), "people": Look("#A9A9A9", "", "////", "-")}
@@ -81,8 +80,7 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
 
 def score_distribution(
     run: pd.DataFrame, *, score: str = "score", truth: str | None = "gold", truth_name: str | None = None,
-    people: str = "human_scores", scale: Sequence[int] | None = None,
-    **options: Any,
+    people: str = "human_scores", scale: Sequence[int] | None = None, **options: Any,
 ) -> Figure:  # fmt: skip
     """How often each score is given: by people and in truth where known, and by each judge.
 
@@ -91,18 +89,17 @@ def score_distribution(
         score, truth, people: names of its columns; people holds a list of scores an item, each of which counts.
         truth_name: what the truth is called, for example "mean of three people"; None takes the column's name.
         scale: see `bins`.
-        options: venue, column, note, font: see `page`.
     """
     need(run, score)
     judges = by_judge(run)
-    first = judges[0][2]
-    series: list[tuple[str, Look, pd.Series]] = []
+    first, series = judges[0][2], list[tuple[str, Look, pd.Series]]()
     if truth is not None and truth in run:
         series.append((name_of(truth, truth_name), GREY["truth"], first[truth]))
     if people in run:
         series.append(("people", GREY["people"], pd.to_numeric(first[people].explode(), errors="coerce")))
-    series = [one for one in series if one[2].notna().any()]
-    series += [(name, look, rows[score]) for name, look, rows in judges]
+    series = [one for one in series if one[2].notna().any()] + [
+        (name, look, rows[score]) for name, look, rows in judges
+    ]
     where = bins(*(values for _, _, values in series), scale=scale)
     with page(**options) as paper:
         fig, ax = paper.subplots(0.5 * min(paper.inches, 4) + 0.2)
@@ -132,7 +129,7 @@ def confusion(
     """How often each score is given for each true score: counts, shaded by their share of the true score's items.
 
     Args:
-        run, score, truth, truth_name, scale, options: see `score_distribution`.
+        run, score, truth, truth_name, scale: see `score_distribution`.
 
     Returns:
         A panel a judge, framed cells where score and truth are of one level; "none" counts verdicts without a score,
@@ -199,14 +196,10 @@ def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean 
     Args:
         tables: by judge, what `metrics.calibration_curve` returned: columns judge, human, low, high, n, share.
         label: of the upper vertical axis, for example "mean human score".
-        options: venue, column, note, font: see `page`.
 
     Returns:
         On the dashed diagonal a score means what it says; above it the judge is too harsh, below it too lenient. Bars
         are the tables' intervals. Below: the share of items at each score.
-
-    Raises:
-        ValueError: there is no table, or one lacks a column or is empty.
     """
     if not tables:
         raise ValueError("there is no judge to draw: give at least one table of metrics.calibration_curve")
@@ -246,6 +239,26 @@ def by_judge(run: pd.DataFrame) -> list[tuple[str, Look, pd.DataFrame]]:
     return [(name, look, run[judge == name]) for name, look in looks(list(judge.unique())).items()]
 
 
+def account(run: pd.DataFrame, score: str, truth: str, truth_name: str | None = None) -> str:
+    """How many verdicts are drawn, and of the others how many failed for which reason or lack a score or truth."""
+    no_score, no_truth = run[score].isna(), run[truth].isna()
+    failed = run["failure"].notna() & no_score if "failure" in run else no_score & False
+    # The part before the colon is ours; behind it may stand a model's words.
+    kinds = run.loc[failed, "failure"].map(str).str.partition(":")[0].value_counts() if failed.any() else {}
+    lacks = {
+        f"failed ({'; '.join(f'{kind}: {count}' for kind, count in kinds.items())})": failed.sum(),
+        "without a score": (no_score & ~failed).sum(),
+        f"without a {name_of(truth, truth_name)}": (no_truth & ~no_score).sum(),
+    }
+    used, gone = int((~no_score & ~no_truth).sum()), [f"{count:,} {words}" for words, count in lacks.items() if count]
+    return f"{used:,} of {len(run):,} verdicts; {', '.join(gone)}" if gone else f"{used:,} verdicts"
+
+
+def name_of(truth: str, name: str | None = None) -> str:
+    """What a column of truths is called: its name, and "true score" for gold."""
+    return name or ("true score" if truth == "gold" else clean(truth.replace("_", " ")))
+
+
 def _off_scale(count: int) -> str:
     return f"{count:,} off the scale, not drawn" if count else ""
 
@@ -282,7 +295,7 @@ def length_by_score(
     Args:
         frame: one row an item, or a verdict with its `judge`; columns `score` and response.
         score: name of that column; score_name: what it is called; None takes the column's name.
-        scale: see `bins`; venue, column, note, font: see `page`.
+        scale: see `bins`.
 
     Returns:
         Dots are medians of words, or characters by script, lines quartiles; in the corner, for a single judge, the
@@ -333,14 +346,10 @@ def length_scatter(
         frame: one row a verdict: columns score, gold and response.
         probe: what `probes.length` returned for these verdicts; its row "slope at equal gold" is drawn and noted.
         truth_name: see `score_distribution`.
-        options: venue, column, note, font: see `page`.
 
     Returns:
         Points by true score, and through each true score's mean a line of the one common slope, with its interval as a
         band; length on a logarithmic axis.
-
-    Raises:
-        ValueError: a column or the probe's row is absent.
     """
     need(frame, "score", "gold", "response")
     need(probe, "case", "effect", "low", "high", "p")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.resources import files
 from itertools import cycle, islice
 from typing import Any, Literal, NamedTuple
 
@@ -51,6 +52,7 @@ VENUES: dict[str, Venue] = {
     "aaai": Venue(3.3, 6.975, 9.0, 9),
 }
 MIN_TEXT = 7.0  # points
+SHARED = files("vjudge") / "assets/plots.mplstyle"
 
 # Okabe and Ito's colours; a marker, a hatch and a dash beside each, for print in gray.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#333333")
@@ -137,31 +139,12 @@ def page(
     if font not in FONTS:
         raise ValueError(f"font must be one of {', '.join(FONTS)}, not {font!r}")
     families = [FONTS[font], *_east_asian()]
-    text = max(MIN_TEXT, VENUES[venue].text - 1)
-    settings: dict[str, Any] = {
-        **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), text),
-        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), MIN_TEXT),
-        **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
-        "font.family": families,
-        "text.parse_math": False,  # a judge's name with "$" is no formula
-        "legend.frameon": False,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": INK,
-        "axes.formatter.useoffset": False,
-        "axes.formatter.limits": (-9, 9),
-        "hatch.linewidth": 0.5,
-        "lines.linewidth": 1.0,
-        "figure.dpi": 150,
-        "savefig.dpi": 300,
-        "pdf.fonttype": 42,
-        "ps.fonttype": 42,
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": "vjudge",
-    }
+    small = ("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize")
+    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), max(MIN_TEXT, VENUES[venue].text - 1))
     with mpl.rc_context():
         mpl.rcdefaults()  # a user's own settings would change the bytes
-        mpl.rcParams.update(settings)  # type: ignore[arg-type]
+        mpl.rcParams.update(mpl.rc_params_from_file(str(SHARED), use_default_template=False))
+        mpl.rcParams.update({**sizes, **dict.fromkeys(small, MIN_TEXT), "font.family": families})
         yield Page(inches, VENUES[venue].height, note, families)
 
 
@@ -175,6 +158,7 @@ class Page:
     families: list[str]  # a character is drawn by the first font that has it
     account: list[str] = field(default_factory=list)  # what the caption must say
     spare: dict[str, list[tuple[Text, float]]] = field(default_factory=dict)
+    lacking: set[str] = field(default_factory=set)  # characters that no font has
     columns: int = 1
 
     def subplots(self, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
@@ -213,9 +197,16 @@ class Page:
         """Inches of the widest line."""
         return max(_points(line, tuple(self.families)) for line in text.split("\n")) * size / 100 / 72
 
+    def drawable(self, text: str) -> str:
+        """A text as the fonts can draw it: what they lack is a box, of which `finish` warns."""
+        text, held = clean(text), _characters(tuple(self.families))
+        self.lacking |= (lacking := {c for c in text if not c.isspace() and ord(c) not in held})
+        return "".join("\N{WHITE SQUARE}" if c in lacking else c for c in text)
+
     def wrap(self, text: str, inches: float, size: float = MIN_TEXT) -> list[str]:
         """Lines of at most that width, broken at spaces, after hyphens, and within Chinese; else within a word."""
-        lines, text = [""], re.sub(r" ([<=]|<=) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", clean(text))
+        text = re.sub(r" ([<=]|<=) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", self.drawable(text))
+        lines = [""]
         for piece in PIECES.findall(text):
             if lines[-1] and self.text_width(lines[-1] + piece.rstrip(), size) > inches:
                 lines.append("")
@@ -285,7 +276,8 @@ class Page:
         Warns:
             UserWarning: no installed font has a character; once for the figure.
         """
-        _clean_figure(fig, self.families)
+        for name in fig.findobj(Text):
+            name.set_text(self.drawable(name.get_text()))
         counts = [text for text in account if text]
         if self.note and counts:
             lines = [line for text in counts for line in self.wrap(text, 0.93 * self.inches)]
@@ -300,6 +292,10 @@ class Page:
                     text.remove()
                 self.account.append(f"{what} that do not fit are in the figure's data")
                 fig.draw_without_rendering()
+        if self.lacking:
+            some = f"{len(self.lacking)} of the figure's characters ({''.join(sorted(self.lacking)[:12])})"
+            remedy = "Install one that has them, for example Noto Sans CJK, and restart the kernel"
+            warnings.warn(f"no installed font has {some}: they are drawn as boxes. {remedy}", stacklevel=3)
         _settle(fig)
         fig.set_label(". ".join([*counts, *self.account]))
         plt.close(fig)  # a notebook then shows it once, where the cell returns it
@@ -345,29 +341,6 @@ def clean(text: str) -> str:
     return "".join(c if c == "\n" else _KINDS.get(unicodedata.category(c), c) for c in str(text))
 
 
-def _clean_figure(fig: Figure, families: Sequence[str]) -> None:
-    absent: set[str] = set()
-
-    def mend(text: str) -> str:
-        lacking = {c for c in clean(text) if not c.isspace() and not any(ord(c) in _characters(f) for f in families)}
-        absent.update(lacking)
-        return "".join("\N{WHITE SQUARE}" if c in lacking else c for c in clean(text))
-
-    for ax in fig.findobj(Axes):
-        for axis in (ax.xaxis, ax.yaxis):
-            if isinstance(axis.get_major_locator(), FixedLocator):
-                places = list(axis.get_majorticklocs())
-                axis.set_ticks(places, [mend(label) for label in axis.get_major_formatter().format_ticks(places)])
-    for text in fig.findobj(Text):
-        text.set_text(mend(text.get_text()))
-    if absent:
-        warnings.warn(
-            f"no installed font has {len(absent)} of the figure's characters ({''.join(sorted(absent)[:12])}): they "
-            "are drawn as boxes. Install one that has them, for example Noto Sans CJK, and restart the kernel",
-            stacklevel=4,
-        )
-
-
 def _settle(fig: Figure) -> None:
     """Keep the ticks as they are: outside `page` matplotlib would choose them by other settings."""
     for ax in fig.findobj(Axes):
@@ -387,8 +360,9 @@ def _east_asian() -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _characters(family: str) -> frozenset[int]:
-    return frozenset(get_font(findfont(FontProperties(family=[family]))).get_charmap())
+def _characters(families: tuple[str, ...]) -> frozenset[int]:
+    """What these fonts have."""
+    return frozenset(c for name in families for c in get_font(findfont(FontProperties(family=[name]))).get_charmap())
 
 
 @lru_cache(maxsize=4096)
@@ -472,12 +446,7 @@ def items(table: pd.DataFrame, unit: str) -> str:
 
 def need(frame: pd.DataFrame, *columns: str, once: Sequence[str] = ()) -> None:
     """Refuse a frame without these columns, or in which a cell or line, named by `once`, appears twice."""
-    absent = [name for name in columns if name not in frame.columns]
-    if absent:
+    if absent := [name for name in columns if name not in frame.columns]:
         raise ValueError(f"columns are absent: {absent}; the frame has {list(frame.columns)}")
-    twice = frame[frame.duplicated(list(once), keep=False)] if once else frame[:0]
-    if len(twice):
-        cells = twice[list(once)].drop_duplicates().to_numpy().tolist()
-        raise ValueError(
-            f"{cells} appear more than once: give one row of each, for example one statistic of a table with several"
-        )
+    if once and (twice := frame.loc[frame.duplicated(list(once)), list(once)].drop_duplicates().to_numpy().tolist()):
+        raise ValueError(f"{twice} appear more than once: give one row of each, for example one statistic of several")

@@ -74,12 +74,11 @@ class CardFigure(NamedTuple):
 
 @dataclass
 class Card:
-    """A judge's report card; it shows itself in a notebook.
+    """A judge's report card: `table` has its numbers, `write(folder)` writes it, and it shows itself in a notebook.
 
     Its parts are what was measured, `absent` what was not, each with the reason; `remarks` are what to know before a
     number is printed, `methods` sentences, each with the keys or papers that it cites. The rest is what parts rest on:
-    run has one row a verdict, scores one an item: score, gold, group and scores of further judges; ratings are those of
-    people, facts the run's manifest.
+    run has a row a verdict, scores one an item: score, gold, group and further judges; ratings are those of people.
     """
 
     judge: str
@@ -155,25 +154,18 @@ def report(
     Args:
         judge: a judge, which then grades the items and the controls; or a run; a frame of `load_verdicts`, whose
             further judges stand beside this one; or runs by name, as `probes.Trials` has them.
-        items: what was graded, or is to be.
+        items: what was graded, or is to be; collection: what the card calls it; gold: see `probes.Trials`.
         truth: scores (of pairs: preferences) by id, whose name captions use; None for gold, else the mean of people.
         score: the judge's column: "score", "expected_score", or in a frame of verdicts the judge's name.
         by: a column of the run; agreement is then given for each of its values too.
-        venue: of the paper's figures, one of `plots.VENUES`.
-        out: a folder for the card, the paper, and in `runs` what is graded, so that the same call continues after an
-            interruption. None writes nothing.
+        venue: of the paper's figures; out: a folder for the card, the paper, and what is graded, which continues there.
         controls: the most items that controls are graded on, in whole groups drawn at random; None for all, 0 for none.
-        gold: "observed", "exact" or "rated", see `probes.Trials`.
         manifest: the folder of a run that is given; a run that is graded has its own.
-        collection: what the card calls the items; n_resamples, seed: of resampling and draws.
-        progress: whether to say the number of verdicts beforehand; grading: further options of `Judge.grade`.
-
-    Returns:
-        The card: `table` has its numbers, `absent` what could not be measured and why; `write(folder)` writes it.
+        n_resamples, seed: of resampling and draws; grading: further options of `Judge.grade`.
+        progress: whether to say the number of verdicts beforehand.
 
     Raises:
-        ValueError: there is no verdict, or no such score or venue; as `Judge.grade` where it grades.
-        KeyError: the run has no column `by`.
+        ValueError: there is no verdict, or no such score or venue; as `Judge.grade`. KeyError: no column `by`.
 
     Source: Mitchell et al., "Model Cards for Model Reporting", FAT* 2019, for what a card is.
 
