@@ -44,7 +44,7 @@ def preference_bars(
         if absent := [row for row in words if row not in table.index]:
             raise ValueError(f"{name!r} lacks {absent}: pass the table of feedback_preference or win_rate")
     first, *between, last = words
-    drawn = {first: FIRST, **dict(zip(between, cycle(TIES))), last: LAST}
+    styles = {first: FIRST, **dict(zip(between, cycle(TIES))), last: LAST}
     with page(**options) as paper:
         sides = [name if isinstance(name, tuple) else (str(name), "") for name in tables]
         room = paper.inches - 0.65  # inches of a bar
@@ -56,11 +56,13 @@ def preference_bars(
             n, share = int(table.at[first, "n"]), 100 * table.loc[list(words), "estimate"].fillna(0)
             counts, starts = (share * n / 100).round().astype(int), share.cumsum() - share
             fits = {row: share[row] / 100 * room > paper.text_width(str(counts[row])) + 0.06 for row in words}
-            for row, look in drawn.items():
+            for row, look in styles.items():
                 ax.barh(y, share[row], 0.24 / pitch, left=starts[row], **look.bar)
                 if fits[row]:
                     box = dict(fc=look.color, ec="none", pad=0.6)
-                    small = dict(fontsize=MIN_TEXT, color=ink_on(look.color), bbox=box, ha="center", va="center")
+                    small: dict[str, Any] = dict(
+                        fontsize=MIN_TEXT, color=ink_on(look.color), bbox=box, ha="center", va="center"
+                    )
                     ax.text(starts[row] + share[row] / 2, y, str(counts[row]), **small)
             for row, sign, aside in ((first, 1, -0.07), (last, -1, 0.07)):
                 value, low, high = (100 * float(table.at[row, name]) for name in ("estimate", "low", "high"))
@@ -68,8 +70,8 @@ def preference_bars(
                 at = value if sign > 0 else 100 - value
                 ax.errorbar(at, y + aside / pitch, xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=1.5)
             for side, x, align in ((pair[0], 0, "left"), (pair[1], 100, "right")):
-                look = dict(ha=align, va="bottom", fontsize=MIN_TEXT, linespacing=1.0)
-                ax.text(x, y - 0.155 / pitch, "\n".join(side), **look)
+                above_bar: dict[str, Any] = dict(ha=align, va="bottom", fontsize=MIN_TEXT, linespacing=1.0)
+                ax.text(x, y - 0.155 / pitch, "\n".join(side), **above_bar)
             ax.text(101.5, y, f"n={n}", va="center", fontsize=MIN_TEXT)
             if not all(fits.values()):
                 listed = ", ".join(f"{word} {counts[row]}" for row, word in words.items())
@@ -77,11 +79,11 @@ def preference_bars(
         ax.set(xlim=(0, 100), ylim=(len(tables) - 1 + 0.2 / pitch, -(0.2 + 0.125 * lines) / pitch), xlabel="share (%)")
         ax.set_yticks([])
         ax.spines["left"].set_visible(False)
-        paper.legend(fig, [Patch(**look.bar, label=words[row]) for row, look in drawn.items()])
-        judged, missing = (sum(int(table.at[first, name]) for table in tables.values()) for name in ("n", "missing"))
+        paper.legend(fig, [Patch(**look.bar, label=words[row]) for row, look in styles.items()])
+        answered, missing = (sum(int(table.at[first, name]) for table in tables.values()) for name in ("n", "missing"))
         malformed = sum(int(table.attrs.get("malformed", 0)) for table in tables.values())
         gone = f", {missing:,} without an answer" + (f" ({malformed:,} unreadable)" if malformed else "")
-        return paper.finish(fig, f"{judged:,} judgements" + (gone if missing else ""))
+        return paper.finish(fig, f"{answered:,} judgements" + (gone if missing else ""))
 
 
 def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
@@ -96,7 +98,7 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
     need(table, "judge", "tag", "count", "n", "share", "low", "high")
     table = table.assign(judge=names_of(table["judge"]), tag=names_of(table["tag"]))
     totals = table.groupby("tag", sort=False)["count"].sum().sort_values(ascending=False, kind="stable")
-    tags, unused = list(totals[totals > 0].index), list(totals[totals == 0].index)
+    tags, others = list(totals[totals > 0].index), list(totals[totals == 0].index)
     if not tags:
         raise ValueError("no tag was given to any feedback: there is nothing to draw")
     judges = looks(list(table["judge"].unique()))
@@ -123,8 +125,8 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
         ax.set_xlim(left=0)
         if len(judges) > 1:
             paper.legend(fig, [Patch(**look.bar, label=judge) for judge, look in judges.items()])
-        if unused:
-            paper.account.append(f"Given to none: {', '.join(map(str, unused))}")
+        if others:
+            paper.account.append(f"Given to none: {', '.join(map(str, others))}")
         return paper.finish(fig, f"n = {span(table['n'])}{' a judge' * (len(judges) > 1)}")
 
 
@@ -193,11 +195,11 @@ def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
         axes[0].set(xlabel="step", ylabel="loss per token")
         note = ""
         if len(graded):
-            ax, drawn = axes[1], looks([AGREES, READABLE])
-            known = graded[graded["pearson"].notna()]
-            style.bars(ax, known, "step", "pearson", drawn[AGREES], ms=4, elinewidth=0.8, capsize=2)
-            ax.plot(graded["step"], graded["parsed"], ms=3.5, ls=drawn[READABLE].dash, **drawn[READABLE].point)
+            ax, styles = axes[1], looks([AGREES, READABLE])
+            defined = graded[graded["pearson"].notna()]
+            style.bars(ax, defined, "step", "pearson", styles[AGREES], ms=4, elinewidth=0.8, capsize=2)
+            ax.plot(graded["step"], graded["parsed"], ms=3.5, ls=styles[READABLE].dash, **styles[READABLE].point)
             ax.set(xlabel="step", ylabel="correlation, share", ylim=(min(-0.05, ax.get_ylim()[0]), 1.05))
-            paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
+            paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in styles.items()])
             note = f"{span(graded['n'])} held-out items an evaluation"
         return paper.finish(fig, note)

@@ -45,8 +45,8 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
     n_judges, benchmarks = table.loc[~people, "judge"].nunique(), list(table["benchmark"].unique())
     cells = table.set_index(axes).reindex(columns=["estimate", "low", "high"])
     grid = cells["estimate"].unstack(sort=False).reindex(index=names, columns=benchmarks).astype(float)
-    signed = bool((grid < 0).any(axis=None))
-    shades, scale = colormaps["RdBu" if signed else "Blues"], Normalize(-1 if signed else 0, 1)
+    negative = bool((grid < 0).any(axis=None))
+    shades, scale = colormaps["RdBu" if negative else "Blues"], Normalize(-1 if negative else 0, 1)
     best = grid.iloc[:n_judges].round(3).max()
     bounds = [interval(*row)[1] for row in cells.dropna().to_numpy()]
     with page(**options) as paper:
@@ -77,7 +77,7 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
         if n_judges < len(names):
             ax.axhline(n_judges - 0.5, color=INK, lw=1)
         bar = fig.colorbar(image, ax=ax, location="bottom", aspect=40, pad=0.03, label=label)
-        bar.set_ticks([-1, -0.5, 0, 0.5, 1] if signed else [0, 0.25, 0.5, 0.75, 1])
+        bar.set_ticks([-1, -0.5, 0, 0.5, 1] if negative else [0, 0.25, 0.5, 0.75, 1])
         bar.outline.set_visible(False)
         return paper.finish(fig, items(table, "a cell"))
 
@@ -167,8 +167,8 @@ def _beside(table: pd.DataFrame, value: str, paper: style.Page, room: float) -> 
     def text(row: pd.Series, bounds: bool, n: bool) -> str:
         number = short(row[value]) if np.isfinite(row[value]) else "undefined"
         if bounds and np.isfinite(row[value]):
-            known = np.isfinite([row["low"], row["high"]]).all()
-            number = " ".join(interval(row[value], row["low"], row["high"])) if known else f"{number} no interval"
+            whole = np.isfinite([row["low"], row["high"]]).all()
+            number = " ".join(interval(row[value], row["low"], row["high"])) if whole else f"{number} no interval"
         return number + (f"  n={int(row['n'])}" if n else "")
 
     few = "n" in table and bool(table["n"].max() > 2 * table["n"].min())
@@ -199,9 +199,9 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     """
     need(table, "probe", "case", "must", "effect", "low", "high", "unit")
     cases = table.assign(line=table["case"].where(table["case"].astype(str) != "", table["probe"]))
-    undefined, judged = cases["effect"].isna(), cases["must"].isin(["move", "stay"])
-    still = judged & (cases[["effect", "low", "high"]] == 0).all(axis=1)
-    lines = cases[judged & ~still & ~undefined]
+    undefined, ruled = cases["effect"].isna(), cases["must"].isin(["move", "stay"])
+    still = ruled & (cases[["effect", "low", "high"]] == 0).all(axis=1)
+    lines = cases[ruled & ~still & ~undefined]
     if lines.empty:
         raise ValueError("no case that must move or stay changed a score: there is nothing to draw")
     lines = lines.assign(panel=lines["unit"].astype(str) + ": must " + lines["must"])
@@ -211,7 +211,7 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     account = [str(fig.get_label())]
     for words, rows in (
         ("No score changed in", still),
-        ("Described, not drawn", ~judged & ~undefined),
+        ("Described, not drawn", ~ruled & ~undefined),
         ("Not run or undefined", undefined),
     ):
         if rows.any():
@@ -237,17 +237,18 @@ def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", **o
         for value in ("verdict", "difference", "p_holm")
     )
     pairs = comparisons.xs(statistic, level="statistic")
+    largest = pairs.reset_index().sort_values("n", kind="stable")  # a judge's own value is that of most items
     own = {
-        str(name): float(row[f"estimate_{side}"])
-        for _, row in pairs.reset_index().sort_values("n", kind="stable").iterrows()  # the pair with most items stays
-        for side, name in (("a", row["a"]), ("b", row["b"]))
+        name: row[f"estimate_{side}"]
+        for _, row in largest.iterrows()
+        for side, name in zip("ab", row[["a", "b"]], strict=True)
     }
     floor = comparisons.attrs.get("p_floor", 0) * (1 + 1e-9)
     at_floor = {frozenset(pair) for pair, row in pairs.iterrows() if row["p"] <= floor}
-    order = sorted(verdict.index, key=lambda name: math.inf if math.isnan(own[str(name)]) else -own[str(name)])
+    order = sorted(verdict.index, key=lambda name: math.inf if math.isnan(own[name]) else -own[name])
     worse, better = order[1:], order[:-1]
     with page(**options) as paper:
-        left, above = ([f"{name} ({short(own[str(name)])})" for name in side] for side in (worse, better))
+        left, above = ([f"{name} ({short(own[name])})" for name in side] for side in (worse, better))
         fig, ax, side = paper.grid(left, above, lambda _: 0.36, 0.1)
         for j, i in combinations_with_replacement(range(len(worse)), 2):
             pair = better[j], worse[i]
@@ -255,14 +256,15 @@ def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", **o
             fill = {1.0: BETTER, -1.0: WORSE}.get(won, EVEN)
             hatch = {-1.0: "////"}.get(won, "" if won == won else "....")
             ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fc=fill, ec="white", hatch=hatch, lw=1.2))
-            look: dict[str, Any] = dict(fontsize=MIN_TEXT, color="white" if won == 1 else INK, **MIDDLE)
-            look["bbox"] = dict(fc=WORSE, ec="none", pad=0.8) if won == -1 else None
-            if won != won:
-                paper.optional(ax.text(j, i, "undefined", **look), "numbers", side)
-                continue
-            paper.optional(ax.text(j, i - 0.2, signed(difference.loc[pair]), **look), "differences", side)
             least = chance if frozenset(pair) in at_floor else None
-            paper.optional(ax.text(j, i + 0.2, style.p_text(chance, least), **look), "p values", side)
+            cells = [
+                ("differences", -0.2, signed(difference.loc[pair])),
+                ("p values", 0.2, style.p_text(chance, least)),
+            ]
+            for what, below, text in cells if won == won else [("numbers", 0, "undefined")]:
+                box = dict(fc=WORSE, ec="none", pad=0.8) if won == -1 else None
+                look = dict(fontsize=MIN_TEXT, color="white" if won == 1 else INK, bbox=box, **MIDDLE)
+                paper.optional(ax.text(j, i + below, text, **look), what, side)
         keys = [
             Patch(fc=BETTER, label="column better"), Patch(fc=WORSE, ec="white", hatch="////", label="row better"),
             Patch(fc=EVEN, label="no difference shown"),
@@ -288,37 +290,37 @@ def model_ranking(table: pd.DataFrame, *, judge: str = "judge", people: str = "h
         A line a model from its place among people to its place with the judge, dashed where the two differ.
     """
     need(table, "judge", "human")
-    known = table.dropna(subset=["judge", "human"])
+    whole = table.dropna(subset=["judge", "human"])
     tau, low, high = (float(table.attrs.get(name, np.nan)) for name in ("tau", "tau_low", "tau_high"))
-    if np.isnan(tau) and len(known) > 1:
-        tau = float(stats.kendalltau(known["judge"], known["human"])[0])
+    if np.isnan(tau) and len(whole) > 1:
+        tau = float(stats.kendalltau(whole["judge"], whole["human"])[0])
     text = f"Kendall's tau {' '.join(interval(tau, low, high)).rstrip()}"
     with page(**options) as paper:
-        place = known[["judge", "human"]].rank(ascending=False, method="first")
+        place = whole[["judge", "human"]].rank(ascending=False, method="first")
         room = paper.inches / 2 - 0.4  # of a name and its number
-        numbered = room > 1.25
-        labels = paper.labels(list(known.index), room - 0.4 * numbered, lines=1, what="models")
-        if not numbered:
+        wide = room > 1.25
+        labels = paper.labels(list(whole.index), room - 0.4 * wide, lines=1, what="models")
+        if not wide:
             paper.account.append("strengths are in the figure's data")
-        fig, ax = paper.subplots(0.17 * len(known) + 0.3)
-        for label, (_, row), (_, ends) in zip(labels, known.iterrows(), place.iterrows(), strict=True):
+        fig, ax = paper.subplots(0.17 * len(whole) + 0.3)
+        for label, (_, row), (_, ends) in zip(labels, whole.iterrows(), place.iterrows(), strict=True):
             same = ends["human"] == ends["judge"]
             ax.plot([0, 1], [ends["human"], ends["judge"]], "-" if same else "--", color=PALETTE[0 if same else 5],
                     lw=1.1, marker="o", ms=3.5, mec=INK, mew=0.4)  # fmt: skip
             for x, side, align, gap in ((0, "human", "right", -6), (1, "judge", "left", 6)):
                 number = f"{row[side]:.2f}".replace("-", "\N{MINUS SIGN}")
                 words = f"{label}  {number}" if align == "right" else f"{number}  {label}"
-                ax.annotate(words if numbered else label, (x, ends[side]), va="center", ha=align, xytext=(gap, 0),
+                ax.annotate(words if wide else label, (x, ends[side]), va="center", ha=align, xytext=(gap, 0),
                             textcoords="offset points", fontsize=MIN_TEXT)  # fmt: skip
-        ax.set(xlim=(-0.02, 1.02), ylim=(len(known) + 0.6, 0.4))
+        ax.set(xlim=(-0.02, 1.02), ylim=(len(whole) + 0.6, 0.4))
         ax.set_xticks([0, 1], ["\n".join(paper.wrap(name, 0.45 * paper.inches)) for name in (people, judge)])
         ax.tick_params(length=0, labeltop=True, labelbottom=False)
         for name, align in zip(ax.get_xticklabels(), ("right", "left"), strict=True):
             name.set_horizontalalignment(align)
         ax.set_yticks([])
         ax.spines[:].set_visible(False)
-        gone = len(table) - len(known)
-        return paper.finish(fig, f"{text}; {len(known)} models" + (f", {gone} more without both" if gone else ""))
+        gone = len(table) - len(whole)
+        return paper.finish(fig, f"{text}; {len(whole)} models" + (f", {gone} more without both" if gone else ""))
 
 
 def agreement_by_cost(
@@ -335,22 +337,22 @@ def agreement_by_cost(
         Cost on a logarithmic axis; the line joins the judges that no cheaper one equals.
     """
     need(table, "judge", "estimate", "cost", once=["judge"])
-    known = table.dropna(subset=["estimate", "cost"]).sort_values("cost", kind="stable")
-    if (known["cost"] <= 0).any() or known.empty:
+    whole = table.dropna(subset=["estimate", "cost"]).sort_values("cost", kind="stable")
+    if (whole["cost"] <= 0).any() or whole.empty:
         raise ValueError("cost must be above 0 for at least one judge, on a logarithmic axis")
-    known = known.reindex(columns=known.columns.union(["low", "high"], sort=False))
-    drawn = looks([str(name) for name in table["judge"]])
+    whole = whole.reindex(columns=whole.columns.union(["low", "high"], sort=False))
+    styles = looks([str(name) for name in table["judge"]])
     with page(**options) as paper:
         fig, ax = paper.subplots(0.4 * min(paper.inches, 4) + 0.6)
-        front = known[known["estimate"] > known["estimate"].cummax().shift(fill_value=-np.inf)]
+        front = whole[whole["estimate"] > whole["estimate"].cummax().shift(fill_value=-np.inf)]
         ax.plot(front["cost"], front["estimate"], color=PALE, lw=0.8, zorder=0, drawstyle="steps-post")
-        for name, rows in known.groupby("judge", sort=False):
-            style.bars(ax, rows, "cost", "estimate", drawn[str(name)], ms=5, elinewidth=0.9, capsize=2)
+        for name, rows in whole.groupby("judge", sort=False):
+            style.bars(ax, rows, "cost", "estimate", styles[str(name)], ms=5, elinewidth=0.9, capsize=2)
         mark = style.ceiling_line(ax, "y", ceiling)
         ax.set(xscale="log", xlabel=cost_label, ylabel=label)
-        style.log_ticks(ax, "x", known["cost"].min(), known["cost"].max())
-        keys = [style.key(str(name), drawn[str(name)], ls="none") for name in known["judge"]]
+        style.log_ticks(ax, "x", whole["cost"].min(), whole["cost"].max())
+        keys = [style.key(str(name), styles[str(name)], ls="none") for name in whole["judge"]]
         paper.legend(fig, [*keys, *mark])
-        gone = len(table) - len(known)
+        gone = len(table) - len(whole)
         note = f"{gone} judges without agreement or cost, not drawn" if gone else ""
         return paper.finish(fig, items(table, "a judge"), note)

@@ -58,9 +58,9 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
     >>> bins(pd.Series([1, 2.5, 5])).labels, bins(pd.Series([3, 85])).labels[:3]
     (['1', '2', '3', '4', '5'], ['0', '10', '20'])
     """
-    known = pd.concat(columns).dropna().astype(float) if columns else pd.Series(dtype=float)
-    low, high = (known.min(), known.max()) if len(known) else (1.0, 5.0)
-    fractions = bool((known % 1 != 0).any())
+    numbers = pd.concat(columns).dropna().astype(float) if columns else pd.Series(dtype=float)
+    low, high = (numbers.min(), numbers.max()) if len(numbers) else (1.0, 5.0)
+    fractions = bool((numbers % 1 != 0).any())
     if scale is None and fractions and low >= 0 and high <= 1:
         edges = np.arange(11) / 10
     else:
@@ -109,9 +109,9 @@ def score_distribution(
             off += int((at == -2).sum())
             counts = np.bincount(at[at >= 0], minlength=len(where.labels))
             x = np.arange(len(counts)) - 0.42 + (place + 0.5) * step
-            drawn = ax.bar(x, 100 * counts / max(len(at), 1), step, **look.bar)
+            columns = ax.bar(x, 100 * counts / max(len(at), 1), step, **look.bar)
             handles.append(Patch(**look.bar, label=f"{name} (n={len(at):,})"))
-            for text in ax.bar_label(drawn, [str(count) for count in counts], fontsize=MIN_TEXT, padding=1):
+            for text in ax.bar_label(columns, [str(count) for count in counts], fontsize=MIN_TEXT, padding=1):
                 paper.optional(text, "counts", step * (paper.inches - 0.5) / len(counts))
         ax.set_xticks(range(len(where.labels)), where.labels)
         ax.set(xlabel="score", ylabel="share (%)")
@@ -207,15 +207,15 @@ def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean 
         need(table, "judge", "human", "low", "high", "n", "share")
         if table.empty:
             raise ValueError(f"{name!r} has no item with both scores")
-    drawn = looks(list(tables))
-    known = pd.concat([table[["judge", "human"]] for table in tables.values()])
-    ends = (float(known.min(axis=None)), float(known.max(axis=None)))
+    styles = looks(list(tables))
+    whole = pd.concat([table[["judge", "human"]] for table in tables.values()])
+    ends = (float(whole.min(axis=None)), float(whole.max(axis=None)))
     with page(**options) as paper:
         height = max(2.1, 0.85 * min(paper.inches, 3.4))
         fig, (ax, below) = paper.subplots(height, 2, sharex=True, height_ratios=(3.2, 1))
         ax.plot(ends, ends, ls="--", color=PALE, zorder=0)
         for place, (name, table) in enumerate(tables.items()):
-            look, aside = drawn[name], (place - (len(tables) - 1) / 2) * (ends[1] - ends[0])
+            look, aside = styles[name], (place - (len(tables) - 1) / 2) * (ends[1] - ends[0])
             shift = 0.012 * aside  # intervals must not cover each other
             style.bars(ax, table, "judge", "human", look, shift=shift, ms=4, lw=1, elinewidth=0.9, capsize=2)
             at, share = table["judge"] + min(0.025, 0.1 / len(tables)) * aside, 100 * table["share"]
@@ -225,7 +225,7 @@ def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean 
         below.set(xlabel="judge's score", ylabel="share (%)")
         below.set_ylim(0, 118 * max(table["share"].max() for table in tables.values()))
         fig.align_ylabels([ax, below])
-        paper.legend(fig, [style.key(name, look, lw=1, ls=look.dash) for name, look in drawn.items()])
+        paper.legend(fig, [style.key(name, look, lw=1, ls=look.dash) for name, look in styles.items()])
         missing = max(int(table.attrs.get("missing", 0)) for table in tables.values())
         n = f"n = {style.span([table['n'].sum() for table in tables.values()])}{' a judge' * (len(tables) > 1)}"
         return paper.finish(fig, n + (f", up to {missing} more without a score" if missing else ""))
@@ -306,13 +306,13 @@ def length_by_score(
     judges = by_judge(frame)
     where = bins(frame[score], scale=scale)
     place = where.place(frame[score])
-    known = (place >= 0) & lengths.notna().to_numpy()
-    counts = np.bincount(place[known], minlength=len(where.labels))
+    whole = (place >= 0) & lengths.notna().to_numpy()
+    counts = np.bincount(place[whole], minlength=len(where.labels))
     step, single = where.edges[1] - where.edges[0], len(judges) == 1
     with page(**options) as paper:
         fig, ax = paper.subplots(0.4 * min(paper.inches, 4) + 0.6)
         for k, (_, look, rows) in enumerate(judges):
-            here = known & frame.index.isin(rows.index)
+            here = whole & frame.index.isin(rows.index)
             at = [lengths[here & (place == level)].to_numpy(float) for level in range(len(where.labels))]
             aside = (k - (len(judges) - 1) / 2) * 0.84 / len(judges) * step
             if single:
@@ -329,9 +329,9 @@ def length_by_score(
         ax.set_ylim(bottom=0)
         if not single:
             paper.legend(fig, [style.key(name, look, lw=2) for name, look, _ in judges])
-        note = _drawn(known, "items")
-        filled = [lengths[known & (place == level)] for level in np.flatnonzero(counts)]
-        if single and len(filled) > 1 and lengths[known].nunique() > 1:
+        note = _drawn(whole, "items")
+        filled = [lengths[whole & (place == level)] for level in np.flatnonzero(counts)]
+        if single and len(filled) > 1 and lengths[whole].nunique() > 1:
             test = stats.kruskal(*filled)
             note += f"; Kruskal-Wallis H = {test.statistic:.1f}, {style.p_text(test.pvalue)}"
         return paper.finish(fig, note, where.note)
@@ -359,8 +359,8 @@ def length_scatter(
     slope = rows.iloc[0]
     lengths = metrics.lengths(frame["response"])
     whole = pd.DataFrame({"y": frame["score"], "gold": frame["gold"], "length": lengths}).astype(float)
-    known = (whole.notna().all(axis=1) & (whole["length"] > 0)).to_numpy()
-    used = whole[known]
+    both = (whole.notna().all(axis=1) & (whole["length"] > 0)).to_numpy()
+    used = whole[both]
     where = bins(used["gold"])
     place = where.place(used["gold"])
     levels = sorted(set(place))
@@ -386,9 +386,9 @@ def length_scatter(
         paper.legend(fig, handles, title=name_of("gold", truth_name))
         estimate = " ".join(style.interval(slope["effect"], slope["low"], slope["high"]))
         text = f"{estimate} points a doubling at equal {name_of('gold', truth_name)}, {style.p_text(slope['p'])}"
-        return paper.finish(fig, text, _drawn(known, "verdicts"), where.note)
+        return paper.finish(fig, text, _drawn(both, "verdicts"), where.note)
 
 
-def _drawn(known: np.ndarray, what: str) -> str:
-    gone = int((~known).sum())
-    return f"{int(known.sum()):,} {what}" + (f", {gone:,} more without score or text" if gone else "")
+def _drawn(whole: np.ndarray, what: str) -> str:
+    gone = int((~whole).sum())
+    return f"{int(whole.sum()):,} {what}" + (f", {gone:,} more without score or text" if gone else "")

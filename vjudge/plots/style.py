@@ -140,11 +140,12 @@ def page(
         raise ValueError(f"font must be one of {', '.join(FONTS)}, not {font!r}")
     families = [FONTS[font], *_east_asian()]
     small = ("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize")
-    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), max(MIN_TEXT, VENUES[venue].text - 1))
+    large, body = ("font.size", "axes.titlesize", "axes.labelsize"), max(MIN_TEXT, VENUES[venue].text - 1)
+    fonts: dict[Any, Any] = {**dict.fromkeys(large, body), **dict.fromkeys(small, MIN_TEXT), "font.family": families}
     with mpl.rc_context():
         mpl.rcdefaults()  # a user's own settings would change the bytes
         mpl.rcParams.update(mpl.rc_params_from_file(str(SHARED), use_default_template=False))
-        mpl.rcParams.update({**sizes, **dict.fromkeys(small, MIN_TEXT), "font.family": families})
+        mpl.rcParams.update(fonts)
         yield Page(inches, VENUES[venue].height, note, families)
 
 
@@ -218,9 +219,9 @@ class Page:
 
     def labels(self, names: Sequence[Any], inches: float, *, lines: int = 3, what: str = "Names") -> list[str]:
         """Names wrapped to a width; where one needs more lines, all are cut and numbered, and the caption has them."""
-        wrapped = [self.wrap(str(name), inches) for name in names]
-        if all(len(parts) <= lines for parts in wrapped):
-            return ["\n".join(parts) for parts in wrapped]
+        folded = [self.wrap(str(name), inches) for name in names]
+        if all(len(parts) <= lines for parts in folded):
+            return ["\n".join(parts) for parts in folded]
         whole = [f"({place}) {clean(str(name))}" for place, name in enumerate(names, 1)]
         self.account.append(f"{what}: " + "; ".join(whole))
         numbered = [self.wrap(name, inches - 0.1) for name in whole]
@@ -310,22 +311,22 @@ def texts(fig: Figure) -> list[Text]:
             ticks = axis.majorTicks[len(axis.get_majorticklocs()) :] + axis.minorTicks
             for artist in ticks if ax.axison else [axis]:
                 hidden |= set(map(id, artist.findobj(Text)))
-    drawn = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
-    return [text for text in drawn if id(text) not in hidden]
+    visible = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    return [text for text in visible if id(text) not in hidden]
 
 
 def crowded(fig: Figure) -> list[tuple[Text, ...]]:
     """Pairs of texts that overlap, and single ones that reach beyond the figure's edge."""
-    drawn = texts(fig)
-    if not drawn:
+    visible = texts(fig)
+    if not visible:
         return []
-    boxes = np.array([text.get_window_extent().extents for text in drawn])
+    boxes = np.array([text.get_window_extent().extents for text in visible])
     slack = 0.012 * fig.dpi
     beyond = (boxes[:, :2] < -slack).any(axis=1) | (boxes[:, 2:] > np.array(fig.bbox.max) + slack).any(axis=1)
     low, high = np.maximum(boxes[:, None, :2], boxes[None, :, :2]), np.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
     over = ((high - low) > (slack, 2.2 * slack)).all(axis=2)  # a line's box is higher than its ink
     pairs = np.argwhere(np.triu(over, 1))
-    return [(drawn[place],) for place in np.flatnonzero(beyond)] + [(drawn[i], drawn[j]) for i, j in pairs]
+    return [(visible[place],) for place in np.flatnonzero(beyond)] + [(visible[i], visible[j]) for i, j in pairs]
 
 
 def names_of(values: pd.Series) -> pd.Series:

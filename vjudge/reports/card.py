@@ -205,24 +205,24 @@ def report(
         if run.empty:
             raise ValueError("the run holds no verdict: there is nothing to report")
         run = run.assign(id=run["id"].map(str))
-        named, ratings = _truth(run, items, truth, ORIGINAL not in trials.runs)
+        answers, ratings = _truth(run, items, truth, ORIGINAL not in trials.runs)
         if truth is not None:
             run = run.drop(columns="human_scores", errors="ignore")  # they would fill the gaps of the truth
-        chosen = ["position"]
+        names = ["position"]
         if ORIGINAL in trials.runs:
-            run = run.assign(gold=named.reindex(run["id"]).to_numpy())
+            run = run.assign(gold=answers.reindex(run["id"]).to_numpy())
             trials.runs[ORIGINAL] = run[run["id"].isin(list(map(str, some["id"])))].reset_index(drop=True)
             further = [name for name in run.attrs.get("judges", ()) if name in run and name != score]
             scores = scored(run, trials.score).join(run.drop_duplicates("id").set_index("id")[further])
-            chosen = PROBES if scores["score"].notna().any() and controls != 0 else []
+            names = PROBES if scores["score"].notna().any() and controls != 0 else []
         else:
-            run = run.assign(preference=named.reindex(run["id"]).to_numpy())
+            run = run.assign(preference=answers.reindex(run["id"]).to_numpy())
             scores = pd.DataFrame({"group": groups_of(run)})
-        probes = battery(trials, probes=chosen, samples=SAMPLES, progress=progress)
+        probes = battery(trials, probes=names, samples=SAMPLES, progress=progress)
         source = None if items is None else data.origin(items).get("source")
         collection = collection or str(source or run.attrs.get("name") or "the collection")
         card = Card(
-            str(run["judge"].iloc[0] if "judge" in run else score), collection, str(named.name or "the truth given"),
+            str(run["judge"].iloc[0] if "judge" in run else score), collection, str(answers.name or "the truth given"),
             run, scores, ratings, trials, probes, facts, venue, by, {"n_resamples": n_resamples, "seed": seed},
         )  # fmt: skip
         _measure(card)
@@ -292,11 +292,11 @@ def _measure(card: Card) -> None:
         table = pd.DataFrame(empty | dict(table))[COLUMNS].reset_index(drop=True).astype({"measure": str, "n": int})
         question, sentence = pages.say(card, name, words)
         card.parts.append(Part(name, question, table, sentence, words.get("state", "described")))
-    ran = card.probes[card.probes["reading"] != "not run"]
-    if tested := bool(ran["must"].notna().any()):
-        text = f"What each control did to the scores; grey is what is too small to count. {ran.attrs['method']}"
-        card.draw("controls", plots.battery_effects, ran, text, ran, column="full")
-    pages.say(card, "end", {**ran.attrs, "tested": tested, "n": ran["n"].max(), "version": vjudge.__version__})
+    rows = card.probes[card.probes["reading"] != "not run"]
+    if tests := bool(rows["must"].notna().any()):
+        text = f"What each control did to the scores; grey is what is too small to count. {rows.attrs['method']}"
+        card.draw("controls", plots.battery_effects, rows, text, rows, column="full")
+    pages.say(card, "end", {**rows.attrs, "tests": tests, "n": rows["n"].max(), "version": vjudge.__version__})
 
 
 def _agreement(card: Card) -> Result:
@@ -365,12 +365,12 @@ def _probed(kinds: set[str], card: Card) -> Result:
         why = "a comparison of pairs has no scores" if card.pairs else "no verdict could be read"
         raise Unmet("; ".join(idle["note"].unique()) or (why if unread else "controls=0: no control was asked for"))
     card.absent += [(line["measure"] or line["probe"], line["note"]) for _, line in idle.iterrows()]
-    tested = rows[rows["must"].notna()]
-    against = tested[tested["reading"].str.contains("though it must")]
-    sure = int((~tested["reading"].isin(["can't say", "undefined"])).sum())
-    state = "described" if tested.empty else "sound" if sure == len(tested) else "open"
+    tests = rows[rows["must"].notna()]
+    against = tests[tests["reading"].str.contains("though it must")]
+    sure = int((~tests["reading"].isin(["can't say", "undefined"])).sum())
+    state = "described" if tests.empty else "sound" if sure == len(tests) else "open"
     words = {"against": _cases(against), "cases": _cases(rows), "note": rows["note"].iloc[0], "sure": sure}
-    return rows, words | {"tested": len(tested), "state": "against" if len(against) else state}
+    return rows, words | {"tests": len(tests), "state": "against" if len(against) else state}
 
 
 def _failures(card: Card) -> Result:

@@ -37,7 +37,7 @@ def interval_text(line: Any) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def printed(table: pd.DataFrame) -> pd.DataFrame:
+def text_of(table: pd.DataFrame) -> pd.DataFrame:
     """A part's numbers as text, without columns that are empty."""
     frame = table[["measure", "unit", "reading"]].astype(str)
     frame.insert(1, "estimate [95%]", table.apply(interval_text, axis=1))
@@ -61,14 +61,14 @@ def _words(card: Any, macro: str, words: Mapping[str, Any]) -> list[str]:
 
 def _listed(facts: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
     """Facts of a manifest in a sentence, those that there are."""
-    known = {name: facts.get(name) for name in names or facts}
-    return ", ".join(f"{name.replace('_', ' ')} {str(fact)[:40]}" for name, fact in known.items() if fact is not None)
+    facts = {name: facts.get(name) for name in names or facts}
+    return ", ".join(f"{name.replace('_', ' ')} {str(fact)[:40]}" for name, fact in facts.items() if fact is not None)
 
 
 def say(card: Any, macro: str, words: Mapping[str, Any]) -> list[str]:
     """A part's question and the sentence that follows; what it says of its methods goes to the card's."""
     lines = [line.partition("⟦") for line in _words(card, macro, words)]
-    card.methods += [(text, [key for key in cited[:-1].split("; ") if key]) for text, mark, cited in lines if mark]
+    card.methods += [(text, [key for key in sources[:-1].split("; ") if key]) for text, mark, sources in lines if mark]
     return [text for text, mark, _ in lines if not mark]
 
 
@@ -81,7 +81,7 @@ def _context(card: Any) -> dict[str, Any]:
         "How it was made": [" ".join(f"{text}." for text, _ in card.methods)],
     }
     subtitle = f"{len(card.scores):,} items{groups} of {card.collection}, held against {card.truth}."
-    own = {"marks": MARKS, "subtitle": subtitle, "printed": printed}
+    own = {"marks": MARKS, "subtitle": subtitle, "text_of": text_of}
     return own | {"notes": {title: lines for title, lines in notes.items() if lines}}
 
 
@@ -141,7 +141,7 @@ def to_paper(card: Any, folder: Path) -> None:
         caption, name = f"{part.question} {part.sentence}", part.name
         whole = next((one.data for one in card.figures if one.name == name == "agreement"), None)
         if whole is None:
-            plots.save_table(printed(part.table), name, caption=caption, folder=folder / "tables")
+            plots.save_table(text_of(part.table), name, caption=caption, folder=folder / "tables")
         else:
             caption += " The best of a column is bold; intervals are at 95%."
             options: dict[str, Any] = {"intervals": True, "precision": 2, "folder": folder / "tables"}
@@ -151,15 +151,15 @@ def to_paper(card: Any, folder: Path) -> None:
         options = {"caption": one.caption, "data": one.data, "folder": folder / "figures"}
         captions[one.name] = plots.save_figure(one.figure, one.name, **options)["txt"].read_text("utf-8").strip()
     entries = re.split(r"\n(?=@)", (ASSETS / "report.bib").read_text(encoding="utf-8"))
-    cited: dict[str, str] = {}
+    sources: dict[str, str] = {}
 
     def cite(source: str) -> str:
         """The key of a reference, which joins those of the paper; a text that is in no reference becomes one."""
         number = re.search(r"\d{4}\.\d{4,5}", source)
         entry = next((entry for entry in entries if (number[0] if number else f"{{{source},") in entry), None)
         words = latex(source).replace(r"\{", "(").replace(r"\}", ")")  # BibTeX counts these braces too
-        entry = entry or f"@misc{{source{len(cited)},\n  key = {{{words}}},\n  note = {{{words}}}\n}}\n"
-        cited.setdefault(key := re.split("[{,]", entry)[1], entry)
+        entry = entry or f"@misc{{source{len(sources)},\n  key = {{{words}}},\n  note = {{{words}}}\n}}\n"
+        sources.setdefault(key := re.split("[{,]", entry)[1], entry)
         return key
 
     tex = Environment(trim_blocks=True, keep_trailing_newline=True, block_start_string="<%", block_end_string="%>",
@@ -170,7 +170,7 @@ def to_paper(card: Any, folder: Path) -> None:
         template = tex.from_string((ASSETS / f"report.{name}.tex").read_text(encoding="utf-8"))
         text = template.render(card=card, captions=captions, width=plots.width(card.venue, "full"))
         (folder / f"{name}.tex").write_text(text, encoding="utf-8")
-    (folder / "references.bib").write_text("\n".join(cited.values()), encoding="utf-8")
+    (folder / "references.bib").write_text("\n".join(sources.values()), encoding="utf-8")
 
 
 def _wide(one: Any) -> bool:
