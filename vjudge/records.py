@@ -110,15 +110,13 @@ class Item:
     Args:
         id: unique within its collection.
         images: anything `vjudge.images.open_image` opens, in the order the model sees them; may be empty.
-        instruction: what the assistant was asked.
-        response: what it answered; the text under evaluation.
+        instruction, response: what the assistant was asked, and what it answered: the text under evaluation.
         rubric: the scale; None where the data has none, for a judge whose wording shows none.
-        reference_answer: an answer that earns the highest score, None where there is none.
-        gold: the true or reference score, NaN where unknown.
-        feedback: the reference feedback, None where unknown.
+        reference_answer: an answer that earns the highest score.
+        gold, feedback: the true or reference score and its feedback.
         human_scores: one score for each rater, NaN for a rater who gave none.
         group: the unit of resampling, usually the image; the id where the data names none.
-        context: what is in the picture, in words, for a judge that reads it in the picture's place; None where unknown.
+        context: what is in the picture, in words, for a judge that reads it in the picture's place.
     """
 
     id: str
@@ -135,12 +133,11 @@ class Item:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Item:
-        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
+        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it: the fields of `Item`, its rubric as
+        `criteria`, `descriptions` and `lowest` (the first description's score, 1 if absent).
 
-        Args:
-            row: `id`, `instruction`, `response` (else KeyError); and where known `criteria` and `descriptions`,
-                `lowest` (the first description's score, 1 if absent), and the fields of `Item`. ValueError for an
-                unsound rubric or score, and for pictures in a column of another name.
+        KeyError for no `id`, `instruction` or `response`; ValueError for an unsound rubric or score, and for pictures
+        in a column of another name.
 
         >>> Item.from_row({"id": 7, "instruction": "What is it?", "response": "A cat.", "gold": "4"}).gold
         4.0
@@ -160,9 +157,7 @@ class Pair:
     """Two responses to compare; the other fields are those of `Item`.
 
     Args:
-        response_a, response_b: the two texts under comparison.
-        preference: "a", "b" or "tie", None where unknown.
-        rubric: the scale, None where the data gives no level descriptions.
+        preference: "a", "b" or "tie", None where unknown; ValueError for anything else.
         criteria: what is compared; the rubric's where there is one.
     """
 
@@ -198,7 +193,7 @@ class Verdict:
     """What a judge's answer says, or why it says nothing: exactly one of a score, a choice and a failure.
 
     Args:
-        score: the score, on `scale`; NaN where the judge chose or nothing could be read.
+        score: on `scale`; NaN where the judge chose or nothing could be read.
         feedback: the text before the verdict; the text after it where the verdict comes first.
         raw: the judge's whole answer, unchanged.
         failure: None, or a short reason such as "no verdict marker".
