@@ -22,6 +22,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as IMAGE_MODELS
 
 from vjudge.prompts.families import FAMILIES
+from vjudge.records import brief
 
 EMBEDDED = {"tiny": "tiny", "tiny-base": "tiny-base", "tiny-policy": "policy"}  # short name -> folder of the assets
 SUPPORTED = (
@@ -82,10 +83,12 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     check_counts(config, name)
     if is_original(config):
         decoder = decoder_of(config)
-        unsound = [] if decoder else [f"its decoder is {config.get('architectures') or config.get('model_type')!r}"]
+        unsound = (
+            [] if decoder else [f"its decoder is {brief(config.get('architectures') or config.get('model_type'))}"]
+        )
         for setting, (absent, values) in (ORIGINAL | ORIGINALS.get(str(decoder), {})).items():
             if not re.fullmatch(values, str(value := config.get(setting, absent))):
-                unsound.append(f"{setting} is {value!r}")
+                unsound.append(f"{setting} is {brief(value)}")
         if unsound:
             raise ValueError(
                 f"judge {name!r} is an original LLaVA checkpoint of a kind that is not supported: " + "; ".join(unsound)
@@ -119,15 +122,15 @@ def decoder_of(config: Mapping[str, Any]) -> str | None:
 
 def check_counts(config: Mapping[str, Any], name: str) -> None:
     """Refuse a configuration of more layers, blocks or experts, at any depth, than can be built in a moment."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            check_counts(value, name)
-        elif re.search(r"(layers?|depths?|blocks|experts)$", str(key)):
+    parts = [config]
+    for part in parts:
+        parts += [value for value in part.values() if isinstance(value, Mapping)]
+        for key, value in part.items():
+            if not re.search(r"(layers?|depths?|blocks|experts)$", str(key)):
+                continue
             counts = [count for count in (value if isinstance(value, list) else [value]) if isinstance(count, int)]
             if (most := max(counts, default=0)) > MOST_PARTS:
-                raise ValueError(
-                    f"judge {name!r}: its config.json says {key} = {most:,}, and {MOST_PARTS:,} is the most"
-                )
+                raise ValueError(f"judge {name!r}: its config.json says {key} = {most:,}; {MOST_PARTS:,} is the most")
 
 
 def read_json(file: Path) -> dict[str, Any]:
