@@ -10,7 +10,7 @@ import vjudge
 
 ROOMS = """
 names records images prompts scenes photos data models engines runs calls judge
-metrics benchmarks probes plots reports builder training preference review
+metrics official probes plots reports builder training preference review
 """.split()
 """From the top of the house to its bottom."""
 

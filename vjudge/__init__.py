@@ -36,7 +36,7 @@ __all__ = [
 _HOMES = {
     "Judge": "vjudge.judge",
     "agreement": "vjudge.metrics",
-    "benchmark": "vjudge.benchmarks",
+    "benchmark": "vjudge.official",
     "bradley_terry": "vjudge.metrics",
     "compare_judges": "vjudge.metrics",
     "correlate": "vjudge.metrics",
@@ -49,7 +49,6 @@ _HOMES = {
     "win_rate": "vjudge.metrics",
 }
 _MODULES = (
-    "benchmarks",
     "builder",
     "calls",
     "data",
@@ -58,6 +57,7 @@ _MODULES = (
     "judge",
     "metrics",
     "models",
+    "official",
     "photos",
     "plots",
     "preference",
@@ -74,7 +74,6 @@ _MODULES = (
 _INNER = {"calls", "judge", "table"}  # importable, and of no use to a notebook
 
 if TYPE_CHECKING:
-    from vjudge.benchmarks import benchmark as benchmark
     from vjudge.data import load_collection as load_collection
     from vjudge.data import load_verdicts as load_verdicts
     from vjudge.data import truth as truth
@@ -86,6 +85,7 @@ if TYPE_CHECKING:
     from vjudge.metrics import compare_judges as compare_judges
     from vjudge.metrics import correlate as correlate
     from vjudge.metrics import win_rate as win_rate
+    from vjudge.official import benchmark as benchmark
     from vjudge.reports import report as report
 
 

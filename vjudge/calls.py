@@ -436,7 +436,7 @@ def one_sided(preferences: Iterable[Any]) -> dict[str, int] | None:
 
 def _unlike(images: Images) -> dict[str, int]:
     """How many of a call's rows, some looked at, have pictures or texts unlike those of Scenes."""
-    from vjudge.scenes.language import speaks_scenes
+    from vjudge.scenes.collection import speaks_scenes
     from vjudge.scenes.world import is_scene
 
     rows = images.rows

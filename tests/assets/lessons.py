@@ -20,8 +20,8 @@ from vjudge import prompts
 from vjudge.engines.tokens import Encoder
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import Item
-from vjudge.scenes import collection, language, world
-from vjudge.scenes.language import NUMBERS, Claim
+from vjudge.scenes import collection, world
+from vjudge.scenes.collection import NUMBERS, Claim
 
 IMAGE_SIZE, PATCH_SIZE, N_PATCHES = 96, 16, 36
 POOL = 12_000  # pictures of the train split that training draws on
@@ -41,7 +41,8 @@ HEADS = {
     "cell": len(world.PLACES),
     "colour_count": len(NUMBERS),
     "shape_count": len(NUMBERS),
-    "claim": 1 + 2 * language.N_CLAIMS,  # of a text token: in no claim, in one of the response, of the reference answer
+    "claim": 1
+    + 2 * collection.N_CLAIMS,  # of a text token: in no claim, in one of the response, of the reference answer
 }
 
 
@@ -73,11 +74,11 @@ class Lessons:
         first = {text: self.encoder.text_ids(text)[0] for text in (RESPONSE, REFERENCE, RUBRIC, FEEDBACK)}
         self._sections = {
             first[RESPONSE]: 0,
-            first[REFERENCE]: language.N_CLAIMS,
+            first[REFERENCE]: collection.N_CLAIMS,
             first[RUBRIC]: None,
             first[FEEDBACK]: 0,
         }
-        marks = {f"{space}({i})": i for i in range(1, language.N_CLAIMS + 1) for space in ("", " ")}
+        marks = {f"{space}({i})": i for i in range(1, collection.N_CLAIMS + 1) for space in ("", " ")}
         self._numbers = {self.encoder.text_ids(text)[0]: i for text, i in marks.items()}
         self._cached = lru_cache(maxsize=None)(self._draw)
         self.scene = lru_cache(maxsize=None)(self._sample)
@@ -164,7 +165,7 @@ class Lessons:
             ids = self.encoder.ids(question)
             labels = [IGNORED] * len(ids)
             for _ in range(n_checks):
-                more, marks = self.checked(self.claims(scene, rng, language.N_CLAIMS))
+                more, marks = self.checked(self.claims(scene, rng, collection.N_CLAIMS))
                 ids, labels = ids + more, labels + marks
             rows.append((ids, labels))
         return (*self.pad(rows), self.pixels(images))
@@ -175,7 +176,7 @@ class Lessons:
         rows = []
         for _ in range(size):
             scene = self.scene(int(rng.integers(self.n_images)))
-            ids, labels = self.checked(self.claims(scene, rng, language.N_CLAIMS), seen=False)
+            ids, labels = self.checked(self.claims(scene, rng, collection.N_CLAIMS), seen=False)
             rows.append((ids, labels))
         return (*self.pad(rows), None)
 
@@ -188,13 +189,13 @@ class Lessons:
         rows = []
         for _ in range(size):
             scene = self.scene(int(rng.integers(self.n_images)))
-            aspect = language.ASPECTS[str(rng.choice(list(language.ASPECTS)))]
+            aspect = collection.ASPECTS[str(rng.choice(list(collection.ASPECTS)))]
             mine, others = collection.truths(scene, aspect.name, rng)
             claims = [collection.falsify(scene, aspect.name, c, rng) if rng.random() < 0.5 else c for c in mine]
-            text = RESPONSE + language.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
+            text = RESPONSE + collection.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
             if rng.random() < collection.REFERENCE_RATE:
                 wording = int(rng.integers(len(aspect.wordings)))
-                text += REFERENCE + language.statement(aspect, others, wording)
+                text += REFERENCE + collection.statement(aspect, others, wording)
             ids = [self.tokenizer.bos_token_id, *self.encoder.text_ids(text + FEEDBACK)]
             labels = [IGNORED] * len(ids)
             for i in rng.integers(len(claims), size=n_questions):
@@ -229,9 +230,9 @@ class Lessons:
         for i, claim in enumerate(claims, start=1):
             made += [(f" ({i}) said {claim.said}, {claim.key}", False), (f" {claim.seen}", seen), (",", False)]
             made += [(f" {claim.verdict}", True), (".", False)]
-        score = language.score(claims)
+        score = collection.score(claims)
         made += [
-            (f" {language.WRONG_COUNTS[language.n_wrong(claims)]}", True),
+            (f" {collection.WRONG_COUNTS[collection.n_wrong(claims)]}", True),
             (" wrong. So the overall score is", False),
         ]
         made += [(f" {score}", True), (f".\n{TEMPLATE.marker}", False), (f" {score}", True)]
@@ -254,7 +255,7 @@ class Lessons:
         for _ in range(size):
             index = int(rng.integers(self.n_images))
             scene = self.scene(index)
-            row = collection.case(scene, str(rng.choice(list(language.ASPECTS))), rng)[0]
+            row = collection.case(scene, str(rng.choice(list(collection.ASPECTS))), rng)[0]
             images.append(self._cached(index))
             item = Item.from_row({"id": "train", "images": ["picture"], **row})
             ids = self.encoder.ids(TEMPLATE.render(item))

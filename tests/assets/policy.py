@@ -26,7 +26,7 @@ from assets.loop import LOG, Stage, train
 from assets.tiny import Trainee
 from vjudge import models
 from vjudge.prompts import VICUNA_V1
-from vjudge.scenes import collection, language, world
+from vjudge.scenes import collection, world
 
 WORDING = {"shape": 3, "count": 2, "colour": 2, "size": 2, "position": 0, "presence": 2}  # of the claims, by aspect
 WRONG = (0.35, 0.3, 0.2, 0.1, 0.05)  # share of answers with none to four wrong claims
@@ -58,7 +58,7 @@ class Answers:
 
 def write(scene: world.Scene, rng: np.random.Generator) -> tuple[str, str]:
     """An instruction about a scene and an answer of mixed quality to it."""
-    aspect = language.ASPECTS[str(rng.choice(list(language.ASPECTS)))]
+    aspect = collection.ASPECTS[str(rng.choice(list(collection.ASPECTS)))]
     claims = collection.truths(scene, aspect.name, rng)[0]
     claims.sort(key=lambda claim: world.PLACES.index(claim.key) if claim.key in world.PLACES else -1)
     for place in rng.choice(len(claims), size=rng.choice(len(WRONG), p=WRONG), replace=False):
@@ -69,7 +69,7 @@ def write(scene: world.Scene, rng: np.random.Generator) -> tuple[str, str]:
     elif habit < STOPS_EARLY + REPEATS:
         claims[int(rng.integers(1, len(claims)))] = claims[0]
     instruction = aspect.instructions[rng.integers(len(aspect.instructions))]
-    return instruction, language.statement(aspect, claims, WORDING[aspect.name])
+    return instruction, collection.statement(aspect, claims, WORDING[aspect.name])
 
 
 def picture(scene: world.Scene) -> np.ndarray:

@@ -16,7 +16,7 @@ from assets.loop import LOG, Stage, train
 from assets.tokenizer import TEMPLATE, make_tokenizer, phrases
 from vjudge import prompts
 from vjudge.records import Item
-from vjudge.scenes import collection, language, world
+from vjudge.scenes import collection, world
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_the_judge_is_trained_on_exactly_the_published_target(data, tokenizer):
     rng = data.rng(3, 2)
     for row, marks in zip(ids, labels, strict=True):
         scene = data.scene(int(rng.integers(data.n_images)))
-        made = collection.case(scene, str(rng.choice(list(language.ASPECTS))), rng)[0]
+        made = collection.case(scene, str(rng.choice(list(collection.ASPECTS))), rng)[0]
         target = prompts.target(made["feedback"], int(made["gold"]))
         trained = marks[marks != lessons.IGNORED]
         assert tokenizer.decode(trained) == f" {target}</s>"
@@ -98,9 +98,9 @@ def test_the_judge_is_trained_on_exactly_the_published_target(data, tokenizer):
 
 
 def test_checks_are_trained_on_what_is_seen_and_on_verdicts(data, tokenizer):
-    claims = [language.Claim("top", "red", "blue")] * 3 + [language.Claim("left", "two", "two")]
+    claims = [collection.Claim("top", "red", "blue")] * 3 + [collection.Claim("left", "two", "two")]
     ids, labels = data.checked(claims)
-    feedback = language.feedback(claims)
+    feedback = collection.feedback(claims)
     assert tokenizer.decode(ids) == " " + prompts.target(feedback, 2)
     trained = [token for token in labels if token != lessons.IGNORED]
     assert tokenizer.decode(trained) == " blue wrong" * 3 + " two correct Three 2 2"

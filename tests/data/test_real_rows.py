@@ -14,8 +14,9 @@ from samples import ROWS, plain
 
 from vjudge.data import canonical, load_collection, readable
 from vjudge.data.critic import interpret
-from vjudge.data.load import by_id
+from vjudge.data.load import ADAPTERS
 
+NAMED = {adapter.name: adapter for adapter in ADAPTERS}
 real = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
 
 
@@ -35,7 +36,7 @@ def load(path: Path) -> list[dict[str, Any]]:
 @real
 def test_vl_rewardbench_counts_its_categories_by_its_ids() -> None:
     counts = Counter()
-    read = by_id("VL-RewardBench").read  # type: ignore[union-attr]
+    read = NAMED["VL-RewardBench"].read
     for row in published("vl_rewardbench_labels.jsonl"):
         cells = read({**row, "query": "?", "response": ["x", "y"], "image": ""}, None)
         counts[cells["category"]] += 1
@@ -78,7 +79,7 @@ def test_mllm_judge_batches() -> None:
 
 
 def test_multimodal_rewardbench_has_six_categories() -> None:
-    read = by_id("Multimodal RewardBench").read  # type: ignore[union-attr]
+    read = NAMED["Multimodal RewardBench"].read
     row = {"Text": "?", "Image": "a.png", "Output1": "x", "Output2": "y", "Better": "Output2"}
     cells = [
         read({**row, "ID": id, "Category": category}, None)
@@ -140,7 +141,7 @@ def test_feedback_and_preference_collections() -> None:
     assert rows[0]["gold"] == float(raw[0]["orig_score"]) and len(rows[0]["descriptions"]) == 5
     raw = published("preference_collection.jsonl")
     assert [row["response_b"] for row in plain(canonical(raw))] == [line["orig_response_B"] for line in raw]
-    assert by_id("Perception-Bench").split == "train"  # type: ignore[union-attr]  # its one split
+    assert NAMED["Perception-Bench"].split == "train"  # its one split
 
 
 # -- LLaVA-Critic-113k, by its evidenced wordings

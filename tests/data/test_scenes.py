@@ -15,8 +15,8 @@ from sklearn.metrics import roc_auc_score
 
 import vjudge as vj
 from vjudge import data, scenes
-from vjudge.scenes import collection, language, world
-from vjudge.scenes.language import ASPECTS, Claim
+from vjudge.scenes import collection, world
+from vjudge.scenes.collection import ASPECTS, Claim
 
 CHECK = re.compile(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.")
 
@@ -41,7 +41,7 @@ def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
             for number, said, key, seen, verdict in verdicts:
                 if aspect == "count":
                     kind = "colour" if key in world.COLOURS else "shape"
-                    truth = language.NUMBERS[sum(getattr(thing, kind) == key for thing in scene.things)]
+                    truth = collection.NUMBERS[sum(getattr(thing, kind) == key for thing in scene.things)]
                 elif aspect == "presence":
                     truth = "present" if key in {w for t in scene.things for w in (t.colour, t.shape)} else "absent"
                 else:
@@ -160,8 +160,8 @@ def test_a_picture_shows_its_things():
 def test_score_counts_the_wrong_claims():
     values = [("top", "red", "red"), ("left", "red", "blue"), ("right", "red", "pink"), ("middle", "red", "red")]
     claims = [Claim(*value) for value in values]
-    assert language.score(claims) == 3
-    assert language.feedback(claims) == (
+    assert collection.score(claims) == 3
+    assert collection.feedback(claims) == (
         "(1) said red, top red, correct. (2) said red, left blue, wrong. (3) said red, right pink, wrong. "
         "(4) said red, middle red, correct. Two wrong."
     )

@@ -16,8 +16,8 @@ from vjudge.builder.prompts import given_of
 from vjudge.engines import Answer, Ask, Engine
 from vjudge.images import data_uri, fingerprint, image_bytes, open_image
 from vjudge.prompts import Prompt
-from vjudge.scenes import collection, language
-from vjudge.scenes.language import ASPECT_OF, ASPECTS
+from vjudge.scenes import collection
+from vjudge.scenes.collection import ASPECT_OF, ASPECTS
 
 _FILLER = "I looked at every part of the picture with care before I wrote this and can say more if that is of use"
 _SOUND = {"criteria": "Is the melody that is playing named?", "grounds": "the picture"}
@@ -91,7 +91,7 @@ class ScriptedGenerator(Engine):
         draft, levels = given["draft"], ["Not at all.", "Hardly.", "In part.", "Mostly.", "Fully."]
         if draft in ASPECT_OF:
             aspect = ASPECTS[ASPECT_OF[draft]]
-            levels = language.rubric(aspect, aspect.criteria.index(draft))[1]
+            levels = collection.rubric(aspect, aspect.criteria.index(draft))[1]
         return {"criteria": draft, "descriptions": levels}
 
     def _align(self, scene: Any, given: Any, rng: Any) -> dict[str, Any]:
@@ -114,18 +114,18 @@ class ScriptedGenerator(Engine):
             taken = any(claim.key == wrong.key for i, claim in enumerate(claims) if i != place)
             claims[place] = replace(wrong, key=claims[place].key) if taken else wrong
         wordings = rng.permutation(len(aspect.wordings)).tolist()
-        texts = [language.statement(aspect, claims, wording) for wording in wordings]
+        texts = [collection.statement(aspect, claims, wording) for wording in wordings]
         response = next((text for text in texts if given["least"] <= len(text.split()) <= given["most"]), texts[0])
         if self.lean:
             room = (given["most"] - len(response.split())) * (score - 1) // 4
             response = " ".join([response, *_FILLER.split()[: max(0, room)]])
-        return {"response": response, "feedback": language.feedback(claims)}
+        return {"response": response, "feedback": collection.feedback(claims)}
 
     def _true(self, scene: Any, aspect: Any, instruction: str) -> tuple[list[Any], str]:
         """True claims for an instruction, the same for every score, and its reference answer."""
         rng = _rng(f"{scene}{instruction}")
         claims = collection.truths(scene, aspect.name, rng)[0]
-        return claims, language.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
+        return claims, collection.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
 
 
 def _rng(key: str) -> np.random.Generator:

@@ -9,8 +9,7 @@ To add a data set: write a function that reads one row, and an `Adapter` with it
 `load_collection` then knows it by its hub ids, and local files by their columns.
 """
 
-from vjudge.data.hub import PINNED, origin
-from vjudge.data.load import canonical, load_collection, readable, rows_of, with_responses
+from vjudge.data.load import canonical, load_collection, origin, readable, rows_of, with_responses
 from vjudge.data.schema import CANDIDATE_FEATURES, FEATURES, PAIR_FEATURES, CollectionError, Problem
 from vjudge.data.summary import (
     cases,
@@ -30,7 +29,6 @@ __all__ = [
     "CANDIDATE_FEATURES",
     "FEATURES",
     "PAIR_FEATURES",
-    "PINNED",
     "CollectionError",
     "Problem",
     "canonical",

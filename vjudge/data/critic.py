@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from vjudge.data.schema import Adapter, BadRow, Row, images, rest
+from vjudge.data.schema import Adapter, BadRow, Row
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
 
@@ -101,11 +101,10 @@ WORDINGS = (
 )
 """What prompts look like, the more certain first."""
 
-# Two named answers anywhere in a prompt of another wording.
-_TWO_ANSWERS = [
-    [re.compile(rf"\b{noun} {place}\b", re.IGNORECASE) for place in places]
+_TWO_ANSWERS = [  # named anywhere in a prompt of another wording
+    [re.compile(rf"\b{name}\b", re.IGNORECASE) for name in names]
     for noun in ("assistant", "response", "answer", "model", "caption")
-    for places in ("12", "AB")
+    for names in ((f"{noun} 1", f"{noun} 2"), (f"{noun} A", f"{noun} B"))
 ] + [[re.compile(rf"\b{place} (?:response|answer)\b", re.IGNORECASE) for place in ("first", "second")]]
 _SCALE = re.compile(
     r"\b(?:out of (?P<top>[0-9]{1,3})\b|(?:scale|range|between|from)(?: of| from)? (?P<low>[0-9]) ?(?:to|-|and) ?"
@@ -119,7 +118,7 @@ _NUMBER = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)(?![\w.]|\s*[-/%])")
 
 
 @dataclass(frozen=True)
-class Reading:
+class Critique:
     """What one row says."""
 
     kind: str | None  # "pointwise", "pairwise", "choice" of lettered options; None where neither text tells
@@ -131,64 +130,24 @@ class Reading:
     verdict: Verdict  # a score, a choice, or the reason why there is neither
 
 
-def read(row: Row, part: str | None = None) -> dict[str, Any]:
-    """A row as an item with a score ("pointwise") or as a pair ("pairwise").
-
-    `gold` is on the row's own `scale`, "0-100", "1-10" or "0-1": correlate within one. A row that can't be read as what
-    its part holds has no label and the reason in `fault`; `fine_tune` trains on its `prompt` and `target` all the same.
-
-    Source: lmms-lab/llava-critic-113k (the columns); LLaVA-VL/LLaVA-NeXT#461 (the mixture); `WORDINGS`.
-    """
-    reading = interpret(row)
-    part = part or (reading.kind if reading.kind in PARTS else PARTS[0])
-    verdict, sound = reading.verdict, reading.kind == part
-    fault = verdict.failure
-    if reading.kind == "choice":
-        fault = "a question with lettered options: its answer is a letter, and no judgement"
-    elif reading.kind is None:
-        fault = "neither prompt nor answer tells whether one response is scored or two are compared"
-    elif not sound:
-        fault = f"the row is {reading.kind} and stands in the {part} part"
-    elif reading.wording is None:
-        fault = f"the prompt is in another wording, so its texts cannot be told apart{f'; {fault}' if fault else ''}"
-    texts = reading.texts if sound else {}
-    cells = {
-        **rest(row, "conversations", "image"),
-        "images": images(row),
-        "instruction": texts.get("instruction"),
-        "reference_answer": texts.get("reference_answer"),
-        "feedback": verdict.feedback or None,
-        "wording": reading.wording,
-        "prompt": reading.prompt,
-        "target": reading.answer,
-        "fault": fault,
-    }
-    if part == "pairwise":
-        choice = verdict.choice if sound and verdict.choice in ("a", "b", "tie") else None
-        return cells | {name: texts.get(name) for name in ("response_a", "response_b")} | {"preference": choice}
-    scale = f"{reading.scale[0]}-{reading.scale[1]}" if sound and reading.scale else None
-    gold = verdict.score if sound else math.nan
-    return cells | {"response": texts.get("response"), "gold": gold, "scale": scale}
-
-
-def interpret(row: Row) -> Reading:
+def interpret(row: Row) -> Critique:
     """Tell what kind a row is, take its prompt apart and read its answer."""
     fault = ("conversations", "is not one human and one gpt turn", "correct it or leave the row out")
     try:
-        human, gpt = ((turn["from"], turn["value"]) for turn in row.get("conversations") or ())
+        (human, prompt), (gpt, answer) = ((turn["from"], turn["value"]) for turn in row.get("conversations") or ())
     except (TypeError, KeyError, ValueError) as error:
         raise BadRow(fault) from error
-    if (human[0], gpt[0]) != ("human", "gpt") or not all(isinstance(turn[1], str) for turn in (human, gpt)):
+    if (human, gpt) != ("human", "gpt") or not (isinstance(prompt, str) and isinstance(answer, str)):
         raise BadRow(fault)
-    prompt, answer = re.sub(r"\A(?:\s{0,3}<image>\s{0,3})+", "", human[1]), gpt[1]
+    prompt = re.sub(r"\A(?:\s{0,3}<image>\s{0,3})+", "", prompt)
     for wording in WORDINGS:
         texts = wording.cut(prompt)
         if texts is not None:
             verdict = _read(answer, wording.format, wording.scale)
-            return Reading(wording.kind, wording.name, prompt, answer, texts, wording.scale, verdict)
+            return Critique(wording.kind, wording.name, prompt, answer, texts, wording.scale, verdict)
     kind, scale, own = _unworded(prompt, answer)
     verdict = Verdict(NAN, answer.strip(), answer, own) if isinstance(own, str) else own
-    return Reading(kind, None, prompt, answer, {}, scale, verdict)
+    return Critique(kind, None, prompt, answer, {}, scale, verdict)
 
 
 def _unworded(prompt: str, answer: str) -> tuple[str | None, tuple[int, int] | None, Verdict | str]:
@@ -211,7 +170,7 @@ def _unworded(prompt: str, answer: str) -> tuple[str | None, tuple[int, int] | N
     if len({high for _, high in scales}) > 1:
         listed = " and ".join(f"{low}-{high}" for low, high in sorted(scales))
         return "pointwise", None, f"the prompt names several scales, {listed}"
-    return "pointwise", min(scales), _read(answer, "score", min(scales))
+    return "pointwise", min(scales), _read(answer, "llava-critic" if min(scales) == (0, 100) else "score", min(scales))
 
 
 def _read(answer: str, format: str, scale: tuple[int, int] | None) -> Verdict:
@@ -219,8 +178,6 @@ def _read(answer: str, format: str, scale: tuple[int, int] | None) -> Verdict:
     if scale is None or format not in ("score", "number"):
         return parse(answer, format=format)
     if format == "score":
-        if scale == (0, 100):
-            return parse(answer, format="llava-critic")
         verdict = parse(answer, scores=range(scale[0], scale[1] + 1), format="score")
         if verdict.failure is None:
             return verdict
@@ -231,22 +188,56 @@ def _read(answer: str, format: str, scale: tuple[int, int] | None) -> Verdict:
     return Verdict(NAN, answer.strip(), answer, f"no number from {scale[0]} to {scale[1]} opens the answer")
 
 
+def _cells(row: Row, part: str | None) -> dict[str, Any]:
+    """A row as an item with a score ("pointwise") or as a pair ("pairwise").
+
+    `gold` is on the row's own `scale`, "0-100", "1-10" or "0-1": correlate within one. A row that can't be read as what
+    its part holds has no label and the reason in `fault`; `fine_tune` trains on its `prompt` and `target` all the same.
+
+    Source: lmms-lab/llava-critic-113k (the columns); LLaVA-VL/LLaVA-NeXT#461 (the mixture); `WORDINGS`.
+    """
+    says = interpret(row)
+    part = part or (says.kind if says.kind in PARTS else PARTS[0])
+    fault, sound = says.verdict.failure, says.kind == part
+    if says.kind == "choice":
+        fault = "a question with lettered options: its answer is a letter, and no judgement"
+    elif says.kind is None:
+        fault = "neither prompt nor answer tells whether one response is scored or two are compared"
+    elif not sound:
+        fault = f"the row is {says.kind} and stands in the {part} part"
+    elif says.wording is None:
+        fault = f"the prompt is in another wording, so its texts cannot be told apart{f'; {fault}' if fault else ''}"
+    cells = {"feedback": says.verdict.feedback or None, "wording": says.wording, "fault": fault}
+    cells |= {"prompt": says.prompt, "target": says.answer}
+    names = (
+        "instruction",
+        "reference_answer",
+        *(("response_a", "response_b") if part == "pairwise" else ("response",)),
+    )
+    cells |= {name: says.texts.get(name) if sound else None for name in names}
+    if part == "pairwise":
+        choice = says.verdict.choice if sound and says.verdict.choice in ("a", "b", "tie") else None
+        return cells | {"preference": choice}
+    scale = f"{says.scale[0]}-{says.scale[1]}" if sound and says.scale else None
+    return cells | {"gold": says.verdict.score if sound else NAN, "scale": scale}
+
+
 def settle(rows: Iterable[Row]) -> str:
     """Which part rows are of: what most of them are."""
     kinds: Counter[str | None] = Counter()
     for row in rows:
-        try:
+        with suppress(BadRow):
             kinds[interpret(row).kind] += 1
-        except BadRow:
-            continue
     return max(PARTS, key=lambda part: kinds[part])
 
 
 ADAPTERS = (
     Adapter(
         "LLaVA-Critic-113k",
-        read,
         ("source", "conversations"),
+        {"images": "image"},
+        _cells,
+        "conversations",
         ids=("lmms-lab/LLaVA-Critic-113k",),
         parts=PARTS,
         settle=settle,

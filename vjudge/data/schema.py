@@ -1,7 +1,7 @@
 """The canonical columns of a collection, how anybody's row becomes canonical, and the error that says why one cannot.
 
 In a canonical row `images` is a list of what `vjudge.images.open_image` opens, or None where no column names a picture;
-`human_scores` is a list of numbers, `gold` a number. A question is an item whose response is still to come.
+`human_scores` is a list of numbers, `gold` a number, a missing text None. A question is an item without a response yet.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import difflib
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -42,6 +43,7 @@ CANDIDATE_FEATURES = datasets.Features({**_QUESTION, "responses": _TEXTS, **_RUB
 """Those of candidates; `ranks` has the true rank of each response, 1 for the best, equals alike; empty if unknown."""
 
 CANONICAL = frozenset({*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES})
+RESPONSES = ("response", "response_a", "response_b", "responses")
 NEAR = {
     "response": "answer output text completion generation prediction model_output caption reply",
     "instruction": "prompt question query input task",
@@ -111,11 +113,13 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Adapter:
-    """One published data set; `read` makes canonical cells of a row and its part, or raises `BadRow`."""
+    """One published data set: which of its columns is which of ours, and what takes more than a name."""
 
     name: str  # as its paper calls it
-    read: Callable[[Row, str | None], dict[str, Any]]
     columns: tuple[str, ...]  # by which rows are known as this data set
+    names: Mapping[str, str]  # canonical name -> its column, or several with blanks between: the first that is there
+    more: Callable[[Row, str | None], dict[str, Any]] = lambda row, part: {}  # other cells, of a row and its part
+    drop: str = ""  # pattern of the columns that are not kept
     ids: tuple[str, ...] = ()  # on the Hugging Face hub
     split: str = "train"  # the hub's, where none is asked for
     parts: tuple[str, ...] = ()  # the hub's configurations, which `split=` chooses among; the first is the default
@@ -123,33 +127,23 @@ class Adapter:
     files: tuple[str, ...] = ()  # of its folder: questions, answers, captions (the first that is there)
     image_roots: tuple[str, ...] = (".",)  # where relative image paths may count from, seen from the file's folder
     repeats_ids: bool = False  # a later row of an id is told apart by "#2", "#3"
-    strict: bool = False  # one bad row makes the whole unreadable; otherwise it stays, with the reason in `fault`
-    home: str = ""  # where it is published, if not on the hub
-    benchmark: str = ""  # its key in `vjudge.benchmarks.BENCHMARKS`
+    benchmark: str = ""  # its key in `vjudge.official.BENCHMARKS`
 
-
-# -- what adapters are made of
-
-
-def texts(row: Row, names: Mapping[str, str]) -> dict[str, Any]:
-    """Text cells by canonical name (canonical name -> column); `BadRow` names all that are blank or no text."""
-    bad = [name for name in names.values() if not isinstance(row.get(name), str) or not row[name].strip()]
-    if bad:
-        raise BadRow(*((name, "is missing or blank", "correct it or leave the row out") for name in bad))
-    return {name: row[column] for name, column in names.items()}
-
-
-def images(row: Row, name: str = "image") -> list[Any]:
-    """The row's image in a list; none where the cell is empty."""
-    value = row.get(name)
-    if isinstance(value, list):
-        return value
-    return [] if is_missing(value) or value == "" else [value]
-
-
-def rest(row: Row, *used: str) -> dict[str, Any]:
-    """The row's other columns."""
-    return {name: value for name, value in row.items() if name not in used}
+    def read(self, row: Row, part: str | None = None) -> dict[str, Any]:
+        """The canonical cells of a row, then its other columns; `BadRow` names what is blank or cannot be read."""
+        sources = {name: next((c for c in columns.split() if c in row), "") for name, columns in self.names.items()}
+        gone = {*sources.values()}
+        cells = {name: cell for name, cell in row.items() if name not in gone and not re.fullmatch(self.drop, name)}
+        cells |= {name: plain(row.get(column)) for name, column in sources.items()}
+        if "images" in cells:
+            value = cells["images"]
+            cells["images"] = value if isinstance(value, list) else [] if value is None or value == "" else [value]
+        texts = [name for name in ("instruction", *RESPONSES) if name in sources]
+        blank = [name for name in texts if not isinstance(cells[name], str) or not cells[name].strip()]
+        if blank:
+            columns = (sources[name] or self.names[name] for name in blank)
+            raise BadRow(*((column, "is missing or blank", "correct it or leave the row out") for column in columns))
+        return cells | self.more(row, part)
 
 
 def plain(value: Any) -> Any:
@@ -162,14 +156,15 @@ def plain(value: Any) -> Any:
 # -- canonical rows
 
 
-def features_of(row: Mapping[str, Any]) -> datasets.Features:
+def features_of(row: Iterable[str]) -> datasets.Features:
     """The canonical columns of a row's kind, by the names of its columns."""
-    if "response_a" in row or "response_b" in row:
+    names = set(row)
+    if names & {"response_a", "response_b"}:
         return PAIR_FEATURES
-    return CANDIDATE_FEATURES if "responses" in row else FEATURES
+    return CANDIDATE_FEATURES if "responses" in names else FEATURES
 
 
-def id_of(row: Mapping[str, Any]) -> str | None:
+def id_of(row: Row) -> str | None:
     """A row's id as text, None where it has none."""
     id = row.get("id")
     return None if is_missing(id) else brief(id) if isinstance(id, int) and id.bit_length() > 64 else str(id)
@@ -194,17 +189,40 @@ def ratings(cell: Any) -> list[float]:
         text = cell.strip()
         if text[:1] + text[-1:] in ("[]", "()"):
             text = text[1:-1].strip()
-        if not text:
-            return []
         if ";" in text or "|" in text:
-            parts = [part.strip().replace(",", ".") for part in re.split("[;|]", text)]
+            cell = [part.strip().replace(",", ".") for part in re.split("[;|]", text)]
         else:
-            parts = re.split(r"\s*,\s*|\s+", text.rstrip(","))
+            cell = re.split(r"\s*,\s*|\s+", text.rstrip(",")) if text else []
         absent = ("none", "null", "nan", "na", "n/a")
-        return [NAN if part.lower() in absent else as_score(part.strip("'\"")) for part in parts]
+        return [NAN if part.lower() in absent else as_score(part.strip("'\"")) for part in cell]
     if isinstance(cell, Iterable) and not isinstance(cell, (Mapping, bytes)):
         return [as_score(score) for score in cell]
     return [] if cell is None else [as_score(cell)]
+
+
+def _text(cell: Any) -> str | None:
+    cell = None if is_missing(cell) else cell
+    if cell is None or isinstance(cell, str):
+        return cell
+    raise ValueError(f"is no text but {brief(cell)}")
+
+
+def _texts(cell: Any) -> list[Any] | None:
+    cell = plain(_items_of(cell))
+    if cell is None or isinstance(cell, list):
+        return cell
+    raise ValueError("is not a list")
+
+
+_NUMBERS, _LIST = "give numbers, or None where unknown", "give a list of texts"
+_CELLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(
+        ("instruction", *RESPONSES[:3], "reference_answer", "criteria", "feedback"), (_text, "give a text")
+    ),
+    **{"descriptions": (_texts, _LIST), "responses": (_texts, _LIST)},
+    **{"gold": (as_score, _NUMBERS), "human_scores": (ratings, _NUMBERS), "ranks": (ratings, _NUMBERS)},
+}
+"""Canonical column -> what reads its cells, and what to do where it cannot."""
 
 
 def canonical_row(
@@ -223,66 +241,61 @@ def canonical_row(
     if not isinstance(row, Mapping):
         return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
     faults = [(str(name), what, "repair it") for name, cell in row.items() if (what := _unwritable(cell))]
-    unreadable = {field for field, *_ in faults}
+    unreadable = {name for name, *_ in faults}
     names = _picture_columns(tuple(row))
     cells = {name: cell for name, cell in row.items() if name not in names}
-    for name in {"descriptions", "responses"} & set(cells):
-        cells[name] = _items_of(cells[name])
-    for name in sorted(({"human_scores", "ranks", "gold"} & set(cells) & set(features_of(cells))) - unreadable):
-        try:
-            cells[name] = as_score(cells[name]) if name == "gold" else ratings(cells[name])
-        except (ValueError, TypeError) as error:
-            faults.append((name, str(error), "give numbers, or None where unknown"))
+    for name in features_of(cells):
+        if name in cells and name in _CELLS and name not in unreadable:
+            read, remedy = _CELLS[name]
+            try:
+                cells[name] = read(cells[name])
+            except (ValueError, TypeError) as error:
+                faults.append((name, str(error), remedy))
     if names:
         try:
             pictures = _pictures(row, names)
         except BadRow as error:
             return cells | {"images": []}, [*faults, *error.faults]  # a column does name pictures
         group = group_of(pictures or ())
-        if folder is not None and pictures:
-            pictures = [_beside(picture, folder, roots) for picture in pictures]
-        cells["images"] = pictures
+        cells["images"] = [_beside(picture, folder, roots) for picture in pictures] if folder and pictures else pictures
         if group is not None and (is_missing(cells.get("group")) or cells["group"] == ""):
             cells["group"] = group
     return cells, faults
 
 
-class Rows(Sequence[Mapping[str, Any]]):
+class Rows(Sequence[Row]):
     """Canonical rows, read as they are asked for, images undecoded; reading one that is not raises CollectionError."""
 
     def __init__(self, source: Any, columns: Iterable[str]) -> None:
-        self._dataset = _undecoded(source) if isinstance(source, datasets.Dataset) else None
-        self._rows = [] if self._dataset is not None else [canonical_row(row) for row in source]
+        self._source = _undecoded(source) if isinstance(source, datasets.Dataset) else list(source)
         self.columns = tuple(dict.fromkeys(map(str, columns)))
 
     def __len__(self) -> int:
-        return len(self._rows) if self._dataset is None else len(self._dataset)
+        return len(self._source)
 
     def __getitem__(self, index: Any) -> Any:
         place = range(len(self))[index]
         if isinstance(place, range):
             return [self[each] for each in place]
-        if self._dataset is None:
-            return self._sound(*self._rows[place])
-        return self._sound(*canonical_row(self._dataset[place].to_pylist()[0]))
+        row = self._source[place]
+        return self._sound(*canonical_row(row if isinstance(self._source, list) else row.to_pylist()[0]))
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+    def __iter__(self) -> Iterator[Row]:
         return (self._sound(row, faults) for row, faults in self.reads())
 
     def column(self, name: str) -> list[Any]:
-        """The cells of one column, None where there is none; no image is read for it."""
-        if self._dataset is None:
-            return [row.get(name) for row, _ in self._rows]
-        present = name in self._dataset.column_names
-        return self._dataset.with_format(None)[name][:] if present else [None] * len(self)
+        """The cells of one column, None where there is none; of a data set no image is read for it."""
+        if isinstance(self._source, list):
+            return [row.get(name) for row, _ in self.reads()]
+        present = name in self._source.column_names
+        return self._source.with_format(None)[name][:] if present else [None] * len(self)
 
     def reads(self) -> Iterator[tuple[dict[str, Any], list[Fault]]]:
         """Every row and its faults, as `canonical_row` gives them."""
-        if self._dataset is None:
-            yield from self._rows
-        else:
-            for batch in self._dataset.iter(batch_size=32):
-                yield from map(canonical_row, batch.to_pylist())
+        rows: Any = self._source
+        if not isinstance(rows, list):
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in rows.iter(batch_size=32))
+        return map(canonical_row, rows)
 
     def _sound(self, row: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
         if faults:  # all that cannot be read are named at once
@@ -325,8 +338,6 @@ def _row_of(item: Item | Pair) -> dict[str, Any]:
 
 def _items_of(cell: Any) -> Any:
     """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
-    if isinstance(cell, np.ndarray):
-        return cell.tolist()
     if not isinstance(cell, str) or cell[:1] != "[" or cell.count("[") > 1_000:
         return cell
     for read in (json.loads, ast.literal_eval):
@@ -372,23 +383,20 @@ def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
     return dataset.with_format("arrow")
 
 
-def _pictures(row: Mapping[str, Any], names: Sequence[Any]) -> list[Any] | None:
+def _pictures(row: Row, names: Sequence[Any]) -> list[Any] | None:
     """The pictures that a row's columns name; `BadRow` where two name different ones, or one names none."""
-    first: tuple[Any, list[Any]] | None = None
-    empty = False
+    cells: dict[Any, list[Any] | None] = {}
     for name in names:
         try:
-            pictures = _sources(row[name])
+            cells[name] = _sources(row[name])
         except ValueError as error:
             raise BadRow((str(name), str(error), "give a path, bytes, an array or a PIL image, or a list")) from error
-        empty = empty or pictures == []
-        if not pictures:
-            continue
-        if first and (len(first[1]) != len(pictures) or not all(map(_same, first[1], pictures))):
-            what = f"this row's columns `{first[0]}` and `{name}` name different pictures"
+    named = [(name, cell) for name, cell in cells.items() if cell]
+    for name, cell in named[1:]:
+        if len(cell) != len(named[0][1]) or not all(map(_same, named[0][1], cell)):
+            what = f"this row's columns `{named[0][0]}` and `{name}` name different pictures"
             raise BadRow(("images", what, "keep one of the columns"))
-        first = first or (name, pictures)
-    return first[1] if first else [] if empty else None
+    return named[0][1] if named else [] if any(cell is not None for cell in cells.values()) else None
 
 
 def _sources(cell: Any) -> list[Any] | None:
@@ -414,18 +422,15 @@ def _sources(cell: Any) -> list[Any] | None:
 
 def _array(cell: list[Any]) -> Any:
     """Lists of lists of numbers as the array that Arrow made them of; another list as it is."""
-    number = cell
-    while isinstance(number, list) and number:
-        number = number[0]
-    if not isinstance(number, (int, float)) or isinstance(number, bool) or not isinstance(cell[0], list):
+    if not cell or not isinstance(cell[0], list):
         return cell
     try:
         array = np.asarray(cell)
     except (ValueError, OverflowError):  # lists of different lengths
         return cell
-    if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
+    if array.dtype.kind == "i" and array.size and 0 <= array.min() <= array.max() < 256:
         return array.astype(np.uint8)
-    return array if array.dtype.kind in "if" else cell
+    return array if array.dtype.kind in "if" and array.size else cell
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -459,9 +464,9 @@ def group_of(pictures: Iterable[Any]) -> str | None:
     """What rows of the same images share; None where nothing tells."""
     names = []
     for picture in pictures:
-        data = picture.get("bytes") if isinstance(picture, Mapping) else picture
-        if data is None and isinstance(picture, Mapping):
-            data = picture.get("path")
+        data = picture
+        if isinstance(picture, Mapping):
+            data = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
         if isinstance(data, (str, os.PathLike)) and not str(data).startswith("data:"):
             names.append(os.fspath(data))
         elif isinstance(data, bytes):

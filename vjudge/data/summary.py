@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 from rapidfuzz.distance import LCSseq
 from scipy import sparse, stats
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import CollectionError, plain
-from vjudge.images import ImageError, Pictures, image_bytes
+from vjudge.data.schema import CollectionError
+from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, is_missing, unit_of
 
-_WORD = re.compile(r"[^\W_]+")
 _BLOCK = 4_000_000  # numbers held at once by a bootstrap
 _MOST_JACKKNIFED = 2_000  # groups; beyond, BCa's correction vanishes and its jackknife, quadratic in groups, does not
 
@@ -36,8 +32,8 @@ def cases(items: Any) -> pd.DataFrame:
     positions: dict[tuple[Any, ...], list[int]] = {}
     scores: list[float] = []
     for position, row in enumerate(rows_of(items)):
-        rubric = (row.get("criteria"), tuple(plain(row.get("descriptions")) or ()))
-        key = (unit_of(row), row["instruction"], _text(row.get("reference_answer")), *rubric)
+        rubric = (row.get("criteria"), tuple(row.get("descriptions") or ()))
+        key = (unit_of(row), row["instruction"], _text(row, "reference_answer"), *rubric)
         positions.setdefault(key, []).append(position)
         scores.append(as_score(row.get("gold")))
     lines = [
@@ -54,7 +50,11 @@ def levels(items: Any) -> list[int]:
     >>> levels([{"id": "a", "criteria": "Is it right?", "descriptions": ["no", "nearly", "yes"], "lowest": 0}])
     [0, 1, 2]
     """
-    return sorted({level for row in rows_of(items) for level in _levels(row)})
+    scales = {
+        (1 if is_missing(row.get("lowest")) else int(as_score(row["lowest"])), len(row.get("descriptions") or ()))
+        for row in rows_of(items)
+    }
+    return sorted({level for lowest, n in scales for level in range(lowest, lowest + n)})
 
 
 def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFrame:
@@ -71,17 +71,14 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
     Raises:
         CollectionError: a criterion is not in the mapping; all of them are named.
     """
-    column = by if isinstance(by, str) else "criteria"
-    names, scores, of_rubrics = [], [], set[int]()
-    for row in rows_of(items):
-        names.append("none" if row.get(column) is None else str(row[column]))
-        scores.append(as_score(row.get("gold")))
-        of_rubrics |= set(_levels(row))
+    rows, column = rows_of(items), by if isinstance(by, str) else "criteria"
+    names = ["none" if row.get(column) is None else str(row[column]) for row in rows]
+    scores = [as_score(row.get("gold")) for row in rows]
     if not isinstance(by, str):
         if nameless := sorted(set(names) - set(by)):
             raise CollectionError(f"`by` has no name for these criteria, add them: {nameless}")
         names = [by[name] for name in names]
-    ordered = sorted(of_rubrics | {score for score in scores if not math.isnan(score)})
+    ordered = sorted({*levels(rows), *(score for score in scores if not math.isnan(score))})
     columns: list[Any] = [int(score) if score == int(score) else score for score in ordered]
     labels = ["missing" if math.isnan(score) else score for score in scores]
     columns += ["missing"] * ("missing" in labels)
@@ -104,7 +101,7 @@ def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
     """
     lines = []
     for row in rows_of(items):
-        text = _text(row.get(field))
+        text = _text(row, field)
         lines.append((*_keys(row), *((math.nan, math.nan) if text is None else (len(text.split()), len(text)))))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
 
@@ -144,9 +141,8 @@ def _length_row(used: pd.DataFrame, unit: str, n_resamples: int, seed: int) -> d
         row |= {"kruskal_h": float(test.statistic), "kruskal_p": float(test.pvalue)}
     table = np.zeros((len(scores), len(texts)))
     np.add.at(table, (score, length), 1)
-    halves = [np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]) for cut in range(1, len(scores))]
-    cuts = [float(_auc(half)) for half in halves]
-    row |= {"auc": float(_auc(table)), "cut_min": min(cuts), "cut_max": max(cuts)}
+    cuts = [_auc(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)])) for cut in range(1, len(scores))]
+    row |= {"auc": float(_auc(table)), "cut_min": float(min(cuts)), "cut_max": float(max(cuts))}
     group, groups = pd.factorize(used["group"])
     if not n_resamples or len(groups) < 2:
         return row
@@ -159,8 +155,8 @@ def _length_row(used: pd.DataFrame, unit: str, n_resamples: int, seed: int) -> d
         times = np.bincount((flat + start).ravel(), minlength=len(flat) * len(groups)).reshape(len(flat), -1)
         return _auc((times @ by_group).reshape(-1, *table.shape)).reshape(resamples.shape[:-1])
 
-    data, batch = (np.arange(len(groups)),), max(1, _BLOCK // max(table.size, len(groups)))
-    options: dict[str, Any] = {"vectorized": True, "batch": batch}
+    data = (np.arange(len(groups)),)
+    options: dict[str, Any] = {"vectorized": True, "batch": max(1, _BLOCK // max(table.size, len(groups)))}
     rng = np.random.default_rng(seed)
     result = stats.bootstrap(data, statistic, n_resamples=n_resamples, method="percentile", rng=rng, **options)
     # Where every group has equal lengths at all scores, so has every resample: there is nothing to correct for.
@@ -192,18 +188,16 @@ def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.
         One row a pair: a and b (their criteria), rouge_l over criteria and levels, rouge_l_criteria over criteria
         alone. `attrs`: n_rubrics and n_pairs, how many there are in all.
     """
-    texts = ((_text(row.get("criteria")), tuple(plain(row.get("descriptions")) or ())) for row in rows_of(items))
-    rubrics = [(criteria, levels) for criteria, levels in dict.fromkeys(texts) if criteria is not None]
-    n_pairs = len(rubrics) * (len(rubrics) - 1) // 2
-    numbers = np.arange(n_pairs)
+    texts = dict.fromkeys((_text(row, "criteria"), tuple(row.get("descriptions") or ())) for row in rows_of(items))
+    rubrics = [(criteria, "\n".join((criteria, *levels))) for criteria, levels in texts if criteria is not None]
+    later, earlier = np.tril_indices(len(rubrics), -1)
+    n_pairs = len(later)
     if n_pairs > max_pairs:
-        numbers = np.sort(np.random.default_rng(seed).choice(n_pairs, max_pairs, replace=False))
-    later = np.floor((1 + np.sqrt(1 + 8 * numbers)) / 2).astype(int)  # pair number k is (k - j (j - 1) / 2, j)
-    earlier = numbers - later * (later - 1) // 2
+        drawn = np.sort(np.random.default_rng(seed).choice(n_pairs, max_pairs, replace=False))
+        later, earlier = later[drawn], earlier[drawn]
     lines = []
-    for i, j in zip(earlier.tolist(), later.tolist(), strict=True):
-        (a, a_levels), (b, b_levels) = rubrics[i], rubrics[j]
-        lines.append((a, b, rouge_l("\n".join((a, *a_levels)), "\n".join((b, *b_levels))), rouge_l(a, b)))
+    for (a, whole), (b, other) in ((rubrics[i], rubrics[j]) for i, j in zip(earlier, later, strict=True)):
+        lines.append((a, b, rouge_l(whole, other), rouge_l(a, b)))
     table = pd.DataFrame(lines, columns=["a", "b", "rouge_l", "rouge_l_criteria"])
     table.attrs = {"n_rubrics": len(rubrics), "n_pairs": n_pairs}
     return table
@@ -217,7 +211,7 @@ def reference_overlap(items: Any) -> pd.DataFrame:
     """
     lines = []
     for row in rows_of(items):
-        reference, response = _text(row.get("reference_answer")), _text(row.get("response"))
+        reference, response = _text(row, "reference_answer"), _text(row, "response")
         overlap = math.nan if reference is None or response is None else rouge_l(reference, response)
         lines.append((*_keys(row), overlap))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "rouge_l"])
@@ -228,56 +222,36 @@ def rouge_l(target: str, prediction: str) -> float:
 
     Source: Lin, ROUGE (2004); equal to the rouge-score package, whose own words are of a-z and 0-9 alone.
     """
-    first, second = _WORD.findall(target.lower()), _WORD.findall(prediction.lower())
+    first, second = (re.findall(r"[^\W_]+", text.lower()) for text in (target, prediction))
     total = len(first) + len(second)
     return 2 * LCSseq.similarity(first, second) / total if total else 0.0
 
 
 def image_sizes(items: Any) -> pd.DataFrame:
-    """List the distinct images with their sizes and formats, from their headers.
+    """List the distinct images with their sizes, from their headers.
 
     Returns:
-        One row an image, in order of first appearance: width and height in pixels as stored; mode, format and kilobytes
-        of its file; n_items that show it; row and place where it stands first; fault, missing or why it cannot be
-        opened.
+        One row an image, in order of first appearance: width and height in pixels; n_items that show it; row and place
+        where it stands first; fault, missing or why it cannot be opened.
     """
     opens, images = Pictures(), dict[str, dict[str, Any]]()
     for position, row in enumerate(rows_of(items)):
-        for place, source in enumerate(plain(row.get("images")) or ()):
+        for place, source in enumerate(row.get("images") or ()):
             line = {"width": pd.NA, "height": pd.NA, "n_items": 0, "row": position, "place": place, "fault": None}
             try:
                 picture = opens(source)
                 key, line["width"], line["height"] = picture.key, *picture.size
-                line |= _header(source) if key not in images else {}
             except ImageError as error:
                 key = line["fault"] = str(error)
             images.setdefault(key, line)["n_items"] += 1
-    columns = ["width", "height", "mode", "format", "kilobytes", "n_items", "row", "place", "fault"]
-    return pd.DataFrame(list(images.values()), columns=columns)
-
-
-def _header(source: Any) -> dict[str, Any]:
-    """Mode, format and size of the file in which a picture is stored; of pixels without a file the mode alone."""
-    if isinstance(source, Mapping):
-        source = source.get("path") if source.get("bytes") is None else source["bytes"]
-    if isinstance(source, str) and source.startswith("data:"):
-        source = image_bytes(source)
-    if not isinstance(source, (bytes, str, Path)):
-        return {"mode": getattr(source, "mode", None)}
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
-    with Image.open(io.BytesIO(data)) as image:
-        return {"mode": image.mode, "format": image.format, "kilobytes": len(data) / 1024}
+    return pd.DataFrame(list(images.values()), columns=["width", "height", "n_items", "row", "place", "fault"])
 
 
 def _keys(row: Mapping[str, Any]) -> tuple[str, str, float]:
     return str(row.get("id")), unit_of(row), as_score(row.get("gold"))
 
 
-def _levels(row: Any) -> range:
-    """The scores of a row's rubric."""
-    lowest = 1 if is_missing(row.get("lowest")) else int(as_score(row["lowest"]))
-    return range(lowest, lowest + len(plain(row.get("descriptions")) or ()))
-
-
-def _text(value: Any) -> str | None:
+def _text(row: Mapping[str, Any], name: str) -> str | None:
+    """A text, None where it is missing or blank."""
+    value = row.get(name)
     return None if is_missing(value) or not str(value).strip() else str(value)

@@ -13,7 +13,7 @@ import pandas as pd
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, Fault, Problem, features_of, id_of, plain, suggestion
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, brief, is_missing, rubric_faults, unit_of
+from vjudge.records import as_score, is_missing, rubric_faults, unit_of
 
 RUBRIC = frozenset({"criteria", "descriptions"})
 _KINDS = {
@@ -57,17 +57,15 @@ def validate(
     first_with, pictured = dict[str, int](), False
     for index, (row, faults) in enumerate(rows.reads()):
         id, unreadable = id_of(row), {field for field, *_ in faults}
-        if "row" in unreadable:
-            problems += [Problem(index, None, *fault) for fault in faults]
-            continue
-        if id is None or not id.strip():
-            problems.append(Problem(index, None, "id", "is missing", "give every row its own id"))
-        elif first_with.setdefault(id, index) != index:
-            same = f"is the same as row {first_with[id]}'s"
-            problems.append(Problem(index, id, "id", same, "give every row its own id"))
-        more = (fault for fault in _faults(row, rows.columns, pairs, needs, opens) if fault[0] not in unreadable)
-        problems += [Problem(index, id, *fault) for fault in (*faults, *more)]
-        if plain(row.get("images")) is None and "images" not in unreadable:
+        if "row" not in unreadable:
+            if id is None or not id.strip():
+                faults.append(("id", "is missing", "give every row its own id"))
+            elif first_with.setdefault(id, index) != index:
+                faults.append(("id", f"is the same as row {first_with[id]}'s", "give every row its own id"))
+            own = _faults(row, rows.columns, pairs, needs, opens)
+            faults += [fault for fault in own if fault[0] not in unreadable]
+        problems += [Problem(index, id, *fault) for fault in faults]
+        if plain(row.get("images")) is None and not unreadable & {"images", "row"}:
             remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
             unnamed.append(Problem(index, id, "images", "is missing", remedy))
         pictured = pictured or bool(row.get("images"))
@@ -154,23 +152,22 @@ def truth(items: Any) -> pd.Series:
     ([4.0, 2.5, nan], 'gold or mean of people', 'mean of people')
     """
     rows = rows_of(items)
-    counts = {"gold": 0, "mean of people": 0, "missing": 0}
-    scores = []
+    scores: dict[str, list[float]] = {"gold": [], "people": []}
     for row in rows:
-        score, name = as_score(row.get("gold")), "gold"
-        if math.isnan(score):
-            people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
-            score, name = (sum(people) / len(people), "mean of people") if people else (score, "missing")
-        counts[name] += 1
-        scores.append((id_of(row), score))
+        people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
+        scores["gold"].append(as_score(row.get("gold")))
+        scores["people"].append(sum(people) / len(people) if people else math.nan)
+    index = pd.Index([id_of(row) for row in rows], name="id", dtype=object)
+    gold, people = (pd.Series(values, index=index, dtype=float) for values in scores.values())
+    series = gold.where(gold.notna(), people)
+    counts = {"gold": int(gold.notna().sum()), "missing": int(series.isna().sum())}
+    counts = {"gold": counts["gold"], "mean of people": len(series) - sum(counts.values()), **counts}
     names = [name for name in ("gold", "mean of people") if counts[name]]
     if not names:
         hints = [suggestion(field, rows.columns) for field in ("gold", "human_scores")]
         hint, columns = next((text for text in hints if "`" in text), "add one"), ", ".join(rows.columns)
         raise CollectionError(f"no row has a score in gold or human_scores ({hint}); the columns are {columns}")
-    index = pd.Index([id for id, _ in scores], name="id", dtype=object)
-    series = pd.Series([score for _, score in scores], index=index, name=" or ".join(names), dtype=float)
-    series.attrs = dict(counts)
+    series.name, series.attrs = " or ".join(names), counts
     if counts["mean of people"] and "weight" in rows.columns:
         series.attrs["labelled_by"] = "the review that left a column `weight`"
     return series
@@ -191,9 +188,7 @@ def _faults(
             kinds = [kind for kind, names in _KINDS.items() if names <= row.keys() and call not in kind]
             other = kinds[0] if kinds and pairs is not None else suggestion(field, columns)
             yield field, f"there is no column {field}", other
-        elif not is_missing(row[field]) and not isinstance(row[field], str):
-            yield field, f"is no text but {brief(row[field])}", "give a text"
-        elif is_missing(row[field]) or not row[field].strip():
+        elif not str(row[field] or "").strip():
             why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
             yield field, f"is missing or blank{why}", "fill it in or leave the row out"
     yield from _rubric_faults(row, columns, pair, needs)
@@ -215,7 +210,7 @@ def _rubric_faults(
     row: Mapping[str, Any], columns: Sequence[str], pair: bool, needs: Collection[str] | None
 ) -> Iterator[Fault]:
     """What is wrong with a row's rubric, or lacking of it, and which of its scores are off it."""
-    levels, lowest = plain(row.get("descriptions")) or None, 1
+    levels, lowest = row.get("descriptions") or None, 1
     try:
         start = as_score(row.get("lowest"))
         lowest = 1 if math.isnan(start) else int(start)
@@ -236,8 +231,8 @@ def _rubric_faults(
         return
     highest = lowest + len(levels) - 1
     for field in ("gold", "human_scores"):
-        cell = plain(row.get(field))
-        scores = [score for score in (cell if isinstance(cell, list) else [cell]) if isinstance(score, float)]
-        if off := sorted({score for score in scores if score < lowest or score > highest}):
+        cell = row.get(field)
+        scores = {score for score in (cell if isinstance(cell, list) else [cell]) if isinstance(score, float)}
+        if off := sorted(score for score in scores if score < lowest or score > highest):
             what = f"{', '.join(f'{score:g}' for score in off)} is off the rubric ({lowest}-{highest})"
             yield field, what, "correct it, or give None if unknown"

@@ -18,7 +18,7 @@ from vjudge import scenes
 from vjudge.metrics._tables import design_of, tabulate
 from vjudge.preference.rewards import ANSWERED
 from vjudge.scenes import world
-from vjudge.scenes.language import ASPECTS, N_CLAIMS, NUMBERS
+from vjudge.scenes.collection import ASPECTS, N_CLAIMS, NUMBERS
 
 _VALUES: dict[str, Sequence[str]] = {"shape": world.SHAPES, "position": world.SHAPES, "count": NUMBERS, "presence": ()}
 _VALUES |= {"colour": tuple(world.COLOURS), "size": tuple(world.SIZES)}

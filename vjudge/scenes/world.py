@@ -24,9 +24,7 @@ COLOURS = {
 }
 SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond", "heart", "ring")
 SIZES = {"small": 0.42, "medium": 0.64, "large": 0.92}  # width of a thing as a share of its cell
-PLACES = (
-    "top-left", "top", "top-right", "left", "middle", "right", "bottom-left", "bottom", "bottom-right",
-)  # fmt: skip
+PLACES = tuple("top-left top top-right left middle right bottom-left bottom bottom-right".split())
 SPLITS = ("train", "validation", "test")
 MOST_ALIKE = 4  # the highest count that a question asks for
 _FLAT = 0.45  # least share of neighbouring pixels alike: drawings reach .58 under all probes, photographs .33 at most
@@ -51,32 +49,43 @@ class Scene:
     seed: tuple[int, ...]
 
     def at(self, place: str) -> Thing | None:
-        """Return the thing at `place`, or None where the cell is empty."""
+        """The thing at `place`, or None where the cell is empty."""
         return next((thing for thing in self.things if thing.place == place), None)
 
     def count(self, word: str, kind: str) -> int:
-        """Return how many things have the colour or shape `word`; `kind` says which of the two it is."""
+        """How many things have the colour or shape `word`; `kind` says which of the two it is."""
         return sum(getattr(thing, kind) == word for thing in self.things)
 
 
 def _split_of_combinations() -> np.ndarray:
-    """Assign each (shape, colour, place) to a split: 70 % train, 10 % validation, 20 % test; fixed once and for all."""
+    """The split of each (shape, colour, place): 70 % train, 10 % validation, 20 % test; fixed once and for all."""
     n = len(SHAPES) * len(COLOURS) * len(PLACES)
-    order = np.random.default_rng(2401_06591).permutation(n)
-    splits = np.zeros(n, dtype=int)
+    order, splits = np.random.default_rng(2401_06591).permutation(n), np.zeros(n, dtype=int)
     splits[order[: n // 5]] = 2
     splits[order[n // 5 : n // 5 + n // 10]] = 1
     return splits.reshape(len(SHAPES), len(COLOURS), len(PLACES))
 
 
 COMBINATIONS = _split_of_combinations()  # index of the split, by shape, colour, place
-_COLOUR_NAMES = tuple(COLOURS)
 
 
-def _alike(rng: np.random.Generator, words: tuple[str, ...]) -> tuple[list[int], list[int]]:
-    """Pick two words with counts uniform on 1-4, each without regard to the other."""
-    chosen = rng.choice(len(words), size=2, replace=False)
-    return [int(word) for word in chosen], [int(c) for c in rng.integers(1, MOST_ALIKE + 1, size=2)]
+def sample(split: str, *seed: int) -> Scene:
+    """Sample the scene of `split` that belongs to `seed` (any number of non-negative integers)."""
+    index, colours = SPLITS.index(split), tuple(COLOURS)
+    rng = np.random.default_rng([*seed, index])
+    while True:
+        counts: list[tuple[list[int], list[int]]] = []  # of two colours, then of two shapes: words and how many of each
+        for words in (colours, SHAPES):
+            two = [int(word) for word in rng.choice(len(words), size=2, replace=False)]
+            counts.append((two, [int(c) for c in rng.integers(1, MOST_ALIKE + 1, size=2)]))
+        n = int(rng.integers(max(6, *(sum(numbers) for _, numbers in counts)), len(PLACES) + 1))
+        drawn = [_fill(rng, *pair, len(words), n) for pair, words in zip(counts, (colours, SHAPES), strict=True)]
+        if combinations := _arrange(rng, drawn[1], drawn[0], index):
+            break
+    sizes = list(SIZES)
+    things = tuple(Thing(SHAPES[s], colours[c], sizes[rng.integers(3)], PLACES[p]) for s, c, p in combinations)
+    counted = tuple((colours[word], "colour") for word in counts[0][0])
+    return Scene(things, counted + tuple((SHAPES[word], "shape") for word in counts[1][0]), (*seed, index))
 
 
 def _fill(rng: np.random.Generator, words: list[int], counts: list[int], vocabulary: int, n: int) -> list[int]:
@@ -87,12 +96,11 @@ def _fill(rng: np.random.Generator, words: list[int], counts: list[int], vocabul
 
 def _arrange(rng: np.random.Generator, shapes: list[int], colours: list[int], split: int) -> list[tuple[int, int, int]]:
     """Pair shapes, colours and places by the split's rule; empty if this order of picking came to a dead end."""
-    shapes, colours = list(shapes), list(colours)
     places = [int(p) for p in rng.permutation(len(PLACES))]
     combinations: list[tuple[int, int, int]] = []
     while shapes:
         table = COMBINATIONS[np.ix_(shapes, colours, places)]
-        options = np.argwhere(table == split) if split else np.argwhere(table == 0)
+        options = np.argwhere(table == split)
         if not len(options):
             options = np.argwhere(table == 0)
         if not len(options):
@@ -103,32 +111,10 @@ def _arrange(rng: np.random.Generator, shapes: list[int], colours: list[int], sp
     return combinations if 2 * own >= len(combinations) else []
 
 
-def sample(split: str, *seed: int) -> Scene:
-    """Sample the scene of `split` that belongs to `seed` (any number of non-negative integers)."""
-    index = SPLITS.index(split)
-    rng = np.random.default_rng([*seed, index])
-    while True:
-        colour_words, colour_counts = _alike(rng, _COLOUR_NAMES)
-        shape_words, shape_counts = _alike(rng, SHAPES)
-        n = int(rng.integers(max(6, sum(colour_counts), sum(shape_counts)), len(PLACES) + 1))
-        colours = _fill(rng, colour_words, colour_counts, len(COLOURS), n)
-        shapes = _fill(rng, shape_words, shape_counts, len(SHAPES), n)
-        combinations = _arrange(rng, shapes, colours, index)
-        if combinations:
-            break
-    sizes = list(SIZES)
-    things = tuple(
-        Thing(SHAPES[s], _COLOUR_NAMES[c], sizes[rng.integers(len(sizes))], PLACES[p]) for s, c, p in combinations
-    )
-    counted = tuple((_COLOUR_NAMES[w], "colour") for w in colour_words)
-    counted += tuple((SHAPES[w], "shape") for w in shape_words)
-    return Scene(things, counted, (*seed, index))
-
-
 def _corners(shape: str) -> list[tuple[float, float]]:
     """Outline of a polygonal shape inside the unit circle, y downwards."""
 
-    def on_circle(degrees: float, radius: float = 1.0) -> tuple[float, float]:
+    def on_circle(degrees: float, radius: float) -> tuple[float, float]:
         return radius * math.cos(math.radians(degrees)), radius * math.sin(math.radians(degrees))
 
     if shape == "square":
@@ -171,8 +157,7 @@ def draw(scene: Scene, *, size: int = 192, palette: dict[str, tuple[int, ...]] |
         x, y = (np.array([column, row]) + 0.5) * cell + rng.uniform(-slack, slack, size=2)
         turn = math.radians(rng.uniform(-10, 10))
         base = palette[thing.place] if palette else COLOURS[thing.colour]
-        shade = rng.integers(-10, 11, size=3)
-        ink = tuple(int(v) for v in np.clip(np.array(base) + shade, 0, 255))
+        ink = tuple(int(v) for v in np.clip(np.array(base) + rng.integers(-10, 11, size=3), 0, 255))
         box = (x - radius, y - radius, x + radius, y + radius)
         if thing.shape == "circle":
             pen.ellipse(box, fill=ink)

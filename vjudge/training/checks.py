@@ -82,7 +82,7 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     shown: dict[str, str] = {}
     texts: dict[Any, str] = {}
     for row in rows_of(test):
-        shown |= dict.fromkeys(_pixels(row, digests), row["id"])
+        shown |= dict.fromkeys(_pixels(row, digests), str(row["id"]))
         texts[_words(row)] = row["id"]
     texts.pop(None, None)
     problems = []

@@ -10,7 +10,6 @@ stands under its statistic and that treatment, the official one is marked. To ad
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +30,6 @@ from vjudge.records import NAN, Rubric, is_missing, unit_of
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]
 __dir__ = public(__name__)
 
-MANY_ORDERS = 720  # of tied responses
 _INDEX = ["part", "statistic", "unread"]
 
 
@@ -50,11 +48,7 @@ class Benchmark:
     as_published: bool = False  # whether pairs count in their published order alone
 
 
-_RANKING = "Kim et al., Prometheus, arXiv 2310.08491, section on ranking"
 _MLLM = "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788"
-_ASKED_AGAIN = "upstream asks again until an answer parses, which is not done here: unread answers are left out"
-_TIES = "what the paper counts them as was not found in code: beside wrong stand left out and random"
-_EQUAL = f"an absolute judge's equal scores are no choice, and count as unread; {_TIES}"
 _UNDOCUMENTED = (
     "no published code says what an unread answer counts as, or how data sets are averaged: both are given both ways"
 )
@@ -70,7 +64,7 @@ _WILD = Benchmark(
 _CORRELATED = Benchmark(
     "Perception-Bench",
     "Lee et al., Prometheus-Vision, arXiv 2401.06591, section 5",
-    _ASKED_AGAIN,
+    "upstream asks again until an answer parses, which is not done here: unread answers are left out",
     measure="correlation",
     statistics=("pearson", "kendall", "spearman"),
     parts=("overall",),
@@ -128,28 +122,14 @@ BENCHMARKS: dict[str, Benchmark] = {
     "preference-bench": Benchmark(
         "Preference-Bench",
         "Kim et al., Prometheus 2, arXiv 2405.01535, section 5",
-        f"a judge's tie counts as unread; {_TIES}",
-        unread="wrong",
-        parts=("overall",),
-    ),
-    "hhh": Benchmark(
-        "HHH Alignment", _RANKING, _EQUAL, unread="wrong", categories=("harmless", "helpful", "honest", "other")
-    ),
-    "mt-bench": Benchmark(
-        "MT-Bench human judgements",
-        _RANKING,
-        f"pairs on which people saw a tie are left out; {_EQUAL}",
+        "a judge's tie counts as unread; what the paper counts them as was not found in code: beside wrong stand left"
+        " out and random",
         unread="wrong",
         parts=("overall",),
     ),
 }
 """What each benchmark reports, by name. Where a judge graded questions of LLaVA-Bench or VisIT-Bench whose true scores
 are known, `benchmark` gives the correlation that Prometheus-Vision's paper reports on them."""
-_ALIASES = {
-    "llava-bench": "llava-bench-wild",
-    "preference-collection": "preference-bench",
-    "mt-bench-human-judgments": "mt-bench",
-}
 
 
 def benchmark(
@@ -173,7 +153,7 @@ def benchmark(
         ValueError: the benchmark is not known, or run and items lack a column that it needs.
 
     >>> import pandas as pd
-    >>> from vjudge.benchmarks import benchmark
+    >>> from vjudge.official import benchmark
     >>> run = pd.DataFrame({"id": list("pqrs"), "verdict": ["a", "b", "a", None], "preference": ["a", "a", "a", "a"]})
     >>> run["category"], run["group"] = ["general", "general", "reasoning", "hallucination"], list("pqrs")
     >>> table = benchmark(run, name="vl-rewardbench")["estimate"].xs("overall").xs("accuracy")
@@ -185,14 +165,13 @@ def benchmark(
     scored = "scores" in frame and any(not is_missing(pair) for pair in frame["scores"])
     graded = spec.measure == "relative score" and not scored and "score" in frame and not _truth(frame).isna().all()
     if graded or (spec.measure == "battles" and "verdict" not in frame):
-        note = f"not the benchmark's own protocol: the correlation with the collection's true scores; {_ASKED_AGAIN}"
-        spec = replace(_CORRELATED, title=spec.title, note=note)
-    columns, make = MEASURES[spec.measure]
-    if lacking := [column for column in columns if column not in frame]:
-        remedy = _REMEDIES.get(lacking[0], "give benchmark the collection as items=")
-        present = ", ".join(map(str, frame.columns))
+        note = "not the benchmark's own protocol: the correlation with the collection's true scores"
+        spec = replace(_CORRELATED, title=spec.title, note=f"{note}; {_CORRELATED.note}")
+    columns, remedy, make = MEASURES[spec.measure]
+    if lacks := [column for column in columns if column not in frame]:
         raise ValueError(
-            f"{spec.title} needs {', '.join(lacking)}, which the run does not have (its columns: {present}); {remedy}"
+            f"{spec.title} needs {', '.join(lacks)}, which the run does not have (its columns:"
+            f" {', '.join(map(str, frame.columns))}); {remedy}, or give benchmark the collection as items="
         )
     parts = _parts(frame, spec)
     with warnings.catch_warnings():
@@ -206,8 +185,8 @@ def benchmark(
         and unread == spec.unread
         for part, statistic, unread in table.index
     ]
-    method, table = table.attrs.get("method", ""), table.assign(official=official)
-    table = pd.concat([table[table["official"]], table[~table["official"]]])
+    method = table.attrs.get("method", "")
+    table = table.assign(official=official).sort_values("official", ascending=False, kind="stable")
     judges = run["judge"].dropna().unique() if "judge" in run else []
     table.attrs = {"benchmark": spec.title, "source": spec.source, "note": spec.note, "unread": spec.unread}
     table.attrs |= {"judge": ", ".join(map(str, judges)) or None, "method": method}
@@ -222,16 +201,12 @@ def _spec(run: pd.DataFrame, items: Any, name: str | None) -> Benchmark:
     """The benchmark that a run is of; ValueError where nothing says it, or it is none that is known."""
     origins = [data.origin(items), run.attrs.get("collection") or {}]
     title = name or next((origin["benchmark"] for origin in origins if origin.get("benchmark")), None)
-    names = ", ".join(BENCHMARKS)
     if not title:
-        sources = [str(origin["source"]) for origin in origins if origin.get("source")]
-        what = f" ({sources[0]} is none)" if sources else ""
-        raise ValueError(f"nothing says which benchmark the run is of{what}: give name=, one of {names}")
-    slug = _ALIASES.get(_slug(title), _slug(title))
-    for key, spec in BENCHMARKS.items():
-        if slug in (key, _slug(spec.title)):
-            return spec
-    raise ValueError(f"there is no benchmark {title!r}; use one of {names}")
+        raise ValueError(f"nothing says which benchmark the run is of: give name=, one of {', '.join(BENCHMARKS)}")
+    specs = {slug: spec for key, spec in BENCHMARKS.items() for slug in (key, _slug(spec.title))}
+    if _slug(title) not in specs:
+        raise ValueError(f"there is no benchmark {title!r}; use one of {', '.join(BENCHMARKS)}")
+    return specs[_slug(title)]
 
 
 def _joined(run: pd.DataFrame, items: Any) -> pd.DataFrame:
@@ -254,17 +229,16 @@ def _joined(run: pd.DataFrame, items: Any) -> pd.DataFrame:
 
 def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     """The rows of each category; a missing category, or a missing column of them, is said."""
-    if spec.measure == "battles":  # its parts are the policies
+    if spec.measure == "battles" or not {"category", "macro"} & {*spec.parts, *frame}:  # the parts are the policies
         return {}
-    if "category" not in frame or frame["category"].isna().all():
-        if "category" in spec.parts:
-            what = "is reported by category, and the run has none: give benchmark the collection as items="
-            warnings.warn(f"{spec.title} {what}", stacklevel=3)
-        return {}
-    parts = {str(name): (frame["category"] == name).to_numpy() for name in sorted(frame["category"].dropna().unique())}
-    if lacking := sorted(set(spec.categories) - set(parts)):
-        warnings.warn(f"the run has no row of {', '.join(lacking)}: {spec.title} has them too", stacklevel=3)
-    if without := int(frame["category"].isna().sum()):
+    categories = frame["category"] if "category" in frame else pd.Series(index=frame.index, dtype=object)
+    parts = {str(name): (categories == name).to_numpy() for name in sorted(categories.dropna().unique())}
+    if not parts and "category" in spec.parts:
+        what = "is reported by category, and the run has none: give benchmark the collection as items="
+        warnings.warn(f"{spec.title} {what}", stacklevel=3)
+    elif parts and (lacks := sorted(set(spec.categories) - set(parts))):
+        warnings.warn(f"the run has no row of {', '.join(lacks)}: {spec.title} has them too", stacklevel=3)
+    if parts and (without := int(categories.isna().sum())):
         warnings.warn(f"{without} of {len(frame)} rows have no category: they count overall alone", stacklevel=3)
     return parts
 
@@ -285,28 +259,24 @@ def _truth(frame: pd.DataFrame) -> pd.Series:
 
 # -- measures: (run, benchmark, rows of each category, options) -> table
 
+Parts = Mapping[str, np.ndarray]
+Options = Mapping[str, Any]
+
 
 def _shares(
-    frame: pd.DataFrame,
-    cases: Iterable[tuple[str, str, Any, Any]],
-    parts: Mapping[str, np.ndarray],
-    options: Mapping[str, Any],
-    unit: str,
+    frame: pd.DataFrame, cases: Iterable[tuple[str, str, Any, Any]], parts: Parts, options: Options, unit: str
 ) -> pd.DataFrame:
     """Shares overall, as the mean over categories, and by category; a case is statistic, unread, gain and weight."""
-    lines: list[tuple[Any, Any, Any]] = []
-    for statistic, unread, gain, weight in cases:
-        gain, weight = np.asarray(gain, dtype=float), np.asarray(weight, dtype=float)
-        places: dict[str, Any] = {"overall": 1.0}
-        if parts:
-            places |= {"macro": np.stack(list(parts.values())), **parts}
-        lines += [((part, statistic, unread), rows * gain, rows * weight) for part, rows in places.items()]
+    places: dict[str, Any] = {"overall": 1.0} | ({"macro": np.stack(list(parts.values())), **parts} if parts else {})
+    lines = [
+        ((part, statistic, unread), rows * np.asarray(gain, float), rows * np.asarray(weight, float))
+        for statistic, unread, gain, weight in cases
+        for part, rows in places.items()
+    ]
     return shares(lines, groups=_groups(frame), confidence=options["confidence"], unit=unit, index=_INDEX)
 
 
-def _accuracy(
-    frame: pd.DataFrame, spec: Benchmark, parts: Mapping[str, np.ndarray], options: Mapping[str, Any]
-) -> pd.DataFrame:
+def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Accuracy on pairs; without ties, a judge's tie is no choice and counts as unread."""
     cases: list[tuple[str, str, Any, Any]] = []
     preference, preferred, _ = read_verdicts(frame["preference"])
@@ -330,9 +300,7 @@ def _accuracy(
     return _shares(frame, cases, parts, options, "pairs")
 
 
-def _correlation(
-    frame: pd.DataFrame, spec: Benchmark, parts: Mapping[str, np.ndarray], options: Mapping[str, Any]
-) -> pd.DataFrame:
+def _correlation(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Correlation with the true scores: over all rows, within each category, and the mean of these."""
     true, groups = _truth(frame), pd.Series(_groups(frame))
     if true.isna().all():
@@ -340,22 +308,19 @@ def _correlation(
     score = pd.Series(frame["score"].to_numpy(dtype=float))
     tables = {"overall": metrics.correlate(score, true, groups=groups, **options)}
     if len(parts) > 1:
-        categories = frame["category"].astype(object)
-        named = categories.notna().to_numpy()
+        named = frame["category"].notna().to_numpy()
+        within = list(frame["category"].astype(object)[named])
         tables["macro"] = metrics.correlate_levels(
-            score[named], true[named], systems=list(categories[named]), levels=["within"], **options
+            score[named], true[named], systems=within, levels=["within"], **options
         ).xs("within")
         for part, rows in parts.items():
             tables[part] = metrics.correlate(score[rows], true[rows], groups=list(groups[rows]), **options)
-    table = pd.concat(tables, names=_INDEX[:2])
-    table = pd.concat({"left out": table}, names=["unread"]).reorder_levels(_INDEX)
+    table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(_INDEX)
     table.attrs = {"method": tables["overall"].attrs["method"]}
     return table
 
 
-def _relative(
-    frame: pd.DataFrame, spec: Benchmark, parts: Mapping[str, np.ndarray], options: Mapping[str, Any]
-) -> pd.DataFrame:
+def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """100 x mean of the candidate's scores / mean of the reference's, which stands first in a verdict's `scores`."""
     both = np.array([pair if pair is not None and len(pair) == 2 else (NAN, NAN) for pair in frame["scores"]], float)
     readable = ~np.isnan(both).any(axis=1)
@@ -369,31 +334,24 @@ def _relative(
         below = reference @ weights
         return np.asarray(100 * (candidate @ weights) / np.where(below > 0, below, np.nan))
 
-    return tabulate(
-        statistic,
-        names,
-        design_of(np.arange(len(frame)), _groups(frame), places["overall"]),
-        n=counted.sum(axis=1).tolist(),
-        missing=[int((places[part] & ~readable).sum()) for part, *_ in names],
-        unit="reviews",
-        index=_INDEX,
-        **options,
-    )
+    missing = [int((places[part] & ~readable).sum()) for part, *_ in names]
+    design = design_of(np.arange(len(frame)), _groups(frame), places["overall"])
+    counts = {"n": counted.sum(axis=1).tolist(), "missing": missing}
+    return tabulate(statistic, names, design, unit="reviews", index=_INDEX, **counts, **options)
 
 
-def _order(
-    frame: pd.DataFrame, spec: Benchmark, parts: Mapping[str, np.ndarray], options: Mapping[str, Any]
-) -> pd.DataFrame:
+def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Levenshtein distance of the judge's order from people's, over its length; of ties the mean over their orders."""
-    lines, distances, rng = [], [], np.random.default_rng(options["seed"])
+    lines, distances = [], []
     for _, rows in frame.groupby("id", sort=False):
         lines.append(rows.index[0])
         if rows[["rank", "true_rank"]].isna().any(axis=None):
             distances.append(NAN)
             continue
         true = rows.sort_values("true_rank", kind="stable")["candidate"].tolist()
-        apart = [Levenshtein.distance(order, true) for order in _orders(rows, rng)]
-        distances.append(float(np.mean(apart)) / len(true))
+        ties = (itertools.permutations(part["candidate"]) for _, part in rows.groupby("rank"))
+        orders = (list(itertools.chain.from_iterable(order)) for order in itertools.product(*ties))
+        distances.append(float(np.mean([Levenshtein.distance(order, true) for order in orders])) / len(true))
     distance = np.array(distances)
     complete = ~np.isnan(distance)
     cases = [
@@ -404,18 +362,7 @@ def _order(
     return _shares(questions, cases, {part: rows[lines] for part, rows in parts.items()}, options, "rankings")
 
 
-def _orders(rows: pd.DataFrame, rng: np.random.Generator) -> list[list[Any]]:
-    """The orders that a question's ranks leave open: all, or `MANY_ORDERS` drawn."""
-    ties = [list(part["candidate"]) for _, part in rows.groupby("rank")]
-    if math.prod(math.factorial(len(part)) for part in ties) <= MANY_ORDERS:
-        orders = itertools.product(*(itertools.permutations(part) for part in ties))
-        return [list(itertools.chain.from_iterable(order)) for order in orders]
-    return [[part[place] for part in ties for place in rng.permutation(len(part))] for _ in range(MANY_ORDERS)]
-
-
-def _battles(
-    frame: pd.DataFrame, spec: Benchmark, parts: Mapping[str, np.ndarray], options: Mapping[str, Any]
-) -> pd.DataFrame:
+def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Elo of the policies; both orders of a battle as the judge's one verdict, more wins win, else a tie."""
     first, second = (list(frame[f"policy_{side}"]) for side in "ab")
     table = metrics.bradley_terry(first, second, frame["verdict"], groups=_groups(frame), **options)
@@ -427,21 +374,16 @@ def _battles(
     return elo
 
 
-MEASURES: dict[str, tuple[tuple[str, ...], Callable[..., pd.DataFrame]]] = {
-    "accuracy": (("verdict", "preference"), _accuracy),
-    "correlation": (("score",), _correlation),
-    "relative score": (("scores",), _relative),
-    "order": (("candidate", "rank", "true_rank"), _order),
-    "battles": (("verdict", "policy_a", "policy_b"), _battles),
+_COMPARE = "use Judge.compare, or rank_by_score for a judge that scores one response"
+_OWN = "grade the responses by the benchmark's own wording, template='llava-bench-wild' or 'llava-bench-coco'"
+MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = {
+    "accuracy": (("verdict", "preference"), _COMPARE, _accuracy),
+    "correlation": (("score",), "use Judge.grade", _correlation),
+    "relative score": (("scores",), _OWN, _relative),
+    "order": (("candidate", "rank", "true_rank"), "use Judge.rank", _order),
+    "battles": (("verdict", "policy_a", "policy_b"), _COMPARE, _battles),
 }
-"""By name: the columns that a run must have, and what makes its table."""
-_REMEDIES = {
-    "verdict": "use Judge.compare, or rank_by_score for a judge that scores one response",
-    "score": "use Judge.grade",
-    "scores": "grade the responses by the benchmark's own wording, template='llava-bench-wild' or 'llava-bench-coco'",
-    "rank": "use Judge.rank",
-    "candidate": "use Judge.rank",
-}
+"""By name: the columns that a run must have, what to do where it lacks one, and what makes the table."""
 
 
 # -- an absolute judge on pairs
@@ -460,10 +402,7 @@ def rank_by_score(
 
     Returns:
         One row a pair with the columns of `Judge.compare`: id, judge, verdict ("a", "b", "tie", or None without two
-        scores), score_a, score_b, failure, and preference, category and group where the pairs have them.
-
-    Raises:
-        CollectionError: two rows of one id; bad rows, as `Judge.grade`.
+        scores), score_a, score_b, failure, group, and preference and category where the pairs have them.
 
     Source: Prometheus (arXiv 2310.08491), section on ranking evaluation.
     """
@@ -471,21 +410,21 @@ def rank_by_score(
     for row in rows:
         names = ("images", "instruction", "reference_answer", "criteria", "descriptions", "lowest")
         shared = {name: row.get(name) for name in names} | {"group": unit_of(row)}
-        if rubric is not None and not len(shared["descriptions"] or ()):
+        if rubric is not None and not shared["descriptions"]:
             shared |= {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
         singles += [{"id": f"{row['id']}/{side}", **shared, "response": row[f"response_{side}"]} for side in "ab"]
     graded = judge.grade(singles, out=out, **options)
-    verdicts = {row["id"]: row for row in graded.to_dict("records")}
-    lines = []
+    lines, verdicts = [], iter(graded.to_dict("records"))
     for row in rows:
-        sides = {side: verdicts[f"{row['id']}/{side}"] for side in "ab"}
-        a, b = (float(side["score"]) for side in sides.values())
-        failures = [f"{side}: {line['failure']}" for side, line in sides.items() if not is_missing(line["failure"])]
-        choice = None if math.isnan(a + b) else "tie" if a == b else "a" if a > b else "b"
+        first, second = next(verdicts), next(verdicts)
+        a, b = float(first["score"]), float(second["score"])
+        failures = [
+            f"{side}: {it['failure']}" for side, it in (("a", first), ("b", second)) if not is_missing(it["failure"])
+        ]
+        choice = "a" if a > b else "b" if a < b else "tie" if a == b else None
         line = {"id": str(row["id"]), "judge": judge.name, "verdict": choice, "score_a": a, "score_b": b}
-        line |= {"failure": "; ".join(failures) or None}
         line |= {name: row[name] for name in ("preference", "category") if name in row}
-        lines.append(line | {"group": unit_of(row)})
+        lines.append(line | {"failure": "; ".join(failures) or None, "group": unit_of(row)})
     frame = pd.DataFrame(lines)
     for name in ("verdict", "failure"):
         frame[name] = pd.Series([line[name] for line in lines], dtype=object)

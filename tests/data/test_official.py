@@ -16,8 +16,8 @@ from samples import ROWS, judge_of
 
 import vjudge as vj
 from vjudge import data
-from vjudge.benchmarks import BENCHMARKS, rank_by_score
 from vjudge.data import CollectionError, load_collection, with_responses
+from vjudge.official import BENCHMARKS, rank_by_score
 from vjudge.records import Rubric
 
 pytestmark = [
@@ -198,7 +198,7 @@ def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path: Path) -> None
 
 def test_prometheus_benchmarks_correlate_with_the_true_scores() -> None:
     frame = pd.DataFrame({"id": list("pqrstu"), "score": [1, 2, 3, 4, 5, np.nan], "gold": [2, 1, 3, 5, 4, 5]})
-    for name in ("perception-bench", "feedback-bench", "llava-bench", "visit-bench"):
+    for name in ("perception-bench", "feedback-bench", "llava-bench-wild", "visit-bench"):
         table = vj.benchmark(frame, name=name, n_resamples=200)
         assert table.loc["overall"]["estimate"].round(3).tolist() == [0.8, 0.8, 0.6]
         assert table["missing"].tolist() == [1, 1, 1] and table["official"].all()
@@ -217,15 +217,12 @@ def test_visit_bench_is_elo_over_battles() -> None:
 
 
 def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice() -> None:
-    conversation = {"input": "Is it?", "targets": {"choices": ["Yes.", "No, it isn't."], "labels": [1, 0]}}
-    pairs = data.canonical([conversation] * 4)
+    pair = {"images": [], "instruction": "Is it?", "response_a": "Yes.", "response_b": "No.", "preference": "a"}
+    pairs = [{"id": str(n), "category": "general", **pair} for n in range(4)]
     scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
     judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")
-    rubric = Rubric("Is it good?", ("1", "2", "3", "4", "5"))
-    run = rank_by_score(judge, pairs, rubric=rubric, progress=False)
+    run = rank_by_score(judge, pairs, rubric=Rubric("Is it good?", ("1", "2", "3", "4", "5")), progress=False)
     assert run["verdict"].tolist() == ["a", "tie", "b", None] and run.attrs["failures"]
-    with pytest.warns(UserWarning):
-        table = vj.benchmark(run)["estimate"]
+    with pytest.warns(UserWarning, match="has no row of hallucination, reasoning"):
+        table = vj.benchmark(run, name="vl-rewardbench")["estimate"]
     assert [table["overall", "accuracy", way] for way in ("wrong", "left out", "random")] == [0.25, 0.5, 0.5]
-    with pytest.raises(CollectionError, match=r"row 2 \(id '0/a'\), id: is the same as row 0's"):
-        rank_by_score(judge, [dict(pairs[0], images=[])] * 2, progress=False)
