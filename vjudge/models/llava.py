@@ -10,7 +10,6 @@ LLaVA-VL/LLaVA-NeXT llava/model/ (the same files, multimodal_encoder/siglip_enco
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -353,15 +352,13 @@ class Original:
     @property
     def grid(self) -> list[list[int]]:
         """The resolutions that a tiled image may take, each (height, width) as transformers has it."""
-        size, stored = self.tower_config.image_size, self.settings.get("image_grid_pinpoints")
-        try:
-            if isinstance(stored, str) and (corners := re.findall(r"\((\d{1,2})\s*x\s*(\d{1,2})\)", stored)):
-                (left, top), (right, bottom) = (tuple(map(int, corner)) for corner in (corners[0], corners[-1]))
-                stored = [[w * size, h * size] for w in range(left, right + 1) for h in range(top, bottom + 1)]
-            stored = ast.literal_eval(stored) if isinstance(stored, str) else stored
-            grid = [[int(height), int(width)] for width, height in stored or ()]
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            grid = []
+        size, text = self.tower_config.image_size, str(self.settings.get("image_grid_pinpoints"))
+        corners = [(int(w), int(h)) for w, h in re.findall(r"\b(\d{1,2})\s*x\s*(\d{1,2})\b", text)]  # in tiles
+        if corners:
+            (left, top), (right, bottom) = corners[0], corners[-1]
+            grid = [[h * size, w * size] for w in range(left, right + 1) for h in range(top, bottom + 1)]
+        else:
+            grid = [[int(h), int(w)] for w, h in re.findall(r"\b(\d{1,6})\s*,\s*(\d{1,6})\b", text)]
         if not grid or any(edge < size or edge % size for resolution in grid for edge in resolution):
             raise ValueError(
                 f"judge {self.name!r}: image_grid_pinpoints in its config.json is no list of resolutions in multiples"
