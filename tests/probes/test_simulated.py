@@ -36,12 +36,16 @@ def test_a_collection_is_canonical_and_repeats_itself(items):
     assert np.polyfit(longer["gold"], words, 1)[0] == pytest.approx(0.5, abs=0.1)
 
 
-def test_it_says_that_it_is_simulated(truth, items):
+def test_a_judge_says_that_it_is_simulated_and_refuses_what_it_was_not_told(truth, items):
     run = SimulatedJudge(truth, name="lenient").grade(items)
     assert set(run["judge"]) == {"simulated: lenient"}
     assert run["score"].isin([1, 2, 3, 4, 5]).all() and run["failure"].isna().all()
     again, other = (SimulatedJudge(truth, seed=seed).grade(items)["score"] for seed in (0, 5))
     assert again.equals(run["score"]) and not other.equals(run["score"])
+    with pytest.raises(ValueError, match="not in the collection"):
+        truth.view(simulated.collection(70, per_group=5))
+    with pytest.raises(ValueError, match="no gold"):
+        Truth([{**dict(simulated.collection(2)[0]), "gold": None}])
 
 
 @pytest.mark.parametrize(
@@ -74,11 +78,9 @@ def test_a_probe_recovers_what_is_planted_exactly_without_noise(items, truth, pl
 
 
 def test_padding_is_worth_its_doublings(items, truth):
-    change = _effect(
-        probes.verbosity(SimulatedJudge(truth, replace(EXACT, length=0.1)), items), "response padded: change"
-    )
-    doublings = np.log2([len(text.split()) for text in probes.padded(items)["response"]])
-    assert change == pytest.approx(0.1 * (doublings - np.log2([len(t.split()) for t in items["response"]])).mean())
+    frame = probes.verbosity(SimulatedJudge(truth, replace(EXACT, length=0.1)), items)
+    long, short = ([len(text.split()) for text in rows["response"]] for rows in (probes.padded(items), items))
+    assert _effect(frame, "response padded: change") == pytest.approx(0.1 * np.log2(np.divide(long, short)).mean())
 
 
 def test_position_is_recovered_and_consistent_without_it(items, truth):
@@ -89,10 +91,3 @@ def test_position_is_recovered_and_consistent_without_it(items, truth):
     assert _effect(frame, "first shown wins") == 0.5 and _effect(frame, "order decides") == 1
     likes_length = SimulatedJudge(truth, replace(EXACT, pairwise_length=1000.0))
     assert _effect(probes.verbosity(likes_length, items), "padded against itself: wins") == 0.5
-
-
-def test_what_it_was_not_told_is_refused(truth):
-    with pytest.raises(ValueError, match="not in the collection"):
-        truth.view(simulated.collection(70, per_group=5))
-    with pytest.raises(ValueError, match="no gold"):
-        Truth([{**dict(simulated.collection(2)[0]), "gold": None}])

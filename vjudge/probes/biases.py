@@ -44,8 +44,8 @@ Row = dict[str, Any]
 def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Whether the judge looks at the image: blanked, exchanged between groups, its tiles shuffled.
 
-    The score must move: at least a quarter of the agreement with gold must be lost (`least`), so that a judge that
-    takes nine tenths from the text is not passed. Stored anew as JPEG, the image is the same and the score must stay.
+    At least a quarter of the agreement with gold must be lost (`least`), so that a judge that takes nine tenths from
+    the text is not passed. Stored anew as JPEG, the image is the same and the score must stay.
 
     Source: MM-JudgeBias (arXiv 2604.18164); the effect sizes are ours.
     """
@@ -293,14 +293,9 @@ def image_kinds(judge: Any, items: Any = None, *, kind: str = "kind", **options:
 def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     """Whether the order of the two responses decides the verdict: every pair is shown in both orders.
 
-    Args:
-        judge: a judge with `compare`, or the frame that it returned with orders="both".
-        pairs: as for `Judge.compare`; `pairs_of_items` makes them of a rubric collection.
-        options: of `Judge.compare` (out, progress, ...), or of `Trials` (margins, confidence, seed).
-
-    Returns:
-        Rows "first shown wins": the share of verdicts for the response shown first less one half, ties counting half
-        (must stay 0); and, as a description, "order decides": the share of pairs whose two verdicts differ.
+    `judge` has `compare`, or is the frame that this returned; `pairs` are as it takes them, see `pairs_of_items`. Rows
+    are "first shown wins": the share of verdicts for the response shown first less one half, ties counting half (must
+    stay 0); and, as a description, "order decides": the share of pairs whose two verdicts differ.
 
     >>> import pandas as pd
     >>> from vjudge.probes import position
@@ -346,7 +341,6 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> li
     """Pairs of responses to the same question, from a rubric collection.
 
     Args:
-        items: rows; responses belong together where group, instruction, reference answer and rubric are the same.
         limit: pairs drawn at random among all; None keeps all.
         seed: of that draw, and of which response is a.
 
@@ -377,13 +371,9 @@ def consistency(
 ) -> pd.DataFrame:
     """How often, and by how much, two verdicts on the same item differ: descriptions.
 
-    Args:
-        judge: a judge, which is then sampled; a run with a column `sample`; or a mapping of runs with one "sampled".
-        samples, temperature, top_p: of the sampling; the default is Prometheus-Vision's published decoding.
-
-    Returns:
-        Rows "disagreement" (probability that two verdicts on an item differ by half a level or more) and "distance"
-        (their mean absolute difference). An item with fewer than two scores is missing.
+    Rows are "disagreement" (probability that they differ by half a level or more) and "distance" (their mean absolute
+    difference). A judge is sampled, by default as Prometheus-Vision was published; of runs, "sampled" or the original
+    has several verdicts an item. An item with fewer than two scores is missing.
     """
     trials = Trials.of(judge, items, **options)
     if trials.judge is not None:
@@ -465,9 +455,8 @@ def battery(
         samples: for `consistency`; progress: whether to show a bar over the probes.
 
     Returns:
-        The probes' rows, see `COLUMNS`; one that does not apply has one row, whose `note` says what it needs, as does
-        `attrs["not_run"]`. `attrs["n_tests"]` counts the p values; `attrs["against"]` lists (probe, case) of verdicts
-        against what must be, `attrs["open"]` those of which nothing can be said.
+        The probes' rows, see `COLUMNS`, and their `attrs`; one that does not apply has one row, whose `note` says what
+        it needs, as does `attrs["not_run"]`.
     """
     chosen = list(PROBES) if probes is None else list(probes)
     if unknown := [name for name in chosen if name not in PROBES]:

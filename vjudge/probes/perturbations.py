@@ -342,19 +342,15 @@ def _injected(phrase: str, items: datasets.Dataset, _: int) -> datasets.Dataset:
 class Perturbation:
     """One thing changed in every item.
 
-    Args:
-        probe: whose table it stands in.
-        part: what is changed: "query", "image", "response", "rubric" (its levels), "criterion" or "reference".
-        must: "stay" where a sound judge's score must not change; "move" where it must, if it can't judge without it.
-        does: what is done, in words.
-        change: a collection and a seed -> the collection changed, without the rows that it does not apply to.
-        loss: of "move", the share of its agreement with gold that a judge loses if it knows all from this part.
+    A score `must` "stay" where a sound judge's may not change, "move" where it can't judge without the part. `change`
+    takes a collection and a seed; `loss` is the share of its agreement with gold that a judge loses if it knows all
+    from this part.
     """
 
-    probe: str
-    part: str
+    probe: str  # whose table it stands in
+    part: str  # "query", "image", "response", "rubric" (its levels), "criterion" or "reference"
     must: str
-    does: str
+    does: str  # in words
     change: Callable[[datasets.Dataset, int], datasets.Dataset]
     loss: float = 1.0
 

@@ -144,13 +144,10 @@ class Truth:
         self.group_codes = np.unique([unit_of(row) for row in rows], return_inverse=True)[1].reshape(-1)
 
     def view(self, items: Any) -> pd.DataFrame:
-        """What a judge makes of a collection, the known one or a perturbation of it: a row an item.
+        """What a judge makes of a collection, the one it was told or a perturbation of it: a row an item.
 
         Image, criterion, reversed, question and reference are 1 where that part is another than was told; direction is
         that of a verdict written into the response, +1, -1 or 0. `attrs["stamp"]` depends on all texts, for the noise.
-
-        Raises:
-            ValueError: an item that is not known.
         """
         lines, stamp = [], 0
         for row in rows_of(items):
@@ -196,10 +193,8 @@ def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> d
 class SimulatedJudge:
     """A simulated judge: it has `grade` and `compare` as `vjudge.Judge` has them, and planted biases.
 
-    Args:
-        truth: the collection it was told, a `Truth` or its items; planted: its biases and noise.
-        seed: of its draws. Two judges of one seed make the same errors on items and groups.
-        name: shown as "simulated: NAME".
+    `truth` is the collection it was told, a `Truth` or its items. Two judges of one seed make the same errors on items
+    and groups. The name is shown as "simulated: NAME".
     """
 
     truth: Any
