@@ -40,6 +40,7 @@ from vjudge.metrics._tables import (
     positive,
     scores,
     tabulate,
+    unit_codes,
     warn,
 )
 from vjudge.metrics.ppi import weighted_correlations
@@ -102,14 +103,13 @@ def correlate(
         seed=seed,
     )
     if weights is not None and not why:
-        check_columns(weights=weights, x=x)
+        check_columns(weights=np.asarray(weights), x=x)
         worth, codes = (
             positive(weights, used, name="weights")[used],
-            None if groups is None else group_codes(groups, used),
+            None if groups is None else unit_codes(groups, used),
         )
-        result[["estimate", "low", "high"]], result.attrs["method"] = weighted_correlations(
-            a, b, worth, codes, confidence=confidence
-        )
+        bounds, result.attrs["method"] = weighted_correlations(a, b, worth, codes, confidence=confidence)
+        result[["estimate", "low", "high"]] = bounds
         if result[["low", "high"]].isna().any(axis=None):
             warn(
                 "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation"
@@ -155,10 +155,12 @@ def correlate_levels(
     if not levels or not set(levels) <= set(LEVELS):
         raise ValueError(f"levels must be some of {', '.join(LEVELS)}, not {list(levels)}")
     check_columns(x=x, systems=systems)
-    of_level = {"item": lambda: correlate(x, y, groups=groups, **options)}
-    if set(levels) != {"item"}:
-        data = _Systems(x, y, systems, groups)
-        of_level |= {"system": lambda: data.system(**options), "within": lambda: data.within(**options)}
+    data = _Systems(x, y, systems, groups)
+    of_level = {
+        "item": lambda: correlate(x, y, groups=groups, **options),
+        "system": lambda: data.system(**options),
+        "within": lambda: data.within(**options),
+    }
     parts = {level: of_level[level]() for level in levels}
     table = pd.concat(parts, names=["level", "statistic"])
     table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in parts.values())), "simpson": []}
