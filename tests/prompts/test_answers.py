@@ -16,12 +16,9 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("Good overall. [RESULT] [4]/5", 4),
         ("Good overall. [RESULT] (2)/10", None),
         ('Weak. [RESULT] "2" / 7', None),
-        ("Fine. [RESULT] **3**/**10**", None),
         ("Fine. [RESULT] 4 (out of 5)", 4),
         ("Fine. [RESULT] 5 (on a scale of 1 to 5)", 5),
         ("Fine. [RESULT] 5 on a scale of 1-10", None),
-        ("Fine. [RESULT] 3 on a 10-point scale", None),
-        ("Fine. [RESULT] 4 out of ten", None),
         ("Fine. [RESULT] 2 of the 5 claims are supported", None),
         ("Fine. [RESULT] 4 because 3 of the 5 claims are right", None),
         ("Fine. [RESULT] 4 because most of the claims are right", 4),
@@ -29,7 +26,6 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("Fine. [RESULT] 4. No, 3.", None),
         ("Fine. [RESULT] 3\u20134", None),
         ("Fine. [RESULT] 3\u202f/\u202f10", None),
-        ("Fine. [RESULT] 4\uff0f10", None),
         ("Fine. [RESULT] 3\u00bd", None),
         ("Fine. [RESULT] 4 percent", None),
         ("Fine. [RESULT] 5 %", None),
@@ -46,9 +42,7 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("**Final Score** (1\u20135)**:** 4", 4),
         ("Final Score: [2] / [10]", None),
         ("Final Score: 3 (average of 2 and 4)", None),
-        ("Final Score: '3' of '4'", None),
         ("Final Score: 4 (Excellent: 5, Good: 4)", None),
-        ("Final Score (scale 1-7): 4", None),
     ],
     "llava-critic": [
         ("Final Score (1-5): 3", None),
@@ -56,16 +50,13 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("Final Score (1-100): 72", 72),
         ("Score (out of 10): 7", None),
         ("Score: [85]/100", 85),
-        ("Score: (8)/10", None),
         ("I would say 80-85 out of 100.", None),
         ("Score: 70\u201375", None),
-        ("Score: 85\u00a0%", None),
         ("Score: 4 out of 5 stars", None),
     ],
     "prometheus-relative": [
         ("[RESULT] A is not as good as B", None),
         ("[RESULT] A is outperformed by B", None),
-        ("[RESULT] A is less accurate than B", None),
         ("[RESULT] A outperforms B", "a"),
         ("[RESULT] B is better than A", "b"),
         ("[RESULT] B is the better response.", "b"),
@@ -77,7 +68,6 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("[RESULT] A, although B is better", None),
         ("[RESULT] A. Response B is longer, but not better.", "a"),
         ("[RESULT] neither A nor B", None),
-        ("[RESULT] not A", None),
         ("[RESULT] Tie", "tie"),
         ("[RESULT] A=B", None),
         ("[RESULT] The better response is B", None),
@@ -87,11 +77,9 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("Answer 1 is better? No, it is not.", None),
         ("Answer 1 is better than nothing, but Answer 2 is better", None),
         ("Answer 1 is better or equal", None),
-        ("Answer 1 is better in every respect.", "a"),
     ],
     "vl-rewardbench": [
         ("Overall Judgment: Answer 1 is not as good as Answer 2.", None),
-        ("Overall Judgment: Answer 2 is slightly better.", "b"),
         ("Overall Judgment: Answer 1 is the better one because it does not hallucinate.", "a"),
         ("**Overall Judgment**: Answer 1 is more accurate and complete.", "a"),
         ("Overall Judgment: Answer 2 is better than Answer 1, which is not grounded.", "b"),
@@ -101,13 +89,11 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("The better response: [2], not [1]", "b"),
         ("The better response: the first one.", "a"),
         ("The better response is: [second] because it is not vague.", "b"),
-        ("The better response: [1st]", None),
     ],
     "llava-critic-pair": [
         ("8/10", None),
         ("7/8\nThe second is better.", None),
         ("8 7\nThe first is better.", "a"),
-        ("8/10, 6/10\nThe first is better.", "a"),
         ("The better response: [1] is worse than [2]", None),
     ],
     "arena": [
@@ -125,7 +111,6 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("Rating: [[7]]/10", 7),
         ("Rating: [[7]] out of 10, as 3 of 4 claims hold.", 7),
         ("Rating: [[6]]-[[7]]", None),
-        ("Rating: [[8]] (out of 10)", 8),
     ],
     "boxed-score": [
         ("<think>x</think>\\boxed{3}/10", None),
@@ -146,7 +131,6 @@ ANSWERS: dict[str, list[tuple[str, float | str | None]]] = {
         ("<feedback>x</feedback><score>3 (out of 10)</score>", None),
         ("<feedback>x</feedback><score>3\u20134</score>", None),
         ("<feedback>x</feedback>\n<score>\n5\n</score>\n", 5),
-        ("<score>4 or 5</score>", None),
     ],
 }
 OTHER_SCALES = [
@@ -154,13 +138,6 @@ OTHER_SCALES = [
     (TEN, "Fine. [RESULT] 7 (out of 5)", None),
     (ZERO, "Fine. [RESULT] 1 (0-2)", 1),
     (ZERO, "Fine. [RESULT] 1 (1-5)", None),
-]
-# A person reads these; the parser is stricter, and says so.
-TOO_STRICT = [
-    ("prometheus", "The response is off. [RESULT] 4 stars out of 5"),
-    ("prometheus", "The response is off. [RESULT] 4 \u2705"),
-    ("prometheus", "Fair. [RESULT] 3 / 5 (60%)"),
-    ("vl-rewardbench", "Overall Judgment: Answer 2 is considered better."),
 ]
 
 
@@ -179,7 +156,3 @@ def test_other_scales_than_five_levels() -> None:
     assert [verdict(text, "prometheus", scores) for scores, text, _ in OTHER_SCALES] == [
         person for *_, person in OTHER_SCALES
     ]
-
-
-def test_what_is_too_strict_is_at_least_no_other_verdict() -> None:
-    assert all(verdict(text, format) is None for format, text in TOO_STRICT)

@@ -28,14 +28,10 @@ class Family:
     """Judges that are asked and read alike.
 
     Args:
-        name: its key in `FAMILIES`.
-        template: how it scores one response.
-        pairs: how it compares two; None where it was never taught to.
-        ids: hub ids of its checkpoints.
-        published: the decoding its authors published: `judge.grade(items, **judge.family.published)`. It is not the
-            default, which is greedy; a comparison drops "samples".
-        paper: where it is published.
-        stems: a folder or hub id whose name holds one of these belongs to the family too.
+        template, pairs: how it scores one response, and how it compares two (None where it was never taught to).
+        ids: hub ids of its checkpoints; stems: a folder or id whose name holds one of these belongs to it, too.
+        published: the decoding of its paper: `judge.grade(items, **judge.family.published)`, not the default, which is
+            greedy; a comparison drops "samples".
     """
 
     name: str
@@ -75,7 +71,7 @@ def register(
     Args:
         template, pairs: a `Template`, or the name of one in `vjudge.prompts.TEMPLATES`.
         replace: whether a family of that name may be replaced.
-        fields: `ids`, `published` and others of `Family`.
+        fields: others of `Family`.
 
     Raises:
         ValueError: the name or an id is taken, or a template does not fit its place; all that is wrong is named.
@@ -84,17 +80,15 @@ def register(
     fields |= {key: tuple(fields[key]) for key in ("ids", "stems") if key in fields}
     family = Family(name, single, double, **fields)
     owners = {id.lower(): other.name for other in FAMILIES.values() for id in other.ids if other.name != name}
-    faults = []
-    if name in FAMILIES and not replace:
-        faults.append(f"family {name!r} exists: choose another name, or pass replace=True")
+    exists = name in FAMILIES and not replace
+    faults = [f"family {name!r} exists: choose another name, or pass replace=True"] if exists else []
     faults += [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in family.ids if id.lower() in owners]
     if single.compares:
         faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
     if double is not None and not double.compares:
         faults.append(f"pairs={double.name!r} judges one response: give it as template=")
-    for one in filter(None, (single, double)):
-        if one.format not in FORMATS:
-            faults.append(f"template {one.name!r} has the unknown format {one.format!r}; one of {sorted(FORMATS)}")
+    odd = [one for one in (single, double) if one is not None and one.format not in FORMATS]
+    faults += [f"template {one.name!r} has the unknown format {one.format!r}; one of {sorted(FORMATS)}" for one in odd]
     if faults:
         raise ValueError("; ".join(faults))
     FAMILIES[name] = family
@@ -147,24 +141,20 @@ def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -
 
 
 def recorded(folder: Path) -> Template | None:
-    """The wording that a checkpoint was fine-tuned on, as `vjudge.training` wrote it down; None where nothing is said.
-
-    Raises:
-        ValueError: it can't be read, or names a wording that is unknown here.
-    """
+    """The wording that a checkpoint was fine-tuned on, as `vjudge.training` wrote it down; None where nothing is said,
+    ValueError where it can't be read or is unknown here."""
     path = folder / RECORD
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_bytes())
-        name = record.get("template")
+        name = json.loads(path.read_bytes()).get("template")
+        return TEMPLATES[name] if name else None
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"{path} names template {name!r}, which is unknown here: give load_judge a template="
+        ) from None
     except (ValueError, RecursionError, AttributeError) as error:
         raise ValueError(f"{path} can't be read ({type(error).__name__}): give load_judge a template=") from error
-    if name is None or name == "":
-        return None
-    if name not in list(TEMPLATES):
-        raise ValueError(f"{path} names template {name!r}, which is unknown here: give load_judge a template=")
-    return TEMPLATES[name]
 
 
 register(

@@ -441,6 +441,7 @@ _DEGREES = {
 _LETTERS = {sign: Statement(choice=choice) for sign, choice in (("A", "a"), ("B", "b"), ("C", "tie"), ("TIE", "tie"))}
 
 _MARKED = Place(r"\[RESULT\]", "last verdict marker", absent="no verdict marker")
+_CHOSEN = replace(_MARKED, signs="ab")
 _FINAL = Place(rf"\bfinal score\b{_REMARK}", '"Final Score"')
 _TOTAL = Place(rf"\b(?:final|overall|total) score\b{_REMARK}", "score")
 _LABELLED = Place(rf"\b(?:score|rating)\b{_REMARK}{_AS_LABEL}", "score")
@@ -585,20 +586,12 @@ def _flow_judge(text: str, scale: Scale) -> Readout:
 
 @dataclass(frozen=True)
 class Format:
-    """One way in which judges write a verdict.
+    """One way in which judges write a verdict."""
 
-    Args:
-        gives: "score", or "choice" between two responses.
-        read: the answer and a scale -> what it says (internal).
-        source: who writes it.
-        scale: lowest and highest score of the format's own; None where the rubric's holds, or where a choice is made
-            without numbers.
-    """
-
-    gives: str
-    read: Callable[[str, Scale], Readout]
-    source: str
-    scale: tuple[int, int] | None = None
+    gives: str  # "score", or "choice" between two responses
+    read: Callable[[str, Scale], Readout]  # an answer and a scale -> what it says
+    source: str  # who writes it
+    scale: tuple[int, int] | None = None  # its own; None for the rubric's, or where a choice is made without numbers
 
 
 _CRITIC, _LLAVA_BENCH = "LLaVA-Critic-113k", "haotian-liu/LLaVA llava/eval (LLaVA-Bench)"
@@ -607,9 +600,7 @@ _MT, _REWARD = "MT-Bench (arXiv 2306.05685)", "UnifiedReward (arXiv 2503.05236)"
 FORMATS: dict[str, Format] = {
     # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B"
     "prometheus": Format("score", _prometheus, "prometheus-eval/prometheus-vision README.md and parser.py"),
-    "prometheus-relative": Format(
-        "choice", replace(_MARKED, signs="ab").read, "prometheus-eval/prometheus-eval parser.py; ties are ours"
-    ),
+    "prometheus-relative": Format("choice", _CHOSEN.read, "prometheus-eval/prometheus-eval parser.py; ties are ours"),
     # "... Final Score: 4", "... **Score:** 2"
     "final-score": Format("score", _FINAL.read, f"{_REWARD}, pointwise"),
     "score": Format("score", _score, "ours, for chat models that keep to no other format"),

@@ -48,12 +48,8 @@ class Control:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What goes to an engine.
-
-    Args:
-        parts: in reading order: strings, which are literal text, `IMAGE` where an image belongs, and `Control` tokens.
-        system: the system message, where the engine and not the template writes the conversation (`MESSAGES`).
-    """
+    """What goes to an engine: in reading order strings, which are literal text, `IMAGE` where an image belongs, and
+    `Control` tokens; and a system message, where the engine and not the template writes the conversation."""
 
     parts: tuple[str | _Mark | Control, ...]
     system: str = ""
@@ -161,21 +157,13 @@ MESSAGES = Messages(name="messages", opening="", closing="", reply="")
 
 @dataclass(frozen=True)
 class Chat(Messages):
-    """A checkpoint's own chat template; text from data never passes through it, but takes a stand-in's place.
-
-    Args:
-        jinja: the chat template.
-        image_token: what the template writes where an image goes; "" for a judge without images.
-        variables: further names that the template reads, such as bos_token.
-        start: the token that the engine puts first by itself, so that the template's own is left out.
-        text_only: whether the template takes a message's content as a string, not as a list.
-    """
+    """A checkpoint's own chat template; text from data never passes through it, but takes a stand-in's place."""
 
     jinja: str = ""
-    image_token: str = ""
-    variables: tuple[tuple[str, str], ...] = ()
-    start: str = ""
-    text_only: bool = False
+    image_token: str = ""  # what the template writes where an image goes; "" for a judge without images
+    variables: tuple[tuple[str, str], ...] = ()  # further names that it reads, such as bos_token
+    start: str = ""  # the token that the engine puts first by itself, so that the template's own is left out
+    text_only: bool = False  # whether it takes a message's content as a string, not as a list
 
     def ask(self, parts: Iterable[Any]) -> Prompt:
         turn = _join(parts)
@@ -448,10 +436,7 @@ class Template:
 
     def bind(self, tokenizer: Any, *, image_token: str | None = None) -> Template:
         """The same wording in the chat template of a tokenizer, or of a processor with one; ValueError without one.
-
-        Args:
-            image_token: what stands for an image in it; None takes the processor's or tokenizer's own `image_token`.
-        """
+        `image_token` stands for an image in it; None takes the processor's or tokenizer's own."""
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         source = getattr(tokenizer, "chat_template", None) or getattr(inner, "chat_template", None)
         source = source.get("default") if isinstance(source, dict) else source
@@ -464,20 +449,15 @@ class Template:
         controls |= {str(token) for token in inner.all_special_tokens}
         special = {name: value for name, value in inner.special_tokens_map.items() if isinstance(value, str)}
         starts = inner.bos_token_id is not None and list(inner("").input_ids[:1]) == [inner.bos_token_id]
-        chat = Chat(
-            name="chat",
-            opening="",
-            closing="",
-            controls=tuple(sorted(controls - {image_token, ""})),
-            reply="",
-            system=self.conversation.system,
-            jinja=source,
-            image_token=image_token,
-            variables=tuple(sorted(special.items())),
-            start=inner.bos_token if starts else "",
-            text_only=not image_token,
-        )
-        return replace(self, conversation=chat)
+        chat = Chat("chat", "", "", tuple(sorted(controls - {image_token, ""})), "", self.conversation.system, source)
+        start, variables = inner.bos_token if starts else "", tuple(sorted(special.items()))
+        own: dict[str, Any] = {
+            "image_token": image_token,
+            "variables": variables,
+            "start": start,
+            "text_only": not image_token,
+        }
+        return replace(self, conversation=replace(chat, **own))
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that shapes a prompt; a run records it."""
