@@ -67,44 +67,41 @@ class Row:
 
 
 class GrowingLayer(DynamicLayer):
-    """A layer's keys and values (rows, heads, tokens, width) from `start` on in buffers with room for tokens to come,
-    where `DynamicLayer` copies all it holds every time.
+    """A layer's keys and values in buffers (rows, heads, tokens, width) with room for tokens to come, where
+    `DynamicLayer` copies all it holds every time; `end` tokens are held.
     """
 
-    def __init__(self, buffers: Sequence[torch.Tensor], start: int, end: int) -> None:
+    def __init__(self, buffers: Sequence[torch.Tensor], end: int) -> None:
         super().__init__()
         self.lazy_initialization(*buffers)
-        self._hold(buffers, start, end)
+        self._hold(buffers, end)
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         """Append keys and values; return all of them."""
-        buffers, end = self._buffers, self._end + key_states.shape[2]
+        buffers, start = self._buffers, self.get_seq_length()
+        end = start + key_states.shape[2]
         if (lack := end - buffers[0].shape[2]) > 0:
             buffers = [torch.nn.functional.pad(buffer, (0, 0, 0, lack + STEP)) for buffer in buffers]
         for buffer, states in zip(buffers, (key_states, value_states), strict=True):
-            buffer[:, :, self._end : end] = states
-        self._hold(buffers, self._start, end)
-        held: Any = (self.keys, self.values)
-        return held
+            buffer[:, :, start:end] = states
+        self._hold(buffers, end)
+        return self.keys, self.values
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep these rows alone."""
-        self._hold([buffer[indices.to(buffer.device)] for buffer in self._buffers], self._start, self._end)
+        self._hold([buffer[indices.to(buffer.device)] for buffer in self._buffers], self.get_seq_length())
 
-    def _hold(self, buffers: Sequence[torch.Tensor], start: int, end: int) -> None:
-        self._buffers, self._start, self._end = buffers, start, end
-        self.keys, self.values = (buffer[:, :, start:end] for buffer in buffers)
+    def _hold(self, buffers: Sequence[torch.Tensor], end: int) -> None:
+        self._buffers = buffers
+        self.keys, self.values = (buffer[:, :, :end] for buffer in buffers)
 
 
 class Lanes:
-    """The rows of a batch side by side: a lane holds one prefix, and after it the rows that share it, `abreast` at
-    most.
+    """The rows of a batch side by side: a lane is one prefix, and after it the rows that share it, `abreast` at most.
 
-    With one row a lane, rows are padded on the left as usual. With several, a prefix is kept and read once for all of
-    them, and a mask keeps them apart; that pays where prefixes are long. An empty place holds a done row. `new` is the
-    most tokens of an answer, `most` the tokens that are computed in one pass.
+    With one row a lane, rows are padded on the left as usual. With two, a prefix is kept and read once for both, and a
+    mask keeps them apart; that pays where prefixes are long. An empty place holds a done row. `new` is the most tokens
+    of an answer, `most` those that are computed in one pass.
     """
 
     def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], *, new: int, most: int) -> None:
@@ -148,7 +145,7 @@ class Lanes:
             heads, _, width = layer[0].shape
             shape = (len(lanes), heads, self.width + abreast * min(STEP, new), width)
             self._buffers.append([part.new_empty(shape) for part in layer])
-        self.cache = cache_of(GrowingLayer(buffers, 0, self.width) for buffers in self._buffers)
+        self.cache = cache_of(GrowingLayer(buffers, self.width) for buffers in self._buffers)
 
     def passes(self) -> Iterator[dict[str, Any]]:
         """What the model takes to compute the rows' own tokens, a pass at a time, after their prefixes."""
@@ -160,7 +157,7 @@ class Lanes:
                     buffer[part, :, : start - min(sizes[part])] = 0  # masked, and must hold numbers
                     for number in range(part.start, part.stop):
                         buffer[number, :, start - sizes[number] : start] = self.prefixes[number].states[layer][kind]
-                layers.append(GrowingLayer([buffer[part] for buffer in buffers], first, start))
+                layers.append(GrowingLayer([buffer[part, :, first:] for buffer in buffers], start - first))
             slots = self._slots[part, None, first:]
             columns = torch.arange(slots.shape[-1], device=slots.device)
             visible = (slots == SHARED) | (slots == slots[:, :, start - first :].transpose(1, 2))
@@ -237,7 +234,7 @@ def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row]) -> int:
 
 
 class Writer(LogitsProcessor):
-    """Write answers: it takes the logits of a step and says each row's next token, to `generate` too.
+    """Takes the logits of a step and says each row's next token, to `generate` too.
 
     The repetition penalty counts the prompt as published: LLaVA generates from embeddings, so there is none to count;
     vLLM, which ran Prometheus, and transformers count it.

@@ -35,10 +35,8 @@ from vjudge.images import Pictures, picture
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
 
-ROWS = {"cpu": 128}  # of a batch under "auto", at most
-ROWS_GPU = 256
-PASS_TOKENS = {"cpu": 512}  # of prompts at once; more only leave the CPU's caches
-PASS_TOKENS_GPU = 8192
+LIMITS = {"cpu": (128, 512)}  # rows of a batch under "auto", tokens of prompts at once: more leave the CPU's caches
+LIMITS_ELSEWHERE = (256, 8192)
 PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
 SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
 IMAGE_INDEX = -200  # how the original code counts an image in a prompt
@@ -89,23 +87,23 @@ class TorchEngine(Engine):
     def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
         """What `answer` would take: everything but the answers' length and the time, exactly."""
         verdicts, _, shown, new, total = super().plan(prompts, images, ask)
-        call = TorchCall(self, prompts, images, ask, Work())
-        batches = [[row for rows in batch for row in rows if row.failure is None] for batch in call.batches()]
+        batches = [
+            [row for rows in batch for row in rows if row.failure is None]
+            for batch in TorchCall(self, prompts, images, ask, Work()).batches()
+        ]
         rows = [row for batch in batches for row in batch]
         n_tokens = n_computed = sum(len(row.ids) for row in rows)
-        n_images = sum(len(row.keys) for row in rows)
+        keys = [key for row in rows for key in row.keys]
         if self.plain is None:
             n_computed = sum(len(prefix.ids) for batch in batches for prefix in share(batch, self.model.wordless))
             n_computed += sum(row.own for row in rows)
-            n_images = len({key for row in rows for key in row.keys})
-        failures = "prompts that fail, each for a reason that the run states"
         return [
             verdicts,
-            Quantity("unanswerable", len(prompts) - len({row.index for row in rows}), note=failures),
+            Quantity("unanswerable", len(prompts) - len({row.index for row in rows}), "", "the run says each reason"),
             Quantity("prompt tokens", n_tokens),
             Quantity("computed", n_computed, "tokens", "each shared one once"),
             shown,
-            Quantity("images encoded", n_images),
+            Quantity("images encoded", len(keys if self.plain is not None else set(keys))),
             Quantity("answers at once", max(map(len, batches), default=0)),
             new,
             total,
@@ -113,18 +111,18 @@ class TorchEngine(Engine):
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
-        model, attention = self.model, self.model.attention
-        own = [] if self.image_mode is None else [f"image_mode={self.image_mode}"]
-        extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in attention)
+        model = self.model
+        ways = [self.name, *([f"image_mode={self.image_mode}"] if self.image_mode else [])]
+        extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in model.attention)
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
         return {
             "weights": weights_fingerprint(model.path, *model.others),
             "settings": settings_fingerprint(model.path, *model.others),
-            "engine": ", ".join([self.name, *own, *([] if self.plain is None else ["rows batched plainly"])]),
+            "engine": ", ".join([*ways, *(["rows batched plainly"] if self.plain else [])]),
             "device": model.device.type,
             "dtype": str(model.dtype).removeprefix("torch."),
             "quantization": model.quantization,
-            "attention": attention,
+            "attention": model.attention,
             "versions": versions | {name: importlib.metadata.version(name) for name in extras},
         }
 
@@ -136,11 +134,10 @@ class TorchEngine(Engine):
 
     @torch.no_grad()  # not inference mode, whose tensors can take no part in later work
     def forward(self, prompt: Prompt, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
-        """One pass over a prompt with an `IMAGE` for each image, for research and for comparison with the original
-        code.
+        """One pass over a prompt, for research and for comparison with the original code.
 
-        `images` are what `vjudge.images.open_image` opens; `image_mode` None is the engine's, else the family's own
-        way. ValueError: too long a prompt, an image that can't be opened, an unknown mode.
+        `images`, one for each `IMAGE`, are what `vjudge.images.open_image` opens; `image_mode` None is the engine's,
+        else the family's own way. ValueError: too long a prompt, an image that can't be opened, an unknown mode.
         """
         source, row, inputs = self._alone(prompt, images, image_mode)
         logits = self.model.model(**inputs, use_cache=False).logits[0, :, : self.model.vocabulary_size].float().cpu()
@@ -160,20 +157,13 @@ class TorchEngine(Engine):
         )
 
     def complete(
-        self,
-        prompt: Prompt,
-        images: Sequence[Any],
-        *,
-        max_new_tokens: int,
-        image_mode: str | None = None,
-        repetition_penalty: float = 1.0,
+        self, prompt: Prompt, images: Sequence[Any], *, max_new_tokens: int, image_mode: str | None = None, **how: Any
     ) -> list[int]:
         """The greedy continuation of a prompt, `max_new_tokens` at most: token ids, one that ends the answer included.
 
-        A `repetition_penalty` above 1 makes tokens that were generated less likely; other arguments and errors as in
-        `forward`.
+        A `repetition_penalty` above 1 makes tokens that were generated less likely; the rest is as in `forward`.
         """
-        ask = Ask(max_new_tokens=max_new_tokens, repetition_penalty=repetition_penalty)
+        ask = Ask(max_new_tokens=max_new_tokens, **how)
         if faults := ask.check():
             raise ValueError("; ".join(faults))
         _, _, inputs = self._alone(prompt, images, image_mode)
@@ -196,15 +186,13 @@ class TorchEngine(Engine):
 
 @dataclass
 class Forward(ModelOutput):
-    """What one pass over a prompt computed, on the CPU.
+    """What one pass over a prompt computed, on the CPU; None where there are no images.
 
     Args:
         input_ids: (ids,) int64; for LLaVA's families one -200 for each image, as the original's
             `tokenizer_image_token` gives them; for chat models the model's own, with all places of an image.
-        pixel_values: (tiles, 3, side, side) float32, the tiles of all images in order, or as a chat model's processor
-            makes them; None without images.
-        image_features: (places, hidden) after the projector, as inserted into the prompt; None without images and for
-            chat models.
+        pixel_values: float32, (tiles, 3, side, side) of all images in order, or as a chat model's processor makes them.
+        image_features: (places, hidden) after the projector, as inserted into the prompt; None for chat models.
         logits: (positions, vocabulary) float32 over the original's vocabulary, images expanded in place.
         tiles_per_image: how many of the tiles belong to each image.
     """
@@ -227,9 +215,8 @@ class TorchCall:
         self.source = engine.images_of_a_call()
         self._keys: dict[int, tuple[str, ...]] = {}
         self._failures: dict[int, str] = {}  # of prompts whose images can't be had
-        device = self.model.device.type
-        self._pass_tokens = PASS_TOKENS.get(device, PASS_TOKENS_GPU)
-        self._most = ROWS.get(device, ROWS_GPU) if ask.batch_size == "auto" else int(ask.batch_size)
+        self._most, self._pass_tokens = LIMITS.get(self.model.device.type, LIMITS_ELSEWHERE)
+        self._most = self._most if ask.batch_size == "auto" else int(ask.batch_size)
 
     def answers(self, wanted: Container[int] | None) -> Iterator[list[Answer]]:
         """The answers to prompts of `wanted`, a batch at a time."""
@@ -465,48 +452,42 @@ def check_length(model: VisionLanguageModel, ids: np.ndarray, limit: int) -> Non
     """Refuse a prompt of more tokens than the limit, which is the tokenizer's or that of the model's context."""
     if len(ids) <= limit:
         return
+    reason = f"the model's context holds {model.context_length}, an answer included"
+    if limit == model.prompt_limit:
+        reason = f"this judge's limit is {limit} (the original cuts a longer prompt and then fails)"
     n_image_tokens = int(np.isin(ids, model.wordless).sum())
     places = f", {n_image_tokens} of them for images," if n_image_tokens else ""
-    reason = (
-        f"this judge's limit is {model.prompt_limit} (the original cuts a longer prompt and then fails)"
-        if limit == model.prompt_limit
-        else f"the model's context holds {model.context_length}, an answer included"
-    )
     raise ValueError(f"the prompt has {len(ids)} tokens{places} and {reason}; shorten the item's texts")
 
 
 def why_plain(model: VisionLanguageModel) -> str | None:
     """Why a model's rows share no prefixes, by its configuration; None where they do."""
-    config = model.model.config.get_text_config()
-    kind = str(model.model.config.model_type)
-    if model.kind == "chat" and kind not in SHARING_CHATS:
-        return f"{kind}: rows share no images or prefixes here and are batched plainly: not tried for this model"
-    needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
-    lacks = needs - inspect.signature(model.model.forward).parameters.keys()
-    if lacks or getattr(model.model, "_is_stateful", False):
-        return f"{kind}: rows share no prefixes here and are batched plainly: its positions or cache are its own"
+    config, kind = model.model.config.get_text_config(), str(model.model.config.model_type)
     scaling = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    if scaling in ("dynamic", "longrope"):
-        return f"{kind}: rows are batched plainly: its positions are scaled by the prompt's length ({scaling})"
-    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
-        return f"{kind}: rows share no prefixes here and are batched plainly: it has layers with a window or a state"
-    return None
+    needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
+    own = not needs <= inspect.signature(model.model.forward).parameters.keys()
+    reasons = {
+        "not tried for this model": model.kind == "chat" and kind not in SHARING_CHATS,
+        "its positions or cache are its own": own or getattr(model.model, "_is_stateful", False),
+        f"its positions are scaled by the prompt's length ({scaling})": scaling in ("dynamic", "longrope"),
+        "it has layers with a window or a state": any(
+            type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers
+        ),
+    }
+    why = next((reason for reason, holds in reasons.items() if holds), None)
+    return why and f"{kind}: rows share no images or prefixes here and are batched plainly: {why}"
 
 
 def threads_for(model: VisionLanguageModel) -> int:
     """How many threads help this model on a CPU: one where its matrices are small, else as many as torch has."""
-    size = sum(weight.numel() for weight in model.model.parameters())
-    return 1 if size < SMALL else torch.get_num_threads()
+    return 1 if sum(weight.numel() for weight in model.model.parameters()) < SMALL else torch.get_num_threads()
 
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Let torch use so many threads, and the caller's number again afterwards."""
+    """Let torch use so many threads, and the caller's number again afterwards; None leaves it as it is."""
     before = torch.get_num_threads()
-    if count is None or count == before:
-        yield
-        return
-    torch.set_num_threads(count)
+    torch.set_num_threads(count or before)
     try:
         yield
     finally:
@@ -515,7 +496,6 @@ def using_threads(count: int | None) -> Iterator[None]:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out: on a GPU torch says so, on a CPU by a plain RuntimeError."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
     signs = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
-    return any(sign in str(error).casefold() for sign in signs)
+    out = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return out or any(sign in str(error).casefold() for sign in signs)
