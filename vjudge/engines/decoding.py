@@ -116,9 +116,10 @@ class Lanes:
         self.rows = [row for lane in lanes for row in [*lane, *[empty] * (abreast - len(lane))]]
         self.prefixes = [lane[0].prefix for lane in lanes]
         widths = [abreast * lane[-1].own for lane in lanes]
-        self.width = max(len(prefix.ids) for prefix in self.prefixes) + widths[-1]
-        # Lanes whose own tokens are computed in one pass, and the column where these begin.
-        self.parts = [(part, self.width - widths[part.stop - 1]) for part in cut(widths, most)]
+        sizes = [len(prefix.ids) for prefix in self.prefixes]
+        parts = cut(widths, most)  # lanes whose own tokens are computed in one pass
+        self.width = max(sizes) + widths[-1]
+        self.parts = [(part, self.width - widths[part.stop - 1]) for part in parts]  # and the column where these begin
         # Whose token stands where: a place in the lane, SHARED for the prefix's, NOTHING for padding.
         slots = np.full((len(lanes), self.width), NOTHING)
         tokens, positions = np.zeros((2, len(lanes), self.width), dtype=np.int64)
@@ -139,7 +140,7 @@ class Lanes:
         )
         # Which keys each place sees while answers are written, those to come included: (lanes, 1, places, keys).
         slots_to_be = torch.cat([self._slots, self._places.repeat(new).expand(len(lanes), -1)], dim=1)[:, None, None]
-        self._visible = (slots_to_be == SHARED) | (slots_to_be == self._places[:, None])
+        self._mask = self._masked((slots_to_be == SHARED) | (slots_to_be == self._places[:, None]))
         self._buffers = []  # keys and values of each layer: (lanes, heads, tokens, width)
         for layer in self.prefixes[0].states:
             heads, _, width = layer[0].shape
@@ -162,15 +163,17 @@ class Lanes:
             columns = torch.arange(slots.shape[-1], device=slots.device)
             visible = (slots == SHARED) | (slots == slots[:, :, start - first :].transpose(1, 2))
             visible &= columns <= columns[start - first :, None]
-            inputs = self._inputs(self._tokens[part, start:], self._positions[part, start:], visible[:, None])
+            inputs = self._inputs(
+                self._tokens[part, start:], self._positions[part, start:], self._masked(visible[:, None])
+            )
             ends = (self._places + 1) * ((self.width - start) // self.abreast) - 1
             yield {**inputs, "past_key_values": cache_of(layers), "logits_to_keep": ends}
         self._buffers = []  # the cache has them, and other ones later
 
     def step(self, tokens: torch.Tensor) -> dict[str, Any]:
         """What the model takes to compute the next token of every row, from the last ones (rows,)."""
-        visible = self._visible[..., : self.cache.get_seq_length() + self.abreast]
-        inputs = self._inputs(tokens.view(-1, self.abreast), self._lengths, visible)
+        mask = self._mask[..., : self.cache.get_seq_length() + self.abreast]
+        inputs = self._inputs(tokens.view(-1, self.abreast), self._lengths, mask)
         self._lengths = self._lengths + 1
         return {**inputs, "past_key_values": self.cache, "logits_to_keep": 0}
 
@@ -183,19 +186,20 @@ class Lanes:
             return None
         keep = torch.tensor(alive)  # on the CPU: the layers' caches may be on several devices
         self.cache.batch_select_indices(keep)
-        self._visible, self._lengths = self._visible[keep], self._lengths[keep]
+        self._mask, self._lengths = self._mask[keep], self._lengths[keep]
         places = [number * size + place for number in alive for place in range(size)]
         self.rows = [self.rows[place] for place in places]
         return places
 
-    def _inputs(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor) -> dict[str, Any]:
-        return {
-            "input_ids": tokens,
-            # Other kinds of attention take no mask of a row's own, and have one row a lane.
-            "attention_mask": visible if self.model.attention == "sdpa" else visible[:, 0, -1].long(),
-            "position_ids": positions.expand(3, *positions.shape) if multimodal(self.model) else positions,
-            "use_cache": True,
-        }
+    def _masked(self, visible: torch.Tensor) -> torch.Tensor:
+        """The mask that attention takes: numbers, which it would make of truth values for each layer anew."""
+        if self.model.attention != "sdpa":
+            return visible[:, 0, -1].long()  # the others take no mask of a row's own, and have one row a lane
+        return torch.zeros_like(visible, dtype=self.model.dtype).masked_fill_(~visible, -torch.inf)
+
+    def _inputs(self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+        positions = positions.expand(3, *positions.shape) if multimodal(self.model) else positions
+        return {"input_ids": tokens, "attention_mask": mask, "position_ids": positions, "use_cache": True}
 
 
 def cache_of(layers: Iterable[GrowingLayer]) -> Any:
