@@ -47,7 +47,7 @@ def pictures(*sizes: tuple[int, int]) -> list[Image.Image]:
 def questions(judge: Judge) -> tuple[list[str], list[Prompt], list[list[Image.Image]]]:
     """Questions of different lengths with one, two and no images of different sizes, in the judge's conversation."""
     shown = [pictures((40, 30)), [], pictures((20, 61), (33, 33)), pictures((64, 20)), pictures((30, 30))]
-    texts = ["What is it?", "Say a word, any word at all.", "Which one is larger, and why?", "Look, " * 9 + "look.", "Why?"]
+    texts = ["What is it?", "Say a word, any word.", "Which one is larger, and why?", "Look, " * 9 + "look.", "Why?"]
     return texts, [judge.template.conversation.wrap(text, len(i)) for text, i in zip(texts, shown, strict=True)], shown
 
 
