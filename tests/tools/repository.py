@@ -40,10 +40,10 @@ if "google.colab" in sys.modules and importlib.util.find_spec("vjudge") is None:
 
 
 def read_url(text: str) -> str | None:
-    """The https address of a repository, without ".git"; None where the text is empty.
+    """The https address of a repository, without ".git", also of an ssh one; None where the text is empty.
 
     It goes into a shell line and into Markdown, so nothing but letters, digits, "-", "_", "." and "/" may stand in it.
-    ssh addresses ("git@HOST:OWNER/NAME") become https ones. Errors do not repeat an address: it may hold a password.
+    Errors do not repeat an address: it may hold a password.
     """
     if not text:
         return None
@@ -74,9 +74,7 @@ def write(notebook: Any, name: str, url: str | None) -> None:
     opening, setup = notebook.cells[0], next(cell for cell in notebook.cells if cell.cell_type == "code")
     body = ast.parse(TransformerManager().transform_cell(setup.source)).body
     extras = set(re.findall(r"vjudge(\[[a-z,]+\])? @ ", setup.source)) or {""}
-    own = (
-        all(isinstance(node, ast.Import | ast.If) for node in body) and '"google.colab" in sys.modules' in setup.source
-    )
+    own = '"google.colab" in sys.modules' in setup.source and all(isinstance(n, ast.Import | ast.If) for n in body)
     if not own or len(extras) > 1 or opening.cell_type != "markdown":
         raise ValueError(f"{name}: the first cell must be Markdown, and the first code cell must only set up Colab")
     title = opening.source
@@ -103,8 +101,8 @@ def main(arguments: list[str] | None = None) -> None:
         write(notebook, path.stem, url)
     for path, notebook in notebooks.items():
         nbformat.write(notebook, path)
-    badges = "badges and install lines" if badge(url, "") else "install lines, and no badges: Colab opens GitHub alone,"
-    print(f"{len(notebooks)} notebooks: " + (f"{badges} of {url}" if url else "no badges, no install lines"))
+    badges = "badges" if badge(url, "") else "no badges"  # Colab opens GitHub alone
+    print(f"{len(notebooks)} notebooks: {badges}, {f'install lines of {url}' if url else 'no install lines'}")
 
 
 def origin(folder: Path) -> str | None:
