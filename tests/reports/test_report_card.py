@@ -138,7 +138,7 @@ def test_pairs_have_accuracy_and_position() -> None:
     expected = metrics.pairwise_accuracy(verdict, truth).loc["with_ties", "estimate"]
     assert part(card, "agreement").loc["same choice of three", "estimate"] == expected
     assert dict(card.absent)["image"] == dict(card.absent)["calibration"] == "a comparison of pairs has no scores"
-    votes = pd.DataFrame({"item": range(80), "theirs": verdict, "preference": truth})
+    votes = pd.DataFrame({"item": np.arange(80) // 2, "theirs": verdict, "preference": truth})  # two people a pair
     single = vj.report(votes, score="theirs", **QUICK)
     assert part(single, "agreement").loc["same choice of three", "estimate"] == expected
     assert dict(single.absent)["position"].startswith("needs both orders")

@@ -216,7 +216,8 @@ def report(
             scores = scored(run, trials.score).join(run.drop_duplicates("id").set_index("id")[further])
             names = PROBES if scores["score"].notna().any() and controls != 0 else []
         else:
-            run = run.assign(preference=answers.reindex(run["id"]).to_numpy())
+            own = run.get("preference", np.nan)  # of each verdict: several people may compare a pair
+            run = run.assign(preference=own if truth is None else answers.reindex(run["id"]).to_numpy())
             scores = pd.DataFrame({"group": groups_of(run)})
         probes = battery(trials, probes=names, samples=SAMPLES, progress=progress)
         source = None if items is None else data.origin(items).get("source")
@@ -266,7 +267,7 @@ def _truth(run: pd.DataFrame, items: Any, truth: pd.Series | None, pairs: bool) 
     people = {} if pairs else {str(row["id"]): list(row.get("human_scores") or ()) for row in data.rows_of(frame)}
     ratings = [people.get(id, []) for id in run["id"].unique()]
     if pairs and truth is None:
-        truth = pd.Series(run.get("preference"), run.index, object, "people's preferences").set_axis(run["id"])
+        truth = pd.Series(dtype=object, name="people's preferences")
     elif truth is None:
         truth = data.truth(frame)
         if truth.attrs.get("labelled_by"):
@@ -304,6 +305,8 @@ def _agreement(card: Card) -> Result:
     if card.pairs:
         if card.run["preference"].isna().all():
             raise Unmet("nobody says which response is better: there is no preference")
+        if card.by is not None:
+            card.absent.append((f"agreement by {card.by}", "a comparison of pairs has no scores"))
         choices = card.run["verdict"].tolist(), card.run["preference"].tolist()
         table = metrics.pairwise_accuracy(*choices, groups=card.groups)
         words = {"share": table.loc["with_ties"], "method": table.attrs["method"]}
@@ -352,7 +355,10 @@ def _agreement_by(card: Card) -> pd.DataFrame:
     table = metrics.correlation_table(judges, truth, groups=groups, **card.options)
     lines = table.query(PEARSON).drop(columns="missing").sort_values("estimate", kind="stable", ascending=False)
     text = f"Correlation of scores of {card.judge} with {card.truth}, by {card.by}. {_method(table)}"
-    card.draw("agreement_by", plots.forest, lines, text, table, rows="benchmark")
+    if lines.empty:
+        card.absent.append((f"agreement by {card.by}", "undefined everywhere: too few items, or one score for all"))
+    else:
+        card.draw("agreement_by", plots.forest, lines, text, table, rows="benchmark")
     return lines.rename(columns={"benchmark": "measure"})
 
 
