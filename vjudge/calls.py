@@ -96,8 +96,8 @@ class JudgeCall:
             self.keys += [(subject.id, unit) for unit in self.units]
             if isinstance(subject, Pair):
                 swapped = replace(subject, response_a=subject.response_b, response_b=subject.response_a)
-                shown = [swapped if unit == "ba" else subject for unit in self.units]
-                self.prompts += [prompt_of(template, one, ask.mode) for one in shown]
+                sides = [swapped if unit == "ba" else subject for unit in self.units]
+                self.prompts += [prompt_of(template, pair, ask.mode) for pair in sides]
             else:  # samples share one prompt
                 self.prompts += [prompt_of(template, subject, ask.mode)] * len(self.units)
             self.scores += [(0, 1) if pairs else template.scores(subject.rubric)] * len(self.units)
@@ -168,8 +168,8 @@ class JudgeCall:
         orders = {order: records[place :: len(self.units)] for place, order in enumerate(self.units)}
         pairs = list(zip(*orders.values(), strict=True))
         choices = {  # on what was shown, in terms of the pair itself
-            order: [SWAPPED.get(one["choice"], one["choice"]) if order == "ba" else one["choice"] for one in held]
-            for order, held in orders.items()
+            order: [SWAPPED.get(one["choice"], one["choice"]) if order == "ba" else one["choice"] for one in own]
+            for order, own in orders.items()
         }
         verdicts = [combine(of_pair) for of_pair in zip(*choices.values(), strict=True)]
         columns: dict[str, list[Any]] = {
@@ -178,11 +178,11 @@ class JudgeCall:
             "verdict": [verdict for verdict, _ in verdicts],
             "consistent": [agree for _, agree in verdicts],
             "probability_a": [sum(map(_chance_of_a, pair)) / len(pair) for pair in pairs],
-            **{f"verdict_{order}": held for order, held in choices.items()},
+            **{f"verdict_{order}": own for order, own in choices.items()},
             "failure": [_failures(pair) for pair in pairs],
         }
         for name in ("scores", "strong", "feedback", "raw"):
-            columns |= {f"{name}_{order}": [one[name] for one in held] for order, held in orders.items()}
+            columns |= {f"{name}_{order}": [one[name] for one in own] for order, own in orders.items()}
         columns |= {name: [sum(one[name] for one in pair) for pair in pairs] for name in _WORK}
         agreed = [agree for verdict, agree in verdicts if agree is not None and verdict != "abstain"]
         first = [record["choice"] == "a" for record in records if record["choice"] in ("a", "b")]
@@ -257,7 +257,7 @@ def collect(
     key: str,
     out: str | Path | None,
     progress: bool,
-    fault: Callable[[int, Mapping[str, Any]], str | None] = lambda place, held: None,
+    fault: Callable[[int, Mapping[str, Any]], str | None] = lambda place, entry: None,
 ) -> list[Record]:
     """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
 
@@ -284,13 +284,13 @@ def collect(
             run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
             places = {each: place for place, each in enumerate(keys)}
-            for each, held in done.items():
-                what = fault(places[each], held) if each in places else "is none of this call's"
+            for each, entry in done.items():
+                what = fault(places[each], entry) if each in places else "is none of this call's"
                 if what is not None:
                     raise RunError(f"{run.path}: the {unit} {each} {what}; restore the record or use another folder")
         bar = tqdm(total=len(keys), initial=len(done), desc=desc, unit=unit, disable=not progress)
         stack.enter_context(bar)
-        failed = sum(held["failure"] is not None for held in done.values())
+        failed = sum(entry["failure"] is not None for entry in done.values())
         missing = {place for place, each in enumerate(keys) if each not in done}
         for answers in engine.answer(prompts, images, ask, missing) if missing else ():
             fresh = [dict(zip(("id", key), keys[answer.index], strict=True)) | record(answer) for answer in answers]

@@ -72,7 +72,9 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
         after = text[readout.end :].lstrip(" \t\n.*_`)]}\"'").rstrip()
         feedback = before or (after if readout.statements else "")
     statements = list(dict.fromkeys(readout.statements))
-    values = [value for said in statements for value in said.scores or (said.score,) if value is not None]
+    values = [
+        value for statement in statements for value in statement.scores or (statement.score,) if value is not None
+    ]
     failure = readout.failure
     if not failure and len(statements) > 1:
         count = "two" if len(statements) == 2 else str(len(statements))
@@ -82,9 +84,9 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
             failure = f"score {value:g} is off the {'scale' if rule.scale else 'rubric'} ({low:g}-{high:g})"
     if failure:
         return Verdict(NAN, feedback, text, failure)
-    (said,) = statements
-    score, scale = NAN if said.score is None else said.score, (float(low), float(high)) if values else None
-    return Verdict(score, feedback, text, None, said.choice, scale, said.scores, said.strong)
+    (statement,) = statements
+    score, scale = NAN if statement.score is None else statement.score, (float(low), float(high)) if values else None
+    return Verdict(score, feedback, text, None, statement.choice, scale, statement.scores, statement.strong)
 
 
 def suggest_format(texts: Sequence[str], *, scores: Sequence[int] = (), format: str) -> str | None:
@@ -226,11 +228,11 @@ _ADDED = re.compile(
 _ABSTAIN = r"n/?a|abstain(?:ed|s)?|(?:cannot|can't|unable to) (?:be )?(?:judged?|decided?|determined?|tell|evaluated?)"
 _ABSTAINED = re.compile(rf"{_LEAD}(?:{_ABSTAIN})(?!\w)", re.IGNORECASE)
 
-Said = tuple[Statement | None, int, str | None]
+Result = tuple[Statement | None, int, str | None]
 """At one place: the verdict, where it ends, and why it is none or, beside a verdict, what leaves it in doubt."""
 
 
-def _number_at(text: str, start: int, stop: int, scale: Scale, place: str, remark: str = "") -> Said:
+def _number_at(text: str, start: int, stop: int, scale: Scale, place: str, remark: str = "") -> Result:
     """The number from `start` on; a remark of the label before it, "Score (1-5):", may name the scale."""
     low, high = scale
     alone = _HIGHEST.findall(_SCALES.sub("", remark))
@@ -340,23 +342,27 @@ _PREFERRED = {  # "A, although B is better", by the choice that is made
 _HEDGED = re.compile(r"\bor +(?:equal|tied|a tie|(?:the )?same|as good|worse)\b|\?$", re.IGNORECASE)
 
 
-def _choice_at(text: str, start: int, stop: int, signs: str, place: str) -> Said:
+def _choice_at(text: str, start: int, stop: int, signs: str, place: str) -> Result:
     """The choice from `start` on, by one of the signs (letters, digits) that stand for one."""
     match = _CHOICE.match(text, start, stop)
     word = match[match.lastindex or 0] if match else ""
     if match is None or (len(word) == 1 and word.lower() not in signs):
         return None, start, f"no choice after the {place}"
-    end, said = match.end(), Statement(choice=CHOICES[(match.lastindex or 1) - 1], start=start)
-    if said.choice == "abstain":
-        return said, end, None
+    end, statement = match.end(), Statement(choice=CHOICES[(match.lastindex or 1) - 1], start=start)
+    if statement.choice == "abstain":
+        return statement, end, None
     if _OTHER.match(text, end, stop):
         return None, end, f"more than one choice after the {place}"
     words, _ = _clause(text, end, stop)
     denied = _DENIED.match(text, end, stop) or _HEDGED.search(words) or re.match("[,;:(-] *[0-9]|-[^ ]", words)
     if denied or not (not words or words[0] in _PUNCTUATION or _AFFIRMED.match(words)):
         inner = text[match.start(match.lastindex or 0) : end + 12].splitlines()[0]
-        return None if denied else said, end, f"{inner!r} after the {place} is not a plain choice"
-    return said, end, f"more than one choice after the {place}" if _PREFERRED[said.choice or ""].search(words) else None
+        return None if denied else statement, end, f"{inner!r} after the {place} is not a plain choice"
+    return (
+        statement,
+        end,
+        f"more than one choice after the {place}" if _PREFERRED[statement.choice or ""].search(words) else None,
+    )
 
 
 # --- the places where formats put a verdict
@@ -382,10 +388,10 @@ class Place:
         if not hits:
             return Readout(failure=self.absent or f"no {self.name}")
         stops = [*(hit.start() for hit in hits[1:]), len(text)]
-        results = [self._said(text, hit, stop, scale) for hit, stop in zip(hits, stops, strict=True)]
-        return Readout(tuple(said for said, _, _ in results if said), hits[-1].start(), *results[-1][1:])
+        results = [self._at(text, hit, stop, scale) for hit, stop in zip(hits, stops, strict=True)]
+        return Readout(tuple(statement for statement, _, _ in results if statement), hits[-1].start(), *results[-1][1:])
 
-    def _said(self, text: str, hit: re.Match[str], stop: int, scale: Scale) -> Said:
+    def _at(self, text: str, hit: re.Match[str], stop: int, scale: Scale) -> Result:
         """What is said at one hit: after it, or inside of its brackets, tags or braces, which hold nothing else."""
         groups = hit.groupdict()
         if "inner" not in groups:
@@ -393,7 +399,7 @@ class Place:
         inner = groups["inner"].strip()
         if self.table is not None:
             return self._bracketed(text, hit, inner, scale)
-        said, end, failure = self._from(inner, 0, len(inner), scale)
+        statement, end, failure = self._from(inner, 0, len(inner), scale)
         rest = inner[end:].strip(" \n.*_`)]}\"'").lower()
         own = None
         if not failure and rest and not re.match(r"(?:response|answer|is (?:the )?(?:better|preferred|best))\b", rest):
@@ -402,26 +408,26 @@ class Place:
             own = f"{hit[0][:40]!r} has no end"
         if not (own or failure or self.signs):
             own = _why_no_score(text, hit.end(), scale)
-        return None if own else said, hit.end(), own or failure
+        return None if own else statement, hit.end(), own or failure
 
-    def _from(self, text: str, start: int, stop: int, scale: Scale, remark: str = "") -> Said:
+    def _from(self, text: str, start: int, stop: int, scale: Scale, remark: str = "") -> Result:
         """What is said from an index on."""
         if self.signs:
             return _choice_at(text, start, stop, self.signs, self.name)
         return _number_at(text, start, stop, scale, self.name, remark)
 
-    def _bracketed(self, text: str, hit: re.Match[str], inner: str, scale: Scale) -> Said:
+    def _bracketed(self, text: str, hit: re.Match[str], inner: str, scale: Scale) -> Result:
         """What double brackets hold."""
         table = self.table or {}
-        said = ABSTENTION if _ABSTAINED.fullmatch(inner) else table.get(re.sub(r"\s", "", inner.upper()))
+        statement = ABSTENTION if _ABSTAINED.fullmatch(inner) else table.get(re.sub(r"\s", "", inner.upper()))
         if not table and re.fullmatch(_NUMBER, inner):
-            said = Statement(score=float(inner))
-        failure = None if said else f"{hit[0]!r} is no {self.name}"
+            statement = Statement(score=float(inner))
+        failure = None if statement else f"{hit[0]!r} is no {self.name}"
         if not failure and not table:
             failure = _why_no_score(text, hit.end(), scale)
         elif _NEGATED.search(text, max(0, hit.start() - 24), hit.start()) or _DENIED.match(text, hit.end()):
             failure = failure or f"{hit[0]!r} is denied"
-        return said, hit.end(), failure
+        return statement, hit.end(), failure
 
 
 _AS_LABEL = r"(?=[*_]{0,3} {0,3}[:=])"
@@ -478,10 +484,12 @@ _THOUGHT = re.compile(
 
 def _prometheus(text: str, scale: Scale) -> Readout:
     readout = _MARKED.read(text, scale)
-    if readout.failure or not any(said.choice is None for said in readout.statements):
+    if readout.failure or not any(statement.choice is None for statement in readout.statements):
         return readout
     closing = [Statement(score=float(hit[1]), start=hit.start()) for hit in _OVERALL.finditer(text)]
-    return replace(readout, statements=tuple(sorted([*readout.statements, *closing], key=lambda said: said.start)))
+    return replace(
+        readout, statements=tuple(sorted([*readout.statements, *closing], key=lambda statement: statement.start))
+    )
 
 
 def _score(text: str, scale: Scale) -> Readout:
@@ -513,7 +521,7 @@ def _joined(readouts: Sequence[Readout]) -> Readout:
     """Several forms in one answer: all that they state, the first failure, and the latest place."""
     there = [readout for readout in readouts if readout.start is not None]
     return Readout(
-        tuple(said for readout in there for said in readout.statements),
+        tuple(statement for readout in there for statement in readout.statements),
         max(readout.start or 0 for readout in there),
         max(readout.end for readout in there),
         next((readout.failure for readout in there if readout.failure), None),
@@ -537,8 +545,8 @@ def _two_scores(text: str, scale: Scale, *, of_second: bool = False) -> Readout:
         return Readout(failure="no first line of two scores")
     first, second = scores = float(match[1]), float(match[2])
     choice = "tie" if first == second else "a" if first > second else "b"
-    said = Statement(score=second, scores=scores) if of_second else Statement(choice=choice, scores=scores)
-    return Readout((said,), start, start + len(line))
+    statement = Statement(score=second, scores=scores) if of_second else Statement(choice=choice, scores=scores)
+    return Readout((statement,), start, start + len(line))
 
 
 def _critic_pair(text: str, scale: Scale) -> Readout:
@@ -551,7 +559,9 @@ def _critic_pair(text: str, scale: Scale) -> Readout:
     if not readouts:
         return Readout(failure="no verdict in any of LLaVA-Critic's forms")
     readout = _joined(readouts)
-    if len({said.choice for said in readout.statements}) == 1:  # in one form with a degree and in another without
+    if (
+        len({statement.choice for statement in readout.statements}) == 1
+    ):  # in one form with a degree and in another without
         return replace(readout, statements=readout.statements[:1])
     return readout
 
