@@ -142,7 +142,7 @@ class ServerEngine(Engine):
         key = (replace(ask, scales=(), seeds=(), batch_size="auto"), frozenset(probes), frozenset(scales))
         if key not in self._exchanges:
             with closing(self._client(1)) as client:
-                self._exchanges[key] = _Look(self, client, ask).exchange(probes, scales)
+                self._exchanges[key] = _Inquiry(self, client, ask).exchange(probes, scales)
         return self._answers(rows, prompts, images, replace(self._exchanges[key], ask=ask))
 
     def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
@@ -295,15 +295,15 @@ def turn(prompt: Prompt, ask: Ask) -> Prompt:
 def messages(prompt: Prompt, uris: Sequence[str], begun: str | None = None) -> dict[str, Any]:
     """The part of a request that holds a turn, its pictures, and how the answer begins."""
     check_images(prompt, uris)
-    said, pictures = prompt.messages(), ({"type": "image_url", "image_url": {"url": uri}} for uri in uris)
-    for message in said:
+    turns, pictures = prompt.messages(), ({"type": "image_url", "image_url": {"url": uri}} for uri in uris)
+    for message in turns:
         content = [next(pictures) if part["type"] == "image" else part for part in message["content"]]
         alone = len(content) == 1 and "text" in content[0]  # a plain string, which every server takes
         message["content"] = content[0]["text"] if alone else content
     if begun is None:
-        return {"messages": said}
-    said.append({"role": "assistant", "content": begun})
-    return {"messages": said, "add_generation_prompt": False, "continue_final_message": True}
+        return {"messages": turns}
+    turns.append({"role": "assistant", "content": begun})
+    return {"messages": turns, "add_generation_prompt": False, "continue_final_message": True}
 
 
 def in_words(prompt: Prompt, conversation: Conversation, begun: str | None) -> Prompt:
@@ -397,8 +397,8 @@ def at_verdict(text: str, tokens: Sequence[Token], marker: str, texts: Mapping[i
 # --- what a server is seen to do before a call's first prompt ---------------------------------------------------------
 
 
-class _Look:
-    """A look at a server by its `/tokenize` and one short request.
+class _Inquiry:
+    """An inquiry at a server by its `/tokenize` and one short request.
 
     `context` is its model's, 0 where it shows no tokens; `begun` is how an answer begins in a score pass.
     """
