@@ -94,17 +94,14 @@ def listed(positions: Any, values: Any, *, most: int = 20) -> str:
 
 
 def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> np.ndarray:
-    """Codes 0..G-1 of the groups of the used items; a used item without a group is refused."""
+    """Codes 0..G-1 of the groups of the used items, each its own for None; a used item without a group is refused."""
+    if groups is None:
+        return np.arange(int(used.sum()))
     labels = list(groups)
     codes = pd.factorize(pd.Series(labels, dtype=object))[0]
     if (bad := np.flatnonzero(used & (codes < 0))).size:
         raise ValueError(f"{name} are missing for scored items: {listed(bad, labels)}; name them, or leave these out")
     return np.asarray(pd.factorize(codes[used])[0], dtype=np.int64)
-
-
-def unit_codes(groups: Any, used: np.ndarray) -> np.ndarray:
-    """Codes of the groups of the used items; each item its own without groups."""
-    return np.arange(int(used.sum())) if groups is None else group_codes(groups, used)
 
 
 def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:
@@ -240,7 +237,7 @@ def shares(
     check_options(confidence=confidence)
     parts = [[np.atleast_2d(np.asarray(column, dtype=float)) for column in row[1:]] for row in rows]
     used = np.any([weight.any(axis=0) for _, weight in parts], axis=0)
-    codes, lines = unit_codes(groups, used), []
+    codes, lines = group_codes(groups, used), []
     for gain, weight in parts:
         n, worth = int(weight.any(axis=0).sum()), np.where(weight > 0, gain, 0.0)[:, used]
         share = _share(worth, weight[:, used], codes, grouped=groups is not None, confidence=confidence)

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import optimize, stats
 
 from vjudge.metrics._bootstrap import Floats, Weights
-from vjudge.metrics._tables import Column, aligned, check_options, design_of, tabulate, unit_codes, warn
+from vjudge.metrics._tables import Column, aligned, check_options, design_of, group_codes, tabulate, warn
 
 ERRORS = ("bias", "mae", "rmse", "exact")
 
@@ -39,7 +39,7 @@ def calibration_curve(
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and bins < 1:
         raise ValueError(f"bins must be at least 1, not {bins}")
-    frame = pd.DataFrame({"judge": x[used], "human": y[used], "unit": unit_codes(groups, used)})
+    frame = pd.DataFrame({"judge": x[used], "human": y[used], "unit": group_codes(groups, used)})
     frame["bin"] = frame["judge"]
     if bins is not None and len(frame):
         edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1))[1:-1])
@@ -83,7 +83,7 @@ def calibrate(judge: Column, human: Column, *, groups: Column | None = None, see
     [2.0, 3.0, 4.0]
     """
     x, y, used = aligned(judge=judge, human=human, groups=groups)
-    codes, mapped, second = unit_codes(groups, used), np.full(len(x), np.nan), np.zeros(len(x), dtype=bool)
+    codes, mapped, second = group_codes(groups, used), np.full(len(x), np.nan), np.zeros(len(x), dtype=bool)
     if (n := int(used.sum())) < 4 or (units := int(codes.max()) + 1) < 2:
         warn(f"calibration is undefined: {n} items in {len(set(codes))} units can't be halved")
     else:

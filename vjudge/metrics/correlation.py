@@ -40,7 +40,6 @@ from vjudge.metrics._tables import (
     positive,
     scores,
     tabulate,
-    unit_codes,
     warn,
 )
 from vjudge.metrics.ppi import weighted_correlations
@@ -104,10 +103,8 @@ def correlate(
     )
     if weights is not None and not why:
         check_columns(weights=np.asarray(weights), x=x)
-        worth, codes = (
-            positive(weights, used, name="weights")[used],
-            None if groups is None else unit_codes(groups, used),
-        )
+        worth = positive(weights, used, name="weights")[used]
+        codes = None if groups is None else group_codes(groups, used)
         bounds, result.attrs["method"] = weighted_correlations(a, b, worth, codes, confidence=confidence)
         result[["estimate", "low", "high"]] = bounds
         if result[["low", "high"]].isna().any(axis=None):
@@ -230,11 +227,11 @@ class _Systems:
 
         def statistic(weights: Weights) -> Floats:
             n = self.by_system @ weights
-            drawn = np.asarray(n > 0, dtype=float)
+            times = np.asarray(n > 0, dtype=float)
             if self.items.groups is not None and self.wholes is not None:
-                drawn = n / (self.by_system @ self.items.counts)[:, None]
+                times = n / (self.by_system @ self.items.counts)[:, None]
             mean_x, mean_y = (self.by_system @ (weights * v[:, None]) / n for v in (self.x, self.y))
-            return correlations_of(mean_x, mean_y, drawn)
+            return correlations_of(mean_x, mean_y, times)
 
         options |= dict(n=self.n, width=self.n**2, why="fewer than two systems, or no variation")
         return tabulate(statistic, STATISTICS, self.items, method="fisher", **options)
@@ -315,10 +312,10 @@ def compare_judges(
     for name in judges:
         check_columns(**{"reference": reference, f"judge {name}": judges[name], "groups": groups})
     gold = scores(reference, name="reference")
-    judged = {str(name): scores(judges[name], name=str(name)) for name in judges}
+    columns = {str(name): scores(judges[name], name=str(name)) for name in judges}
     parts = {
-        (a, b): _compare(np.stack([gold, judged[a], judged[b]]), a, b, groups, confidence, n_resamples, seed)
-        for a, b in combinations(judged, 2)
+        (a, b): _compare(np.stack([gold, columns[a], columns[b]]), a, b, groups, confidence, n_resamples, seed)
+        for a, b in combinations(columns, 2)
     }
     table = pd.concat(parts, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: holm(p.to_numpy()))

@@ -26,7 +26,6 @@ from vjudge.metrics._tables import (
     scores,
     shares,
     tabulate,
-    unit_codes,
     warn,
 )
 from vjudge.records import is_missing
@@ -104,14 +103,17 @@ def pairwise_accuracy(
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
-    (judge, judged, account), (human, asked, of_humans) = read_verdicts(verdicts), read_verdicts(preferences)
-    both = judged & asked
+    (judge, has_verdict, account), (human, has_preference, of_humans) = (
+        read_verdicts(verdicts),
+        read_verdicts(preferences),
+    )
+    both = has_verdict & has_preference
     right, decided = (judge == human) & both, both & (human != "tie")
     rows = [
         ("with_ties", right, both),
         ("without_ties", right, decided),
         ("both_decided", right, decided & (judge != "tie")),
-        ("all_pairs", right, asked),
+        ("all_pairs", right, has_preference),
     ]
     account |= {"preferences": of_humans}
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
@@ -338,8 +340,8 @@ def length_controlled(
     used, quality = used & ~np.isnan(gap), np.zeros(len(gap))
     decided = used & (choice != "tie") & (gap != 0)
     if preferences is not None:
-        human, asked, _ = read_verdicts(preferences)
-        quality, used = (human == "a").astype(float) - (human == "b"), used & asked
+        human, has_preference, _ = read_verdicts(preferences)
+        quality, used = (human == "a").astype(float) - (human == "b"), used & has_preference
     worth = np.where(choice == "a", 1.0, np.where(choice == "b", 0.0, 0.5))
     rows = [("longer_wins", choice == np.where(gap > 0, "a", "b"), decided)]
     options: dict[str, Any] = dict(groups=groups, confidence=confidence, unit="comparisons")
@@ -355,7 +357,7 @@ def length_controlled(
     if spread > 0:
         columns = [np.ones(len(y)), quality, np.tanh(gap / spread)]
         design = np.column_stack([column for column in columns if column.any()])
-        rate, slope, p = _at_equal_length(y, design, unit_codes(groups, used), confidence)
+        rate, slope, p = _at_equal_length(y, design, group_codes(groups, used), confidence)
     if spread == 0 or np.ptp(y) == 0:  # nothing to control for
         rate = own.loc["win_rate", ["estimate", "low", "high"]].to_numpy(dtype=float)
     if np.isnan([*rate, *slope]).any():

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations, summing, values
-from vjudge.metrics._tables import Column, aligned, check_options, scores, unit_codes, warn
+from vjudge.metrics._tables import Column, aligned, check_options, group_codes, scores, warn
 
 MOST_STRATA = 10
 FIRST_LABELS = 4  # of every stratum, before any gets more
@@ -53,11 +53,11 @@ def prediction_powered_mean(
     check_options(confidence=confidence)
     f, y, _ = aligned(judge=judge, human=human, groups=groups)
     used = ~np.isnan(f)
-    codes = unit_codes(groups, used)
+    codes = group_codes(groups, used)
     f, y, lost = f[used], y[used], int((~used).sum())
-    labelled = ~np.isnan(y)
-    n, rest = int(labelled.sum()), int((~labelled).sum())
-    units, all_units = len(np.unique(codes[labelled])), len(np.unique(codes))
+    has_label = ~np.isnan(y)
+    n, rest = int(has_label.sum()), int((~has_label).sum())
+    units, all_units = len(np.unique(codes[has_label])), len(np.unique(codes))
     rows: dict[str, list[float]] = {}
 
     def estimate(name: str, centre: float, influence: Floats, freedom: int, weight: float = math.nan) -> None:
@@ -71,15 +71,15 @@ def prediction_powered_mean(
         weights = {"human": 0.0}
         if rest:
             variance = (1 + n / rest) * f.var(ddof=1)
-            tuned = np.cov(y[labelled], f[labelled])[0, 1] / variance if variance else 0.0
+            tuned = np.cov(y[has_label], f[has_label])[0, 1] / variance if variance else 0.0
             weights |= {"ppi": 1.0, "ppi_tuned": tuned}
         else:
             warn("every item has a human label: judge scores can add nothing to the human mean")
         for name, weight in weights.items():
             # What was estimated from the labelled items before their spread: the mean, and lambda.
             fitted = 2 if name == "ppi_tuned" else 1
-            gap, other, influence = y[labelled] - weight * f[labelled], weight * f[~labelled], np.zeros(len(f))
-            influence[labelled], influence[~labelled] = _influence(gap, fitted), _influence(other, 1)
+            gap, other, influence = y[has_label] - weight * f[has_label], weight * f[~has_label], np.zeros(len(f))
+            influence[has_label], influence[~has_label] = _influence(gap, fitted), _influence(other, 1)
             estimate(name, gap.mean() + (other.mean() if rest else 0.0), influence, units - fitted, weight)
         estimate("judge", f.mean(), _influence(f, 1), all_units - 1)
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["estimate", "low", "high", "weight"])
@@ -187,8 +187,8 @@ def next_labels(judge: Column, human: Column, *, n: int, seed: int = 0) -> pd.Da
     waiting = [[i for i in order if code[i] == stratum and np.isnan(y[i])] for stratum in range(len(sizes))]
     count = sizes - np.array([len(items) for items in waiting])
     spread = (sizes / sizes.sum()) ** 2 * _influence_variance(x, y, code, sizes) if sizes.sum() else sizes
-    chosen: list[dict[str, Any]] = []
-    while len(chosen) < n and any(waiting):
+    rows: list[dict[str, Any]] = []
+    while len(rows) < n and any(waiting):
         variance = spread / np.maximum(count, 1)
         gains = variance / (np.maximum(count, 1) + 1)
         filled = [stratum for stratum, items in enumerate(waiting) if items]
@@ -196,9 +196,9 @@ def next_labels(judge: Column, human: Column, *, n: int, seed: int = 0) -> pd.Da
         stratum = max(few, key=lambda s: (-count[s], sizes[s])) if few else max(filled, key=lambda s: gains[s])
         item = waiting[stratum].pop(0)
         gain = np.nan if few or not variance.sum() > 0 else gains[stratum] / variance.sum()
-        chosen.append({"position": int(item), "stratum": int(stratum), "judge": x[item], "gain": gain})
+        rows.append({"position": int(item), "stratum": int(stratum), "judge": x[item], "gain": gain})
         count[stratum] += 1
-    return pd.DataFrame(chosen, columns=["position", "stratum", "judge", "gain"])
+    return pd.DataFrame(rows, columns=["position", "stratum", "judge", "gain"])
 
 
 def _influence_variance(x: Floats, y: Floats, code: Integers, sizes: Integers) -> Floats:
