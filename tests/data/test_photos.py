@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,11 +49,10 @@ def test_at_least_half_of_the_faults_show_in_the_picture_alone(table):
     assert f'"picture" ({tally["picture"]} of the 120' in CARD and f'"text" ({tally["text"]})' in CARD
 
 
-@pytest.mark.parametrize("field", ["response", "feedback"])
-def test_length_tells_nothing_about_the_score(items, field):
-    for _, row in data.length_test(items, field=field, n_resamples=2_000).iterrows():
+def test_length_tells_nothing_about_the_score(items):
+    for _, row in data.length_test(items, n_resamples=2_000).iterrows():
         assert row["kruskal_p"] > 0.05 and row["low"] <= 0.5 <= row["high"] and 0.45 <= row["auc"] <= 0.55
-        assert field != "response" or 0.42 <= row["cut_min"] <= row["cut_max"] <= 0.58
+        assert 0.42 <= row["cut_min"] <= row["cut_max"] <= 0.58
 
 
 def test_the_text_alone_does_not_give_the_score(items, table):
@@ -80,19 +77,6 @@ def test_photographs_are_the_pinned_ones_and_have_their_credit(items, table):
         assert any(word in line for word in ("CC0", "CC BY 2.0", "public domain", "no known copyright", "no licence"))
         assert photo.url in line or photo.url == "https://scikit-image.org" or "issues" in photo.url
     assert items[0]["images"][0].size == (512, 512)
-
-
-def test_nothing_is_fetched_and_no_package_imported():
-    code = """
-import socket, sys
-def refuse(*args, **kwargs):
-    raise AssertionError("network")
-socket.socket.connect = socket.getaddrinfo = refuse
-from vjudge import photos
-assert len(photos.rows()) == 150
-assert not {"skimage", "sklearn", "torch", "pandas"} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_absent_package_is_named_with_the_command(monkeypatch):

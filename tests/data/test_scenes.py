@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 import vjudge as vj
 from vjudge import data, scenes
 from vjudge.scenes import collection, world
-from vjudge.scenes.collection import ASPECTS, Claim
+from vjudge.scenes.collection import ASPECTS
 
 CHECK = re.compile(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.")
 
@@ -61,17 +61,9 @@ def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
     assert set(checked) == {*ASPECTS, "reference"} and checked["reference"] > 50
 
 
-def test_five_responses_a_case_one_for_each_score(rows):
-    cases = {}
-    for row in rows["test"]:
-        cases.setdefault(row["id"].rsplit("-", 1)[0], []).append(row)
-    for case in cases.values():
-        assert sorted(row["gold"] for row in case) == [1, 2, 3, 4, 5]
-        assert len({(row["instruction"], row["criteria"], row["reference_answer"]) for row in case}) == 1
-
-
 def test_length_tells_nothing_about_the_score(rows):
     gold = np.array([row["gold"] for row in rows["test"]])
+    assert all(sorted(gold[place : place + 5]) == [1, 2, 3, 4, 5] for place in range(0, len(gold), 5))
     for measure in (len, lambda text: len(text.split())):
         lengths = np.array([measure(row["response"]) for row in rows["test"]])
         assert stats.kruskal(*(lengths[gold == score] for score in range(1, 6))).pvalue > 0.05
@@ -155,13 +147,3 @@ def test_a_picture_shows_its_things():
             else:
                 near = np.abs(cell - np.array(world.COLOURS[thing.colour])).max(axis=-1) <= 12
                 assert 0.02 < near.mean() < 0.9
-
-
-def test_score_counts_the_wrong_claims():
-    values = [("top", "red", "red"), ("left", "red", "blue"), ("right", "red", "pink"), ("middle", "red", "red")]
-    claims = [Claim(*value) for value in values]
-    assert collection.score(claims) == 3
-    assert collection.feedback(claims) == (
-        "(1) said red, top red, correct. (2) said red, left blue, wrong. (3) said red, right pink, wrong. "
-        "(4) said red, middle red, correct. Two wrong."
-    )

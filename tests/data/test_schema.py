@@ -156,14 +156,6 @@ def test_ratings_written_in_any_way_are_read_back(values: list[float], separator
     assert ratings(text) == ratings(values) == values
 
 
-@given(st.text(max_size=30))
-def test_a_text_is_numbers_or_refused(text: str) -> None:
-    try:
-        assert all(isinstance(score, float) for score in ratings(text))
-    except ValueError as error:
-        assert "is not a number" in str(error)
-
-
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary(max_size=8),

@@ -61,10 +61,7 @@ def rows_of(items: Any) -> Rows:
             {"bytes", "path"} dict of the datasets library or a data URI, one or a list.
 
     Returns:
-        A sequence of mappings with `images` as a list, None where no column names a picture; see `canonical_row`. The
-        rows of a `datasets.Dataset` are read one by one as they are asked for, with their images undecoded.
-
-    Raises:
+        A sequence of mappings as `canonical_row` makes them, read one by one as they are asked for, images undecoded.
         CollectionError: not a collection; when it is read, a row that cannot be canonical.
 
     >>> rows_of([{"id": 1, "image_path": "a.png", "instruction": "What is it?", "response": "A cat."}])[0]["images"]
@@ -112,14 +109,10 @@ def load_collection(
             Pictures that a hub set names by path alone (Perception-Collection's) count from the working directory.
 
     Returns:
-        A `datasets.Dataset` with the canonical columns of items, pairs or candidates, then any further columns of the
-        source. Images decode when a row is read; relative image paths count from the file's folder. Rows are not
-        checked here: see `validate`. A set of questions has no responses yet: see `with_responses`. Bad rows of a
-        published set stay, with the reason in `fault`: see `readable`.
-
-    Raises:
-        CollectionError: an unknown name, a set that is gated or out of reach, an unreadable file, a missing column, or
-            scores that are not numbers.
+        A `datasets.Dataset` with the canonical columns of items, pairs or candidates, then any further ones. Images
+        decode when a row is read; relative paths count from the file's folder. Rows are not checked here: see
+        `validate`. A set of questions has no responses yet: see `with_responses`. Bad rows of a published set stay,
+        with the reason in `fault`: see `readable`. CollectionError: what cannot be found or read, with every bad row.
 
     >>> load_collection("scenes", split="test", limit=5).num_rows
     5
@@ -155,20 +148,14 @@ def load_collection(
 def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = None) -> datasets.Dataset:
     """Bring rows of a known schema into the canonical columns.
 
-    Known are the canonical columns, as `rows_of` takes them (optional ones may be absent), and every schema in
-    `ADAPTERS`, told by its columns.
-
     Args:
-        rows: a `datasets.Dataset`, a DataFrame, mappings, or what `load_collection` takes.
+        rows: what `rows_of` takes, in our columns or in those of a published set (`ADAPTERS`, told by its columns).
         folder: what relative image paths count from; None leaves them as they are.
 
     Returns:
         A dataset of `FEATURES`, `PAIR_FEATURES` or `CANDIDATE_FEATURES`, then the source's further columns (as text
         where their types mix). An id that is missing is the row's number; a group, the image's path, else a digest of
-        its file, else the id. Bad rows of a published set stay, with the reason in `fault`; see `readable`.
-
-    Raises:
-        CollectionError: every row that cannot be read, with its index, id, field and remedy.
+        its file, else the id. Bad rows as in `load_collection`.
     """
     if isinstance(rows, (str, Path)):
         return load_collection(rows)
@@ -370,8 +357,6 @@ def with_responses(
 
     Returns:
         The collection with `response` filled; scores and feedback that an earlier response had are gone.
-
-    Raises:
         CollectionError: all questions without a response, blank responses, or responses to no question.
     """
     rows = [dict(row) for row in rows_of(questions)]
@@ -575,14 +560,10 @@ def _record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:
 
 
 def origin(items: datasets.Dataset) -> dict[str, Any]:
-    """Where a collection comes from, as far as `load_collection` wrote it down.
-
-    Args:
-        items: what `load_collection` returned, a selection of it, or anything else.
+    """Where a collection comes from, as far as `load_collection` wrote it down; empty for anything else.
 
     Returns:
-        source (hub id or path), split, revision (as asked for), commit (None if unknown or local), benchmark (its key,
-        where it is one); empty for other data sets.
+        source (hub id or path), split, revision (as asked for), commit (None if unknown or local), benchmark (its key).
     """
     try:
         facts = json.loads(items.info.description or "")

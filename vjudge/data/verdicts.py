@@ -54,8 +54,6 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
         mean; of pairs `preference` ("a", "b", "tie") and `preference_four` ("left", "right", "both good", "both bad").
         Then each judge's verdict under its name, in the same form; a missing one is NaN, a malformed one stands as it
         is. `attrs` has `judges`, `raters`, `source`, `licence`, `citation` and `traps`: what to say beside a number.
-
-    Raises:
         CollectionError: no such set or folder; a file can't be fetched, or is another than the one that was checked.
     """
     name = str(name_or_path)
