@@ -147,10 +147,8 @@ def benchmark(
         Rows (part, statistic, unread): part "overall", "macro" (the plain mean over categories) and each category;
         unread is what an answer without a verdict counts as. Columns estimate (shares in [0, 1], correlations in
         [-1, 1], relative scores of 100), low, high, n, missing, and official (reported by the benchmark itself; first).
-        `attrs` has benchmark, source, note, judge and method.
-
-    Raises:
-        ValueError: the benchmark is not known, or run and items lack a column that it needs.
+        `attrs` has benchmark, source, note, judge and method. ValueError: the benchmark is not known, or run and items
+        lack a column that it needs.
 
     >>> import pandas as pd
     >>> from vjudge.official import benchmark
@@ -229,7 +227,7 @@ def _joined(run: pd.DataFrame, items: Any) -> pd.DataFrame:
 
 def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     """The rows of each category; a missing category, or a missing column of them, is said."""
-    if spec.measure == "battles" or not {"category", "macro"} & {*spec.parts, *frame}:  # the parts are the policies
+    if spec.measure == "battles":  # its parts are the policies
         return {}
     categories = frame["category"] if "category" in frame else pd.Series(index=frame.index, dtype=object)
     parts = {str(name): (categories == name).to_numpy() for name in sorted(categories.dropna().unique())}

@@ -31,7 +31,6 @@ def picture(tmp_path: Path) -> Path:
 
 FORMS = {
     "path": lambda path: path,
-    "text": str,
     "bytes": lambda path: path.read_bytes(),
     "dict of bytes": lambda path: {"bytes": path.read_bytes(), "path": None},
     "dict of a path": lambda path: {"bytes": None, "path": str(path)},

@@ -14,6 +14,8 @@ from samples import LEVELS, lines, png, row
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, truth, validate
 from vjudge.images import Picture, Pictures
 
+PAIR = {"id": "a", "instruction": "What?", "response_a": "Red.", "response_b": "Blue."}
+
 
 def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:
     good = {"bytes": png(), "path": None}
@@ -121,23 +123,18 @@ def test_the_truth_is_gold_else_the_mean_of_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "pairs", "message"),
+    ("rows", "pairs", "message"),
     [
-        ({}, True, "there is no column response_a; these are single responses: `grade` takes them"),
-        ({"responses": ["a", "b"]}, True, "these are candidates: `rank` takes them"),
-        ({"response": 5}, None, "response: is no text but 5; give a text"),
-        ({"lowest": 1.5}, None, "lowest: 1.5 is not a whole number"),
+        ([row()], True, "there is no column response_a; these are single responses: `grade` takes them"),
+        ([row(responses=["a", "b"])], True, "these are candidates: `rank` takes them"),
+        ([row(response=5)], None, "response: is no text but 5; give a text"),
+        ([row(lowest=1.5)], None, "lowest: 1.5 is not a whole number"),
+        ([], None, "the collection has no rows"),
+        ([PAIR], False, "there is no column response; these are pairs: `compare` takes them"),
     ],
+    ids=range(6),
 )
-def test_a_row_of_another_kind_is_named(change: dict[str, Any], pairs: bool | None, message: str) -> None:
+def test_a_row_of_another_kind_is_named(rows: list[dict[str, Any]], pairs: bool | None, message: str) -> None:
+    validate([PAIR], needs=(), pairs=True)
     with pytest.raises(CollectionError, match=re.escape(message)):
-        validate([row() | change], pairs=pairs)
-
-
-def test_pairs_are_no_items() -> None:
-    pair = {"id": "a", "instruction": "What?", "response_a": "Red.", "response_b": "Blue."}
-    validate([pair], needs=(), pairs=True)
-    with pytest.raises(CollectionError, match="has no rows"):
-        validate([])
-    with pytest.raises(CollectionError, match="there is no column response; these are pairs: `compare` takes them"):
-        validate([row("b"), pair], pairs=False)
+        validate(rows, pairs=pairs)

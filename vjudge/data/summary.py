@@ -66,10 +66,7 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
 
     Returns:
         Rows: the values in order of appearance, then "all". Columns: every score of the rubrics, and any other that
-        occurs, in order; "missing" where an item has no gold score; "total".
-
-    Raises:
-        CollectionError: a criterion is not in the mapping; all of them are named.
+        occurs, in order; "missing" where an item has no gold score; "total". CollectionError: a criterion without name.
     """
     rows, column = rows_of(items), by if isinstance(by, str) else "criteria"
     names = ["none" if row.get(column) is None else str(row[column]) for row in rows]
@@ -90,11 +87,7 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
 
 
 def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
-    """Measure a text of every item.
-
-    Args:
-        items: as for `validate`.
-        field: the text's column.
+    """Measure a text of every item, the column `field`.
 
     Returns:
         One row an item, in order: id, group, gold, words (split at white space) and characters; NaN for a missing text.

@@ -96,10 +96,7 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
     """SHA-256 (hex) over all that a judge or an analysis reads: the canonical columns and the images' contents.
 
     Args:
-        items, pictures: as for `validate`. An image that cannot be read counts as that.
-
-    Raises:
-        CollectionError: a row that cannot be read.
+        items, pictures: as for `validate`. An image that cannot be read counts as that, a row is a CollectionError.
 
     >>> row = {"id": 1, "instruction": "What is it?", "response": "A cat.", "human_scores": [3, 4], "images": []}
     >>> fingerprint([row]) == fingerprint([row | {"id": "1", "human_scores": "3;4", "gold": None}])
@@ -136,15 +133,10 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
 def truth(items: Any) -> pd.Series:
     """The score that a judge's is held against: gold where there is one, else the mean of the people's.
 
-    Args:
-        items: as for `vjudge.data.rows_of`.
-
     Returns:
         One number a row by id, in the collection's order, NaN where nobody scored. Its `name` says which it is: "gold",
         "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each, and says in
         `labelled_by` that a review chose the items, whose column `weight` `vjudge.metrics.correlate` then wants.
-
-    Raises:
         CollectionError: no row has either, with the columns that there are.
 
     >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
@@ -160,8 +152,8 @@ def truth(items: Any) -> pd.Series:
     index = pd.Index([id_of(row) for row in rows], name="id", dtype=object)
     gold, people = (pd.Series(values, index=index, dtype=float) for values in scores.values())
     series = gold.where(gold.notna(), people)
-    counts = {"gold": int(gold.notna().sum()), "missing": int(series.isna().sum())}
-    counts = {"gold": counts["gold"], "mean of people": len(series) - sum(counts.values()), **counts}
+    n_gold, n_missing = int(gold.notna().sum()), int(series.isna().sum())
+    counts = {"gold": n_gold, "mean of people": len(series) - n_gold - n_missing, "missing": n_missing}
     names = [name for name in ("gold", "mean of people") if counts[name]]
     if not names:
         hints = [suggestion(field, rows.columns) for field in ("gold", "human_scores")]

@@ -217,9 +217,7 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
 
     Returns:
         Rows with the canonical columns, each picture as PNG bytes. `gold` is the true score, 1-5; `group` the picture.
-
-    Raises:
-        ValueError: for a split that Scenes does not have.
+        ValueError: a split that Scenes does not have.
     """
     split = split or "test"
     if split not in N_IMAGES:
