@@ -269,18 +269,14 @@ def test_rivals_stand_in_one_triangle_with_names():
     assert all(any(name in text.replace("\n", " ") for text in shown(fig)) for name in g.NAMES[:3])
 
 
-def test_few_items_are_hollow_and_counted():
-    table = g.pearson(3, 1).assign(n=[4, 120, 200, 300])
-    fig = plots.forest(table, **WIDE)
+def test_few_items_are_hollow_and_ceilings_are_drawn():
+    fig = plots.forest(g.pearson(3, 1).assign(n=[4, 120, 200, 300]), ceiling=0.86, **WIDE)
     faces = [line.get_markerfacecolor() for line in fig.axes[0].lines if len(line.get_xdata()) == 1]
     assert faces[0] == "white" and "white" not in faces[1:]
     assert any("n=4" in text for text in shown(fig)) and "hollow: fewer than 20 items" in account(fig)
-
-
-def test_ceilings_are_drawn():
-    for fig in (plots.forest(g.pearson(2, 1), ceiling=0.86), plots.agreement_by_cost(g.costs(3), ceiling=0.86)):
-        assert "ceiling" in shown(fig)
-        assert any(0.86 in (*line.get_xdata(), *line.get_ydata()) for line in fig.axes[0].lines)
+    for one in (fig, plots.agreement_by_cost(g.costs(3), ceiling=0.86)):
+        assert "ceiling" in shown(one)
+        assert any(0.86 in (*line.get_xdata(), *line.get_ydata()) for line in one.axes[0].lines)
 
 
 def test_lines_of_the_length_scatter_have_the_probes_slope():
@@ -311,13 +307,6 @@ def test_curves_and_trainings_are_labelled():
     fig = plots.curves(g.labels(), x="labels", y="width", by="order", log=True, labels=("labelled items", "width"))
     assert {"labelled items", "width", "20", "50", "100", "chosen", "random"} <= set(shown(fig))
     assert {"loss per token", "Pearson r", "readable verdicts"} <= set(shown(plots.training_curve(g.training())))
-
-
-def test_looks_are_distinct_and_follow_the_list():
-    known = plots.looks(list("abcdefgh"))
-    for part in range(4):
-        assert len({str(look[part]) for look in known.values()}) == 8
-    assert plots.looks(["a", "b"])["b"] == known["b"]
 
 
 def test_plots_refuse_what_they_cannot_draw():

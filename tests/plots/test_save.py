@@ -47,18 +47,12 @@ def test_the_figures_own_account_is_part_of_its_caption(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (dict(name="../up"), "no file name"),
-        (dict(caption=" "), "no caption"),
-        (dict(venue="nature"), "unknown venue"),
-        (dict(column="third"), "half"),
-    ],
+    [(dict(name="../up"), "no file name"), (dict(caption=" "), "no caption"), (dict(venue="nature"), "unknown venue")],
 )
 def test_save_figure_refuses(options, message, tmp_path):
     fig = plots.length_by_score(run(1))
-    name = options.pop("name", "ok")
     with pytest.raises(ValueError, match=message):
-        plots.save_figure(fig, name, **dict(caption=CAPTION, data=run(1), folder=tmp_path) | options)
+        plots.save_figure(fig, **dict(name="ok", caption=CAPTION, data=run(1), folder=tmp_path) | options)
     assert not list(tmp_path.iterdir())
 
 
@@ -69,24 +63,22 @@ def test_small_cut_or_overlapping_text_is_noticed(tmp_path):
     with pytest.raises(ValueError, match="too small"):
         plots.save_figure(fig, "small", **options)
     label.set(fontsize=8, text="in the way", position=(1, 5))
-    again = fig.axes[0].text(1, 5, "too", fontsize=8)
-    with pytest.warns(UserWarning, match="'in the way' and 'too' overlap"):
-        plots.save_figure(fig, "over", **options)
-    again.remove()
+    fig.axes[0].text(1, 5, "too", fontsize=8)
     fig.text(0.95, 0.5, "runs out of the page", fontsize=8)
-    with pytest.warns(UserWarning, match="beyond its edge"):
-        plots.save_figure(fig, "cut", **options)
+    with pytest.warns(UserWarning) as noted:
+        plots.save_figure(fig, "over", **options)
+    texts = [str(one.message) for one in noted]
+    assert any("'in the way' and 'too' overlap" in text for text in texts)
+    assert any("beyond its edge" in text for text in texts)
 
 
 def test_captions_are_read_from_what_was_computed():
     frame = run(1)
     table = metrics.correlate(frame["score"], frame["gold"], n_resamples=50, seed=7)
-    text = plots.caption("Shown.", table, table)
-    assert text.startswith("Shown. 95%") and text.count("resamples") == 1 and "seed 7" in text
-    assert plots.caption("Shown", table).endswith("3 items without a score or verdict left out.")
-    text = plots.caption("95 % of them", metrics.correlate(frame["gold"], frame["gold"], n_resamples=50))
-    assert "left out" not in text and text.startswith("95% of them")
     fewer = metrics.correlate(frame["score"][:90], frame["gold"][:90], n_resamples=1000, seed=7)
+    text = plots.caption("95 % of them", table, table)
+    assert text.startswith("95% of them. 95%") and text.count("resamples") == 1 and "seed 7" in text
+    assert plots.caption("Shown", table).endswith("3 items without a score or verdict left out.")
     assert "50 to 1,000 resamples of 88 to 117 items, seed 7" in plots.caption("Shown", table, fewer)
     ties = metrics.feedback_preference(["left"] * 5 + ["both good"] * 7 + [None])
     assert "7 items" not in plots.caption("Shown", ties) and "1 item without" in plots.caption("Shown", ties)
