@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import warnings
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,6 @@ from vjudge.metrics import (
     model_ranking,
     who_beats_whom,
 )
-from vjudge.metrics._tables import holm
 from vjudge.metrics.correlation import _matched
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
@@ -242,15 +240,6 @@ def sample(n, seed=0, latent=JUDGES):
 
 def compare(gold, a, b, **options):
     return compare_judges(gold, {"a": a, "b": b}, **options)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_equals_statsmodels(p):
-    with mock.patch("gc.collect"):  # which statsmodels calls each time, for a third of a second where torch is loaded
-        expected = multipletests(p, method="holm")[1]
-    np.testing.assert_allclose(holm(np.array(p)), expected, rtol=0, atol=1e-12)
-    with_gap = holm(np.array([np.nan, *p]))
-    assert np.isnan(with_gap[0]) and np.allclose(with_gap[1:], holm(np.array(p)))
 
 
 def test_a_comparison_and_its_account():
