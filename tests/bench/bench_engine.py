@@ -10,16 +10,18 @@ alike. Greedy, float32, the same tokens and limits. Every way answers every item
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import process_time
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 import vjudge as vj
 from vjudge.engines import Ask, TorchEngine
-from vjudge.models import VisionLanguageModel
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 
@@ -36,16 +38,9 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-# --- what is judged ---------------------------------------------------------------------------------------------------
-
-
-def scenes_rows(n):
-    return list(vj.load_collection("scenes", split="test", limit=n))
-
-
 def collection_shape(n, *, image=30, instruction=5):
     """Perception-Collection's shape: 30 responses an image, 5 an instruction, on texts of scenes."""
-    rows = scenes_rows(n)
+    rows = list(vj.load_collection("scenes", split="test", limit=n))
     for place, row in enumerate(rows):
         row["images"] = rows[place - place % image]["images"]
         row["instruction"] = rows[place - place % instruction]["instruction"]
@@ -54,11 +49,8 @@ def collection_shape(n, *, image=30, instruction=5):
 
 def bench_shape(n):
     """Perception-Bench's shape: one response an image."""
-    rows = scenes_rows(10 * n)[::10]
+    rows = list(vj.load_collection("scenes", split="test", limit=10 * n))[::10]
     return [(SINGLE.render(Item.from_row(row)), row["images"]) for row in rows]
-
-
-# --- the ways ---------------------------------------------------------------------------------------------------------
 
 
 class Ways:
@@ -66,47 +58,29 @@ class Ways:
 
     def __init__(self, engine, work, new):
         self.engine, self.work, self.new = engine, work, new
-        self.texts = {way: {} for way in "abc"}
-        self.seconds = dict.fromkeys("abcd", 0.0)
-        self.done = dict.fromkeys("abcd", 0)
-        self.spent = {}
+        self.texts = {way: {} for way in "abcd"}
+        self.seconds, self.done = dict.fromkeys("abcd", 0.0), dict.fromkeys("abcd", 0)
 
-    def published(self, places):
+    def run(self, way, places):
+        """Answer these places in one of the ways."""
         start = process_time()
-        for place in places:
-            self.texts["a"] |= self._generate([place])
-        self._took("a", start, len(places))
-
-    def padded(self, places):
-        start = process_time()
-        for first in range(0, len(places), HARNESS_BATCH):
-            self.texts["b"] |= self._generate(places[first : first + HARNESS_BATCH])
-        self._took("b", start, len(places))
-
-    def feedback(self, places):
-        start = process_time()
-        chosen = [self.work[place] for place in places]
-        ask = Ask("feedback", "[RESULT]", [FIVE] * len(chosen), max_new_tokens=self.new)
-        answers = self.engine.answer([prompt for prompt, _ in chosen], [images for _, images in chosen], ask)
-        self.texts["c"] |= {places[each.index]: each.text for batch in answers for each in batch}
-        self._took("c", start, len(places))
-
-    def score(self, places):
-        start = process_time()
-        chosen = [self.work[place] for place in places]
-        forced = [prompt.append(SINGLE.forced) for prompt, _ in chosen]
-        ask = Ask("score", "[RESULT]", [FIVE] * len(chosen))
-        answers = [a for batch in self.engine.answer(forced, [i for _, i in chosen], ask) for a in batch]
-        assert all(answer.score_logprobs for answer in answers)
-        self._took("d", start, len(places))
-        self.spent = vars(self.engine.work)
+        if way in "ab":
+            together = 1 if way == "a" else HARNESS_BATCH
+            for first in range(0, len(places), together):
+                self.texts[way] |= self._generate(places[first : first + together])
+        else:
+            prompts, images = zip(*(self.work[place] for place in places), strict=True)
+            if way == "d":
+                prompts = [prompt.append(SINGLE.forced) for prompt in prompts]
+            ask = Ask("feedback" if way == "c" else "score", "[RESULT]", [FIVE] * len(places), max_new_tokens=self.new)
+            answers = [answer for batch in self.engine.answer(prompts, images, ask) for answer in batch]
+            assert way == "c" or all(answer.score_logprobs for answer in answers)
+            self.texts[way] |= {places[answer.index]: answer.text for answer in answers}
+        self.seconds[way] += process_time() - start
+        self.done[way] += len(places)
 
     def rate(self, way):
         return self.done[way] / self.seconds[way]
-
-    def _took(self, way, start, n):
-        self.seconds[way] += process_time() - start
-        self.done[way] += n
 
     def _generate(self, places):
         model, encoder = self.engine.model, self.engine.encoder
@@ -137,15 +111,13 @@ class Ways:
 def measured(engine, work, *, new, rounds):
     """Run the ways in turns: in each round, (a) and (b) on a part of the items, (c) and (d) on all of them."""
     ways, places = Ways(engine, work, new), list(range(len(work)))
-    for way in (ways.published, ways.padded, ways.feedback, ways.score):
-        way(places[:2])  # warm
+    for way in "abcd":
+        ways.run(way, places[:2])  # warm
     ways.seconds, ways.done = dict.fromkeys("abcd", 0.0), dict.fromkeys("abcd", 0)
     share = -(-len(places) // rounds // HARNESS_BATCH) * HARNESS_BATCH  # whole batches of (b)
     for start in range(0, len(places), share):
-        ways.published(places[start : start + share])
-        ways.feedback(places)
-        ways.padded(places[start : start + share])
-        ways.score(places)
+        for way in "acbd":
+            ways.run(way, places[start : start + share] if way in "ab" else places)
     return ways
 
 
@@ -158,14 +130,11 @@ def tell(report, name, ways, *, wanted=("", "", "")):
         report.add(f"{name}: {label}", f"{ways.rate(one) / ways.rate(other):.1f}", want)
     rates = ", ".join(f"({way}) {ways.rate(way):.2g}" for way in "abcd")
     report.add(f"{name}: verdicts a second of processor time", rates)
-    total, computed = ways.spent["prompt_tokens"], ways.spent["computed_tokens"]
-    report.add(f"{name}: prompt tokens computed", f"{computed:.0f} of {total:.0f}")
+    spent = ways.engine.work
+    report.add(f"{name}: prompt tokens computed", f"{spent.computed_tokens} of {spent.prompt_tokens}")
     for way in "ab":
         same = sum(ways.texts[way][place] == text for place, text in ways.texts["c"].items())
         report.add(f"{name}: texts of (c) equal to ({way})'s", f"{same} of {len(ways.work)}", "all")
-
-
-# --- the embedded judge -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -189,23 +158,16 @@ def test_sixteen_bits(report, size):
     engine = vj.load_judge("tiny", device="cpu", dtype="bfloat16").engine
     ways = Ways(engine, collection_shape(int(60 * size)), 64)
     places = list(range(len(ways.work)))
-    ways.feedback(places)
+    ways.run("c", places)
     together = dict(ways.texts["c"])
     for place in places:
-        ways.feedback([place])
+        ways.run("c", [place])
     same = sum(together[place] == text for place, text in ways.texts["c"].items())
     report.add("tiny in bfloat16: texts together equal to those alone", f"{same} of {len(places)}")
 
 
-# --- a judge of the middle size ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def middle(tiny):
+def middle_engine(tiny):
     """About 100 million random parameters, 576 image tokens; no token ends an answer."""
-    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-
     torch.manual_seed(0)
     side, tokenizer = 336, tiny.model.tokenizer
     sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 8}
@@ -217,25 +179,17 @@ def middle(tiny):
     model = LlavaForConditionalGeneration(config).eval()
     model.generation_config.eos_token_id = len(tokenizer) + 7
     processor = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
-    loaded = VisionLanguageModel(
-        name="middle",
-        path=tiny.model.path,
-        folder=tiny.model.folder,
-        kind="llava",
-        model=model,
-        tokenizer=tokenizer,
-        image_processor=processor,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-    )
-    return TorchEngine(loaded, threads=1)
+    return TorchEngine(replace(tiny.model, name="middle", model=model, image_processor=processor), threads=1)
 
 
-def test_middle_on_the_collections_shape(middle, report, size):
-    millions = sum(weight.numel() for weight in middle.model.model.parameters()) / 1e6
-    random = np.random.default_rng(0)
-    picture = Image.fromarray(random.integers(0, 256, (336, 336, 3), dtype=np.uint8))
-    work = [(prompt, [picture]) for prompt, _ in collection_shape(int(30 * size))]
-    name = f"{millions:.0f} M parameters, 576 image tokens"
-    ways = measured(middle, work, new=60, rounds=1)
-    tell(report, name, ways, wanted=("6", "1.7", "12"))
+def one_picture(n):
+    """Prompts of the collection's shape, all about one picture of noise."""
+    noise = np.random.default_rng(0).integers(0, 256, (336, 336, 3), dtype=np.uint8)
+    return [(prompt, [Image.fromarray(noise)]) for prompt, _ in collection_shape(n)]
+
+
+def test_middle_on_the_collections_shape(tiny, report, size):
+    engine = middle_engine(tiny)
+    millions = sum(weight.numel() for weight in engine.model.model.parameters()) / 1e6
+    ways = measured(engine, one_picture(int(30 * size)), new=60, rounds=1)
+    tell(report, f"{millions:.0f} M parameters, 576 image tokens", ways, wanted=("6", "1.7", "12"))

@@ -25,9 +25,8 @@ class Ask:
             in the marker, and writes nothing.
         marker: the text before every verdict; "" where answers have no single place for one.
         scales: one a prompt: score -> what the judge writes after the marker, such as {1: " 1", 2: " 2"}; empty where
-            no distribution is wanted. () for none at all. Prompts of one rubric share one mapping.
-        seeds: one a prompt, at least 0, which alone decides its draws as far as the engine can promise it; () uses
-            the prompt's position.
+            no distribution is wanted. () for none at all.
+        seeds: one a prompt, at least 0, which alone decides its draws; () uses the prompt's position.
         max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
         top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
@@ -48,7 +47,7 @@ class Ask:
 
     @property
     def scores(self) -> bool:
-        """Whether nothing is written: a score pass."""
+        """Whether it is a score pass, which writes nothing."""
         return self.mode == "score"
 
     def scale(self, row: int) -> Mapping[int, str]:
@@ -84,13 +83,11 @@ class Answer:
         index: the prompt's position in the call.
         text: what was generated, without the end-of-sequence token; empty in a score pass.
         n_prompt_tokens, n_new_tokens: image tokens included; the end-of-sequence token included.
-        score_logprobs: for each score of the prompt's scale, the natural log of the probability of its text in the
-            whole vocabulary, at the step that wrote the verdict (temperature 1, no truncation); None where no verdict
-            was written, or one token can't carry the scores.
+        score_logprobs: score -> natural log of the probability of its text, at the step that wrote the verdict
+            (temperature 1, no truncation); None where no verdict was written, or one token can't carry the scores.
         stopped: whether the model ended the text itself, rather than a limit.
         seconds: the prompt's share of its batch's wall time.
-        failure: None, or why there is no answer; transient: whether asking again may bring one (the transport's
-            failure).
+        failure, transient: None, or why there is no answer; whether asking again may bring one.
     """
 
     index: int
@@ -136,8 +133,7 @@ class Engine(ABC):
     """Prompts in; texts, token counts and score probabilities out.
 
     What an engine can't give is an error before the first answer, never a silent substitute. A row that can't be
-    answered is an `Answer` with `failure` and stops nothing else. Answers come in any order, as soon as they exist,
-    each once.
+    answered is an `Answer` with `failure`. Answers come in any order, as soon as they exist, each once.
     """
 
     name: ClassVar[str]
@@ -150,16 +146,14 @@ class Engine(ABC):
         """Answer every prompt.
 
         Args:
-            prompts: one a row; the same prompt may stand several times (samples). Those of a score pass end in the
-                marker.
-            images: for each prompt what `vjudge.images.picture` takes, one for each IMAGE part; indexed only when
-                needed.
+            prompts: one a row; the same one may stand several times (samples). Those of a score pass end in the marker.
+            images: for each prompt what `vjudge.images.picture` takes, one for each IMAGE part.
             ask: how.
             wanted: rows to answer; None for all. The rest are at most computed as company of wanted rows, so that a
                 continued run computes what an unbroken one does.
 
         Returns:
-            An iterator over answers in batches, as they are finished.
+            Answers in batches, as they are finished.
 
         Raises:
             ValueError: options or a scale that this engine can't serve.

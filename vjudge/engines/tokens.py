@@ -119,8 +119,7 @@ class Encoder:
         return ids + self.text_ids(text) if text else ids
 
     def scale(self, marker: str, score_texts: Mapping[int, str]) -> Scale:
-        """The tokens by which each score is read after the marker: the first in which the scores differ, and those
-        after it.
+        """The tokens by which each score is read after the marker, from the first in which the scores differ on.
 
         A sentencepiece vocabulary may write " 4" as "▁" and "4". ValueError: two scores are written alike.
         """
