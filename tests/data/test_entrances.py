@@ -12,7 +12,7 @@ from conftest import make_rows
 from PIL import Image
 
 from vjudge import load_judge, preference, probes, review
-from vjudge.data import CollectionError, image_sizes, validate
+from vjudge.data import CollectionError, validate
 from vjudge.judge import Judge
 from vjudge.preference.policy import Policy
 from vjudge.training import fine_tune, prompt_and_target
@@ -62,11 +62,7 @@ def show(judge: Judge, rows: Any) -> Any:
     return judge.render(row), review.show(row)._repr_html_(), prompt_and_target(row, judge.template)
 
 
-def summarise(judge: Judge, rows: Any) -> Any:
-    return image_sizes(rows)[["width", "height"]].to_numpy().tolist()
-
-
-@pytest.mark.parametrize("use", [probe, answer, write, show, summarise])
+@pytest.mark.parametrize("use", [probe, answer, write, show])
 def test_a_picture_under_another_name_gives_what_images_gives(
     use: Callable[..., Any], judge: Judge, files: Path
 ) -> None:
