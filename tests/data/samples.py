@@ -15,7 +15,7 @@ from PIL import Image
 from vjudge.engines import Answer, Engine
 from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
-from vjudge.records import Item, Pair
+from vjudge.records import Item
 
 ROWS = Path(__file__).parents[3] / "shared" / "data" / "rows"
 LEVELS = ["none", "few", "half", "most", "all"]
@@ -101,4 +101,3 @@ def turns(prompt: str, answer: str, **more: Any) -> dict[str, Any]:
 
 
 SINGLE = TEMPLATES["llava-critic"].as_messages().render(Item("i", (), "What?\nWhere?", "A [cat].")).text
-PAIR = TEMPLATES["llava-critic-pair"].as_messages().render(Pair("p", (), "What?", "A cat.", "A\ndog.")).text
