@@ -109,44 +109,35 @@ def _qwen(folder: Path, kind: str) -> Path:
     specials = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
     written = CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
     tokenizer = make_tokenizer(specials, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written)
-    token = tokenizer.convert_tokens_to_ids
-    ids = {
-        "image_token_id": token("<|image_pad|>"),
-        "video_token_id": token("<|video_pad|>"),
-        "vision_start_token_id": token("<|vision_start|>"),
-        "vision_end_token_id": token("<|vision_end|>"),
-    }
+    named = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
+    named |= {"vision_start": "<|vision_start|>", "vision_end": "<|vision_end|>"}
+    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(token) for name, token in named.items()}
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
     text = TEXT | {"vocab_size": len(tokenizer) + 3, "rope_parameters": rope, "bos_token_id": None}
     text |= {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    if kind == "qwen2_vl":
-        vision = {"embed_dim": 32, "hidden_size": 64, "depth": 2, "num_heads": 2, "patch_size": 4, "mlp_ratio": 2}
-        config = transformers.Qwen2VLConfig(text_config=text, vision_config=vision, **ids)
-        model, patch = transformers.Qwen2VLForConditionalGeneration(config), 4
-    elif kind == "qwen2_5_vl":
-        vision = {"hidden_size": 32, "out_hidden_size": 64, "depth": 2, "num_heads": 2, "patch_size": 4}
-        vision |= {"intermediate_size": 48, "window_size": 16, "fullatt_block_indexes": [1]}
-        config = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision, **ids)
-        model, patch = transformers.Qwen2_5_VLForConditionalGeneration(config), 4
-    else:
-        vision = {"hidden_size": 32, "out_hidden_size": 64, "depth": 2, "num_heads": 2, "patch_size": 4}
-        vision |= {"intermediate_size": 48, "deepstack_visual_indexes": [0], "num_position_embeddings": 64}
-        config = transformers.Qwen3VLConfig(text_config=text, vision_config=vision, **ids)
-        model, patch = transformers.Qwen3VLForConditionalGeneration(config), 4
-    names = {"qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen3_vl": "Qwen3VLProcessor"}
+    vision = {"hidden_size": 32, "out_hidden_size": 64, "depth": 2, "num_heads": 2, "patch_size": 4}
+    family, own = {
+        "qwen2_vl": ("Qwen2VL", {"embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2}),
+        "qwen2_5_vl": ("Qwen2_5_VL", {"intermediate_size": 48, "window_size": 16, "fullatt_block_indexes": [1]}),
+        "qwen3_vl": (
+            "Qwen3VL",
+            {"intermediate_size": 48, "deepstack_visual_indexes": [0], "num_position_embeddings": 64},
+        ),
+    }[kind]
+    config = getattr(transformers, f"{family}Config")(text_config=text, vision_config=vision | own, **ids)
+    model = getattr(transformers, f"{family}ForConditionalGeneration")(config)
     preprocessor = {
         "image_processor_type": "Qwen2VLImageProcessor" if kind == "qwen2_vl" else "Qwen2VLImageProcessorFast",
-        "processor_class": names[kind],
-        "patch_size": patch,
+        "processor_class": f"{family}Processor",
+        "patch_size": 4,
         "merge_size": 2,
         "temporal_patch_size": 2,
-        "min_pixels": 64,
-        "max_pixels": 2048,
         "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5],
     }
-    if kind == "qwen3_vl":
-        del preprocessor["min_pixels"], preprocessor["max_pixels"]
+    if kind != "qwen3_vl":
+        preprocessor |= {"min_pixels": 64, "max_pixels": 2048}
+    else:
         preprocessor["size"] = {"shortest_edge": 64, "longest_edge": 2048}
         (folder / "video_preprocessor_config.json").write_text(
             json.dumps(preprocessor | {"video_processor_type": "Qwen3VLVideoProcessor"})
