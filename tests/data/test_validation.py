@@ -118,6 +118,8 @@ def test_the_truth_is_gold_else_the_mean_of_people() -> None:
     assert series["a"] == 4 and series["b"] == 2.5 and math.isnan(series["c"])
     assert series.name == "gold or mean of people" and series.attrs == {"gold": 1, "mean of people": 1, "missing": 1}
     assert truth(mixed[:1]).name == "gold" and truth(canonical(mixed[1:])).name == "mean of people"
+    run = pd.DataFrame(mixed, index=[7, 8, 9])
+    assert truth(run).index.tolist() == [7, 8, 9], "a run's scores and its truth stand row by row"
     with pytest.raises(CollectionError, match="no row has a score in gold or human_scores .`rating` looks like it"):
         truth([row("a", rating=4)])
 

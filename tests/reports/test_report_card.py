@@ -148,7 +148,7 @@ def test_pairs_have_accuracy_and_position() -> None:
 def test_hostile_names_are_text_on_one_page_and_in_a_paper_that_compiles(venue: str, tmp_path: Path) -> None:
     run = rated(40).assign(judge=HOSTILE, failure=[HOSTILE] + [None] * 39, kind=["a_b", "c & d"] * 20)
     run["score"] = run["score"].where(run.index > 0)
-    truth = vj.truth(run).rename(HOSTILE)
+    truth = vj.truth(run).set_axis(run["id"]).rename(HOSTILE)
     card = vj.report(run, truth=truth, by="kind", collection=HOSTILE, venue=venue, out=tmp_path, **QUICK)
     page, paper = (tmp_path / "report.html").read_text(encoding="utf-8"), tmp_path / "paper"
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "\u202e" not in page
@@ -170,3 +170,19 @@ def test_hostile_names_are_text_on_one_page_and_in_a_paper_that_compiles(venue: 
             done = subprocess.run(command, cwd=paper, capture_output=True, timeout=120)
             assert done.returncode == 0, done.stdout[-2000:].decode("utf-8", "replace")
         assert "undefined" not in (paper / "main.log").read_text(errors="replace").lower()
+
+
+def test_what_a_card_can_not_use_is_refused_before_anything_is_graded():
+    class Silent:
+        """A judge that must not be asked."""
+
+    items = vj.load_collection("scenes", split="test", limit=5)
+    with pytest.raises(ValueError, match="by='kindd' is no column of the items, which have id, "):
+        vj.report(Silent(), items, by="kindd")
+    with pytest.raises(ValueError, match="needs items to grade"):
+        vj.report(Silent())
+    run = pd.DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
+    with pytest.raises(ValueError, match="by='kind' is no column of the run"):
+        vj.report(run, by="kind")
+    with pytest.raises(ValueError, match="truth has no id of the run, such as 'a'"):
+        vj.report(run, truth=pd.Series([1.0, 2.0]))

@@ -134,9 +134,10 @@ def truth(items: Any) -> pd.Series:
     """The score that a judge's is held against: gold where there is one, else the mean of the people's.
 
     Returns:
-        One number a row by id, in the collection's order, NaN where nobody scored. Its `name` says which it is: "gold",
-        "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of each, and says in
-        `labelled_by` that a review chose the items, whose column `weight` `vjudge.metrics.correlate` then wants.
+        One number a row, NaN where nobody scored, with the index of a frame (such as a run), else by id. Its `name`
+        says which it is: "gold", "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the
+        rows of each, and says in `labelled_by` that a review chose the items, whose column `weight`
+        `vjudge.metrics.correlate` then wants.
         CollectionError: no row has either, with the columns that there are.
 
     >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
@@ -149,7 +150,8 @@ def truth(items: Any) -> pd.Series:
         people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
         scores["gold"].append(as_score(row.get("gold")))
         scores["people"].append(sum(people) / len(people) if people else math.nan)
-    index = pd.Index([id_of(row) for row in rows], name="id", dtype=object)
+    ids = pd.Index([id_of(row) for row in rows], name="id", dtype=object)
+    index = items.index if isinstance(items, pd.DataFrame) else ids
     gold, people = (pd.Series(values, index=index, dtype=float) for values in scores.values())
     series = gold.where(gold.notna(), people)
     n_gold, n_missing = int(gold.notna().sum()), int(series.isna().sum())

@@ -157,7 +157,7 @@ def report(
         items: what was graded, or is to be; collection: what the card calls it; gold: see `probes.Trials`.
         truth: scores (of pairs: preferences) by id, whose name captions use; None for gold, else the mean of people.
         score: the judge's column: "score", "expected_score", or in a frame of verdicts the judge's name.
-        by: a column of the run; agreement is then given for each of its values too.
+        by: a column of the items or the run; agreement is then given for each of its values too.
         venue: of the paper's figures; out: a folder for the card, the paper, and what is graded, which continues there.
         controls: the most items that controls are graded on, in whole groups drawn at random; None for all, 0 for none.
         manifest: the folder of a run that is given; a run that is graded has its own.
@@ -180,6 +180,8 @@ def report(
     """
     plots.width(venue, "half")  # a venue that is unknown is refused before anything is graded
     items = data.load_collection(items) if isinstance(items, (str, Path)) else items
+    if items is None and not isinstance(judge, (pd.DataFrame, Mapping)):
+        raise ValueError("a judge needs items to grade: give a collection, or a run that was graded before")
     facts = {} if manifest is None else Run(manifest).manifest
     with warnings.catch_warnings(record=True) as alerts, tempfile.TemporaryDirectory() as temporary:
         warnings.simplefilter("always")
@@ -192,6 +194,8 @@ def report(
             run = some
         else:
             items = data.canonical(items.to_dict("records") if isinstance(items, pd.DataFrame) else items)
+            if by is not None and by not in items.column_names:
+                raise ValueError(f"by={by!r} is no column of the items, which have {', '.join(items.column_names)}")
             some, passes = _some(items, controls, seed), len(CONTROLS) + SAMPLES
             if progress:
                 line = f"{len(items):,} items once, {len(some):,} under {passes} controls"
@@ -205,6 +209,10 @@ def report(
         if run.empty:
             raise ValueError("the run holds no verdict: there is nothing to report")
         run = run.assign(id=run["id"].map(str))
+        if by is not None and by not in run:
+            if by not in getattr(items, "column_names", ()):
+                raise ValueError(f"by={by!r} is no column of the run, which has {', '.join(run)}")
+            run[by] = run["id"].map(dict(zip(map(str, items["id"]), items[by], strict=True)))
         answers, ratings = _truth(run, items, truth, ORIGINAL not in trials.runs)
         if truth is not None:
             run = run.drop(columns="human_scores", errors="ignore")  # they would fill the gaps of the truth
@@ -269,14 +277,17 @@ def _truth(run: pd.DataFrame, items: Any, truth: pd.Series | None, pairs: bool) 
     if pairs and truth is None:
         truth = pd.Series(dtype=object, name="people's preferences")
     elif truth is None:
-        truth = data.truth(frame)
+        truth = data.truth(data.rows_of(frame))
         if truth.attrs.get("labelled_by"):
             raise ValueError("people scored items that a review chose, which are no random sample: report on a"
                              " collection without the column `weight`, or correlate with weights=")  # fmt: skip
         counts = {len(cell) for cell in ratings} - {0}
         if truth.name == "mean of people" and len(counts) == 1:
             truth = truth.rename("one rater's score" if counts == {1} else f"the mean of {counts.pop()} raters")
-    return truth.set_axis(truth.index.map(str)).groupby(level=0).first(), ratings
+    truth = truth.set_axis(truth.index.map(str)).groupby(level=0).first()
+    if len(truth) and truth.index.intersection(run["id"]).empty:
+        raise ValueError(f"truth has no id of the run, such as {run['id'].iloc[0]!r}: index it by id")
+    return truth, ratings
 
 
 def _measure(card: Card) -> None:
