@@ -29,6 +29,7 @@ KEYS = ("call", "try", "prompt_digest")
 FIELDS = ("text", "failure", "stopped", "n_prompt_tokens", "n_new_tokens")
 TOP_P = 0.95
 SKIPPED = "given up without an answer"
+SPARE = 2  # criteria to brainstorm beyond those that are needed, for near duplicates
 EXAMPLES = 3  # seed rubrics shown to each brainstorm
 TURNS = 3  # how often at most an image brainstorms for the rubrics that it lacks
 REFERENCE_LENGTH = {"words": (15, 250), "characters": (30, 1500)}
@@ -244,13 +245,16 @@ class Stages:
             ideas = self.ask([self._brainstorm(name, turn, n, earlier[name]) for name, n in lacks.items() if n > 0])
             refinements = []
             for task, answer in ideas.items():
-                for draft in answer[: lacks[task.image]]:
+                for draft in answer:
+                    if not lacks[task.image]:
+                        break
                     slot = f"r{len(earlier[task.image])}"
                     earlier[task.image].append(draft["criteria"])
                     if clash := drafts.add(f"{task.image} {slot}", draft["criteria"]):
                         self.count(task, clash)
                     else:
                         refinements.append(self._refine(task.image, slot, draft, refined))
+                        lacks[task.image] -= 1
             fits = [
                 Task(f"align/{task.image}-{task.subject}", STAGES["align"], task.image, _given(rubric), dict,
                      (task.subject, rubric))
@@ -296,7 +300,7 @@ class Stages:
         rng = np.random.default_rng(int(_digest(f"{self.options['seed']}/{turn}/{name}", 16), 16))
         places = rng.choice(len(self.seeds), size=min(EXAMPLES, len(self.seeds)), replace=False)
         examples = [{key: self.seeds[i][key] for key in ("criteria", "descriptions")} for i in places]
-        given = {"number": number, "examples": examples, "avoid": [*earlier]}
+        given = {"number": number + SPARE, "examples": examples, "avoid": [*earlier]}
 
         def read(answer: dict[str, Any]) -> list[dict[str, str]]:
             return [{key: check_text(key, text) for key, text in draft.items()} for draft in answer["criteria"]]
