@@ -1,4 +1,4 @@
-"""Requests to a server: each bounded in time and size, repeated only where the transport failed, its key kept.
+"""Requests to a server: bodies bounded in time and size, repeated only where the transport failed, its key kept.
 
 Connection errors, time-outs and HTTP 408, 429 and 5xx are repeated; an answer that the server did give never is. The
 key goes into one header, and is cut out of everything that a server says.

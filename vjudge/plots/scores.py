@@ -221,7 +221,7 @@ def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean 
             at, share = table["judge"] + min(0.025, 0.1 / len(tables)) * aside, 100 * table["share"]
             below.vlines(at, 0, share, color=look.color, lw=1.3)
             below.plot(at, share, ls="none", ms=3.5, **look.point)
-        ax.set_ylabel(label)
+        ax.set_ylabel("\n".join(paper.wrap(label, 0.5 * height)))  # a long one would reach the lower panel's
         below.set(xlabel="judge's score", ylabel="share (%)")
         below.set_ylim(0, 118 * max(table["share"].max() for table in tables.values()))
         fig.align_ylabels([ax, below])
