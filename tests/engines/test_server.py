@@ -16,6 +16,7 @@ import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -476,7 +477,10 @@ def test_what_no_prompt_would_survive_stops_at_the_start(
 
 
 def test_retry_after_is_obeyed_by_every_request(rows: Any) -> None:
-    with ChatServer(Once(Reply(b"", status=429, headers={"Retry-After": "1"}))) as server:
+    def late(request: Request) -> Reply:
+        return replace(judge(request), delay=0.5)  # the other two are under way until the client has read the 429
+
+    with ChatServer(Once(Reply(b"", status=429, headers={"Retry-After": "1"}), late, late)) as server:
         frame = grade(ask(server), rows[:8], batch_size=3)
     assert frame["failure"].isna().all() and len(server.asked) == 9
     start = server.asked[0].time
