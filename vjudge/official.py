@@ -250,9 +250,9 @@ def _truth(frame: pd.DataFrame) -> pd.Series:
     """Gold where there is one, else the mean of the people, as `data.truth`; NaN where there is neither."""
     columns = [column for column in ("id", "gold", "human_scores") if column in frame]
     try:
-        return data.truth(frame[columns].to_dict("records")).reset_index(drop=True)
+        return data.truth(frame[columns])
     except CollectionError:
-        return pd.Series(NAN, index=range(len(frame)), dtype=float)
+        return pd.Series(NAN, index=frame.index, dtype=float)
 
 
 # -- measures: (run, benchmark, rows of each category, options) -> table

@@ -11,6 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
+from vjudge.engines.engine import Ask
 from vjudge.prompts import Control, Conversation, Prompt
 
 TAIL = 24  # characters at a prompt's end that can merge with what follows
@@ -156,6 +157,21 @@ class Encoder:
         if self.tokenizer.eos_token_id is None:
             raise ValueError("this tokenizer has no token that ends an answer")
         return int(self.tokenizer.eos_token_id)
+
+    def asked(
+        self, prompt: Prompt, ask: Ask, index: int, *, image_tokens: Sequence[int] | None = None
+    ) -> tuple[list[int], Scale | None, Sequence[tuple[int, ...]]]:
+        """The ids of a call's prompt, the scale of its verdict, and the stems after which a score pass reads it.
+
+        An answer that is written has one stem, the empty one. `image_tokens` as in `ids`.
+        """
+        texts = ask.scale(index)
+        scale = self.scale(ask.marker, texts) if texts else None
+        if not ask.scores:
+            return self.ids(prompt, image_tokens=image_tokens), scale, ((),)
+        if scale is None:
+            raise ValueError("a score pass needs a scale: this prompt has none")
+        return self.forced_ids(prompt, scale, image_tokens=image_tokens), scale, scale.stems
 
     def forced_ids(self, prompt: Prompt, scale: Scale, *, image_tokens: Sequence[int] | None = None) -> list[int]:
         """The ids of a prompt that ends in the marker, up to the token that tells the scores apart.

@@ -283,20 +283,13 @@ class TorchCall:
 
     def rows(self, index: int) -> list[Row]:
         """One prompt as tokens, or as a row that says why it can't be answered."""
-        ask, encoder, model = self.ask, self.encoder, self.model
+        ask, model = self.ask, self.model
         if index in self._failures:
             return [Row(index, failure=self._failures[index])]
-        texts, keys = ask.scale(index), self._keys[index]
-        stems: Sequence[tuple[int, ...]] = ((),)
+        keys = self._keys[index]
         try:
-            scale = encoder.scale(ask.marker, texts) if texts else None
             prompt, places = self.source.place(self.prompts[index], keys)
-            if not ask.scores:
-                ids = encoder.ids(prompt, image_tokens=places)
-            elif scale is None:
-                raise ValueError("a score pass needs a scale: this prompt has none")
-            else:
-                ids, stems = encoder.forced_ids(prompt, scale, image_tokens=places), scale.stems
+            ids, scale, stems = self.encoder.asked(prompt, ask, index, image_tokens=places)
             rows = []
             for stem in stems:
                 tokens = np.array([*ids, *stem], dtype=np.int32)

@@ -175,20 +175,16 @@ class VllmEngine(Engine):
         context: int = self.llm.llm_engine.model_config.max_model_len
         places = 0 if self.model.tiled else self.model.tokens_per_image  # of an image; 0 where that varies
         for row in rows:
-            prompt, texts = prompts[row], ask.scale(row)
+            prompt = prompts[row]
             try:
                 check_images(prompt, images[row])
-                scale = self.encoder.scale(ask.marker, texts) if texts else None
-                if ask.scores and scale is None:
-                    raise ValueError("a score pass needs a scale: this prompt has none")
                 shown = [pictures(source) for source in images[row]]
-                ids = self.encoder.forced_ids(prompt, scale) if ask.scores and scale else self.encoder.ids(prompt)
+                ids, scale, stems = self.encoder.asked(prompt, ask, row)
                 if (n_tokens := len(ids) + max(places - 1, 0) * len(shown)) >= context:
                     raise ValueError(
                         f"the prompt has {n_tokens} tokens and the model's context holds {context}, an answer included;"
                         " shorten the item's texts"
                     )
-                stems = scale.stems if ask.scores and scale else ((),)
                 requests.append(_Request(row, ids, shown, scale, stems))
             except (ValueError, TypeError, OSError) as error:
                 failures.append(Answer(row, failure=str(error)))

@@ -23,6 +23,7 @@ import torch
 import vjudge
 from vjudge import data, models
 from vjudge.data import CollectionError, Problem, check_pictures, rows_of
+from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel, locate
 from vjudge.preference.policy import draw, load_policy
@@ -275,7 +276,7 @@ class PairBatches:
 
     def pixels(self, ids: torch.Tensor, images: Sequence[Sequence[Any]]) -> dict[str, torch.Tensor]:
         """The images of a batch as the model's class takes them."""
-        source: Any = self.coder.images()
+        source: Any = images_of(self.model)
         pictures = [list(map(picture, row)) for row in images]
         keys = [source.keys(row) for row in pictures]
         if not any(keys):

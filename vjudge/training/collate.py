@@ -14,7 +14,7 @@ import torch.utils.data
 from vjudge import prompts
 from vjudge.data import rows_of
 from vjudge.engines.tokens import Encoder
-from vjudge.engines.vision import ImageFeatures, ProcessedImages, left_padded, vision_of
+from vjudge.engines.vision import images_of, left_padded, vision_of
 from vjudge.images import open_image, picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation, Prompt, Template
@@ -106,16 +106,11 @@ class Coder:
         pad = model.tokenizer.pad_token_id
         self.pad = self.end if pad is None else int(pad)
 
-    def images(self) -> ImageFeatures | ProcessedImages:
-        """What prepares the images of a prompt or a batch."""
-        own = self.model.sees_images and self.model.processor is None
-        return ImageFeatures(self.model) if own else ProcessedImages(self.model)
-
     def encode(
         self, prompt: Prompt, images: Sequence[Any], answers: Sequence[str]
     ) -> tuple[list[int], list[list[int]]]:
         """The ids of a prompt with a place for each image token, and of each answer after it, with its end."""
-        source, reply = self.images(), self.conversation.reply
+        source, reply = images_of(self.model), self.conversation.reply
         prompt, places = source.place(prompt, source.keys([picture(image) for image in images]))
         start, replies = self.encoder.answered(prompt, [f"{reply}{answer}" for answer in answers], image_tokens=places)
         return start, [[*ids, self.end] for ids in replies]
