@@ -321,3 +321,14 @@ def test_plots_refuse_what_they_cannot_draw():
     ):
         with pytest.raises(ValueError, match=message):
             draw(frame)
+
+
+def test_an_interval_of_two_items_does_not_press_the_calibration_flat_and_is_said():
+    table = metrics.calibration_curve([1, 1, 1, 2, 2, 2, 4, 4], [1, 1, 2, 2, 2, 3, 1, 4])
+    assert table["low"].min() < -10
+    fig = plots.calibration_curve({"mine": table})
+    low, high = fig.axes[0].get_ylim()
+    assert low > -1 and high < 6 and "1 interval(s) reach beyond the axis" in fig.get_label()
+    given = np.repeat([1, 2, 3, 4], 20)
+    steady = metrics.calibration_curve(given, np.where(np.arange(80) % 3, given, 2))
+    assert "beyond" not in plots.calibration_curve({"mine": steady}).get_label()

@@ -222,13 +222,20 @@ def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean 
             below.vlines(at, 0, share, color=look.color, lw=1.3)
             below.plot(at, share, ls="none", ms=3.5, **look.point)
         ax.set_ylabel("\n".join(paper.wrap(label, 0.5 * height)))  # a long one would reach the lower panel's
+        # Of two items with one score an interval may be ten times the scale: it would press all others flat.
+        room = (ends[1] - ends[0] or 1.0) / 2
+        low, high = ends[0] - room, ends[1] + room
+        beyond = sum(int(((table["low"] < low) | (table["high"] > high)).sum()) for table in tables.values())
+        if beyond:
+            ax.set_ylim(low, high)
         below.set(xlabel="judge's score", ylabel="share (%)")
         below.set_ylim(0, 118 * max(table["share"].max() for table in tables.values()))
         fig.align_ylabels([ax, below])
         paper.legend(fig, [style.key(name, look, lw=1, ls=look.dash) for name, look in styles.items()])
         missing = max(int(table.attrs.get("missing", 0)) for table in tables.values())
         n = f"n = {style.span([table['n'].sum() for table in tables.values()])}{' a judge' * (len(tables) > 1)}"
-        return paper.finish(fig, n + (f", up to {missing} more without a score" if missing else ""))
+        cut = f"{beyond} interval(s) reach beyond the axis" if beyond else ""
+        return paper.finish(fig, n + (f", up to {missing} more without a score" if missing else ""), cut)
 
 
 def by_judge(run: pd.DataFrame) -> list[tuple[str, Look, pd.DataFrame]]:
