@@ -177,12 +177,12 @@ def test_what_a_card_can_not_use_is_refused_before_anything_is_graded():
         """A judge that must not be asked."""
 
     items = vj.load_collection("scenes", split="test", limit=5)
-    with pytest.raises(ValueError, match="by='kindd' is no column of the items, which have id, "):
+    with pytest.raises(ValueError, match="by='kindd' is no column of the items or the run, which have id, "):
         vj.report(Silent(), items, by="kindd")
     with pytest.raises(ValueError, match="needs items to grade"):
         vj.report(Silent())
     run = pd.DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
-    with pytest.raises(ValueError, match="by='kind' is no column of the run"):
+    with pytest.raises(ValueError, match="by='kind' is no column of the items or the run, which have id"):
         vj.report(run, by="kind")
     with pytest.raises(ValueError, match="truth has no id of the run, such as 'a'"):
         vj.report(run, truth=pd.Series([1.0, 2.0]))

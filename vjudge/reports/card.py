@@ -44,13 +44,12 @@ ERRORS = {("raw", "bias"): "mean of score less truth", ("raw", "mae"): "mean abs
 WORK = {"n_prompt_tokens": ("reads", "tokens"), "n_new_tokens": ("writes", "tokens"), "seconds": ("takes", "seconds")}
 BLIND = ("image_blanked", "image_swapped", "image_shuffled")
 MOST = 3  # cases that a sentence names
-PEARSON = "statistic == 'pearson' and estimate == estimate"
 Result: TypeAlias = tuple[pd.DataFrame, dict[str, Any]]
 """The numbers, of `COLUMNS` those that there are, and what the sentences of assets/report.txt rest on."""
 
 
 class Part(NamedTuple):
-    """One question of a card; `table` has the columns `COLUMNS`.
+    """One question of a card, its numbers in `COLUMNS`, and the sentence that follows from them.
 
     `state` is "against" where a test corrected by Holm's method says that something is not as it must be, "open" where
     none can say, "sound" where all is as it must be, "described" where nothing must.
@@ -64,7 +63,7 @@ class Part(NamedTuple):
 
 
 class CardFigure(NamedTuple):
-    """A figure of a card at the venue's width, its caption and its data."""
+    """A figure at the venue's width, its caption and its data."""
 
     name: str
     figure: Figure
@@ -74,11 +73,11 @@ class CardFigure(NamedTuple):
 
 @dataclass
 class Card:
-    """A judge's report card: `table` has its numbers, `write(folder)` writes it, and it shows itself in a notebook.
+    """A judge's report card, which shows itself in a notebook: `table` has its numbers, `write(folder)` writes it.
 
-    Its parts are what was measured, `absent` what was not, each with the reason; `remarks` are what to know before a
-    number is printed, `methods` sentences, each with the keys or papers that it cites. The rest is what parts rest on:
-    run has a row a verdict, scores one an item: score, gold, group and further judges; ratings are those of people.
+    `parts` are what was measured, `absent` what was not, each with the reason; `remarks` are what to know before a
+    number is printed, `methods` sentences, each with what it cites. The rest is what parts rest on: `run` has a row a
+    verdict, `scores` one an item: score, gold, group and further judges; `ratings` are those of people.
     """
 
     judge: str
@@ -116,10 +115,7 @@ class Card:
         return pd.concat(frames, ignore_index=True)
 
     def write(self, folder: str | Path) -> dict[str, Path]:
-        """Write report.html, report.pdf and the folder for a paper (paper/), the same bytes every time.
-
-        Returns the path of each by its name: html, pdf, paper.
-        """
+        """Write report.html, report.pdf and paper/, the same bytes every time; returns their paths by name."""
         paths = {name: Path(folder, f"report.{name}") for name in ("html", "pdf")} | {"paper": Path(folder, "paper")}
         paths["paper"].mkdir(parents=True, exist_ok=True)
         paths["html"].write_text(pages.to_html(self), encoding="utf-8")
@@ -142,6 +138,15 @@ class Card:
         figure.set_layout_engine("none")  # each drawing would move it by a hair
         self.figures.append(CardFigure(name, figure, caption, data.reset_index(drop=True)))
 
+    def forest(self, name: str, table: pd.DataFrame, caption: str, **options: Any) -> pd.DataFrame:
+        """Draw the lines of Pearson's r of a table of correlations, and return them."""
+        lines = table.query("statistic == 'pearson' and estimate == estimate").drop(columns="missing")
+        if len(lines):
+            self.draw(name, plots.forest, lines, f"{caption}. {_method(table)}", table, **options)
+        else:
+            self.absent.append((f"figure of {name}", "undefined everywhere: too few items, or one score for all"))
+        return lines
+
 
 def report(
     judge: Any, items: Any = None, *, truth: pd.Series | None = None, score: str = "score", by: str | None = None,
@@ -162,10 +167,9 @@ def report(
         controls: the most items that controls are graded on, in whole groups drawn at random; None for all, 0 for none.
         manifest: the folder of a run that is given; a run that is graded has its own.
         n_resamples, seed: of resampling and draws; grading: further options of `Judge.grade`.
-        progress: whether to say the number of verdicts beforehand.
 
     Raises:
-        ValueError: there is no verdict, or no such score or venue; as `Judge.grade`. KeyError: no column `by`.
+        ValueError: there is no verdict, or no such score, column or venue; as `Judge.grade`.
 
     Source: Mitchell et al., "Model Cards for Model Reporting", FAT* 2019, for what a card is.
 
@@ -173,60 +177,57 @@ def report(
     >>> items = vj.load_collection("scenes", split="test", limit=20)
     >>> run = vj.load_judge("tiny", device="cpu").grade(items, mode="score", progress=False)
     >>> card = vj.report(run, n_resamples=200)  # or vj.report(judge, items), which grades the controls too
-    >>> [part.name for part in card.parts]
-    ['agreement', 'failures', 'calibration', 'cost']
     >>> card.absent[0]
     ('human ceiling', 'no item was rated by two people')
     """
     plots.width(venue, "half")  # a venue that is unknown is refused before anything is graded
     items = data.load_collection(items) if isinstance(items, (str, Path)) else items
-    if items is None and not isinstance(judge, (pd.DataFrame, Mapping)):
-        raise ValueError("a judge needs items to grade: give a collection, or a run that was graded before")
     facts = {} if manifest is None else Run(manifest).manifest
+    runs = _runs(judge, score) if isinstance(judge, pd.DataFrame) else judge if isinstance(judge, Mapping) else None
+    if runs is None:
+        if items is None:
+            raise ValueError("a judge needs items to grade: give a collection, or a run that was graded before")
+        items = data.canonical(data.rows_of(items))
+    kind = COMPARED if runs is not None and ORIGINAL not in runs else ORIGINAL
+    columns = [] if items is None else list(getattr(items, "column_names", items))
+    columns += [] if runs is None else list(runs[kind])
+    if by is not None and by not in columns:
+        raise ValueError(f"by={by!r} is no column of the items or the run, which have {', '.join(map(str, columns))}")
     with warnings.catch_warnings(record=True) as alerts, tempfile.TemporaryDirectory() as temporary:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", "constrained_layout")  # of a figure that shows as much itself
-        if isinstance(judge, (pd.DataFrame, Mapping)):
-            runs = _runs(judge, score) if isinstance(judge, pd.DataFrame) else judge
-            column = score if isinstance(judge, Mapping) else "score"
-            trials = Trials(runs, items, score=column, gold=gold, seed=seed)
-            some: Any = trials.run(COMPARED if COMPARED in runs and ORIGINAL not in runs else ORIGINAL)
-            run = some
+        if runs is not None:
+            trials = Trials(runs, items, score=score if runs is judge else "score", gold=gold, seed=seed)
+            run = trials.runs[kind]
         else:
-            items = data.canonical(items.to_dict("records") if isinstance(items, pd.DataFrame) else items)
-            if by is not None and by not in items.column_names:
-                raise ValueError(f"by={by!r} is no column of the items, which have {', '.join(items.column_names)}")
-            some, passes = _some(items, controls, seed), len(CONTROLS) + SAMPLES
+            few, passes = _few(items, controls, seed), len(CONTROLS) + SAMPLES
             if progress:
-                line = f"{len(items):,} items once, {len(some):,} under {passes} controls"
-                say(f"report: about {len(items) + passes * len(some):,} verdicts: {line}; vj.plan says what they take")
+                line = f"{len(items):,} items once, {len(few):,} under {passes} controls"
+                say(f"report: about {len(items) + passes * len(few):,} verdicts: {line}; vj.plan says what they take")
             home = Path(temporary if out is None else out, "runs")
             run = judge.grade(items, out=home / "all", progress=progress, **grading)
             with suppress(RunError):  # not every judge keeps a journal
                 facts = Run(home / "all").manifest
-            trials = Trials(judge, some, out=home, score=score, gold=gold, seed=seed, progress=False, **grading)
-            trials.runs[ORIGINAL] = run
+            trials = Trials(judge, few, out=home, score=score, gold=gold, seed=seed, progress=False, **grading)
         if run.empty:
             raise ValueError("the run holds no verdict: there is nothing to report")
         run = run.assign(id=run["id"].map(str))
         if by is not None and by not in run:
-            if by not in getattr(items, "column_names", ()):
-                raise ValueError(f"by={by!r} is no column of the run, which has {', '.join(run)}")
             run[by] = run["id"].map(dict(zip(map(str, items["id"]), items[by], strict=True)))
-        answers, ratings = _truth(run, items, truth, ORIGINAL not in trials.runs)
+        answers, ratings = _truth(run, items, truth, kind == COMPARED)
         if truth is not None:
             run = run.drop(columns="human_scores", errors="ignore")  # they would fill the gaps of the truth
-        names = ["position"]
-        if ORIGINAL in trials.runs:
+        if kind == COMPARED:
+            own = run.get("preference", np.nan)  # of each verdict: several people may compare a pair
+            run = run.assign(preference=own if truth is None else answers.reindex(run["id"]).to_numpy())
+            scores, names = pd.DataFrame({"group": groups_of(run)}), ["position"]
+        else:
             run = run.assign(gold=answers.reindex(run["id"]).to_numpy())
-            trials.runs[ORIGINAL] = run[run["id"].isin(list(map(str, some["id"])))].reset_index(drop=True)
+            few_ids = run["id"] if runs is not None else list(map(str, few["id"]))
+            trials.runs[ORIGINAL] = run[run["id"].isin(few_ids)].reset_index(drop=True)
             further = [name for name in run.attrs.get("judges", ()) if name in run and name != score]
             scores = scored(run, trials.score).join(run.drop_duplicates("id").set_index("id")[further])
             names = PROBES if scores["score"].notna().any() and controls != 0 else []
-        else:
-            own = run.get("preference", np.nan)  # of each verdict: several people may compare a pair
-            run = run.assign(preference=own if truth is None else answers.reindex(run["id"]).to_numpy())
-            scores = pd.DataFrame({"group": groups_of(run)})
         probes = battery(trials, probes=names, samples=SAMPLES, progress=progress)
         source = None if items is None else data.origin(items).get("source")
         collection = collection or str(source or run.attrs.get("name") or "the collection")
@@ -242,15 +243,14 @@ def report(
     return card
 
 
-def _some(items: Any, controls: int | None, seed: int) -> Any:
+def _few(items: Any, most: int | None, seed: int) -> Any:
     """Whole groups at random until there are as many items as the controls may have."""
-    if controls is None or len(items) <= controls:
+    if most is None or len(items) <= most:
         return items
-    columns = {name: items[name] for name in ("id", "group") if name in items.column_names}
-    groups = pd.Series(groups_of(pd.DataFrame(columns))).map(str)
+    groups = pd.Series(groups_of(pd.DataFrame({name: items[name] for name in ("id", "group")}))).map(str)
     sizes = groups.value_counts().sort_index()
     sizes = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))].cumsum()
-    return items.select(np.flatnonzero(groups.isin(sizes.index[: np.searchsorted(sizes, controls) + 1])))
+    return items.select(np.flatnonzero(groups.isin(sizes.index[: np.searchsorted(sizes, most) + 1])))
 
 
 def _runs(frame: pd.DataFrame, score: str) -> dict[str, pd.DataFrame]:
@@ -316,8 +316,6 @@ def _agreement(card: Card) -> Result:
     if card.pairs:
         if card.run["preference"].isna().all():
             raise Unmet("nobody says which response is better: there is no preference")
-        if card.by is not None:
-            card.absent.append((f"agreement by {card.by}", "a comparison of pairs has no scores"))
         choices = card.run["verdict"].tolist(), card.run["preference"].tolist()
         table = metrics.pairwise_accuracy(*choices, groups=card.groups)
         words = {"share": table.loc["with_ties"], "method": table.attrs["method"]}
@@ -327,8 +325,7 @@ def _agreement(card: Card) -> Result:
         if values.isna().all():
             raise Unmet(why)
     blind = {name.replace("_", " "): card.trials.scored(name)["score"] for name in BLIND if name in card.trials.runs}
-    judges = card.scores.drop(columns=["gold", "group"]).rename(columns={"score": card.judge})
-    judges = judges.assign(**blind)
+    judges = card.scores.drop(columns=["gold", "group"]).rename(columns={"score": card.judge}).assign(**blind)
     people, ceiling, height, text = None, {}, None, f"Correlation of scores with {card.truth}"
     if any(sum(map(pd.notna, cell)) > 1 for cell in card.ratings):
         raters = metrics.rater_table(card.ratings, {card.judge: score}, groups=card.groups, **card.options)
@@ -338,12 +335,10 @@ def _agreement(card: Card) -> Result:
         height, text = float(people["estimate"].iloc[0]), f"{text}; people and the dotted line: a rater and the others"
     else:
         card.absent.append(("human ceiling", "no item was rated by two people"))
-    columns, truth = {card.collection: judges}, {card.collection: gold}
     groups = {} if card.groups is None else {card.collection: card.groups}
+    columns, truth = {card.collection: judges}, {card.collection: gold}
     whole = metrics.correlation_table(columns, truth, groups=groups, ceiling=ceiling, **card.options)
-    lines = whole.query(PEARSON).drop(columns="missing")
-    if len(lines):
-        card.draw("agreement", plots.forest, lines, f"{text}. {_method(whole)}", whole, ceiling=height)
+    card.forest("agreement", whole, text, ceiling=height)
     frame = pd.DataFrame({"judge": _brief(card.judge), "score": score, "gold": gold})
     text = f"Scores of {card.judge} against {card.truth}"
     card.draw("scores", plots.confusion, frame, text, frame, truth_name=_brief(card.truth))
@@ -364,13 +359,9 @@ def _agreement_by(card: Card) -> pd.DataFrame:
     groups = {name: rows["group"] for name, rows in parts.items() if rows["group"].nunique() > 1}
     truth = {name: rows["gold"] for name, rows in parts.items()}
     table = metrics.correlation_table(judges, truth, groups=groups, **card.options)
-    lines = table.query(PEARSON).drop(columns="missing").sort_values("estimate", kind="stable", ascending=False)
-    text = f"Correlation of scores of {card.judge} with {card.truth}, by {card.by}. {_method(table)}"
-    if lines.empty:
-        card.absent.append((f"agreement by {card.by}", "undefined everywhere: too few items, or one score for all"))
-    else:
-        card.draw("agreement_by", plots.forest, lines, text, table, rows="benchmark")
-    return lines.rename(columns={"benchmark": "measure"})
+    text = f"Correlation of scores of {card.judge} with {card.truth}, by {card.by}"
+    order = table.sort_values("estimate", kind="stable", ascending=False)
+    return card.forest("agreement_by", order, text, rows="benchmark").rename(columns={"benchmark": "measure"})
 
 
 def _probed(kinds: set[str], card: Card) -> Result:

@@ -74,15 +74,12 @@ def say(card: Any, macro: str, words: Mapping[str, Any]) -> list[str]:
 
 def _context(card: Any) -> dict[str, Any]:
     """What the pages show beside the card's own fields."""
-    groups = f" in {card.scores['group'].nunique():,} groups" * (card.groups is not None)
     notes = {
         "What could not be measured": [f"{what}: {why}" for what, why in card.absent],
         "To know before a number is printed": card.remarks,
         "How it was made": [" ".join(f"{text}." for text, _ in card.methods)],
     }
-    subtitle = f"{len(card.scores):,} items{groups} of {card.collection}, held against {card.truth}."
-    own = {"marks": MARKS, "subtitle": subtitle, "text_of": text_of}
-    return own | {"notes": {title: lines for title, lines in notes.items() if lines}}
+    return {"marks": MARKS, "text_of": text_of, "notes": {title: lines for title, lines in notes.items() if lines}}
 
 
 def to_html(card: Any) -> str:
