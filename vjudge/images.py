@@ -330,4 +330,7 @@ def _name(source: Any) -> str:
         return _name(source["path"])
     if isinstance(source, str) and source.startswith("data:"):
         return f"the data URI {source[:40]!r}"
-    return f"the image {os.fspath(source)!r}" if isinstance(source, (str, os.PathLike)) else "the image"
+    if not isinstance(source, (str, os.PathLike)):
+        return "the image"
+    path = os.fspath(source)
+    return f"the image {path if len(path) <= 300 else path[:60] + '…'!r}"

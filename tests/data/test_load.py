@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import tracemalloc
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import samples
+from PIL import Image
 from samples import LEVELS, SINGLE, judge_of, lines, orig, picture, plain, png, turns
 
 from vjudge.data import FEATURES, CollectionError, canonical, load, load_collection, origin, validate
@@ -69,7 +71,7 @@ def test_limit_and_splits(folder: Path) -> None:
     for path, split, message in [
         (folder / "saved", None, "has several splits, and split= names none; it has: test, train"),
         (folder, "train", "has no split 'train'; it has: test"),  # never the test rows for it
-        (folder / "pictures", None, "holds no .jsonl, .json, .csv, .parquet file"),
+        (folder / "pictures", None, "holds no .jsonl, .json, .csv, .tsv, .parquet file"),
         ("scene", None, "unknown collection 'scene'.*'scenes' looks like it.*kaist-ai/Perception-Coll.*data.canonical"),
     ]:
         with pytest.raises(CollectionError, match=message):
@@ -122,6 +124,25 @@ def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
         (folder / name).write_bytes(content)
         with pytest.raises(CollectionError, match=name):
             load_collection(folder / name)
+
+
+def test_a_tab_separated_file_with_pictures_in_base64_is_read_as_benchmark_tools_write_it(folder: Path) -> None:
+    file = (folder / "pictures/red.png").read_bytes()
+    row = {
+        "index": 7,
+        "image": base64.b64encode(file).decode(),
+        "question": "What?",
+        "answer": "A.",
+        "prediction": "B.",
+    }
+    table = pd.DataFrame([row])
+    table.to_csv(folder / "bench.tsv", sep="\t", index=False)
+    with pytest.raises(CollectionError, match="`question` looks like it(.|\n)*response; `prediction` looks like it"):
+        load_collection(folder / "bench.tsv")
+    names = {"question": "instruction", "prediction": "response", "answer": "reference_answer"}
+    table.rename(columns=names).to_csv(folder / "bench.tsv", sep="\t", index=False)
+    image = load_collection(folder / "bench.tsv")[0]["images"][0]
+    assert image.convert("RGB").tobytes() == Image.open(folder / "pictures/red.png").convert("RGB").tobytes()
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

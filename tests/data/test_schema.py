@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from samples import LEVELS, png, row
 
-from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
+from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, truth, validate
 from vjudge.data.schema import canonical_row, ratings
 from vjudge.images import open_image
 from vjudge.records import IMAGE_COLUMNS, Item, Pair
@@ -38,6 +38,7 @@ FORMS = {
     "array": lambda path: np.asarray(Image.open(path)),
     "list of lists": lambda path: np.asarray(Image.open(path)).tolist(),
     "data URI": lambda path: "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode(),
+    "base64": lambda path: base64.b64encode(path.read_bytes()).decode(),
     "JSON": lambda path: json.dumps([str(path)]),
     "Python's list as text": lambda path: str([str(path)]),
     "tuple": lambda path: (str(path),),
@@ -118,6 +119,30 @@ def test_items_and_pairs_are_rows() -> None:
         (made,) = rows_of([one])
         assert type(one).from_row(made).instruction == "Say." and made["images"] == ["a.png"]
     assert Item.from_row(rows_of([item])[0]).rubric == item.rubric and rows_of([item])[0]["group"] == "a"
+
+
+def test_levels_in_columns_of_their_own_are_the_descriptions() -> None:
+    cells = {f"score{score}_description": f"level {score}" for score in (2, 0, 1)} | {"score3_description": None}
+    (read,) = rows_of([{"id": "a", "criteria": "c", **cells}])
+    assert (read["descriptions"], read["lowest"]) == (["level 0", "level 1", "level 2"], 0)
+    assert not any(name.startswith("score") for name in read)
+    with pytest.raises(CollectionError, match=r"descriptions: the levels are for scores \[1, 3\]; leave no score out"):
+        rows_of([{"id": "a", "score1_description": "x", "score3_description": "y"}])[0]
+    own = {"id": "a", "descriptions": ["x", "y"], "score1_description": "z"}
+    assert rows_of([own])[0] == own, "a rubric that is there stays what it is"
+
+
+def test_ratings_in_columns_of_their_own_are_named() -> None:
+    rows = [{"id": "a", "rater_1": 3, "rater_2": 4}]
+    with pytest.raises(CollectionError, match="`rater_1`, `rater_2` look like it: put them in one list"):
+        truth(rows)
+
+
+def test_a_text_too_long_for_a_path_is_no_picture_and_is_not_printed_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([row() | {"images": ["x" * 9_000]}]), "utf-8")
+    with pytest.raises(CollectionError, match="does not exist") as error:
+        validate(load_collection(tmp_path / "a.json"), sees_images=True)
+    assert len(str(error.value)) < 600
 
 
 @pytest.mark.parametrize("items", [7, row(), datasets.DatasetDict({"test": datasets.Dataset.from_dict({"id": []})})])

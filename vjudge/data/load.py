@@ -44,7 +44,7 @@ from vjudge.images import ImageError, Picture, image_bytes
 from vjudge.records import Item, Pair, Rubric, as_score, is_missing
 
 ADAPTERS: tuple[Adapter, ...] = (*prometheus.ADAPTERS, *critic.ADAPTERS, *benchmarks.ADAPTERS)
-SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 BLOCK = 32  # rows that stand in memory with their pictures
 _SPLITS = {"train", "training", "validation", "valid", "val", "dev", "test", "testing"}  # as a split's file is called
 _IMAGES = datasets.Features({"images": FEATURES["images"]})
@@ -98,8 +98,8 @@ def load_collection(
     """Load a collection by name or from local files.
 
     Args:
-        name_or_path: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl, .json, .csv or
-            .parquet file; a folder with one, or one a split (test.jsonl), or with the files of a published set; or a
+        name_or_path: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl, .json, .csv, .tsv
+            or .parquet file; a folder with one, or one a split (test.jsonl), or with the files of a published set; or a
             folder written by `datasets.save_to_disk`. Columns are the canonical ones or those of any published set.
         split: which split, where there are several; "pointwise" or "pairwise" for LLaVA-Critic-113k. Of what has no
             splits it is warned that this says nothing.
@@ -450,7 +450,7 @@ def _rows_of_file(path: Path) -> Iterator[Any]:
             with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as table:
                 for batch in table.iter_batches(batch_size=BLOCK):
                     yield from batch.to_pylist()
-        elif suffix == ".csv":
+        elif suffix in (".csv", ".tsv"):
             with path.open(encoding="utf-8-sig", newline="") as file:
                 yield from _csv_rows(file, path)
         elif suffix in SUFFIXES:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vjudge.data.schema import Adapter, BadRow, Row
+from vjudge.data.schema import Adapter, BadRow, Row, levels_of
 from vjudge.prompts import TEMPLATES
 from vjudge.prompts.parse import parse
 from vjudge.records import Item, Rubric, as_score, is_missing
@@ -34,12 +34,8 @@ _SECTIONS = re.compile(
 
 def _rubric(row: Row, part: str | None) -> dict[str, Any]:
     """The level descriptions; of a row without a score also score and feedback, as its target text states them."""
-    levels = {int(match[1]): row[name] for name in row if (match := _LEVEL.fullmatch(name))}
-    scores = range(min(levels, default=1), min(levels, default=1) + len(levels))
-    if sorted(levels) != list(scores):
-        raise BadRow(("descriptions", f"the levels are for scores {sorted(levels)}", "leave no score out"))
-    cells: dict[str, Any] = {"descriptions": [levels[score] for score in scores]}
-    cells |= {"lowest": scores.start} if scores.start != 1 else {}
+    cells: dict[str, Any] = {"descriptions": []} | levels_of(row, _LEVEL)
+    scores = range(cells.get("lowest", 1), cells.get("lowest", 1) + len(cells["descriptions"]))
     score = row.get("orig_score")
     if (is_missing(score) or not str(score).strip()) and isinstance(row.get("output"), str):
         cells["gold"], cells["feedback"] = _target(row["output"], scores or (1,), "output")

@@ -45,7 +45,7 @@ CANDIDATE_FEATURES = datasets.Features({**_QUESTION, "responses": _TEXTS, **_RUB
 CANONICAL = frozenset({*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES})
 RESPONSES = ("response", "response_a", "response_b", "responses")
 NEAR = {
-    "response": "answer output text completion generation prediction model_output caption reply",
+    "response": "prediction model_output output completion generation reply answer text caption",
     "instruction": "prompt question query input task",
     "response_a": "answer_a output_a response_1 answer1 output1 chosen",
     "response_b": "answer_b output_b response_2 answer2 output2 rejected",
@@ -53,11 +53,14 @@ NEAR = {
     "criteria": "criterion rubric rubric_criteria aspect",
     "descriptions": "levels rubric rubrics score_descriptions",
     "gold": "score rating label human_score ground_truth grade mos",
-    "human_scores": "ratings scores labels human_ratings annotations",
+    "human_scores": "ratings scores labels human_ratings annotations rater human annotator",
     "images": "image_url url photo photos file path file_name filename picture_file",
     "id": "index item_id sample_id uid key name",
 }
 """Names that other tables give to a canonical column: suggested where it is missing, never taken for it."""
+_LEVEL = re.compile(r"score(-?\d+)_description")  # a column for each level, as Prometheus' rubrics have them
+# An image file in base64, as VLMEvalKit's tables hold them: JPEG, PNG, GIF or WebP by their first bytes.
+_BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
 _DEEPEST, _MOST_DIGITS = 32, 4_300  # of lists within lists; the digits that Python reads and writes
 _LINES, _ALIKE = 20, 3  # of an error's message; those of one kind
 
@@ -175,7 +178,22 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
     names = {re.sub(r"\W+", "_", str(column)).strip("_").lower(): str(column) for column in columns}
     near = [field, *NEAR.get(field, "").split(), *difflib.get_close_matches(field, names, cutoff=0.8)]
     likely = [names[name] for name in near if name in names and names[name] not in CANONICAL]
+    raters = [name for key, name in names.items() if field == "human_scores" and re.sub(r"_?\d+$", "", key) in near[1:]]
+    if len(raters) > 1:
+        return f"{', '.join(f'`{name}`' for name in raters)} look like it: put them in one list, `human_scores`"
     return f"`{likely[0]}` looks like it: rename it" if likely else "add it"
+
+
+def levels_of(row: Row, pattern: re.Pattern[str] = _LEVEL) -> dict[str, Any]:
+    """The descriptions, and their lowest score where that is not 1, from a column for each level; empty without any."""
+    levels = {int(match[1]): row[name] for name in row if (match := pattern.fullmatch(str(name)))}
+    levels = {score: text for score, text in levels.items() if not is_missing(text) and text != ""}
+    if not levels:
+        return {}
+    scores = range(min(levels), min(levels) + len(levels))
+    if sorted(levels) != list(scores):
+        raise BadRow(("descriptions", f"the levels are for scores {sorted(levels)}", "leave no score out"))
+    return {"descriptions": [levels[score] for score in scores], **({"lowest": scores[0]} if scores[0] != 1 else {})}
 
 
 def ratings(cell: Any) -> list[float]:
@@ -244,6 +262,12 @@ def canonical_row(
     unreadable = {name for name, *_ in faults}
     names = _picture_columns(tuple(row))
     cells = {name: cell for name, cell in row.items() if name not in names}
+    if is_missing(row.get("descriptions")):
+        try:
+            if levels := levels_of(row):
+                cells = {name: cell for name, cell in cells.items() if not _LEVEL.fullmatch(str(name))} | levels
+        except BadRow as error:
+            faults += error.faults
     for name in features_of(cells):
         if name in cells and name in _CELLS and name not in unreadable:
             read, remedy = _CELLS[name]
@@ -403,6 +427,8 @@ def _sources(cell: Any) -> list[Any] | None:
     """The pictures in a cell: one or a list, none on purpose ([]), or nothing said (None); else ValueError."""
     if isinstance(cell, str):
         cell = _items_of(cell.strip())
+    if isinstance(cell, str) and _BASE64.fullmatch(cell):
+        return [f"data:image;base64,{''.join(cell.split())}"]
     if isinstance(cell, tuple) or (isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS"):
         cell = list(cell)
     if isinstance(cell, list):
@@ -456,7 +482,7 @@ def _beside(picture: Any, folder: Path, roots: Sequence[str]) -> Any:
     if not isinstance(path, (str, os.PathLike)) or str(path).startswith("data:") or "://" in str(path):
         return picture
     places = [folder / root / path for root in roots]
-    place = str(next((there for there in places if there.is_file()), places[0]))
+    place = str(next((there for there in places if os.path.isfile(there)), places[0]))
     return {**picture, "path": place} if inside else place
 
 
