@@ -121,6 +121,18 @@ def test_items_and_pairs_are_rows() -> None:
     assert Item.from_row(rows_of([item])[0]).rubric == item.rubric and rows_of([item])[0]["group"] == "a"
 
 
+@pytest.mark.parametrize("form", [list, pd.DataFrame, datasets.Dataset.from_list])
+def test_rows_without_ids_are_numbered_whatever_they_stand_in(form: Any, tmp_path: Path) -> None:
+    plain = [{name: cell for name, cell in row().items() if name != "id"} | {"images": []} for _ in range(3)]
+    validate(form(plain))
+    rows = rows_of(form(plain))
+    assert [one["id"] for one in rows] == rows.column("id") == ["0", "1", "2"] and rows[2]["id"] == "2"
+    pd.DataFrame(plain).to_csv(tmp_path / "a.csv", index=False)
+    assert load_collection(tmp_path / "a.csv")["id"][:] == rows.column("id")
+    with pytest.raises(CollectionError, match=r"row 1 \(id None\), id: is missing; give every row its own id"):
+        validate([plain[0] | {"id": "a"}, plain[1]])
+
+
 def test_levels_in_columns_of_their_own_are_the_descriptions() -> None:
     cells = {f"score{score}_description": f"level {score}" for score in (2, 0, 1)} | {"score3_description": None}
     (read,) = rows_of([{"id": "a", "criteria": "c", **cells}])

@@ -288,11 +288,15 @@ def canonical_row(
 
 
 class Rows(Sequence[Row]):
-    """Canonical rows, read as they are asked for, images undecoded; reading one that is not raises CollectionError."""
+    """Canonical rows, read as they are asked for, images undecoded; reading one that is not raises CollectionError.
+
+    Where no row has an id they are numbered, as those of a file.
+    """
 
     def __init__(self, source: Any, columns: Iterable[str]) -> None:
         self._source = _undecoded(source) if isinstance(source, datasets.Dataset) else list(source)
         self.columns = tuple(dict.fromkeys(map(str, columns)))
+        self._numbered = "id" not in self.columns
 
     def __len__(self) -> int:
         return len(self._source)
@@ -302,14 +306,14 @@ class Rows(Sequence[Row]):
         if isinstance(place, range):
             return [self[each] for each in place]
         row = self._source[place]
-        return self._sound(*canonical_row(row if isinstance(self._source, list) else row.to_pylist()[0]))
+        return self._sound(*self._read(place, row if isinstance(self._source, list) else row.to_pylist()[0]))
 
     def __iter__(self) -> Iterator[Row]:
         return (self._sound(row, faults) for row, faults in self.reads())
 
     def column(self, name: str) -> list[Any]:
         """The cells of one column, None where there is none; of a data set no image is read for it."""
-        if isinstance(self._source, list):
+        if isinstance(self._source, list) or (name == "id" and self._numbered):
             return [row.get(name) for row, _ in self.reads()]
         present = name in self._source.column_names
         return self._source.with_format(None)[name][:] if present else [None] * len(self)
@@ -319,7 +323,11 @@ class Rows(Sequence[Row]):
         rows: Any = self._source
         if not isinstance(rows, list):
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in rows.iter(batch_size=32))
-        return map(canonical_row, rows)
+        return itertools.starmap(self._read, enumerate(rows))
+
+    def _read(self, place: int, row: Any) -> tuple[dict[str, Any], list[Fault]]:
+        cells, faults = canonical_row(row)
+        return ({"id": str(place)} | cells if self._numbered else cells), faults
 
     def _sound(self, row: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
         if faults:  # all that cannot be read are named at once
