@@ -54,7 +54,7 @@ judge.load_judge judge.Judge.grade judge.Judge.compare judge.Judge.rank judge.Ju
 prompts.parse.parse prompts.parse.suggest_format prompts.families.register prompts.families.find prompts.target
 data.load_collection data.rows_of data.validate data.fingerprint data.truth records.as_score records.Item.from_row
 runs.Run metrics.correlate metrics.compare_judges metrics.agreement metrics.human_ceiling metrics.win_rate
-metrics.bradley_terry metrics.prediction_powered_mean metrics.calibrate
+metrics.bradley_terry metrics.calibration_curve
 probes.position probes.padded
 plots.save_table review.Review review.show
 training.prompt_and_target training.check_leakage preference.load_policy reports.report

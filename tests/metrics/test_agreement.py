@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from vjudge.metrics import agreement, average_samples, human_ceiling, rater_table
+from vjudge.metrics import (
+    agreement,
+    average_samples,
+    calibration_curve,
+    calibration_errors,
+    human_ceiling,
+    rater_table,
+)
 
 # Six targets rated by four judges: Shrout and Fleiss (1979), table 2.
 SHROUT_FLEISS = [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
@@ -163,3 +170,31 @@ def test_samples_of_one_judge_are_averaged_and_failures_carried_along():
 def test_bad_input_is_named(ratings, options, error, message):
     with pytest.raises(error, match=message):
         agreement(ratings, **options)
+
+
+def test_calibration_curve_by_hand():
+    with pytest.warns(UserWarning, match="undefined in 2 of 3 bins"):
+        table = calibration_curve([1, 1, 1, 2, 2, 5, np.nan], [1, 2, 3, 2, 2, 4, 1])
+    assert table[["judge", "human", "n"]].to_numpy().tolist() == [[1, 2, 3], [2, 2, 2], [5, 4, 1]]
+    theirs = stats.t.interval(0.95, 2, loc=2, scale=stats.sem([1, 2, 3]))
+    assert table.loc[0, ["low", "high"]].tolist() == pytest.approx(theirs, abs=1e-10)
+    assert table.loc[1:, ["low", "high"]].isna().all(axis=None) and table.attrs["missing"] == 1
+    with pytest.raises(ValueError, match="bins"):
+        calibration_curve([3], [1], bins=0)
+
+
+def test_grouped_intervals_are_statsmodels_cluster_robust():
+    import statsmodels.api as sm
+
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(20), 5)
+    human = rng.normal(size=20)[group] + rng.normal(size=100)
+    table = calibration_curve(np.ones(100), human, groups=group).iloc[0]
+    model = sm.OLS(human, np.ones(100)).fit(cov_type="cluster", cov_kwds={"groups": group, "use_correction": False})
+    half = stats.t.ppf(0.975, 19) * model.bse[0] * np.sqrt(20 / 19)
+    assert table["high"] - table["human"] == pytest.approx(half, abs=1e-10)
+
+
+def test_errors_in_score_points():
+    table = calibration_errors([2, 3, 4, 6, None] * 9, [1, 2, 4, 6, 3] * 9, n_resamples=50)
+    assert table["estimate"].to_dict() == {"bias": 0.5, "mae": 0.5} and table["missing"].eq(9).all()

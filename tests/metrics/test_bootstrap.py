@@ -53,7 +53,7 @@ def test_many_distinct_pairs_equal_scipy(digits):
     rng = np.random.default_rng(0)
     table = Table(*(np.round(values, d) for values, d in zip(judged(rng, 700, ordinal=False), digits, strict=True)))
     assert len(table.x_signs) > 2 and table.grid is not None
-    weights = Design(table.cell).draws(0)[0](3)
+    weights = replicates(lambda w: w, Design(table.cell), n_resamples=3, seed=0).astype(int)
     ours = correlations(table, weights)
     for replicate, column in enumerate(weights.T):
         expected = scipy_correlations(np.repeat(table.x, column), np.repeat(table.y, column))

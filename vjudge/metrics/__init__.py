@@ -6,9 +6,15 @@ each cell of the sample occurs) and hand it to `_tables.tabulate`, which gives i
 warnings that all others have: `agreement.agreement` is an example. Plain shares go to `_tables.shares`.
 """
 
-from vjudge.metrics.agreement import agreement, average_samples, human_ceiling, rater_table
+from vjudge.metrics.agreement import (
+    agreement,
+    average_samples,
+    calibration_curve,
+    calibration_errors,
+    human_ceiling,
+    rater_table,
+)
 from vjudge.metrics.baselines import lengths, overlap_baselines, published
-from vjudge.metrics.calibration import calibrate, calibration_curve, calibration_errors
 from vjudge.metrics.correlation import (
     compare_judges,
     correlate,
@@ -17,6 +23,7 @@ from vjudge.metrics.correlation import (
     model_ranking,
     who_beats_whom,
 )
+from vjudge.metrics.labels import label_weights, next_labels
 from vjudge.metrics.pairwise import (
     bradley_terry,
     classification,
@@ -27,14 +34,12 @@ from vjudge.metrics.pairwise import (
     tie_calibrated_accuracy,
     win_rate,
 )
-from vjudge.metrics.ppi import label_weights, next_labels, prediction_powered_mean
 from vjudge.names import public
 
 __all__ = [
     "agreement",
     "average_samples",
     "bradley_terry",
-    "calibrate",
     "calibration_curve",
     "calibration_errors",
     "classification",
@@ -52,7 +57,6 @@ __all__ = [
     "order_consistency",
     "overlap_baselines",
     "pairwise_accuracy",
-    "prediction_powered_mean",
     "published",
     "rater_table",
     "tie_calibrated_accuracy",

@@ -1,8 +1,8 @@
 """Bootstrap and permutation, exact and fast, and correlations of weighted tables.
 
-A statistic is a function of weights, shape (cells, replicates), to values, shape (..., replicates): it says what it is
-of a sample in which each cell occurs that often. A mean of rows is `lambda w: values @ w / w.sum(axis=0)`; correlations
-are `lambda w: correlations(table, w)`, where `table = Table(x, y)`, on `Design(table.cell)`.
+A statistic is a function of weights, shape (cells, replicates), to values, shape (..., replicates): its value for a
+sample in which each cell occurs that often. A mean of rows is `lambda w: values @ w / w.sum(axis=0)`; correlations are
+`lambda w: correlations(table, w)`, where `table = Table(x, y)`, on `Design(table.cell)`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,13 @@ Integers = NDArray[np.int64]
 Weights = NDArray[np.number]
 Statistic = Callable[[Weights], Floats]
 
+STATISTICS = ("pearson", "spearman", "kendall")
 CACHE_BYTES = 2**19  # an array of this size stays in a processor's cache
 BLOCK_BYTES = 8 * 2**20
 ENOUGH = 60  # replicates at once, so that NumPy's time for a call is small; a power of two would fill one cache set
 PATIENCE = 2.0  # seconds before a bar shows; a plain one, since in a notebook even a hidden widget is stored
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
-
-
-def block_of(width: int) -> int:
-    """How many replicates to take at once where an array holds so many numbers for each."""
-    row = 8 * max(width, 1)
-    return max(1, min(max(CACHE_BYTES // row, ENOUGH), BLOCK_BYTES // row))
+NARROWEST = 64  # rows of a block of signs, at least
 
 
 def summing(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
@@ -67,34 +63,23 @@ class Design:
         """How often each cell occurs in each group, shape (k, G); None without groups."""
         return None if self.groups is None else summing(self.cell, self.groups, (len(self.counts), self.n_units))
 
-    def draws(self, seed: int) -> tuple[Callable[[int], Weights], int]:
-        """A function from a number of replicates to weights (k, replicates), and how many numbers it holds for each."""
-        rng = np.random.default_rng(seed)
-        n, counts, units = len(self.cell), self.counts, self.n_units
-        k = len(counts)
-        if (members := self.members) is not None:
-            share = np.full(units, 1 / units)
-            return lambda size: members @ rng.multinomial(units, share, size=size).T, max(k, units)
-        if 4 * k < n:
-            return lambda size: rng.multinomial(n, counts / n, size=size).T, k
-        step = max(1, CACHE_BYTES // (32 * n))
-
-        def draw(size: int) -> Weights:
-            counted = np.empty((size, k), dtype=np.int64)
-            for start in range(0, size, step):
-                part = counted[start : start + step]
-                cells = self.cell[rng.integers(n, size=(len(part), n))]
-                cells += np.arange(len(part))[:, None] * k
-                part[:] = np.bincount(cells.ravel(), minlength=part.size).reshape(part.shape)
-            return counted.T
-
-        return draw, n
-
 
 def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: int, width: int = 0) -> Floats:
-    """A statistic of replicates, (..., n_resamples), in bounded blocks; `width`: numbers that it holds for each."""
-    draw, held = design.draws(seed)
-    return _in_blocks(statistic, draw, n_resamples, block_of(max(held, width)), "resamples")
+    """A statistic of bootstrap samples, shape (..., n_resamples); `width`: how many numbers it holds for each."""
+    rng, members, units = np.random.default_rng(seed), design.members, design.n_units
+    counts, n = design.counts, len(design.cell)
+    k = len(counts)
+
+    def draw(size: int) -> Weights:
+        if members is not None:
+            return members @ rng.multinomial(units, np.full(units, 1 / units), size=size).T
+        if 4 * k < n:
+            return rng.multinomial(n, counts / n, size=size).T
+        cells = design.cell[rng.integers(n, size=(size, n))] + np.arange(size)[:, None] * k
+        return np.bincount(cells.ravel(), minlength=size * k).reshape(size, k).T
+
+    held = max(k, units if members is not None or 4 * k >= n else 0, width)
+    return _in_blocks(statistic, draw, n_resamples, held)
 
 
 def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
@@ -104,8 +89,7 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) 
 
     Source: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses (2005), chapter 3, matched pairs.
     """
-    rng = np.random.default_rng(seed)
-    counts, members = design.counts[:, None], design.members
+    rng, counts, members = np.random.default_rng(seed), design.counts[:, None], design.members
 
     def draw(size: int) -> Weights:
         if members is not None:
@@ -116,12 +100,14 @@ def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) 
             swapped = rng.binomial(counts.T, 0.5, size=(size, len(counts))).T
         return np.concatenate([counts - swapped, swapped])
 
-    block = block_of(max(2 * len(counts), 0 if members is None else members.shape[1]))
-    return _in_blocks(statistic, draw, n_resamples, block, "permutations")
+    return _in_blocks(statistic, draw, n_resamples, max(2 * len(counts), design.n_units if members is not None else 0))
 
 
-def _in_blocks(statistic: Statistic, draw: Callable[[int], Weights], total: int, block: int, name: str) -> Floats:
-    starts = tqdm(range(0, total, block), desc=f"blocks of {name}", delay=PATIENCE, leave=False)
+def _in_blocks(statistic: Statistic, draw: Callable[[int], Weights], total: int, held: int) -> Floats:
+    """A statistic of so many draws, in blocks of bounded memory; `held`: numbers for each draw."""
+    row = 8 * max(held, 1)
+    block = max(1, min(max(CACHE_BYTES // row, ENOUGH), BLOCK_BYTES // row))
+    starts = tqdm(range(0, total, block), desc="resamples, in blocks", delay=PATIENCE, leave=False)
     return np.concatenate([values(statistic, draw(min(block, total - start))) for start in starts], axis=-1)
 
 
@@ -163,8 +149,7 @@ def interval(
 
 
 def p_value(permuted: Floats, observed: Floats | float) -> Floats:
-    """Two-sided p, shape (..., n), of a statistic that is 0 under the null hypothesis; undefined permutations count
-    against.
+    """Two-sided p, shape (..., n), of what is 0 under the null hypothesis; undefined permutations count against.
 
     Source: Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9 (2010), article 39.
     """
@@ -172,10 +157,6 @@ def p_value(permuted: Floats, observed: Floats | float) -> Floats:
     nearer = (np.abs(permuted) < np.abs(value)[..., None] - 1e-12).sum(axis=-1)
     n = permuted.shape[-1]
     return np.where(np.isnan(value), np.nan, (n - nearer + 1) / (n + 1))
-
-
-STATISTICS = ("pearson", "spearman", "kendall")
-NARROWEST = 64  # rows of a block of signs, at least
 
 
 class Table:
@@ -254,8 +235,7 @@ def _slices(block: Integers) -> list[slice]:
 
 
 def correlations(table: Table, weights: Weights, *, statistics: Sequence[str] = STATISTICS) -> Floats:
-    """Pearson, Spearman and tau-b (or some) for weights (k, replicates) of the same pairs; NaN where a variable is
-    constant.
+    """Pearson, Spearman and tau-b (or some) for weights (k, replicates); NaN where a variable is constant.
 
     Source: Spearman with midranks, cumulative sums of weights over items sorted once; tau-b as a quadratic form in the
     weights, Kendall, Biometrika 30 (1938), 81-93, and Rank Correlation Methods (1970), chapter 3, for ties.

@@ -20,6 +20,8 @@ from vjudge.metrics._bootstrap import Design, Floats, Integers, Statistic, inter
 from vjudge.records import is_missing
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
+Groups: TypeAlias = Column | None  # the group of each item: its image, its question
+PANDAS = (pd.DataFrame, pd.Series)
 
 
 def warn(message: str) -> None:
@@ -39,13 +41,10 @@ def check_columns(**columns: Any) -> None:
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
         raise ValueError(f"{lengths}: give one of each per item")
-    indexes = {name: column.index for name, column in columns.items() if isinstance(column, pd.DataFrame | pd.Series)}
-    for name, index in indexes.items():
-        if not index.equals(indexes[first := next(iter(indexes))]):
-            raise ValueError(
-                f"{first} and {name} have different indexes: align them first, or pass .to_numpy() if their "
-                "order is the same"
-            )
+    (first, index), *others = [(n, c.index) for n, c in columns.items() if isinstance(c, PANDAS)] or [("", None)]
+    if unlike := [name for name, other in others if not other.equals(index)]:
+        remedy = "align them first, or pass .to_numpy() if their order is the same"
+        raise ValueError(f"{first} and {unlike[0]} have different indexes: {remedy}")
 
 
 def scores(values: Any, *, name: str, by_design: bool = False) -> np.ndarray:
@@ -63,9 +62,8 @@ def scores(values: Any, *, name: str, by_design: bool = False) -> np.ndarray:
         values = [math.nan if cell is None or cell is pd.NA else cell for cell in values]
         bad = [i for i, cell in enumerate(values) if isinstance(cell, bool) or not isinstance(cell, numbers.Real)]
         if bad:
-            raise TypeError(
-                f"{name} has values that are not numbers: {listed(bad, values)}; convert them or set them to NaN"
-            )
+            where = listed(bad, values)
+            raise TypeError(f"{name} has values that are not numbers: {where}; convert them or set them to NaN")
     scores = np.array(values, dtype=float)
     if (infinite := np.flatnonzero(np.isinf(scores))).size:
         raise ValueError(f"{name} has infinite values: {listed(infinite, scores)}; set them to NaN if missing")
@@ -167,10 +165,10 @@ def tabulate(
         confidence, n_resamples, seed: see `correlate`.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
-    table = pd.DataFrame(dict.fromkeys(("estimate", "low", "high"), np.nan), index=_index(names, index))
+    table = pd.DataFrame(np.nan, index=pd.Index(list(names)).set_names(index), columns=["estimate", "low", "high"])
     table["n"] = len(design.cell) if n is None else n
     table["missing"] = design.missing if missing is None else missing
-    methods = [method] * len(table) if isinstance(method, str) else list(method)
+    methods, factors = (np.broadcast_to(choice, len(table)) for choice in (method, inflation))
     if len(design.cell):
         table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
     defined, units = table["estimate"].notna(), design.n_units
@@ -180,10 +178,10 @@ def tabulate(
     elif defined.any() and n_resamples:
         drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
         left_out = np.zeros(len(table))  # share of the replicates
-        for row, (way, factor) in enumerate(zip(methods, np.broadcast_to(inflation, len(table)), strict=True)):
-            value, how = float(table["estimate"].iloc[row]), dict(method=way, inflation=factor, confidence=confidence)
+        for row, value in enumerate(map(float, table["estimate"])):
+            how = dict(method=methods[row], inflation=factors[row], confidence=confidence)
             low, high, left_out[row] = interval(drawn[row], value, n_units=units, **how)
-            if way == "logit" and low == high:  # every resample agrees
+            if methods[row] == "logit" and low == high:  # every resample agrees
                 low, high = _constant_share(value, units, stats.t.ppf((1 + confidence) / 2, units - 1) ** 2)
             table.iloc[row, 1:3] = [low, high]
         if no_width and (flat := table.index[table["low"] == table["high"]]).size:
@@ -197,13 +195,6 @@ def tabulate(
     text = f"{confidence:.0%} bootstrap intervals ({ways}), {n_resamples:,} resamples of {of}, seed {seed}"
     table.attrs = {"method": text}
     return table
-
-
-def _index(names: Sequence[Any], index: str | Sequence[str]) -> pd.Index:
-    """An index of rows; tuples and several names make a MultiIndex."""
-    if isinstance(index, str):
-        return pd.Index(list(names), name=index)
-    return pd.MultiIndex.from_tuples(names, names=index)
 
 
 def _warn_undefined(rows: pd.Index, why: str) -> None:
@@ -242,8 +233,8 @@ def shares(
         n, worth = int(weight.any(axis=0).sum()), np.where(weight > 0, gain, 0.0)[:, used]
         share = _share(worth, weight[:, used], codes, grouped=groups is not None, confidence=confidence)
         lines.append([*share, n, len(used) - n])
-    columns = ["estimate", "low", "high", "n", "missing"]
-    table = pd.DataFrame(lines, index=_index([row[0] for row in rows], index), columns=columns)
+    names, columns = pd.Index([row[0] for row in rows]).set_names(index), ["estimate", "low", "high", "n", "missing"]
+    table = pd.DataFrame(lines, index=names, columns=columns)
     defined = table["estimate"].notna()
     _warn_undefined(table.index[~defined], "nothing to count")
     if (single := table.index[defined & table["low"].isna()]).size:

@@ -1,27 +1,36 @@
-"""How far raters agree, the human ceiling, several samples of a judge."""
+"""How far raters agree, the human ceiling, several samples of a judge, and what its scores mean in human scores."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from vjudge.metrics._bootstrap import STATISTICS, Floats, Statistic, Table, Weights, correlations, summing
-from vjudge.metrics._tables import Column, check_columns, design_of, scores, tabulate
+from vjudge.metrics._tables import (
+    Column,
+    aligned,
+    check_columns,
+    check_options,
+    design_of,
+    group_codes,
+    scores,
+    tabulate,
+    warn,
+)
 from vjudge.records import is_missing
 
-METHODS = {
+COEFFICIENTS = {  # the scale of each one's interval
     **dict.fromkeys(("alpha_nominal", "alpha_ordinal", "alpha_interval", "cohen_kappa", "quadratic_kappa"), "fisher"),
     **{"icc_2_1": "fisher", "icc_2_k": "t"},  # icc_2_k may lie far below -1
     **{"exact": "logit", "within_one": "logit"},
 }
 NOMINAL = ("alpha_nominal", "cohen_kappa", "exact")
 _CARRIED = ("gold", "human_scores", "group", "criteria", "category")
-_TINY = np.finfo(float).tiny
 
 
 def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = None, **options: Any) -> pd.DataFrame:
@@ -50,8 +59,7 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = No
     Source: Krippendorff, Content Analysis (2004), chapter 11, ordinal distances by midranks; Shrout and Fleiss,
     Psychological Bulletin 86 (1979), 420-428; Light, Psychological Bulletin 76 (1971), for pairs.
 
-    >>> table = agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)
-    >>> table["estimate"][["exact", "within_one"]].tolist()
+    >>> agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)["estimate"][["exact", "within_one"]].tolist()
     [0.5, 1.0]
     """
     if level not in ("scores", "nominal"):
@@ -61,8 +69,8 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = No
     present = ~np.isnan(table)
     shared = present.sum(axis=1) >= 2
     values, cell = _distinct(table[shared])
-    names = NOMINAL if level == "nominal" else tuple(METHODS)
-    rows = [list(METHODS).index(name) for name in names]
+    names = NOMINAL if level == "nominal" else tuple(COEFFICIENTS)
+    rows = [list(COEFFICIENTS).index(name) for name in names]
     complete = present.all(axis=1) & shared
     n = np.array([(complete if name.startswith("icc_2") else shared).sum() for name in names])
     return tabulate(
@@ -71,7 +79,7 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = No
         design_of(cell, groups, shared),
         n=n,
         missing=len(table) - n,
-        method=[METHODS[name] for name in names],
+        method=[COEFFICIENTS[name] for name in names],
         why="no item has two ratings, too few items have all, or there is no variation",
         **options,
     )
@@ -88,13 +96,12 @@ def _read(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
         for position, row in enumerate(ratings):
             if isinstance(row, str | bytes) or not (is_missing(row) or hasattr(row, "__iter__")):
                 raise TypeError(f"ratings of item {position} are {row!r}: give a list of numbers, one for each rater")
-        rows = ([] if is_missing(row) else list(row) for row in ratings)
-        cells = dict(enumerate(itertools.zip_longest(*rows, fillvalue=math.nan)))
-        frame = pd.DataFrame(cells, index=range(len(ratings)), dtype=object)
+        rows = [[] if is_missing(row) else list(row) for row in ratings]
+        frame = pd.DataFrame(dict(enumerate(itertools.zip_longest(*rows))), index=range(len(rows)), dtype=object)
     if nominal:
-        words = [[None if is_missing(cell) else str(cell) for cell in frame[name]] for name in frame]
-        codes = pd.factorize(np.array(words, dtype=object).ravel())[0].astype(float).reshape(len(words), len(frame))
-        return np.where(codes < 0, np.nan, codes).T, list(frame)
+        words = frame.map(lambda cell: None if is_missing(cell) else str(cell)).to_numpy(dtype=object)
+        codes = pd.factorize(words.T.ravel())[0].astype(float).reshape(words.T.shape).T
+        return np.where(codes < 0, np.nan, codes), list(frame)
     columns = [scores(frame[name].tolist(), name=f"rater {name}") for name in frame]
     return np.reshape(columns, (len(columns), len(frame))).T, list(frame)
 
@@ -187,7 +194,7 @@ def _two_way(values: Floats, weights: Weights) -> Floats:
     error = np.maximum(total - by_item - by_rater, 0) / ((n - 1) * (m - 1))
     apart = (raters - error) / n
     icc = np.stack([(items - error) / (items + k) for k in ((m - 1) * error + m * apart, apart)])
-    tiny = 1e-12 * max(float((values**2).max()), _TINY) * n
+    tiny = 1e-12 * max(float((values**2).max()), np.finfo(float).tiny) * n
     return np.where((n < 2) | (total <= tiny) | ~np.isfinite(icc), np.nan, icc)
 
 
@@ -220,7 +227,7 @@ def rater_table(
 
     >>> people = {"ann": [1, 2, 4, 5], "bob": [2, 2, 3, 5], "eve": [1, 3, 4, 4]}
     >>> table = rater_table(pd.DataFrame(people), [1, 2, 3, 5], n_resamples=0)
-    >>> table["estimate"].xs("pearson", level="statistic").round(2).to_dict()[("judge", "the mean")]
+    >>> float(table.loc[("judge", "the mean", "pearson"), "estimate"].round(2))
     0.98
     """
     by_name = {} if judges is None else dict(judges) if isinstance(judges, Mapping) else {"judge": judges}
@@ -334,3 +341,77 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
     table = table.reset_index()
     table.attrs = {**run.attrs, "failures": failures, "missing": int(lost.sum())}
     return table
+
+
+def calibration_curve(
+    judge: Column, human: Column, *, bins: int | None = None, groups: Column | None = None, confidence: float = 0.95
+) -> pd.DataFrame:
+    """The mean human score at each score of the judge: on the diagonal, a score means what it says.
+
+    Args:
+        judge, human: scores of n items, NaN where missing.
+        bins: None makes a row of every distinct score of the judge; a number cuts continuous scores into that many bins
+            with about equal counts (fewer where scores tie).
+        groups: whose items may depend on each other. confidence: coverage of the intervals, in (0, 1).
+
+    Returns:
+        One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t), n,
+        share. The interval is NaN, with a warning, in a bin of one item, group or human score. `attrs` has method and
+        missing.
+
+    Source: reliability diagrams as in Niculescu-Mizil and Caruana, ICML 2005, of scores instead of probabilities.
+
+    >>> calibration_curve([1, 1, 2, 2], [1, 2, 3, 4])[["judge", "human", "n"]].values.tolist()
+    [[1.0, 1.5, 2.0], [2.0, 3.5, 2.0]]
+    """
+    check_options(confidence=confidence)
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
+    if bins is not None and bins < 1:
+        raise ValueError(f"bins must be at least 1, not {bins}")
+    frame = pd.DataFrame({"judge": x[used], "human": y[used], "unit": group_codes(groups, used)})
+    frame["bin"] = frame["judge"]
+    if bins is not None and len(frame):
+        edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1))[1:-1])
+        frame["bin"] = np.searchsorted(edges, frame["judge"], side="right")
+    rows = []
+    for _, part in frame.groupby("bin"):
+        mean, n = part["human"].mean(), len(part)
+        totals = (part["human"] - mean).groupby(part["unit"]).sum()
+        half, units = np.nan, len(totals)
+        if units > 1 and np.ptp(part["human"]) > 0:
+            error = np.sqrt(totals @ totals * units / (units - 1)) / n
+            half = stats.t.ppf((1 + confidence) / 2, units - 1) * error
+        rows.append([part["judge"].mean(), mean, mean - half, mean + half, n, n / len(frame)])
+    table = pd.DataFrame(rows, columns=["judge", "human", "low", "high", "n", "share"]).astype({"n": int})
+    if table.empty:
+        warn("there is no item with both scores")
+    if alone := int(table["low"].isna().sum()):
+        what = "of one item or group, or of one human score: give bins=, or more items"
+        warn(f"intervals are undefined in {alone} of {len(table)} bins ({what})")
+    unit = "items" if groups is None else "groups"
+    method = f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
+    table.attrs = {"method": method, "missing": int((~used).sum())}
+    return table
+
+
+def calibration_errors(
+    judge: Column, human: Column, *, groups: Column | None = None, n_resamples: int = 2_000, **options: Any
+) -> pd.DataFrame:
+    """How far a judge's scores lie from human scores, in score points.
+
+    Args:
+        judge, human, groups: see `calibration_curve`. n_resamples, options: confidence and seed, see `correlate`.
+
+    Returns:
+        Rows bias (mean of score - human) and mae (mean absolute difference), columns as `correlate`.
+
+    Source: Willmott and Matsuura, Climate Research 30 (2005), 79-82.
+
+    >>> calibration_errors([2, 3, 4, 5], [1, 2, 3, 5], n_resamples=0)["estimate"].to_dict()
+    {'bias': 0.75, 'mae': 0.75}
+    """
+    x, y, used = aligned(judge=judge, human=human, groups=groups)
+    miss = (x - y)[used]
+    both, design = np.stack([miss, np.abs(miss)]), design_of(np.arange(len(miss)), groups, used)
+    options |= {"n_resamples": n_resamples, "why": "too few items"}
+    return tabulate(lambda w: both @ w / w.sum(axis=0), ["bias", "mae"], design, **options)

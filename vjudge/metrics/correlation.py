@@ -31,9 +31,9 @@ from vjudge.metrics._bootstrap import (
 )
 from vjudge.metrics._tables import (
     Column,
+    Groups,
     aligned,
     check_columns,
-    check_options,
     design_of,
     group_codes,
     holm,
@@ -42,7 +42,7 @@ from vjudge.metrics._tables import (
     tabulate,
     warn,
 )
-from vjudge.metrics.ppi import weighted_correlations
+from vjudge.metrics.labels import weighted_correlations
 
 LEVELS = ("item", "system", "within")
 COMPARISON = ("estimate_a", "estimate_b", "difference", "low", "high", "p", "p_holm", "conflict", "n", "missing")
@@ -53,7 +53,7 @@ def correlate(
     x: Column,
     y: Column,
     *,
-    groups: Column | None = None,
+    groups: Groups = None,
     weights: Column | None = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
@@ -89,7 +89,7 @@ def correlate(
     a, b = a[used], b[used]
     n, why, table = len(a), _undefined(x=a, y=b), Table(a, b)
     result = tabulate(
-        _nothing if why else lambda w: correlations(table, w),
+        lambda w: correlations(table, w) + (np.nan if why else 0),
         STATISTICS,
         design_of(table.cell, groups, used),
         method="fisher",
@@ -119,12 +119,20 @@ def correlate(
     return result
 
 
+def _undefined(**columns: Floats) -> str:
+    """Why correlations of these columns are undefined; "" where they are not."""
+    if (n := len(next(iter(columns.values())))) < 3:
+        return f"{n} complete items, at least 3 are needed"
+    constant = [name for name, column in columns.items() if (column == column[0]).all()]
+    return f"{' and '.join(constant)} constant" if constant else ""
+
+
 def correlate_levels(
     x: Column,
     y: Column,
     *,
     systems: Column,
-    groups: Column | None = None,
+    groups: Groups = None,
     levels: Sequence[str] = LEVELS,
     **options: Any,
 ) -> pd.DataFrame:
@@ -144,25 +152,30 @@ def correlate_levels(
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
-    >>> judge, gold = [1, 2, 3, 4, 5, 6], [2, 1, 3, 5, 4, 6]
-    >>> table = correlate_levels(judge, gold, systems=list("aaabbb"), n_resamples=0)
+    >>> table = correlate_levels([1, 2, 3, 4, 5, 6], [2, 1, 3, 5, 4, 6], systems=list("aaabbb"), n_resamples=0)
     >>> table["estimate"].xs("spearman", level="statistic").round(3).to_dict()
     {'item': 0.886, 'system': 1.0, 'within': 0.5}
     """
     if not levels or not set(levels) <= set(LEVELS):
         raise ValueError(f"levels must be some of {', '.join(LEVELS)}, not {list(levels)}")
     check_columns(x=x, systems=systems)
-    data = _Systems(x, y, systems, groups)
-    of_level = {
+    a, b, used = aligned(x=x, y=y, groups=groups)
+    codes = group_codes(systems, used, name="systems")
+    cells, cell = np.unique(np.column_stack([codes, a[used], b[used]]), axis=0, return_inverse=True)
+    items = design_of(cell, groups, used)
+    # Systems that lie each in one unit are drawn as wholes.
+    whole, unit = np.unique(np.column_stack([codes, codes if items.groups is None else items.groups]), axis=0).T
+    design = Design(whole, unit) if len(whole) == len(np.unique(codes)) else None
+    parts = {
         "item": lambda: correlate(x, y, groups=groups, **options),
-        "system": lambda: data.system(**options),
-        "within": lambda: data.within(**options),
+        "system": lambda: _of_means(cells, items, design, **options),
+        "within": lambda: _within(cells, items, design, **options),
     }
-    parts = {level: of_level[level]() for level in levels}
-    table = pd.concat(parts, names=["level", "statistic"])
-    table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in parts.values())), "simpson": []}
+    tables = {level: parts[level]() for level in levels}
+    table = pd.concat(tables, names=["level", "statistic"])
+    table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in tables.values())), "simpson": []}
     if {"item", "within"} <= set(levels):
-        turned = np.sign(parts["item"]["estimate"]) * np.sign(parts["within"]["estimate"]) < 0
+        turned = np.sign(tables["item"]["estimate"]) * np.sign(tables["within"]["estimate"]) < 0
         table.attrs["simpson"] = turned[turned].index.tolist()
     if table.attrs["simpson"]:
         warn(
@@ -172,73 +185,66 @@ def correlate_levels(
     return table
 
 
-class _Systems:
-    """The distinct (system, x, y) of the items, and correlations as functions of how often each occurs."""
+def _summing_systems(cells: Floats) -> Any:
+    """A matrix that sums weights of the distinct (system, x, y), sorted, by system."""
+    system = cells[:, 0].astype(np.int64)
+    return summing(system, np.arange(len(system)), (int(system.max(initial=-1)) + 1, len(system)))
 
-    def __init__(self, x: Column, y: Column, systems: Column, groups: Column | None) -> None:
-        a, b, used = aligned(x=x, y=y, groups=groups)
-        codes = group_codes(systems, used, name="systems")
-        self.n = n = int(codes.max(initial=-1)) + 1
-        cells, cell = np.unique(np.column_stack([codes, a[used], b[used]]), axis=0, return_inverse=True)
-        self.items = design_of(cell, groups, used)
-        system, self.x, self.y = cells.T
-        self.by_system = summing(system.astype(np.int64), np.arange(len(system)), (n, len(system)))
-        self.parts = [slice(*ends) for ends in pairwise(np.searchsorted(system, np.arange(n + 1)))]
-        counts = self.items.counts
-        self.tables = [Table(np.repeat(self.x[r], counts[r]), np.repeat(self.y[r], counts[r])) for r in self.parts]
-        # Systems that lie each in one unit are drawn as wholes.
-        units = codes if self.items.groups is None else self.items.groups
-        pairs = np.unique(np.column_stack([codes, units]), axis=0)
-        self.wholes = Design(np.arange(n), pairs[:, 1]) if len(pairs) == n else None
 
-    def own(self, weights: Weights) -> Floats:
+def _of_means(cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
+    """Correlations over the systems' mean scores; a system counts as often as it was drawn."""
+    by_system = _summing_systems(cells)
+
+    def statistic(weights: Weights) -> Floats:
+        n = by_system @ weights
+        times = np.asarray(n > 0, dtype=float)
+        if items.groups is not None and whole is not None:
+            times = n / (by_system @ items.counts)[:, None]
+        mean_x, mean_y = (by_system @ (weights * v[:, None]) / n for v in cells.T[1:])
+        return correlations_of(mean_x, mean_y, times)
+
+    n = by_system.shape[0]
+    options |= dict(n=n, width=n**2, why="fewer than two systems, or no variation")
+    return tabulate(statistic, STATISTICS, items, method="fisher", **options)
+
+
+def _within(cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
+    """The mean of the systems' correlations."""
+    by_system, counts = _summing_systems(cells), items.counts
+    n = by_system.shape[0]
+    parts = [slice(*ends) for ends in pairwise(np.searchsorted(cells[:, 0], np.arange(n + 1)))]
+    tables = [Table(*(np.repeat(v[rows], counts[rows]) for v in cells.T[1:])) for rows in parts]
+
+    def own(weights: Weights) -> Floats:
         """Correlations of each system, shape (systems, 3, replicates), NaN where one has none."""
-        result = np.empty((self.n, 3, weights.shape[1]))
-        for system, (table, rows) in enumerate(zip(self.tables, self.parts, strict=True)):
+        result = np.empty((n, 3, weights.shape[1]))
+        for system, (table, rows) in enumerate(zip(tables, parts, strict=True)):
             result[system] = correlations(table, weights[rows])
-            result[system][:, weights[rows].sum(axis=0) < 3] = np.nan
-        return result
+        return np.where((by_system @ weights < 3)[:, None], np.nan, result)
 
-    def within(self, **options: Any) -> pd.DataFrame:
-        """The mean of the systems' correlations."""
-        own = values(self.own, self.items.counts[:, None])
-        undefined = np.isnan(own).sum(axis=0)[:, 0]
+    sample = values(own, counts[:, None])
+    undefined = np.isnan(sample).sum(axis=0)[:, 0]
 
-        def statistic(weights: Weights) -> Floats:
-            """The mean over systems, each as often as it was drawn, NaN left out."""
-            correlation, times = own, np.asarray(weights, dtype=float)
-            if self.wholes is None:
-                correlation, times = self.own(weights), np.asarray(self.by_system @ weights > 0, dtype=float)
-            counted = ~np.isnan(correlation) * times[:, None]
-            return np.asarray((np.nan_to_num(correlation) * counted).sum(axis=0) / counted.sum(axis=0))
+    def statistic(weights: Weights) -> Floats:
+        """The mean over systems, each as often as it was drawn, NaN left out."""
+        correlation, times = (sample, weights) if whole else (own(weights), by_system @ weights > 0)
+        counted = ~np.isnan(correlation) * times[:, None]
+        return np.asarray((np.nan_to_num(correlation) * counted).sum(axis=0) / counted.sum(axis=0))
 
-        unit = "items" if self.wholes is None else "correlations"
-        options |= dict(method="fisher", n=self.n - undefined, missing=undefined, why="no group has a correlation")
-        table = tabulate(statistic, STATISTICS, self.wholes or self.items, unit=unit, **options)
-        if undefined.any():
-            warn(
-                f"{undefined.max()} of {self.n} groups have no correlation of their own (fewer than three items, or a "
-                "constant score): the mean leaves them out"
-            )
-        return table
-
-    def system(self, **options: Any) -> pd.DataFrame:
-        """Correlations over the systems' mean scores; a system counts as often as it was drawn."""
-
-        def statistic(weights: Weights) -> Floats:
-            n = self.by_system @ weights
-            times = np.asarray(n > 0, dtype=float)
-            if self.items.groups is not None and self.wholes is not None:
-                times = n / (self.by_system @ self.items.counts)[:, None]
-            mean_x, mean_y = (self.by_system @ (weights * v[:, None]) / n for v in (self.x, self.y))
-            return correlations_of(mean_x, mean_y, times)
-
-        options |= dict(n=self.n, width=self.n**2, why="fewer than two systems, or no variation")
-        return tabulate(statistic, STATISTICS, self.items, method="fisher", **options)
+    options |= dict(n=n - undefined, missing=undefined, unit="correlations" if whole else "items")
+    table = tabulate(
+        statistic, STATISTICS, whole or items, method="fisher", why="no group has a correlation", **options
+    )
+    if undefined.any():
+        warn(
+            f"{undefined.max()} of {n} groups have no correlation of their own (fewer than three items, or a constant "
+            "score): the mean leaves them out"
+        )
+    return table
 
 
 def model_ranking(
-    models: Column, judge: Column, human: Column, *, groups: Column | None = None, **options: Any
+    models: Column, judge: Column, human: Column, *, groups: Groups = None, **options: Any
 ) -> pd.DataFrame:
     """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
 
@@ -266,11 +272,63 @@ def model_ranking(
     return table
 
 
+def correlation_table(
+    judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
+    truth: Mapping[str, Any],
+    *,
+    groups: Mapping[str, Column] | None = None,
+    ceiling: Mapping[str, pd.DataFrame] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Correlate every judge with the truth of every benchmark: the table of a paper, in long form.
+
+    Args:
+        judges: for each benchmark, the judges' scores of its items, by name; a judge may lack a benchmark.
+        truth: for each benchmark, the scores to agree with.
+        groups: for each benchmark, the unit of resampling of each item; one that is not named draws items.
+        ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
+        options: confidence, n_resamples, seed, see `correlate`.
+
+    Returns:
+        One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
+        missing, best (of the judges on this benchmark) and ceiling (True in the rows of "people").
+
+    Raises:
+        ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.
+
+    Source: as `correlate`.
+
+    >>> table = correlation_table({"scenes": {"one": [1, 2, 3, 4]}}, {"scenes": [1, 2, 3, 5]}, n_resamples=0)
+    >>> table[["judge", "statistic", "estimate", "best"]].round(2).values.tolist()[2]
+    ['one', 'kendall', 1.0, True]
+    """
+    without = [str(name) for name in judges if name not in truth]
+    if without or not judges:
+        raise ValueError(f"no truth for {', '.join(without) or 'any benchmark'}: give judges and truth of each")
+    parts, methods = [], []
+    for benchmark, columns in judges.items():
+        for judge in columns:
+            try:
+                table = correlate(columns[judge], truth[benchmark], groups=(groups or {}).get(benchmark), **options)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{judge} on {benchmark}: {error}") from error
+            methods.append(f"{benchmark}: {table.attrs['method']}")
+            parts.append(table.reset_index().assign(judge=str(judge), benchmark=str(benchmark), ceiling=False))
+        if ceiling and benchmark in ceiling:
+            people = ceiling[benchmark].loc[list(STATISTICS)].rename_axis("statistic").reset_index()
+            parts.append(people.assign(judge="people", benchmark=str(benchmark), ceiling=True))
+    result = pd.concat(parts, ignore_index=True)
+    highest = result[~result["ceiling"]].groupby(["benchmark", "statistic"])["estimate"].transform("max")
+    result["best"] = (result["estimate"] == highest.reindex(result.index)).to_numpy()
+    result.attrs = {"method": "; ".join(dict.fromkeys(methods))}
+    return result["judge benchmark statistic estimate low high n missing best ceiling".split()]
+
+
 def compare_judges(
     reference: Column,
     judges: Mapping[str, Any] | pd.DataFrame,
     *,
-    groups: Column | None = None,
+    groups: Groups = None,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -305,7 +363,6 @@ def compare_judges(
     >>> table["difference"].round(2).tolist()  # by how much the first agrees better
     [0.2, 0.2, 0.4]
     """
-    check_options(confidence=confidence, n_resamples=n_resamples)
     names = [str(name) for name in judges]
     if len(set(names)) < max(len(names), 2):
         raise ValueError(f"judges must be two or more, each with a name of its own, not {', '.join(names) or 'none'}")
@@ -313,8 +370,9 @@ def compare_judges(
         check_columns(**{"reference": reference, f"judge {name}": judges[name], "groups": groups})
     gold = scores(reference, name="reference")
     columns = {str(name): scores(judges[name], name=str(name)) for name in judges}
+    options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
     parts = {
-        (a, b): _compare(np.stack([gold, columns[a], columns[b]]), a, b, groups, confidence, n_resamples, seed)
+        (a, b): _compare(np.stack([gold, columns[a], columns[b]]), a, b, groups, **options)
         for a, b in combinations(columns, 2)
     }
     table = pd.concat(parts, names=["a", "b", "statistic"])
@@ -330,9 +388,7 @@ def compare_judges(
     return table[list(COMPARISON)]
 
 
-def _compare(
-    columns: Floats, a: str, b: str, groups: Column | None, confidence: float, n_resamples: int, seed: int
-) -> pd.DataFrame:
+def _compare(columns: Floats, a: str, b: str, groups: Groups, **options: Any) -> pd.DataFrame:
     """The rows of one pair of judges; columns of shape (3, n): the reference, a, b."""
     used = np.asarray(~np.isnan(columns).any(axis=0))
     columns = columns[:, used]
@@ -340,34 +396,28 @@ def _compare(
     triples, first, cell = np.unique(columns, axis=1, return_index=True, return_inverse=True)
     design, sides = design_of(cell, groups, used), _sides(*triples)
     table = tabulate(
-        _nothing if why else lambda w: -np.diff(sides(w), axis=0)[0],
+        lambda w: -np.diff(sides(w), axis=0)[0] + (np.nan if why else 0),
         STATISTICS,
         design,
         why=f"{a} and {b}: {why}",
-        confidence=confidence,
-        n_resamples=n_resamples,
-        seed=seed,
+        **options,
     ).rename(columns={"estimate": "difference"})
     table[["estimate_a", "estimate_b", "p"]] = np.nan
     if not why:
         table["estimate_a"], table["estimate_b"] = sides(design.counts[:, None])[..., 0]
-        if n_resamples and design.n_units > 1:
-            table["p"] = _permutation(design, triples[0], columns[1:], first, n_resamples=n_resamples, seed=seed)
+        if options["n_resamples"] and design.n_units > 1:
+            table["p"] = _permutation(design, triples[0], columns[1:], first, options["n_resamples"], options["seed"])
     return table
 
 
 def _sides(gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATISTICS) -> Statistic:
     """Two judges' correlations with gold, (2, statistics, replicates), from counts of distinct triples."""
     tables = [Table(gold, judge) for judge in (a, b)]
-    pairs = [summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold))) for t in tables]
-    return lambda w: np.stack(
-        [correlations(t, pair @ w, statistics=statistics) for t, pair in zip(tables, pairs, strict=True)]
-    )
+    pairs = [(t, summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold)))) for t in tables]
+    return lambda w: np.stack([correlations(table, pair @ w, statistics=statistics) for table, pair in pairs])
 
 
-def _permutation(
-    design: Design, gold: Floats, judges: Floats, first: Integers, *, n_resamples: int, seed: int
-) -> Floats:
+def _permutation(design: Design, gold: Floats, judges: Floats, first: Integers, n_resamples: int, seed: int) -> Floats:
     """p of each statistic: the judges (2, n) on one scale, swapped; gold of each cell, and the first item in it."""
     parts = []
     centred = judges - judges.mean(axis=1, keepdims=True)
@@ -408,19 +458,6 @@ def _nearest(points: Floats, among: Floats) -> Integers:
     return np.where(points - among[below] <= among[above] - points, below, above).astype(np.int64)
 
 
-def _nothing(weights: Weights) -> Floats:
-    """Three correlations that are undefined."""
-    return np.full((len(STATISTICS), weights.shape[1]), np.nan)
-
-
-def _undefined(**columns: Floats) -> str:
-    """Why correlations of these columns are undefined; "" where they are not."""
-    if (n := len(next(iter(columns.values())))) < 3:
-        return f"{n} complete items, at least 3 are needed"
-    constant = [name for name, column in columns.items() if (column == column[0]).all()]
-    return f"{' and '.join(constant)} constant" if constant else ""
-
-
 def who_beats_whom(
     comparisons: pd.DataFrame, *, statistic: str = "pearson", value: str = "verdict", alpha: float = 0.05
 ) -> pd.DataFrame:
@@ -455,56 +492,3 @@ def who_beats_whom(
     matrix = half.fillna(half.T if value == "p_holm" else 0 - half.T)
     matrix.attrs = comparisons.attrs
     return matrix
-
-
-def correlation_table(
-    judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
-    truth: Mapping[str, Any],
-    *,
-    groups: Mapping[str, Column] | None = None,
-    ceiling: Mapping[str, pd.DataFrame] | None = None,
-    **options: Any,
-) -> pd.DataFrame:
-    """Correlate every judge with the truth of every benchmark: the table of a paper, in long form.
-
-    Args:
-        judges: for each benchmark, the judges' scores of its items, by name; a judge may lack a benchmark.
-        truth: for each benchmark, the scores to agree with.
-        groups: for each benchmark, the unit of resampling of each item; one that is not named draws items.
-        ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
-        options: confidence, n_resamples, seed, see `correlate`.
-
-    Returns:
-        One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
-        missing, best (of the judges on this benchmark) and ceiling (True in the rows of "people").
-
-    Raises:
-        ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.
-
-    Source: as `correlate`.
-
-    >>> judges = {"scenes": {"first": [1, 2, 3, 4], "second": [2, 1, 3, 4]}}
-    >>> table = correlation_table(judges, {"scenes": [1, 2, 3, 5]}, n_resamples=0)
-    >>> table.loc[table["statistic"] == "kendall", ["judge", "estimate", "best"]].round(2).values.tolist()
-    [['first', 1.0, True], ['second', 0.67, False]]
-    """
-    without = [str(name) for name in judges if name not in truth]
-    if without or not judges:
-        raise ValueError(f"no truth for {', '.join(without) or 'any benchmark'}: give judges and truth of each")
-    parts, methods = [], []
-    for benchmark, columns in judges.items():
-        for judge in columns:
-            try:
-                table = correlate(columns[judge], truth[benchmark], groups=(groups or {}).get(benchmark), **options)
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"{judge} on {benchmark}: {error}") from error
-            methods.append(f"{benchmark}: {table.attrs['method']}")
-            parts.append(table.reset_index().assign(judge=str(judge), benchmark=str(benchmark), ceiling=False))
-        if ceiling and benchmark in ceiling:
-            people = ceiling[benchmark].loc[list(STATISTICS)].rename_axis("statistic").reset_index()
-            parts.append(people.assign(judge="people", benchmark=str(benchmark), ceiling=True))
-    result = pd.concat(parts, ignore_index=True)
-    highest = result[~result["ceiling"]].groupby(["benchmark", "statistic"])["estimate"].transform("max")
-    result["best"] = (result["estimate"] == highest.reindex(result.index)).to_numpy()
-    result.attrs = {"method": "; ".join(dict.fromkeys(methods))}
-    return result["judge benchmark statistic estimate low high n missing best ceiling".split()]

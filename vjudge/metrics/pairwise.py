@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from vjudge.metrics._bootstrap import Design, Floats, Integers, Weights, summing
 from vjudge.metrics._tables import (
     Column,
+    Groups,
     aligned,
     check_columns,
     design_of,
@@ -39,14 +40,11 @@ NOT_ALPACA_EVAL = (
 )
 
 
-def win_rate(
-    verdicts: Column, *, side: str = "a", groups: Column | None = None, confidence: float = 0.95
-) -> pd.DataFrame:
-    """How often one side wins, with each treatment of ties under its own name.
+def win_rate(verdicts: Column, *, groups: Groups = None, confidence: float = 0.95) -> pd.DataFrame:
+    """How often side a wins, with each treatment of ties under its own name.
 
     Args:
-        verdicts: one for each comparison. side: "a" or "b": whose wins.
-        groups: the group of each comparison, for example its image or question.
+        verdicts: one for each comparison. groups: the group of each, for example its image or question.
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
@@ -56,19 +54,14 @@ def win_rate(
         - win_of_all: of all comparisons, those without a verdict too.
         `attrs` has missing, abstained, malformed (counts) and malformed_verdicts (texts with counts).
 
-    Raises:
-        ValueError: side is neither a nor b, or a comparison has no group.
-
     Source: Wilson, JASA 22 (1927), 209-212.
 
     >>> win_rate(["a", "a", "b", "tie"])["estimate"].round(3)[["win", "win_ties_half", "win_ties_out"]].tolist()
     [0.5, 0.625, 0.667]
     """
-    if side not in ("a", "b"):
-        raise ValueError(f'side must be "a" or "b", not {side!r}')
     check_columns(verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
-    won, tied = choice == side, choice == "tie"
+    won, tied = choice == "a", choice == "tie"
     rows = [
         ("win", won, used),
         ("tie", tied, used),
@@ -82,7 +75,7 @@ def win_rate(
 
 
 def pairwise_accuracy(
-    verdicts: Column, preferences: Column, *, groups: Column | None = None, confidence: float = 0.95
+    verdicts: Column, preferences: Column, *, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """How often a judge's verdict is the human preference, with and without ties.
 
@@ -90,12 +83,9 @@ def pairwise_accuracy(
         verdicts, preferences: the judge's and the human's choice on each pair. groups, confidence: see `win_rate`.
 
     Returns:
-        Rows, columns as `win_rate`:
-        - with_ties: the three-way choice is the same;
-        - without_ties: of the pairs on which the human decided; a judge's tie there is an error;
-        - both_decided: of the pairs on which both decided;
-        - all_pairs: as with_ties, but a pair without a verdict is an error.
-        `attrs` has the judge's account as `win_rate`, and the humans' under "preferences".
+        Rows, columns and `attrs` (of the judge) as `win_rate`: with_ties, the three-way choice is the same;
+        without_ties, of the pairs on which the human decided, where a judge's tie is an error; both_decided, of those
+        on which both did; all_pairs, as with_ties, but a pair without a verdict is an error.
 
     Source: the ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic (arXiv 2410.02712).
 
@@ -103,10 +93,8 @@ def pairwise_accuracy(
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
-    (judge, has_verdict, account), (human, has_preference, of_humans) = (
-        read_verdicts(verdicts),
-        read_verdicts(preferences),
-    )
+    judge, has_verdict, account = read_verdicts(verdicts)
+    human, has_preference, _ = read_verdicts(preferences)
     both = has_verdict & has_preference
     right, decided = (judge == human) & both, both & (human != "tie")
     rows = [
@@ -115,26 +103,23 @@ def pairwise_accuracy(
         ("both_decided", right, decided & (judge != "tie")),
         ("all_pairs", right, has_preference),
     ]
-    account |= {"preferences": of_humans}
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
 def order_consistency(
-    verdicts_ab: Column, verdicts_ba: Column, *, groups: Column | None = None, confidence: float = 0.95
+    verdicts_ab: Column, verdicts_ba: Column, *, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Whether verdicts on the same pairs hold when the order of the two responses is turned.
 
     Args:
         verdicts_ab, verdicts_ba: verdicts in the order a, b and in the order b, a; "a" is the same response in both
-            (the columns verdict_ab and verdict_ba of `Judge.compare`).
-        groups, confidence: see `win_rate`.
+            (the columns of `Judge.compare`). groups, confidence: see `win_rate`.
 
     Returns:
-        Rows, columns as `win_rate`, of the pairs with a verdict in both orders:
-        - consistent: the same verdict; flipped: a in one and b in the other; tie_in_one: a tie in one only;
-        - first_chosen: of the choices of a response (two a pair at most), those of the one shown first; 0.5 without a
-          bias for a position.
-        `attrs["ab"]` and `attrs["ba"]` have the accounts, as `win_rate`.
+        Rows, columns as `win_rate`, of the pairs with a verdict in both orders: consistent, the same verdict; flipped,
+        a in one and b in the other; tie_in_one, a tie in one only; first_chosen, of the choices of a response (two a
+        pair at most), those of the one shown first: 0.5 without a bias for a position. `attrs` has the accounts of
+        `win_rate` under ab and ba.
 
     Source: Zheng et al., "Judging LLM-as-a-Judge" (arXiv 2306.05685), section 3.3, for both orders.
 
@@ -154,7 +139,7 @@ def order_consistency(
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
-def feedback_preference(judgements: Column, *, groups: Column | None = None, confidence: float = 0.95) -> pd.DataFrame:
+def feedback_preference(judgements: Column, *, groups: Groups = None, confidence: float = 0.95) -> pd.DataFrame:
     """Which of two feedbacks people prefer, with the answers left, right, both good and both bad.
 
     Args:
@@ -167,9 +152,8 @@ def feedback_preference(judgements: Column, *, groups: Column | None = None, con
 
     Source: Prometheus-Vision (arXiv 2401.06591), human comparison of feedback: 57.78 % is (21 + 57) / 135.
 
-    >>> table = feedback_preference(["left"] * 21 + ["right"] * 36 + ["both good"] * 57 + ["both bad"] * 21)
-    >>> table["estimate"][["left_as_good_or_better", "left_of_decided"]].round(4).tolist()
-    [0.5778, 0.3684]
+    >>> feedback_preference(["left", "right", "both good"])["estimate"].round(2).to_dict()["left_as_good_or_better"]
+    0.67
     """
     check_columns(judgements=judgements, groups=groups)
     choice, used, account = read_verdicts(judgements, meanings={answer: answer for answer in FEEDBACK_CHOICES})
@@ -188,7 +172,7 @@ def feedback_preference(judgements: Column, *, groups: Column | None = None, con
 
 
 def classification(
-    predicted: Column, actual: Column, *, groups: Column | None = None, confidence: float = 0.95
+    predicted: Column, actual: Column, *, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Accuracy, macro-F1 and recall, precision and F1 of each class, for verdicts that are labels of any kind.
 
@@ -203,9 +187,8 @@ def classification(
 
     Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
 
-    >>> table = classification(["a", "b", "tie", "b"], ["a", "a", "tie", "b"])
-    >>> table["estimate"].round(3)[[("all", "accuracy"), ("all", "macro_f1"), ("a", "recall")]].tolist()
-    [0.75, 0.778, 0.5]
+    >>> classification(["a", "b", "tie", "b"], ["a", "a", "tie", "b"]).loc["all", "estimate"].round(3).to_dict()
+    {'accuracy': 0.75, 'accuracy_of_all': 0.75, 'macro_f1': 0.778}
     """
     check_columns(predicted=predicted, actual=actual, groups=groups)
     texts = (["" if is_missing(label) else str(label) for label in column] for column in (predicted, actual))
@@ -244,15 +227,11 @@ def tie_calibrated_accuracy(
         Rows calibrated (at the best threshold) and as_scored (equal scores alone are a tie); columns as `correlate`,
         where n counts groups with at least one pair. `attrs` has epsilon, the smallest best threshold.
 
-    Raises:
-        TypeError, ValueError: as `correlate`; an item is not within any group.
-
     Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
     tau_optimization.py, `acc_23`.
 
-    >>> table = tie_calibrated_accuracy([0, 2, 6, 8], [1, 1, 1, 4], within=["q"] * 4, n_resamples=0)
-    >>> table["estimate"].round(3).to_dict(), table.attrs["epsilon"]
-    ({'calibrated': 0.667, 'as_scored': 0.5}, 4.0)
+    >>> tie_calibrated_accuracy([0, 2, 6, 8], [1, 1, 1, 4], within=list("qqqq"))["estimate"].round(3).tolist()
+    [0.667, 0.5]
     """
     x, y, used = aligned(judge=judge, human=human, groups=within)
     code, x, y = group_codes(within, used, name="within"), x[used], y[used]
@@ -301,19 +280,17 @@ def length_controlled(
     length_b: Column,
     *,
     preferences: Column | None = None,
-    groups: Column | None = None,
+    groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """How often the longer response wins, the win rate of side a were the lengths equal, and how far length moves it.
 
     A logistic regression of the verdict (1 for a, 0 for b, 1/2 for a tie) on a constant, the tanh of the difference in
     length over its standard deviation, and, where given, the known preference (1, -1, 0 for a tie). This is not
-    AlpacaEval's, which has a term for the difficulty of each instruction and a penalty on its coefficients; the two
-    were seen to differ by .24 for a short model.
+    AlpacaEval's (`attrs["note"]`); the two were seen to differ by .24 for a short model.
 
     Args:
-        verdicts, groups, confidence: see `win_rate`.
-        length_a, length_b: in any one unit, see `lengths`; NaN where unknown.
+        verdicts, groups, confidence: see `win_rate`. length_a, length_b: see `lengths`; NaN where unknown.
         preferences: the known preference of each pair; pairs without one are left out and counted. None: quality is
             held equal on average only.
 
@@ -343,9 +320,8 @@ def length_controlled(
         human, has_preference, _ = read_verdicts(preferences)
         quality, used = (human == "a").astype(float) - (human == "b"), used & has_preference
     worth = np.where(choice == "a", 1.0, np.where(choice == "b", 0.0, 0.5))
-    rows = [("longer_wins", choice == np.where(gap > 0, "a", "b"), decided)]
-    options: dict[str, Any] = dict(groups=groups, confidence=confidence, unit="comparisons")
-    table = pd.concat([shares(rows, **options), own := shares([("win_rate", worth, used)], **options)])
+    rows = [("longer_wins", choice == np.where(gap > 0, "a", "b"), decided), ("win_rate", worth, used)]
+    table = shares(rows, groups=groups, confidence=confidence, unit="comparisons", account=account)
     y, gap, quality = worth[used], gap[used], quality[used]
     overlap = float(min((gap >= 0).mean(), (gap <= 0).mean())) if len(y) else math.nan
     if overlap < LEAST_OVERLAP:
@@ -358,21 +334,20 @@ def length_controlled(
         columns = [np.ones(len(y)), quality, np.tanh(gap / spread)]
         design = np.column_stack([column for column in columns if column.any()])
         rate, slope, p = _at_equal_length(y, design, group_codes(groups, used), confidence)
+    *own, n, missing = table.loc["win_rate"]
     if spread == 0 or np.ptp(y) == 0:  # nothing to control for
-        rate = own.loc["win_rate", ["estimate", "low", "high"]].to_numpy(dtype=float)
+        rate = np.array(own)
     if np.isnan([*rate, *slope]).any():
         warn(
             "length_log_odds: undefined (lengths or verdicts do not vary, length or preference separates the verdicts, "
             "in all comparisons or without one group, or there are too few groups)"
         )
-    n, missing = own.loc["win_rate", ["n", "missing"]]
     table.loc["length_controlled_win_rate"] = [*rate, n, missing]
     table.loc["length_log_odds"] = [*slope, n, missing]
-    table = table.astype({"n": int, "missing": int})
     unit = "comparisons" if groups is None else "groups"
-    method = f"{own.attrs['method']}; at equal length: {confidence:.0%} intervals by a jackknife over {unit}"
-    table.attrs = {"method": method, "p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL, **account}
-    return table
+    method = f"{table.attrs['method']}; at equal length: {confidence:.0%} intervals by a jackknife over {unit}"
+    table.attrs |= {"method": method, "p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL}
+    return table.astype({"n": int, "missing": int})
 
 
 def _at_equal_length(y: Floats, design: Floats, code: Integers, confidence: float) -> tuple[Floats, Floats, float]:
@@ -428,7 +403,7 @@ def bradley_terry(
     *,
     weights: Column | None = None,
     anchor: Any = None,
-    groups: Column | None = None,
+    groups: Groups = None,
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
@@ -446,15 +421,11 @@ def bradley_terry(
         400 / ln 10 times it), n (comparisons used). NaN, with a warning, where no finite maximum exists: some players
         never beat, or never meet, the rest; a resample without one is left out. `attrs` has the account as `win_rate`.
 
-    Raises:
-        ValueError: lengths differ, a player is missing, the anchor doesn't play, or a weight is not positive.
-
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957), for when a maximum
     exists; WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
 
-    >>> table = bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"], n_resamples=0)
-    >>> bool(table.loc["x", "estimate"] > table.loc["y", "estimate"])
-    True
+    >>> bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"], n_resamples=0)["estimate"].round(2).to_dict()
+    {'x': 0.35, 'y': -0.35}
     """
     check_columns(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
     choice, used, account = read_verdicts(verdicts)
@@ -492,11 +463,11 @@ def bradley_terry(
         no_width=anchor is None,
         n_resamples=n_resamples,
         **options,
-    ).drop(columns="missing")
-    for place, (column, name) in enumerate((("estimate", "elo"), ("low", "elo_low"), ("high", "elo_high")), start=3):
-        table.insert(place, name, 1000 + ELO_PER_LOGIT * table[column])
+    )
     table.attrs |= account
-    return table.sort_values("estimate", ascending=False, kind="stable")
+    columns = ["estimate", "low", "high", "elo", "elo_low", "elo_high"]
+    table[columns[3:]] = 1000 + ELO_PER_LOGIT * table[columns[:3]].to_numpy()
+    return table[[*columns, "n"]].sort_values("estimate", ascending=False, kind="stable")
 
 
 def _strengths(won: Floats) -> Floats:

@@ -39,8 +39,7 @@ COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm", "reading
 STATISTICS = {"pearson": "Pearson r", "spearman": "Spearman ρ", "kendall": "Kendall τ-b"}
 CHOSEN = {"with_ties": "same choice of three", "without_ties": "same choice where people decided",
           "all_pairs": "same choice, no verdict is an error"}  # fmt: skip
-ERRORS = {("raw", "bias"): "mean of score less truth", ("raw", "mae"): "mean absolute error",
-          ("isotonic", "mae"): "the same after an isotonic map"}  # fmt: skip
+ERRORS = {"bias": "mean of score less truth", "mae": "mean absolute error"}
 WORK = {"n_prompt_tokens": ("reads", "tokens"), "n_new_tokens": ("writes", "tokens"), "seconds": ("takes", "seconds")}
 BLIND = ("image_blanked", "image_swapped", "image_shuffled")
 MOST = 3  # cases that a sentence names
@@ -412,10 +411,8 @@ def _calibration(card: Card) -> Result:
     tables, label = {_brief(card.judge): curve}, _brief(card.truth)
     card.draw("calibration", plots.calibration_curve, tables, text, curve, label=label)
     errors = metrics.calibration_errors(score, gold, groups=card.groups, **card.options)
-    bias, raw, mapped = (errors.loc[key] for key in ERRORS)
-    words = {"bias": bias, "raw": raw, "mapped": mapped, "better": errors.loc[("reduction", "mae"), "low"] > 0}
-    table = errors.loc[list(ERRORS)].assign(measure=ERRORS.values(), unit="score points")
-    return table, words | {"method": curve.attrs["method"]}
+    words = {"bias": errors.loc["bias"], "mae": errors.loc["mae"], "method": curve.attrs["method"]}
+    return errors.assign(measure=ERRORS.values(), unit="score points"), words
 
 
 def _cost(card: Card) -> Result:

@@ -1,4 +1,4 @@
-"""A few human labels and many judge scores: prediction-powered means, what to label next, correlations of such labels.
+"""A few human labels beside many judge scores: what to label next, and correlations of labels so chosen.
 
 Labels chosen by the judge's score are a stratified sample: `label_weights` says how many items each stands for, and
 `correlate(..., weights=)` uses that.
@@ -6,7 +6,6 @@ Labels chosen by the judge's score are a stratified sample: `label_weights` says
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,102 +13,11 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations, summing, values
-from vjudge.metrics._tables import Column, aligned, check_options, group_codes, scores, warn
+from vjudge.metrics._tables import Column, aligned, scores, warn
 
 MOST_STRATA = 10
 FIRST_LABELS = 4  # of every stratum, before any gets more
 EXPECTED_R, MOST_R = 0.6, 0.95  # the correlation where no label tells it yet, and the most that labels are believed
-
-
-def prediction_powered_mean(
-    judge: Column, human: Column, *, groups: Column | None = None, confidence: float = 0.95
-) -> pd.DataFrame:
-    """Estimate the mean human score of a collection from a judge's scores of all items and human scores of some.
-
-    Args:
-        judge: the judge's score of every item; NaN where it gave none (such items are left out and counted).
-        human: the human score of a random sample, NaN elsewhere; labels that `next_best` chose are refused.
-        groups: whose items may depend on each other. confidence: coverage of the intervals, in (0, 1).
-
-    Returns:
-        Rows
-        - human: the mean of the human labels alone, the classical estimate;
-        - ppi: the judge's mean over the unlabelled items, corrected by its mean error on the labelled ones;
-        - ppi_tuned: the same with the judge's scores weighted by lambda, for the smallest variance: the one to report;
-        - judge: the mean of the judge's scores, whose interval says nothing about the human mean.
-        Columns estimate, low, high (Student's), n (items the row reads) and missing, weight (lambda). `attrs` has
-        method and gain (how much narrower ppi_tuned is).
-
-    Of 600 simulated samples of 600 items on a 5-point scale 95 % intervals of ppi_tuned covered the truth in 94.8 %
-    with 20 labels and 94.7 % with 50; with fewer labels or very skewed scores they may cover less.
-
-    Source: Angelopoulos et al., Science 382 (2023), 669-674; Angelopoulos, Duchi and Zrnic, PPI++ (arXiv 2311.01453),
-    section 6, for lambda.
-
-    >>> judge, human = [4, 3, 5, 2, 4, 3, 5, 2], [4, 3, 4, 2] + [float("nan")] * 4
-    >>> prediction_powered_mean(judge, human)["estimate"].round(3).to_dict()
-    {'human': 3.25, 'ppi': 3.25, 'ppi_tuned': 3.25, 'judge': 3.5}
-    """
-    check_options(confidence=confidence)
-    f, y, _ = aligned(judge=judge, human=human, groups=groups)
-    used = ~np.isnan(f)
-    codes = group_codes(groups, used)
-    f, y, lost = f[used], y[used], int((~used).sum())
-    has_label = ~np.isnan(y)
-    n, rest = int(has_label.sum()), int((~has_label).sum())
-    units, all_units = len(np.unique(codes[has_label])), len(np.unique(codes))
-    rows: dict[str, list[float]] = {}
-
-    def estimate(name: str, centre: float, influence: Floats, freedom: int, weight: float = math.nan) -> None:
-        half = stats.t.ppf((1 + confidence) / 2, freedom) * _standard_error(influence, codes)
-        rows[name] = [centre, centre - half, centre + half, weight]
-
-    if n < 3 or units < 3:
-        unit = "labelled items" if groups is None else "groups with a labelled item"
-        warn(f"estimates are undefined: {units} {unit}, at least 3 are needed")
-    else:
-        weights = {"human": 0.0}
-        if rest:
-            variance = (1 + n / rest) * f.var(ddof=1)
-            tuned = np.cov(y[has_label], f[has_label])[0, 1] / variance if variance else 0.0
-            weights |= {"ppi": 1.0, "ppi_tuned": tuned}
-        else:
-            warn("every item has a human label: judge scores can add nothing to the human mean")
-        for name, weight in weights.items():
-            # What was estimated from the labelled items before their spread: the mean, and lambda.
-            fitted = 2 if name == "ppi_tuned" else 1
-            gap, other, influence = y[has_label] - weight * f[has_label], weight * f[~has_label], np.zeros(len(f))
-            influence[has_label], influence[~has_label] = _influence(gap, fitted), _influence(other, 1)
-            estimate(name, gap.mean() + (other.mean() if rest else 0.0), influence, units - fitted, weight)
-        estimate("judge", f.mean(), _influence(f, 1), all_units - 1)
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["estimate", "low", "high", "weight"])
-    table = table.reindex(pd.Index(["human", "ppi", "ppi_tuned", "judge"], name="estimate of"))
-    table.insert(3, "n", [n, n + rest, n + rest, n + rest])
-    table.insert(4, "missing", [lost + rest, lost, lost, lost])
-    width = table["high"] - table["low"]
-    of = "" if groups is None else f" in {all_units} groups"
-    robust = "" if groups is None else " with cluster-robust standard errors"
-    table.attrs = {
-        "method": f"prediction-powered mean, {n} human labels and {rest} further judge scores{of}, {confidence:.0%} "
-        f"intervals by Student's t{robust}",
-        "gain": float(1 - width["ppi_tuned"] / width["human"]) if width["human"] > 0 else math.nan,
-    }
-    return table
-
-
-def _influence(sample: Floats, fitted: int) -> Floats:
-    """How far each value moves the mean, scaled by the values estimated before."""
-    n = len(sample)
-    return (sample - sample.mean()) / n * math.sqrt(n / max(n - fitted, 1)) if n else sample
-
-
-def _standard_error(influence: Floats, codes: Integers) -> float:
-    """Of a sum of influences that are independent between groups."""
-    totals = np.bincount(codes, weights=influence)
-    groups = len(totals)
-    # Items by themselves have their factor in the influences.
-    factor = 1.0 if groups == len(influence) else groups / (groups - 1) if groups > 1 else math.nan
-    return math.sqrt(float(totals @ totals) * factor)
 
 
 def strata(judge: Column) -> Integers:
