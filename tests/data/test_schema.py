@@ -83,6 +83,14 @@ def test_every_entrance_of_a_collection_gives_the_same_rows(picture: Path, tmp_p
         rows_of(pd.concat([frame, frame[["gold"]]], axis=1))
 
 
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "list of lists"])
+def test_rows_of_one_picture_are_one_group_in_every_form(picture: Path, tmp_path: Path, form: str) -> None:
+    Image.new("RGB", (4, 4), "blue").save(tmp_path / "blue.png")
+    rows = [row(str(n), image=FORMS[form](path)) for n, path in enumerate([picture, picture, tmp_path / "blue.png"])]
+    one, same, other = (read["group"] for read in rows_of(rows))
+    assert one == same != other and one is not None
+
+
 def test_two_columns_that_name_different_pictures_are_both_named(picture: Path) -> None:
     for one, other in (("a.png", "b.png"), (str(picture), png("blue"))):
         with pytest.raises(CollectionError, match="columns `image` and `image_path` name different pictures"):

@@ -17,6 +17,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import datasets
 import numpy as np
 from PIL import Image
 
-from vjudge.images import Picture
+from vjudge.images import ImageError, Picture, image_bytes
 from vjudge.records import IMAGE_COLUMNS, NAN, Item, Pair, as_score, brief, is_missing
 
 _TEXT, _FLOAT = datasets.Value("string"), datasets.Value("float64")
@@ -495,14 +496,20 @@ def _beside(picture: Any, folder: Path, roots: Sequence[str]) -> Any:
 
 
 def group_of(pictures: Iterable[Any]) -> str | None:
-    """What rows of the same images share; None where nothing tells."""
+    """What rows of the same images share: their paths as written, else a digest of their files or pixels."""
     names = []
     for picture in pictures:
-        data = picture
-        if isinstance(picture, Mapping):
-            data = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
-        if isinstance(data, (str, os.PathLike)) and not str(data).startswith("data:"):
-            names.append(os.fspath(data))
-        elif isinstance(data, bytes):
-            names.append(hashlib.sha256(data).hexdigest()[:16])
+        data = picture.source if isinstance(picture, Picture) else picture
+        if isinstance(data, Mapping):
+            data = data.get("path") if data.get("bytes") is None else data["bytes"]
+        data = getattr(data, "filename", None) or data  # of an image that Pillow opened
+        with suppress(ImageError):  # who opens it names what is wrong with it
+            if isinstance(data, str) and data.startswith("data:"):
+                data = image_bytes(data)
+            if isinstance(data, (str, os.PathLike)):
+                names.append(os.fspath(data))
+            elif isinstance(data, bytes):
+                names.append(hashlib.sha256(data).hexdigest()[:16])
+            elif isinstance(data, (Image.Image, np.ndarray)):
+                names.append(Picture(data).key[-16:])
     return " ".join(names) or None
