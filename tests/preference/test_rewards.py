@@ -124,6 +124,17 @@ def test_scores_reward_by_the_expected_score_and_keep_what_is_missing() -> None:
     assert values[0] == 3.5 and np.isnan(values[1]) and values[2] == 4.0
 
 
+def test_candidates_of_ones_own_keep_their_picture_and_are_numbered(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8), "teal").save(tmp_path / "a.png")
+    known = ("instruction", "criteria", "descriptions", "responses")
+    rows = [{name: row[name] for name in known} | {"image": str(tmp_path / "a.png")} for row in candidate_rows(2, 2)]
+    graded = pd.DataFrame({"id": ["0/0", "0/1", "1/0", "1/1"], "score": [1.0, 2.0, 4.0, 3.0]})
+    assert [single["images"] for single in rewards.singles_of(rows)] == [[str(tmp_path / "a.png")]] * 4
+    pairs = preference.make_pairs(rows, rewards.rewards_of_scores(rows, graded))
+    assert pairs["images"].tolist() == [[str(tmp_path / "a.png")]] * 2, "a policy would learn them blind"
+    assert pairs["id"].tolist() == ["0/1-0", "1/0-1"]
+
+
 def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
     lengths = [3, 30, 4, 3]
     rows, frame = scored([2.0, 5.0, 1.0, 5.0], [" ".join(["word"] * n) + f" {n}" for n in lengths[:3]] + ["a b c d"])

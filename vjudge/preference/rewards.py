@@ -60,7 +60,7 @@ def reward(
     """
     if by not in ("scores", "pairs"):
         raise ValueError(f'by={by!r}: use "scores" or "pairs"')
-    rows = [row for row in candidates if len(row["responses"]) > 1]
+    rows = [row for row in rows_of(candidates) if len(row["responses"]) > 1]
     if not rows:
         raise ValueError(f"none of {len(candidates)} questions has two distinct responses: raise the temperature")
     if by == "scores":
@@ -70,14 +70,14 @@ def reward(
 
 def singles_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every candidate as a row to grade, named "id/i"; `gold` is its true score where `true_scores` has it."""
-    for row in candidates:
+    for row in rows_of(candidates):
         for place, single in enumerate(calls.parts_of([row], "scores")):
             yield _own(row, single) | ({"gold": row["true_scores"][place]} if "true_scores" in row else {})
 
 
 def pairs_of(candidates: Rows) -> Iterator[dict[str, Any]]:
     """Every two candidates as a row to compare, named "id/i-j"; `gold_a` and `gold_b` where `true_scores` has them."""
-    for row in candidates:
+    for row in rows_of(candidates):
         truths = combinations(row.get("true_scores") or [None] * len(row["responses"]), 2)
         for (a, b), pair in zip(truths, calls.parts_of([row], "pairs"), strict=True):
             yield _own(row, pair) | ({} if a is None else {"gold_a": a, "gold_b": b})
@@ -93,7 +93,7 @@ def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
     scores = graded.set_index("id")["score"].astype(float)
     if "expected_score" in graded:
         scores = graded.set_index("id")["expected_score"].astype(float).fillna(scores)
-    places = [(row, place) for row in candidates for place in range(len(row["responses"]))]
+    places = [(row, place) for row in rows_of(candidates) for place in range(len(row["responses"]))]
     values = [float(scores[f"{row['id']}/{place}"]) for row, place in places]
     rows = [_reward_row(*at, value, missing=int(math.isnan(value))) for at, value in zip(places, values, strict=True)]
     return pd.DataFrame(rows)
@@ -115,7 +115,7 @@ def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame) -> pd.DataFrame:
     orders = [order for order in ORDERS if f"verdict_{order}" in compared]
     verdicts = {row["id"]: row for row in compared.to_dict("records")}
     rows = []
-    for row in candidates:
+    for row in rows_of(candidates):
         n = len(row["responses"])
         times = list(row.get("times") or [1] * n)
         sums, missing, flipped = [0.0] * n, [0] * n, [list[int]() for _ in range(n)]
@@ -194,6 +194,7 @@ def make_pairs(
         raise ValueError(f'choose={choose!r}: use "extremes" or "all"')
     if consistent_only and "flipped" not in rewards:
         raise ValueError('order consistency is known of rewards by="pairs" alone: leave the filter out')
+    candidates = list(rows_of(candidates))
     by_id = {id: part.to_dict("records") for id, part in rewards.groupby("id", sort=False)}
     left_out: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
