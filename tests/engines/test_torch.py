@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,9 @@ from conftest import make_model, make_rows, make_tokenizer, save_judge
 from PIL import Image
 
 from vjudge import models
-from vjudge.engines import Ask, TorchEngine, decoding
+from vjudge.engines import Ask, TorchEngine
 from vjudge.engines import torch as engine_module
-from vjudge.engines.decoding import draw_tokens
-from vjudge.engines.torch import TorchCall, threads_for, using_threads
+from vjudge.engines.torch import Row, TorchCall, draw_tokens, threads_for, using_threads
 from vjudge.images import Pictures
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt
 from vjudge.records import Item
@@ -136,10 +134,8 @@ def test_rows_share_the_prefixes_that_save_most(beginnings: tuple[int, int], pre
     all_rows, pairs = beginnings
     rows = []
     for n in range(4):
-        ids = np.repeat(np.array([0, 10 + n // 2, 20 + n]), [all_rows, pairs - all_rows, 25 - pairs]).astype(np.int32)
-        rows.append(decoding.Row(n, ids, (), 0, 0))
-    shared = [engine_module.common_length(one.ids, other.ids) for one, other in itertools.pairwise(rows)]
-    together = engine_module.best_prefixes(rows, shared, engine_module.SHORTEST)[1]
+        rows.append(Row(n, [0] * all_rows + [10 + n // 2] * (pairs - all_rows) + [20 + n] * (25 - pairs)))
+    together = engine_module.best_prefixes(rows, engine_module.SHORTEST)[1]
     assert [length for length, _ in together] == prefixes
     assert [row.index for _, sharers in together for row in sharers] == [0, 1, 2, 3]
 
@@ -152,7 +148,7 @@ def test_rows_that_share_a_lane_write_what_they_write_alone(random_engine: Torch
     for how in (ask(max_new_tokens=24), ask(max_new_tokens=24, temperature=0.8)):
         alone = answers(random_engine.answer(prompts, images, how))
         with monkeypatch.context() as patch:
-            patch.setattr(decoding, "rows_abreast", lambda *_: 4)
+            patch.setattr(engine_module, "rows_abreast", lambda *_: 4)
             together = answers(random_engine.answer(prompts, images, how))
         assert [answer.text for answer in together] == [answer.text for answer in alone]
     assert len({answer.n_new_tokens for answer in together}) > 1

@@ -31,7 +31,7 @@ from transformers import (
 )
 
 from vjudge import models
-from vjudge.engines.vision import TiledVision
+from vjudge.engines.vision import images_of
 from vjudge.judge import Judge, load_judge
 from vjudge.models import llava
 from vjudge.models.places import is_original, read_tensors
@@ -206,8 +206,7 @@ def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_pat
     model = load_judge(write_onevision(tmp_path / "judge", **settings), device="cpu").engine.model
     grid = [[SIDE * high, SIDE * wide] for wide in (1, 2, 3) for high in (1, 2)]
     assert model.model.config.image_grid_pinpoints == grid
-    vision = TiledVision(model.model, model.image_processor)
-    assert vision.tiles([Image.new("RGB", (300, 90))], "anyres")[0].shape[0] == 1 + 3 * 1
+    assert images_of(model).tiles(Image.new("RGB", (300, 90)), "anyres").shape[0] == 1 + 3 * 1
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from published import LLAMA_7B, assemble, fitting_table, memory_table, write_ori
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, LlamaConfig
 
 from vjudge import models
-from vjudge.engines.vision import vision_of
+from vjudge.engines.vision import images_of
 from vjudge.judge import load_judge
 from vjudge.models import memory
 from vjudge.models.memory import GIB, batch_budget, need
@@ -68,7 +68,7 @@ def test_places_of_an_image(tmp_path: Path) -> None:
     assert 729 + 1.21 * 9 * 729 < memory.image_tokens(assemble("LLaVA-Critic 7B")) < 10_000
     assert memory.image_tokens(AutoConfig.for_model("gemma3", mm_tokens_per_image=256)) == 256
     model = load_judge(write_onevision(tmp_path / "judge"), device="cpu").engine.model  # type: ignore[attr-defined]
-    seen = vision_of(model.model, model.image_processor)
+    seen = images_of(model)
     shapes = [(width, height) for width in range(10, 400, 13) for height in range(10, 400, 17)]
     most = max(seen.n_tokens(size, "anyres") for size in shapes if max(size) < 20 * min(size))
     assert most <= memory.image_tokens(model.model.config) < 2.2 * most

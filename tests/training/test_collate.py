@@ -15,6 +15,7 @@ from training_cases import examples_of, rows_with_feedback
 import vjudge as vj
 from vjudge import prompts
 from vjudge.data import rows_of
+from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.prompts import TEMPLATES
 from vjudge.training.collate import IGNORED, Collator, training_order
@@ -48,7 +49,7 @@ def test_the_trained_tokens_are_exactly_the_target(name, folders):
         assert trained[-1] in engine.ends and example.ids[example.n_prompt :] == trained
         prompt, options = judge.template.render(vj.records.Item.from_row(row)), {}
         if judge.template.sees_images:
-            features = engine.images_of_a_call()
+            features = images_of(engine.model)
             prompt, places = features.place(prompt, features.keys(list(map(picture, row["images"]))))
             options = {"image_tokens": places}
         assert example.ids[: example.n_prompt] == engine.encoder.ids(prompt, **options)

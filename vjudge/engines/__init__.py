@@ -3,7 +3,7 @@
     engine.py  Ask, Answer, Work and Engine, the interface of all of them
     tokens.py  text -> token ids: data text is never markup; which tokens carry a score
     vision.py  images -> pixels -> features, each image once; a chat model's own processor
-    torch.py, decoding.py  a model on this machine: shared prefixes, batches, decoding, score distributions
+    torch.py   a model on this machine: shared prefixes, batches, decoding, score distributions
     transport.py  requests to a server: bounded, repeated where the transport failed, the key kept
     server.py  the engine of a judge behind an OpenAI-compatible server, and what it finds out about one
     vllm.py    vLLM in this process

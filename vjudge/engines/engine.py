@@ -21,11 +21,9 @@ class Ask:
     """How a call decodes, and where its verdicts are read.
 
     Args:
-        mode: "feedback" writes an answer; "score" reads the distribution over the scores right after prompts that end
-            in the marker, and writes nothing.
+        mode: "feedback" writes an answer; "score" reads the distribution right after prompts that end in the marker.
         marker: the text before every verdict; "" where answers have no single place for one.
-        scales: one a prompt: score -> what the judge writes after the marker, such as {1: " 1", 2: " 2"}; empty where
-            no distribution is wanted. () for none at all.
+        scales: one a prompt, score -> what is written after the marker, such as {1: " 1"}; empty for no distribution.
         seeds: one a prompt, at least 0, which alone decides its draws; () uses the prompt's position.
         max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
@@ -51,11 +49,9 @@ class Ask:
         return self.mode == "score"
 
     def scale(self, row: int) -> Mapping[int, str]:
-        """What a prompt's scores are written as; empty where no distribution is wanted."""
         return self.scales[row] if self.scales else {}
 
     def seed(self, row: int) -> int:
-        """The seed of a prompt's draws."""
         return self.seeds[row] if self.seeds else row
 
     def check(self) -> list[str]:
@@ -83,8 +79,8 @@ class Answer:
         index: the prompt's position in the call.
         text: what was generated, without the end-of-sequence token; empty in a score pass.
         n_prompt_tokens, n_new_tokens: image tokens included; the end-of-sequence token included.
-        score_logprobs: score -> natural log of the probability of its text, at the step that wrote the verdict
-            (temperature 1, no truncation); None where no verdict was written, or one token can't carry the scores.
+        score_logprobs: score -> natural log of its text's probability at the verdict's step (temperature 1, no
+            truncation); None where no verdict was written, or one token can't carry the scores.
         stopped: whether the model ended the text itself, rather than a limit.
         seconds: the prompt's share of its batch's wall time.
         failure, transient: None, or why there is no answer; whether asking again may bring one.
@@ -105,9 +101,8 @@ class Answer:
 class Work:
     """What a call computed on this machine; a run's table keeps it in `attrs["work"]`.
 
-    Tokens of all prompts (image tokens included), computed ones (each shared one once) and new ones; images encoded;
-    the most answers at once; torch's threads on a CPU; seconds of wall time; and notes, such as why rows shared no
-    prefixes.
+    Image tokens are prompt tokens; each shared one is computed once. `threads` are torch's on a CPU; `seconds` wall
+    time; `notes` say, for example, why rows shared no prefixes.
     """
 
     prompt_tokens: int = 0
@@ -132,8 +127,8 @@ class Quantity(NamedTuple):
 class Engine(ABC):
     """Prompts in; texts, token counts and score probabilities out.
 
-    What an engine can't give is an error before the first answer, never a silent substitute. A row that can't be
-    answered is an `Answer` with `failure`. Answers come in any order, as soon as they exist, each once.
+    What an engine can't give is an error before the first answer, never a silent substitute; a row that can't be
+    answered is an `Answer` with `failure`.
     """
 
     name: ClassVar[str]
@@ -143,17 +138,13 @@ class Engine(ABC):
     def answer(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
-        """Answer every prompt.
+        """Answer every prompt, in batches as they are finished, in any order.
 
         Args:
             prompts: one a row; the same one may stand several times (samples). Those of a score pass end in the marker.
             images: for each prompt what `vjudge.images.picture` takes, one for each IMAGE part.
             ask: how.
-            wanted: rows to answer; None for all. The rest are at most computed as company of wanted rows, so that a
-                continued run computes what an unbroken one does.
-
-        Returns:
-            Answers in batches, as they are finished.
+            wanted: rows to answer, None for all; others are at most computed beside them, as in an unbroken run.
 
         Raises:
             ValueError: options or a scale that this engine can't serve.
@@ -176,10 +167,7 @@ class Engine(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What decides this engine's answers, as JSON values without secrets: "engine", "versions" and the like.
-
-        Two calls with equal identities and equal prompts may continue one run.
-        """
+        """What decides this engine's answers, as JSON values without secrets: equal ones may continue one run."""
 
 
 def check_images(prompt: Prompt, images: Sequence[Any]) -> None:

@@ -11,26 +11,28 @@ an unbroken one. Models whose cache can't be copied so (sliding windows, states)
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import inspect
 import itertools
+import os.path
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.decoding import Lanes, Prefix, Row, Writer, cut, generate, multimodal
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, check_images, whole
-from vjudge.engines.tokens import Encoder, ends_of
-from vjudge.engines.vision import ImageFeatures, ProcessedImages, images_of
+from vjudge.engines.tokens import Encoder, Scale, ends_of
+from vjudge.engines.vision import ProcessedImages, images_of
 from vjudge.images import Pictures, picture
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
@@ -39,6 +41,9 @@ LIMITS = {"cpu": (128, 512)}  # rows of a batch under "auto", tokens of prompts 
 LIMITS_ELSEWHERE = (256, 8192)
 PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
 SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
+STEP = 64  # tokens by which keys and values get room
+COMPACT_BELOW = 0.75  # lanes whose rows are done leave a batch once no more than this share of it is alive
+NOTHING, SHARED = -2, -1  # in a lane: padding, and the tokens of its prefix
 IMAGE_INDEX = -200  # how the original code counts an image in a prompt
 SMALL = 50_000_000  # parameters
 SHARING_CHATS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_next", "llava", "idefics3")
@@ -50,8 +55,7 @@ class TorchEngine(Engine):
 
     Args:
         model: from `vjudge.models.load`.
-        image_mode: how images are prepared: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision;
-            None for the family's own way.
+        image_mode: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision; None for the family's own way.
         threads: of torch on a CPU; None lets the model's size decide, see `threads_for`.
 
     Raises:
@@ -65,12 +69,11 @@ class TorchEngine(Engine):
     ) -> None:
         if not (threads is None or whole(threads, 1)):
             raise ValueError(f"threads={threads!r}: use a whole number from 1, or None")
+        images_of(model, image_mode)  # refuses an unknown mode now
         self.model, self.image_mode = model, image_mode
         self.threads = None if model.device.type != "cpu" else threads or threads_for(model)  # None: not ours to say
-        self.encoder = Encoder(
-            model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=model.tokens_per_image
-        )
-        self.images_of_a_call()  # refuses an unknown mode now
+        image_token, places = model.image_token_id, model.tokens_per_image
+        self.encoder = Encoder(model.tokenizer, image_token_id=image_token, tokens_per_image=places)
         self.memory_bytes = batch_budget(model)  # what a batch's cache and activations may take under "auto"
         self.ends, self.plain = ends_of(model), why_plain(model)
         self.work: Work = Work()
@@ -82,53 +85,44 @@ class TorchEngine(Engine):
         if faults := ask.check():
             raise ValueError("; ".join(faults))
         self.work = Work(threads=self.threads or 0, notes=[] if self.plain is None else [self.plain])
-        return TorchCall(self, prompts, images, ask, self.work).answers(wanted)
+        return TorchCall(self, prompts, images, ask).answers(wanted)
 
     def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
         """What `answer` would take: everything but the answers' length and the time, exactly."""
         verdicts, _, shown, new, total = super().plan(prompts, images, ask)
-        batches = [
-            [row for rows in batch for row in rows if row.failure is None]
-            for batch in TorchCall(self, prompts, images, ask, Work()).batches()
-        ]
+        plan = [[row for rows in batch for row in rows] for batch in TorchCall(self, prompts, images, ask).batches()]
+        batches = [[row for row in batch if row.failure is None] for batch in plan]
         rows = [row for batch in batches for row in batch]
         n_tokens = n_computed = sum(len(row.ids) for row in rows)
         keys = [key for row in rows for key in row.keys]
         if self.plain is None:
             n_computed = sum(len(prefix.ids) for batch in batches for prefix in share(batch, self.model.wordless))
             n_computed += sum(row.own for row in rows)
-        return [
-            verdicts,
+        own = [
             Quantity("unanswerable", len(prompts) - len({row.index for row in rows}), "", "the run says each reason"),
             Quantity("prompt tokens", n_tokens),
             Quantity("computed", n_computed, "tokens", "each shared one once"),
-            shown,
             Quantity("images encoded", len(keys if self.plain is not None else set(keys))),
             Quantity("answers at once", max(map(len, batches), default=0)),
-            new,
-            total,
         ]
+        return [verdicts, shown, *own, new, total]
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
         model = self.model
-        ways = [self.name, *([f"image_mode={self.image_mode}"] if self.image_mode else [])]
+        ways = [f"image_mode={self.image_mode}"] * bool(self.image_mode) + ["rows batched plainly"] * bool(self.plain)
         extras = ["bitsandbytes"] * (model.quantization is not None) + ["flash-attn"] * ("flash" in model.attention)
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
         return {
             "weights": weights_fingerprint(model.path, *model.others),
             "settings": settings_fingerprint(model.path, *model.others),
-            "engine": ", ".join([*ways, *(["rows batched plainly"] if self.plain else [])]),
+            "engine": ", ".join([self.name, *ways]),
             "device": model.device.type,
             "dtype": str(model.dtype).removeprefix("torch."),
             "quantization": model.quantization,
             "attention": model.attention,
             "versions": versions | {name: importlib.metadata.version(name) for name in extras},
         }
-
-    def images_of_a_call(self, mode: str | None = None) -> ImageFeatures | ProcessedImages:
-        """What prepares the images of a call."""
-        return images_of(self.model, mode or self.image_mode)
 
     # --- research -----------------------------------------------------------------------------------------------------
 
@@ -141,20 +135,16 @@ class TorchEngine(Engine):
         """
         source, row, inputs = self._alone(prompt, images, image_mode)
         logits = self.model.model(**inputs, use_cache=False).logits[0, :, : self.model.vocabulary_size].float().cpu()
-        ids = torch.as_tensor(row.ids.astype(np.int64))
         if isinstance(source, ProcessedImages):
             pixels = inputs.get("pixel_values")
-            return Forward(input_ids=ids, pixel_values=None if pixels is None else pixels.float().cpu(), logits=logits)
+            return Forward(torch.tensor(row.ids), None if pixels is None else pixels.float().cpu(), logits=logits)
         marks = self.encoder.ids(prompt, image_tokens=[1] * len(images))
         ids = torch.tensor([IMAGE_INDEX if token == self.model.image_token_id else token for token in marks])
-        tiles, features = source.pixels(row.keys), [source.features[key].float().cpu() for key in row.keys]
-        return Forward(
-            input_ids=ids,
-            pixel_values=torch.cat(tiles).float() if tiles else None,
-            image_features=torch.cat(features) if features else None,
-            logits=logits,
-            tiles_per_image=tuple(map(len, tiles)),
-        )
+        if not row.keys:
+            return Forward(ids, logits=logits)
+        tiles = [source.prepare(key)[0] for key in row.keys]
+        features = torch.cat([source.features[key].float().cpu() for key in row.keys])
+        return Forward(ids, torch.cat(tiles), features, logits, tuple(map(len, tiles)))
 
     def complete(
         self, prompt: Prompt, images: Sequence[Any], *, max_new_tokens: int, image_mode: str | None = None, **how: Any
@@ -168,20 +158,20 @@ class TorchEngine(Engine):
             raise ValueError("; ".join(faults))
         _, _, inputs = self._alone(prompt, images, image_mode)
         row = Row(0, limit=max_new_tokens)  # without the prompt's tokens, so that no penalty counts them
-        generate(self.model, inputs, Writer([row], ask, self.model, self.ends))
+        Writer([row], ask, self).generate(inputs)
         return row.tokens
 
     def _alone(self, prompt: Prompt, images: Sequence[Any], mode: str | None) -> tuple[Any, Row, dict[str, Any]]:
         """The inputs of one prompt; its context need not hold an answer."""
-        source = self.images_of_a_call(mode)
+        source = images_of(self.model, mode or self.image_mode)
         check_images(prompt, images)
         keys = source.keys([picture(image) for image in images])
         placed, places = source.place(prompt, keys)
-        ids = np.array(self.encoder.ids(placed, image_tokens=places), dtype=np.int32)
-        check_length(self.model, ids, self.model.prompt_limit)
+        row = Row(0, self.encoder.ids(placed, image_tokens=places), keys)
+        check_length(self.model, row.ids, self.model.prompt_limit)
         if broken := source.fetch(keys):
             raise ValueError("; ".join(broken.values()))
-        return source, Row(0, ids, keys), source.inputs([ids], [keys])
+        return source, row, source.inputs([row.ids], [keys])
 
 
 @dataclass
@@ -204,15 +194,58 @@ class Forward(ModelOutput):
     tiles_per_image: tuple[int, ...] | None = None
 
 
+@dataclass(eq=False)
+class Row:
+    """One prompt as tokens, and its answer while it is written.
+
+    `limit` is the most tokens of its answer, 0 in a score pass; `stem` what of a score's text the prompt ends in there;
+    `scores` step -> token -> log-probability, where a score's token was written; `own` the tokens after its prefix.
+    """
+
+    index: int
+    ids: list[int] = field(default_factory=list)
+    keys: tuple[str, ...] = ()
+    seed: int = 0
+    limit: int = 0
+    scale: Scale | None = None
+    stem: tuple[int, ...] = ()
+    failure: str | None = None
+    prefix: Prefix = field(init=False)
+    tokens: list[int] = field(init=False, default_factory=list)
+    scores: dict[int, dict[int, float]] = field(init=False, default_factory=dict)
+    done: bool = field(init=False, default=False)
+    stopped: bool = field(init=False, default=False)
+
+    @property
+    def own(self) -> int:
+        return len(self.ids) - len(self.prefix.ids)
+
+    @functools.cached_property
+    def random(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)
+
+
+@dataclass(eq=False)
+class Prefix:
+    """The beginning of prompts of a batch, with all its images, computed once: each layer's keys and values (heads,
+    tokens, width), and `delta`, what multimodal positions add to a token's number after it.
+    """
+
+    ids: list[int]
+    keys: tuple[str, ...]
+    states: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    delta: int = 0
+
+
 class TorchCall:
     """One call of the torch engine. A prompt is a row, or in a score pass a row for each stem of its scale."""
 
     def __init__(
-        self, engine: TorchEngine, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, work: Work
+        self, engine: TorchEngine, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask
     ) -> None:
-        self.engine, self.model, self.encoder = engine, engine.model, engine.encoder
-        self.prompts, self.images, self.ask, self.work = prompts, images, ask, work
-        self.source = engine.images_of_a_call()
+        self.engine, self.model, self.encoder, self.work = engine, engine.model, engine.encoder, engine.work
+        self.prompts, self.images, self.ask = prompts, images, ask
+        self.source = images_of(engine.model, engine.image_mode)
         self._keys: dict[int, tuple[str, ...]] = {}
         self._failures: dict[int, str] = {}  # of prompts whose images can't be had
         self._most, self._pass_tokens = LIMITS.get(self.model.device.type, LIMITS_ELSEWHERE)
@@ -229,19 +262,18 @@ class TorchCall:
 
     def blocks(self) -> list[list[int]]:
         """Cut the call into blocks as large as a batch may be, prompts about the same images together, the longest
-        first; those whose images can't be had stand in one of their own.
-
-        Nothing is tokenised for it: a block of which nothing is wanted costs next to nothing.
+        first; those whose images can't be had stand in one of their own. Nothing is tokenised for it.
         """
-        pictures = Pictures()
-        groups: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        pictures, groups = Pictures(), dict[tuple[str, ...], list[tuple[str, int]]]()
         for index, prompt in enumerate(self.prompts):
             try:
                 sources = self.images[index]
                 check_images(prompt, sources)
                 # Decoded when needed: rows of a data set are read one by one, and none is kept.
                 again = [lambda i=index, n=number: pictures(self.images[i][n]).open() for number in range(len(sources))]
-                self._keys[index] = keys = self.source.keys(list(map(pictures, sources)), again)
+                looks = zip(map(pictures, sources), again, strict=True)
+                shown = [SimpleNamespace(key=look.key, size=look.size, open=get) for look, get in looks]
+                self._keys[index] = keys = self.source.keys(shown)
                 groups.setdefault(keys, []).append((prompt.text, index))
             except (ValueError, OSError) as error:
                 self._failures[index] = str(error)
@@ -261,10 +293,9 @@ class TorchCall:
         does not hold all of one at once; prompts that fail before stand by themselves.
         """
         cached, active = token_bytes(self.model.model.config, self.model.dtype)
+        room = self.engine.memory_bytes // (cached + active)  # in tokens
         if self.engine.plain is None:
-            room = (self.engine.memory_bytes - active * self._pass_tokens) // cached  # in tokens
-        else:
-            room = self.engine.memory_bytes // (cached + active)
+            room = (self.engine.memory_bytes - active * self._pass_tokens) // cached
         for block in self.blocks():
             if wanted is not None and not any(index in wanted for index in block):
                 continue
@@ -283,19 +314,17 @@ class TorchCall:
 
     def rows(self, index: int) -> list[Row]:
         """One prompt as tokens, or as a row that says why it can't be answered."""
-        ask, model = self.ask, self.model
+        ask, model, rows = self.ask, self.model, list[Row]()
         if index in self._failures:
             return [Row(index, failure=self._failures[index])]
-        keys = self._keys[index]
         try:
-            prompt, places = self.source.place(self.prompts[index], keys)
+            prompt, places = self.source.place(self.prompts[index], self._keys[index])
             ids, scale, stems = self.encoder.asked(prompt, ask, index, image_tokens=places)
-            rows = []
             for stem in stems:
-                tokens = np.array([*ids, *stem], dtype=np.int32)
+                tokens = [*ids, *stem]
                 check_length(model, tokens, min(model.prompt_limit, model.context_length - 1))
                 limit = 0 if ask.scores else min(ask.max_new_tokens, model.context_length - len(tokens))
-                rows.append(Row(index, tokens, keys, ask.seed(index), limit, scale, stem))
+                rows.append(Row(index, tokens, self._keys[index], ask.seed(index), limit, scale, stem))
             return rows
         except (ValueError, OSError) as error:
             return [Row(index, failure=str(error))]
@@ -335,30 +364,22 @@ class TorchCall:
         elif failure is None and scale is not None and row.scores:
             step = self.encoder.verdict_step(ids, list(row.scores), scale.marker)
             verdict = None if step is None else scale.logprobs({(): row.scores[step]})
-        return Answer(
-            row.index,
-            text=self.encoder.text(ids),
-            n_prompt_tokens=len(row.ids),
-            n_new_tokens=len(row.tokens),
-            score_logprobs=verdict,
-            stopped=row.stopped,
-            seconds=seconds,
-            failure=failure,
-        )
+        text, sizes = self.encoder.text(ids), (len(row.ids), len(row.tokens))
+        return Answer(row.index, text, *sizes, verdict, row.stopped, seconds, failure)
 
     @torch.inference_mode()
     def _batch(self, rows: Sequence[Row]) -> None:
         """Compute a batch whole; a row whose images can't be had fails."""
         work = self.work
-        broken: dict[str, str] = self.source.fetch(list(dict.fromkeys(key for row in rows for key in row.keys)))
+        broken = self.source.fetch(list(dict.fromkeys(key for row in rows for key in row.keys)))
         for row in rows:
             row.failure = "; ".join(broken[key] for key in row.keys if key in broken) or None
         if rows := [row for row in rows if row.failure is None]:
             work.at_once = max(work.at_once, len(rows))
             work.prompt_tokens += sum(len(row.ids) for row in rows)
             if self.engine.plain is not None:
-                writer = Writer(rows, self.ask, self.model, self.engine.ends)
-                generate(self.model, self.source.inputs([row.ids for row in rows], [row.keys for row in rows]), writer)
+                inputs = self.source.inputs([row.ids for row in rows], [row.keys for row in rows])
+                Writer(rows, self.ask, self.engine).generate(inputs)
                 work.computed_tokens += sum(len(row.ids) for row in rows)
             else:
                 self._prefill(share(rows, self.model.wordless))
@@ -387,13 +408,13 @@ class TorchCall:
     def _write(self, rows: Sequence[Row]) -> None:
         """Compute the rows' own tokens, then a token a step until every row is done."""
         lanes = Lanes(self.model, rows, new=max(row.limit for row in rows), most=self._pass_tokens)
-        writer = Writer(lanes.rows, self.ask, self.model, self.engine.ends)
+        writer = Writer(lanes.rows, self.ask, self.engine)
         logits = [self.model.model(**inputs).logits.flatten(0, 1).float() for inputs in lanes.passes()]
         for row in rows:
             row.prefix.states = []  # the lanes hold them
         self.work.computed_tokens += sum(row.own for row in rows)
         tokens = writer.step(torch.cat(logits))
-        while writer.going:
+        while not all(row.done for row in writer.rows):
             if (places := lanes.compact()) is not None:
                 writer.keep(places)
                 tokens = tokens[places]
@@ -405,52 +426,296 @@ def share(rows: Sequence[Row], wordless: Sequence[int]) -> list[Prefix]:
     prefixes = []
     for keys, group in itertools.groupby(rows, key=lambda row: row.keys):
         members = list(group)
-        images = np.flatnonzero(np.isin(members[0].ids, wordless))
-        least = max([SHORTEST - 1, *images]) + 1
-        shared = [common_length(one.ids, other.ids) for one, other in itertools.pairwise(members)]
-        for length, sharers in best_prefixes(members, shared, least)[1]:
+        images = [place for place, token in enumerate(members[0].ids) if token in wordless]
+        for length, sharers in best_prefixes(members, max([SHORTEST - 1, *images]) + 1)[1]:
             prefixes.append(Prefix(sharers[0].ids[:length], keys))
             for row in sharers:
                 row.prefix = prefixes[-1]
     return prefixes
 
 
-def best_prefixes(
-    rows: Sequence[Row], shared: Sequence[int], least: int
-) -> tuple[int, list[tuple[int, Sequence[Row]]]]:
-    """The tokens saved, and each prefix's length with its rows, of the prefixes that save most.
+def best_prefixes(rows: Sequence[Row], least: int) -> tuple[int, list[tuple[int, Sequence[Row]]]]:
+    """The tokens saved, and each prefix's length with its rows, of the prefixes of `least` tokens that save most.
 
-    The rows are about the same images, sorted by text; `shared` is how many tokens each has in common with the next.
+    The rows are about the same images, sorted by text.
     """
     if len(rows) == 1:
         return 0, [(len(rows[0].ids) - 1, rows)]
-    common = min(*shared, *(len(row.ids) - 1 for row in rows))
+    common = min(len(os.path.commonprefix([row.ids for row in rows])), *(len(row.ids) - 1 for row in rows))
     together = (len(rows) - 1) * common if common >= least else 0
-    cuts = [0, *(place for place, length in enumerate(shared, start=1) if length == min(shared)), len(rows)]
-    parts = [best_prefixes(rows[a:b], shared[a : b - 1], least) for a, b in itertools.pairwise(cuts)]
-    apart = sum(saved for saved, _ in parts)
+    parts = [list(part) for _, part in itertools.groupby(rows, key=lambda row: row.ids[common])]
+    best = [best_prefixes(part, least) for part in (parts if len(parts) > 1 else [[row] for row in rows])]
+    apart = sum(saved for saved, _ in best)
     if together > apart:
         return together, [(common, rows)]
-    return apart, [prefix for _, prefixes in parts for prefix in prefixes]
+    return apart, [prefix for _, prefixes in best for prefix in prefixes]
 
 
-def common_length(one: np.ndarray, other: np.ndarray) -> int:
-    """How many leading tokens two rows have in common."""
-    size = min(len(one), len(other))
-    apart = np.flatnonzero(one[:size] != other[:size])
-    return int(apart[0]) if len(apart) else size
+def cut(lengths: Sequence[int], most: int) -> list[slice]:
+    """Neighbours that are computed in one pass: as many as have about `most` tokens, padding included."""
+    parts, start = list[slice](), 0
+    for end in range(1, len(lengths) + 1):
+        if end - start > 1 and (end - start) * max(lengths[start], lengths[end - 1]) > most:
+            parts.append(slice(start, end - 1))
+            start = end - 1
+    return [*parts, slice(start, len(lengths))]
 
 
-def check_length(model: VisionLanguageModel, ids: np.ndarray, limit: int) -> None:
+class GrowingLayer(DynamicLayer):
+    """A layer's keys and values in buffers (rows, heads, tokens, width) with room for tokens to come, `end` of them
+    held, where `DynamicLayer` copies all it holds every time.
+    """
+
+    def __init__(self, buffers: Sequence[torch.Tensor], end: int) -> None:
+        super().__init__()
+        self.lazy_initialization(*buffers)
+        self.hold(buffers, end)
+
+    def hold(self, buffers: Sequence[torch.Tensor], end: int) -> None:
+        self.buffers = buffers
+        self.keys, self.values = (buffer[:, :, :end] for buffer in buffers)
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Append keys and values; return all of them."""
+        start, buffers = self.get_seq_length(), self.buffers
+        end = start + key_states.shape[2]
+        if (lack := end - buffers[0].shape[2]) > 0:
+            buffers = [torch.nn.functional.pad(buffer, (0, 0, 0, lack + STEP)) for buffer in buffers]
+        for buffer, states in zip(buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
+        self.hold(buffers, end)
+        return self.keys, self.values
+
+
+class Lanes:
+    """The rows of a batch side by side: a lane is one prefix, and after it the rows that share it, `abreast` at most.
+
+    With one row a lane, rows are padded on the left as usual. With two, a prefix is kept and read once for both, and a
+    mask keeps them apart; that pays where prefixes are long. An empty place holds a done row. `new` is the most tokens
+    of an answer, `most` those that are computed in one pass.
+    """
+
+    def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], *, new: int, most: int) -> None:
+        self.model, self.abreast = model, rows_abreast(model, rows)
+        abreast, by_prefix = self.abreast, dict[Prefix, list[Row]]()
+        for row in sorted(rows, key=lambda row: row.own):
+            by_prefix.setdefault(row.prefix, []).append(row)
+        lanes = [row[at : at + abreast] for row in by_prefix.values() for at in range(0, len(row), abreast)]
+        lanes.sort(key=lambda lane: lane[-1].own)
+        empty = Row(-1)
+        empty.done = True
+        self.rows = [row for lane in lanes for row in [*lane, *[empty] * (abreast - len(lane))]]
+        self.prefixes = [lane[0].prefix for lane in lanes]
+        widths = [abreast * lane[-1].own for lane in lanes]
+        self.width = max(len(prefix.ids) for prefix in self.prefixes) + widths[-1]
+        # Lanes whose own tokens are computed in one pass, and the column where these begin.
+        self.parts = [(part, self.width - widths[part.stop - 1]) for part in cut(widths, most)]
+        # Whose token stands where: a place in the lane, SHARED for the prefix's, NOTHING for padding.
+        slots = np.full((len(lanes), self.width), NOTHING)
+        tokens, positions = np.zeros((2, len(lanes), self.width), dtype=np.int64)
+        lengths = np.zeros((len(lanes), abreast), dtype=np.int64)
+        for part, start in self.parts:
+            for number in range(part.start, part.stop):
+                prefix, size = self.prefixes[number], len(self.prefixes[number].ids)
+                slots[number, start - size : start] = SHARED
+                for place, row in enumerate(lanes[number]):
+                    end = start + (place + 1) * (self.width - start) // abreast
+                    slots[number, end - row.own : end] = place
+                    tokens[number, end - row.own : end] = row.ids[size:]
+                    positions[number, end - row.own : end] = np.arange(size, len(row.ids)) + prefix.delta
+                    lengths[number, place] = len(row.ids) + prefix.delta
+        self._slots, self._tokens, self._positions, self._lengths = (
+            torch.from_numpy(array).to(model.device) for array in (slots, tokens, positions, lengths)
+        )
+        # Which keys each place sees while answers are written, those to come included: (lanes, 1, places, keys).
+        places = torch.arange(abreast, device=model.device)
+        columns = torch.cat([self._slots, places.repeat(new).expand(len(lanes), -1)], dim=1)[:, None, None]
+        self._mask = self._masked((columns == SHARED) | (columns == places[:, None]))
+        self.cache: Any = DynamicCache()  # keys and values of each layer: (lanes, heads, tokens, width)
+        for layer in self.prefixes[0].states:
+            shape = (len(lanes), len(layer[0]), self.width + abreast * min(STEP, new), layer[0].shape[-1])
+            self.cache.layers.append(GrowingLayer([states.new_empty(shape) for states in layer], self.width))
+
+    def passes(self) -> Iterator[dict[str, Any]]:
+        """What the model takes to compute the rows' own tokens, a pass at a time, after their prefixes."""
+        for part, start in self.parts:
+            sizes = [len(prefix.ids) for prefix in self.prefixes[part]]
+            first, cache = start - max(sizes), DynamicCache()
+            for layer, held in enumerate(self.cache.layers):
+                for kind, buffer in enumerate(held.buffers):
+                    buffer[part, :, : start - min(sizes)] = 0  # masked, and must hold numbers
+                    for number, size in enumerate(sizes, start=part.start):
+                        buffer[number, :, start - size : start] = self.prefixes[number].states[layer][kind]
+                cache.layers.append(GrowingLayer([buffer[part, :, first:] for buffer in held.buffers], start - first))
+            slots = self._slots[part, None, first:]
+            columns = torch.arange(slots.shape[-1], device=slots.device)
+            visible = (slots == SHARED) | (slots == slots[:, :, start - first :].transpose(1, 2))
+            visible &= columns <= columns[start - first :, None]
+            tokens, positions, mask = self._tokens[part, start:], self._positions[part, start:], visible[:, None]
+            ends = torch.arange(1, self.abreast + 1, device=slots.device) * (tokens.shape[1] // self.abreast) - 1
+            yield self._inputs(cache, tokens, positions, self._masked(mask), ends)
+
+    def step(self, tokens: torch.Tensor) -> dict[str, Any]:
+        """What the model takes to compute the next token of every row, from the last ones (rows,)."""
+        mask = self._mask[..., : self.cache.get_seq_length() + self.abreast]
+        positions, self._lengths = self._lengths, self._lengths + 1
+        return self._inputs(self.cache, tokens.view(-1, self.abreast), positions, mask, 0)
+
+    def compact(self) -> list[int] | None:
+        """Drop lanes whose rows are done, once they are many; the places of the rows that stay, None for all."""
+        size = self.abreast
+        starts = range(0, len(self.rows), size)
+        alive = [n for n, start in enumerate(starts) if not all(row.done for row in self.rows[start : start + size])]
+        if len(alive) > COMPACT_BELOW * len(starts):
+            return None
+        keep = torch.tensor(alive)  # on the CPU: the layers' caches may be on several devices
+        for layer in self.cache.layers:
+            layer.hold([buffer[keep.to(buffer.device)] for buffer in layer.buffers], layer.get_seq_length())
+        self._mask, self._lengths = self._mask[keep], self._lengths[keep]
+        places = [number * size + place for number in alive for place in range(size)]
+        self.rows = [self.rows[place] for place in places]
+        return places
+
+    def _masked(self, visible: torch.Tensor) -> torch.Tensor:
+        """The mask that attention takes: numbers, which it would make of truth values for each layer anew."""
+        if self.model.attention != "sdpa":
+            return visible[:, 0, -1].long()  # the others take no mask of a row's own, and have one row a lane
+        return torch.zeros_like(visible, dtype=self.model.dtype).masked_fill_(~visible, -torch.inf)
+
+    def _inputs(self, cache: Any, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, keep: Any) -> Any:
+        positions = positions.expand(3, *positions.shape) if multimodal(self.model) else positions
+        inputs = {"input_ids": tokens, "attention_mask": mask, "position_ids": positions, "past_key_values": cache}
+        return {**inputs, "use_cache": True, "logits_to_keep": keep}
+
+
+def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row]) -> int:
+    """How many rows stand in a lane: two where they share a prefix that is twice as long as what is a row's own.
+
+    More than two were slower in `tests/bench/versus.py`, as two may be behind a short prefix: every row is multiplied
+    with all of its lane. Attention other than "sdpa" takes no mask of a lane's own.
+    """
+    sharing = len(rows) / len({row.prefix for row in rows})
+    prefix, own = sum(len(row.prefix.ids) for row in rows), sum(row.own for row in rows)
+    return 2 if model.attention == "sdpa" and sharing >= 2 and prefix > 2 * own else 1
+
+
+class Writer(LogitsProcessor):
+    """Takes the logits of a step and says each row's next token, to `generate` too.
+
+    The repetition penalty counts the prompt as published: LLaVA generates from embeddings, so there is none to count;
+    vLLM, which ran Prometheus, and transformers count it.
+    """
+
+    def __init__(self, rows: Sequence[Row], ask: Ask, engine: TorchEngine) -> None:
+        self.rows, self.ask, self.model, self.ends = list(rows), ask, engine.model, engine.ends
+        self._counted: torch.Tensor | None = None  # (rows, vocabulary): what the penalty counts
+
+    @torch.inference_mode()
+    def generate(self, inputs: Mapping[str, Any]) -> None:
+        """Write answers by the model's own `generate`: its positions, masks and cache are its own business."""
+        pad = self.model.tokenizer.pad_token_id
+        config = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=max(1, *(row.limit for row in self.rows)),
+            pad_token_id=min(self.ends) if pad is None else int(pad),
+            eos_token_id=sorted(self.ends),
+        )
+        self.model.model.generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList([self]))
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """What `generate` takes: every token but the choice is ruled out, and a row that is done ends."""
+        done = torch.tensor([row.done for row in self.rows], device=scores.device)
+        tokens = self.step(scores.float()).masked_fill(done, min(self.ends))
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
+
+    def keep(self, places: list[int]) -> None:
+        """Note that these rows alone stay in the batch, in this order."""
+        self.rows = [self.rows[place] for place in places]
+        self._counted = None if self._counted is None else self._counted[places]
+
+    def step(self, logits: torch.Tensor) -> torch.Tensor:
+        """The next token of each row from float32 logits (rows, vocabulary), changed in place; scores are noted."""
+        for place in (~torch.isfinite(logits.amax(-1))).nonzero().flatten().tolist():
+            row = self.rows[place]
+            if not row.done:
+                row.done = True
+                row.failure = (
+                    f"the model's output is not finite (NaN or infinity) at token {len(row.tokens) + 1}: its weights"
+                    f" are damaged, or {self.model.dtype} overflows: try dtype='float32'"
+                )
+        self.model.leave_words(logits)
+        if self.ask.scores:
+            self._score({n: row.scale.reads(row.stem) for n, row in enumerate(self.rows) if row.scale}, logits)
+            for row in self.rows:
+                row.done = row.stopped = True
+            return logits.argmax(-1)
+        chances, ask = self._penalized(logits), self.ask
+        if ask.temperature == 0:
+            tokens = chances.argmax(-1)
+        else:
+            draws = [0.0 if row.done else row.random.random() for row in self.rows]
+            tokens = draw_tokens(chances, draws, ask.temperature, ask.top_p)
+        if self._counted is not None:
+            self._counted.scatter_(1, tokens[:, None], True)
+        steps = [(n, self.rows[n], token) for n, token in enumerate(tokens.tolist()) if not self.rows[n].done]
+        verdicts = [(n, row.scale) for n, row, token in steps if row.scale and token in row.scale.tokens.values()]
+        self._score({n: list(scale.tokens.values()) for n, scale in verdicts}, logits)
+        for _, row, token in steps:
+            row.tokens.append(token)
+            row.stopped = token in self.ends
+            row.done = row.stopped or len(row.tokens) == row.limit
+        return tokens
+
+    def _score(self, reads: Mapping[int, list[int]], logits: torch.Tensor) -> None:
+        """Log-probabilities of scores' tokens in the whole vocabulary, before temperature, top_p and penalty."""
+        if not reads:
+            return
+        chosen = logits[list(reads)]
+        logprobs = (chosen - chosen.logsumexp(-1, keepdim=True)).cpu()
+        for line, (place, tokens) in zip(logprobs, reads.items(), strict=True):
+            row = self.rows[place]
+            row.scores[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
+
+    def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
+        """The logits after the repetition penalty.
+
+        Source: Keskar et al., CTRL (arXiv 1909.05858), section 4.1, with the sign as Hugging Face and vLLM have it.
+        """
+        penalty = self.ask.repetition_penalty
+        if penalty == 1.0:
+            return logits
+        if self._counted is None:
+            self._counted = torch.zeros_like(logits, dtype=torch.bool)
+            for place, row in enumerate(self.rows if self.model.kind != "llava" else ()):
+                self._counted[place, row.ids] = True
+        return torch.where(self._counted, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def draw_tokens(logits: torch.Tensor, draws: Sequence[float], temperature: float, top_p: float) -> torch.Tensor:
+    """The token of each row at its draw in [0, 1): the inverse of what temperature and top_p leave of the logits."""
+    uniform = torch.tensor(draws, dtype=logits.dtype, device=logits.device)
+    chances, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    kept = chances.cumsum(-1) - chances < top_p
+    reached = (chances * kept).cumsum(-1)
+    place = (reached <= uniform[:, None] * reached[:, -1:]).sum(-1, keepdim=True)
+    # Rounding can put a draw near 1 past the last kept token.
+    return order.gather(-1, torch.minimum(place, kept.sum(-1, keepdim=True) - 1)).squeeze(-1)
+
+
+def check_length(model: VisionLanguageModel, ids: Sequence[int], limit: int) -> None:
     """Refuse a prompt of more tokens than the limit, which is the tokenizer's or that of the model's context."""
-    if len(ids) <= limit:
-        return
     reason = f"the model's context holds {model.context_length}, an answer included"
     if limit == model.prompt_limit:
         reason = f"this judge's limit is {limit} (the original cuts a longer prompt and then fails)"
-    n_image_tokens = int(np.isin(ids, model.wordless).sum())
-    places = f", {n_image_tokens} of them for images," if n_image_tokens else ""
-    raise ValueError(f"the prompt has {len(ids)} tokens{places} and {reason}; shorten the item's texts")
+    if len(ids) > limit:
+        n_image_tokens = sum(token in model.wordless for token in ids)
+        places = f", {n_image_tokens} of them for images," if n_image_tokens else ""
+        raise ValueError(f"the prompt has {len(ids)} tokens{places} and {reason}; shorten the item's texts")
+
+
+def multimodal(model: VisionLanguageModel) -> bool:
+    """Whether its tokens have three positions each, time, height and width, as in Qwen-VL."""
+    return hasattr(getattr(model.model, "model", None), "rope_deltas")
 
 
 def why_plain(model: VisionLanguageModel) -> str | None:
@@ -459,13 +724,12 @@ def why_plain(model: VisionLanguageModel) -> str | None:
     scaling = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
     own = not needs <= inspect.signature(model.model.forward).parameters.keys()
+    layers = DynamicCache(config=config).layers
     reasons = {
         "not tried for this model": model.kind == "chat" and kind not in SHARING_CHATS,
         "its positions or cache are its own": own or getattr(model.model, "_is_stateful", False),
         f"its positions are scaled by the prompt's length ({scaling})": scaling in ("dynamic", "longrope"),
-        "it has layers with a window or a state": any(
-            type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers
-        ),
+        "it has layers with a window or a state": any(type(layer) is not DynamicLayer for layer in layers),
     }
     why = next((reason for reason, holds in reasons.items() if holds), None)
     return why and f"{kind}: rows share no images or prefixes here and are batched plainly: {why}"

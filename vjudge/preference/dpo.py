@@ -286,7 +286,7 @@ class PairBatches:
                 raise ValueError(f"an image that was readable is no longer: {next(iter(broken.values()))}")
             inputs = source.inputs(ids.tolist(), keys)  # rows of one length: nothing is padded
             return {name: inputs[name] for name in inputs if name not in ("input_ids", "attention_mask")}
-        tiles = [tile for row in keys for tile in source.pixels(row)]
+        tiles = [source.prepare(key)[0] for row in keys for key in row]
         if not self.model.tiled:
             return {"pixel_values": torch.cat(tiles)}
         most = max(map(len, tiles))

@@ -14,8 +14,8 @@ import torch.utils.data
 from vjudge import prompts
 from vjudge.data import rows_of
 from vjudge.engines.tokens import Encoder
-from vjudge.engines.vision import images_of, left_padded, vision_of
-from vjudge.images import open_image, picture
+from vjudge.engines.vision import images_of, left_padded
+from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation, Prompt, Template
 from vjudge.records import Item, Pair
@@ -201,20 +201,13 @@ class Collator:
     opened now and once: key -> its tiles, size and mode."""
 
     def __init__(self, coder: Coder) -> None:
-        model, self.pad = coder.model, coder.pad
-        self.vision = vision_of(model.model, model.image_processor) if model.sees_images else None
+        self.model, self.pad = coder.model, coder.pad
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        cpu, shown, pictures = torch.device("cpu"), [], dict[str, Any]()
-        for example in examples:
-            for source in example.images:
-                assert self.vision is not None
-                mode = self.vision.default_mode(len(example.images))
-                shown.append(f"{mode}:{picture(source).key}")
-                if shown[-1] not in pictures:
-                    image = open_image(source)
-                    self.vision.check(image.size, mode)
-                    pictures[shown[-1]] = (self.vision.tiles([image], mode)[0], image.size, mode)
+        source: Any = images_of(self.model)
+        cpu = torch.device("cpu")
+        shown = [key for example in examples for key in source.keys(list(map(picture, example.images)))]
+        pictures = {key: source.prepare(key) for key in dict.fromkeys(shown)}
         ids, mask = left_padded([example.ids for example in examples], self.pad, cpu)
         labels, _ = left_padded([example.labels for example in examples], IGNORED, cpu)
         return {"input_ids": ids, "attention_mask": mask, "labels": labels, "shown": shown, "pictures": pictures}

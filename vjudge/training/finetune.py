@@ -22,7 +22,7 @@ from transformers import Trainer, TrainingArguments
 import vjudge
 from vjudge import data
 from vjudge.data import CollectionError, Problem
-from vjudge.engines.vision import embedded, vision_of
+from vjudge.engines.vision import embedded, images_of
 from vjudge.judge import load_judge
 from vjudge.metrics import correlate
 from vjudge.models import VisionLanguageModel
@@ -274,7 +274,7 @@ class Network(nn.Module):
     def __init__(self, judge: VisionLanguageModel, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.model, self.judge, self.dtype = judge.model, judge, dtype
-        self.vision = vision_of(judge.model, judge.image_processor) if judge.sees_images else None
+        self.vision = images_of(judge)
         self.config = judge.model.config  # for the trainer
 
     def forward(
@@ -292,8 +292,7 @@ class Network(nn.Module):
         vision: Any = self.vision
         with torch.autocast(input_ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
             features = {
-                key: vision.project(vision.encode(tiles), tuple(size), mode)
-                for key, (tiles, size, mode) in pictures.items()
+                key: vision.encode([(tiles, tuple(size), mode)])[0] for key, (tiles, size, mode) in pictures.items()
             }
             logits = self.model(
                 inputs_embeds=embedded(self.judge, input_ids, [features[key] for key in shown]),
