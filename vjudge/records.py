@@ -17,8 +17,7 @@ IMAGE_COLUMNS = (
     *("image_file", "image_files", "image_filename", "image_filenames", "picture_path", "picture_paths"),
 )
 """The names under which a row may hold its pictures; `images` is the canonical one."""
-CHOICES = ("a", "b", "tie", "abstain")
-"""What a judge may say instead of a number: the better of two responses, that they are equal, or that it won't say."""
+CHOICES = ("a", "b", "tie", "abstain")  # what a judge may say instead of a number
 
 
 def is_missing(value: Any) -> bool:
@@ -54,15 +53,8 @@ def brief(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Rubric:
-    """One evaluation criterion with a description for every score.
-
-    Args:
-        criteria: what is judged, as one sentence or question.
-        descriptions: what earns each score, lowest score first; at least two, all different, none blank.
-        lowest: the score that `descriptions[0]` describes.
-
-    Raises ValueError with every fault.
-    """
+    """One evaluation criterion: `descriptions` say what earns each score, from `lowest` up; ValueError names every fault
+    (fewer than two, equal or blank ones)."""
 
     criteria: str
     descriptions: tuple[str, ...]
@@ -96,48 +88,34 @@ def rubric_faults(criteria: Any, descriptions: Any, *, lowest: int = 1) -> list[
     for score, description in enumerate(descriptions, start=lowest):
         if not isinstance(description, str) or not description.strip():
             faults.append(("descriptions", f"the level for score {score} is missing or blank"))
-            continue
-        earlier = first_with.setdefault(" ".join(description.split()), score)
-        if earlier != score:
+        elif (earlier := first_with.setdefault(" ".join(description.split()), score)) != score:
             faults.append(("descriptions", f"the levels for scores {earlier} and {score} are the same text"))
     return faults
 
 
 @dataclass(frozen=True)
 class Item:
-    """One response to grade: what was asked about which images, what was answered, and by what rubric.
+    """One response to grade: what was asked about which images, what was answered, and by what rubric."""
 
-    Args:
-        id: unique within its collection.
-        images: anything `vjudge.images.open_image` opens, in the order the model sees them; may be empty.
-        instruction, response: what the assistant was asked, and what it answered: the text under evaluation.
-        rubric: the scale; None where the data has none, for a judge whose wording shows none.
-        reference_answer: an answer that earns the highest score.
-        gold, feedback: the true or reference score and its feedback.
-        human_scores: one score for each rater, NaN for a rater who gave none.
-        group: the unit of resampling, usually the image; the id where the data names none.
-        context: what is in the picture, in words, for a judge that reads it in the picture's place.
-    """
-
-    id: str
-    images: tuple[Any, ...]
+    id: str  # unique within its collection
+    images: tuple[Any, ...]  # what `vjudge.images.open_image` opens, in the order the model sees them; may be empty
     instruction: str
     response: str
-    rubric: Rubric | None = None
-    reference_answer: str | None = None
-    gold: float = NAN
+    rubric: Rubric | None = None  # None where the data has none, for a judge whose wording shows none
+    reference_answer: str | None = None  # that earns the highest score
+    gold: float = NAN  # the true or reference score, with its feedback
     feedback: str | None = None
-    human_scores: tuple[float, ...] = ()
-    group: str = ""
-    context: str | None = None
+    human_scores: tuple[float, ...] = ()  # one for each rater, NaN for a rater who gave none
+    group: str = ""  # the unit of resampling, usually the image; the id where the data names none
+    context: str | None = None  # the picture in words, for a judge that reads these in its place
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Item:
-        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it: the fields of `Item`, its rubric as
-        `criteria`, `descriptions` and `lowest` (the first description's score, 1 if absent).
+        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it; its rubric stands in `criteria`,
+        `descriptions` and `lowest` (the first description's score, 1 if absent).
 
-        KeyError for no `id`, `instruction` or `response`; ValueError for an unsound rubric or score, and for pictures
-        in a column of another name.
+        Raises KeyError for no `id`, `instruction` or `response`; ValueError for an unsound rubric or score, and for
+        pictures in a column of another name.
 
         >>> Item.from_row({"id": 7, "instruction": "What is it?", "response": "A cat.", "gold": "4"}).gold
         4.0
@@ -154,22 +132,17 @@ class Item:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two responses to compare; the other fields are those of `Item`.
-
-    Args:
-        preference: "a", "b" or "tie", None where unknown; ValueError for anything else.
-        criteria: what is compared; the rubric's where there is one.
-    """
+    """Two responses to compare; the other fields are those of `Item`. ValueError for another preference."""
 
     id: str
     images: tuple[Any, ...]
     instruction: str
     response_a: str
     response_b: str
-    criteria: str = ""
+    criteria: str = ""  # what is compared; the rubric's where there is one
     rubric: Rubric | None = None
     reference_answer: str | None = None
-    preference: str | None = None
+    preference: str | None = None  # "a", "b" or "tie"; None where unknown
     group: str = ""
 
     def __post_init__(self) -> None:
@@ -190,28 +163,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge's answer says, or why it says nothing: exactly one of a score, a choice and a failure.
+    """What a judge's answer says, or why it says nothing: exactly one of a score, a choice and a failure (ValueError)."""
 
-    Args:
-        score: on `scale`; NaN where the judge chose or nothing could be read.
-        feedback: the text before the verdict; the text after it where the verdict comes first.
-        raw: the judge's whole answer, unchanged.
-        failure: None, or a short reason such as "no verdict marker".
-        choice: None, or one of `CHOICES`. A tie and an abstention are verdicts: neither failures nor numbers.
-        scale: lowest and highest value of the score, or of `scores`; None where there is no number.
-        scores: the two scores that a choice follows from, or of which the second is the score and the first a
-            reference's, where the judge scores both.
-        strong: whether the choice is a strong one ("A>>B"); None where the format knows no degrees.
-    """
-
-    score: float
-    feedback: str
-    raw: str
-    failure: str | None = None
-    choice: str | None = None
-    scale: tuple[float, float] | None = None
-    scores: tuple[float, ...] = ()
-    strong: bool | None = None
+    score: float  # on `scale`; NaN where the judge chose or nothing could be read
+    feedback: str  # the text before the verdict; the text after it where the verdict comes first
+    raw: str  # the judge's whole answer, unchanged
+    failure: str | None = None  # a short reason such as "no verdict marker"
+    choice: str | None = None  # one of `CHOICES`; a tie and an abstention are neither failures nor numbers
+    scale: tuple[float, float] | None = None  # the lowest and highest number; None where there is none
+    scores: tuple[float, ...] = ()  # the two that a choice follows from, or a reference's and the response's
+    strong: bool | None = None  # whether the choice is a strong one ("A>>B"); None where the format knows no degrees
 
     def __post_init__(self) -> None:
         if (not math.isnan(self.score)) + (self.choice is not None) + (self.failure is not None) != 1:
@@ -225,20 +186,14 @@ class Verdict:
 
 
 def unit_of(row: Mapping[str, Any]) -> str:
-    """The unit of resampling of a canonical row: its group, else the row itself, by its id.
-
-    >>> unit_of({"id": "a", "group": "cat.jpg"}), unit_of({"id": 7, "group": None})
-    ('cat.jpg', '7')
-    """
+    """The unit of resampling of a canonical row: its group, else the row itself, by its id."""
     return str(row["id"] if is_missing(row.get("group")) else row["group"])
 
 
 def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that items and pairs have in common; pictures under another name than `images` are refused."""
-    if "images" not in row:
-        for name in IMAGE_COLUMNS:
-            if not is_missing(row.get(name)):
-                raise ValueError(f"{name}: the column of pictures is called images; vjudge.data.rows_of renames it")
+    if names := [name for name in IMAGE_COLUMNS if "images" not in row and not is_missing(row.get(name))]:
+        raise ValueError(f"{names[0]}: the column of pictures is called images; vjudge.data.rows_of renames it")
     lowest, levels = as_score(row.get("lowest")), _list(row.get("descriptions"))
     return {
         "id": str(row["id"]),

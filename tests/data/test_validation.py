@@ -87,7 +87,7 @@ def test_a_column_that_is_nearly_right_is_suggested(tmp_path: Path, names: str) 
             check()
 
 
-def test_each_image_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_image_file_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "red.png").write_bytes(png())
     looks: list[Any] = []
     load = Picture.__init__
@@ -97,7 +97,7 @@ def test_each_image_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(CollectionError, match="9 of 9 rows cannot be used:"):
         validate(rows, pictures=pictures)
     fingerprint(rows, pictures=pictures)
-    assert len(looks) == 3
+    assert looks.count(cells[0]) == 1
 
 
 def test_the_fingerprint_sees_every_column_and_the_pixels(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from originals import write_llava15
 from safetensors.torch import load_file, save_file
 
 from vjudge import models
-from vjudge.models import places
 
 
 @pytest.fixture
@@ -34,20 +33,33 @@ def test_unknown_name_says_what_exists(name: str) -> None:
         models.locate(name)
 
 
-def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """huggingface_hub by itself tries for half a minute, at every file."""
-    probes: list[float] = []
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A hub that can be reached, or can't."""
 
     class Session:
-        def head(self, url: str, timeout: float) -> None:
-            probes.append(timeout)
-            raise OSError("name or service not known")
+        reachable = True
+        probes = list[float]()
 
-    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: Session())
+        def head(self, url: str, timeout: float) -> None:
+            self.probes.append(timeout)
+            if not self.reachable:
+                raise OSError("name or service not known")
+
+    session = Session()
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: session)
+    return session
+
+
+def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """huggingface_hub by itself tries for half a minute, at every file."""
+    hub.reachable = False
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited to try again"))
     with pytest.raises(ValueError, match="can't be reached from here, and the local cache does not hold it"):
         models.load("some/judge", device="cpu")
-    assert 1 <= len(probes) <= 2 and max(probes) <= 10
+    assert 1 <= len(hub.probes) <= 2 and max(hub.probes) <= 10
 
 
 def test_names_of_families_and_what_a_training_wrote(folder: Path) -> None:
@@ -57,11 +69,10 @@ def test_names_of_families_and_what_a_training_wrote(folder: Path) -> None:
     out.mkdir()
     folder.rename(out / "judge")
     assert models.locate(out) == out / "judge" == models.load(out, device="cpu").path
-    assert models.locate("tiny-policy").name == "policy"
 
 
 def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy, fetched = tmp_path / "snapshot", list[list[str]]()
 
@@ -74,15 +85,13 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
             shutil.copy(folder / file, copy / file)
         return str(copy)
 
-    monkeypatch.setattr(places, "_reachable", lambda: True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     for stray in ("pytorch_model.bin", "consolidated.pth", "code.py"):
         (folder / stray).touch()
-    located = models.locate("some/judge", revision="abc")
-    assert located == copy and fetched[0] == ["config.json"]
+    assert models.locate("some/judge", revision="abc") == copy and fetched[0] == ["config.json"]
     assert "model.safetensors" in fetched[1] and len(fetched) == 2
-    assert not {file.suffix for file in located.iterdir()} & {".bin", ".pth", ".py"}
-    shutil.rmtree(located)
+    assert not {file.suffix for file in copy.iterdir()} & {".bin", ".pth", ".py"}
+    shutil.rmtree(copy)
     fetched.clear()
     original = {"model_type": "llava", "architectures": ["LlavaMptForCausalLM"], "mm_vision_tower": "x"}
     (folder / "config.json").write_text(json.dumps(original))
@@ -91,17 +100,10 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
     assert fetched == [["config.json"]]
 
 
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        ("config.json", "no config.json"),
-        ("model.safetensors", "holds no weights"),
-        ("preprocessor_config.json", "no preprocessor_config.json"),
-    ],
-)
-def test_incomplete_folder(folder: Path, file: str, message: str) -> None:
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "preprocessor_config.json"])
+def test_incomplete_folder(folder: Path, file: str) -> None:
     (folder / file).unlink()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"judge.*({file.partition('.')[0]})"):
         models.load(folder, device="cpu")
 
 
@@ -164,11 +166,10 @@ def test_json_that_is_none(folder: Path, file: str, content: str) -> None:
         models.load(folder, device="cpu")
 
 
-@pytest.mark.parametrize("size", [0, 1000])
-def test_weights_that_are_cut_off(folder: Path, size: int) -> None:
+def test_weights_that_are_cut_off(folder: Path) -> None:
     file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:size])
-    with pytest.raises(ValueError, match="model.safetensors is damaged"):
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=f"judge .*can't be read from {folder} .SafetensorError: "):
         models.load(folder, device="cpu")
 
 
@@ -177,18 +178,11 @@ def test_weights_that_are_cut_off(folder: Path, size: int) -> None:
     [
         ({"model_type": "clip"}, "model_type 'clip'.*supported is"),
         ({"model_type": "whisper"}, "is an encoder-decoder"),
-        ({"text_config": {"model_type": "no_such_model"}}, "judge"),
         ({"text_config": 7}, "judge"),
-        ({"vision_config": [1]}, "judge"),
-        ({"text_config": {"model_type": "llama", "hidden_size": "wide"}}, "judge"),
         ({"text_config": {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 0}}, "judge"),
-        ({"architectures": 7}, None),  # what does not matter may load
     ],
 )
-def test_settings_of_the_wrong_kind(folder: Path, changes: dict[str, Any], message: str | None) -> None:
+def test_settings_of_the_wrong_kind(folder: Path, changes: dict[str, Any], message: str) -> None:
     edit(folder / "config.json", **changes)
-    if message is None:
-        assert models.load(folder, device="cpu").image_token_id is not None
-        return
     with pytest.raises(ValueError, match=message):
         models.load(folder, device="cpu")

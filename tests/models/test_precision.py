@@ -106,21 +106,26 @@ def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
     file = copied / "adapter_model.safetensors"
     weights = load_file(file)
     key = sorted(weights)[0]
-    save_file({name: tensor for name, tensor in weights.items() if name != key}, file)
-    with pytest.raises(ValueError, match=r"do not fit .* \(1 missing, such as base_model"):
-        models.load(copied, device="cpu")
-    save_file({name.replace("language_model", "decoder"): tensor for name, tensor in weights.items()}, file)
-    with pytest.raises(ValueError, match=r"do not fit .*missing.*unexpected, such as .*decoder"):
-        models.load(copied, device="cpu")
-    save_file({name: tensor[:1].clone() for name, tensor in weights.items()}, file)
-    with pytest.raises(ValueError, match="adapters' can't be read from"):
-        models.load(copied, device="cpu")
-    file.write_bytes(b"\xff" * 100)
-    with pytest.raises(ValueError, match="adapter_model.safetensors is damaged"):
-        models.load(copied, device="cpu")
+    for kept, reason in (
+        (
+            {name: tensor for name, tensor in weights.items() if name != key},
+            r"do not fit .* \(1 missing, such as base_m",
+        ),
+        (
+            {name.replace("language_model", "decoder"): tensor for name, tensor in weights.items()},
+            "missing.*unexpected",
+        ),
+        ({name: tensor[:1].clone() for name, tensor in weights.items()}, "adapters' can't be read from"),
+    ):
+        save_file(kept, file)
+        with pytest.raises(ValueError, match=reason):
+            models.load(copied, device="cpu")
     torch.save(weights, copied / "adapter_model.bin")
+    file.write_bytes(b"\xff" * 100)
+    with pytest.raises(ValueError, match="can't be read from .*SafetensorError"):
+        models.load(copied, device="cpu")
     file.unlink()
-    with pytest.raises(ValueError, match="has no adapter_model.safetensors"):
+    with pytest.raises(ValueError, match="can't be read from .*adapter_model.safetensors"):
         models.load(copied, device="cpu")
 
 

@@ -14,18 +14,7 @@ from vjudge.models.memory import MemoryShortage, batch_budget, need, token_bytes
 from vjudge.models.places import locate, settings_fingerprint, weights_fingerprint
 from vjudge.names import public
 
-__all__ = [
-    "MemoryShortage",
-    "VisionLanguageModel",
-    "batch_budget",
-    "convert",
-    "load",
-    "locate",
-    "need",
-    "outline",
-    "settings_fingerprint",
-    "token_bytes",
-    "weights_fingerprint",
-]
+__all__ = ["MemoryShortage", "VisionLanguageModel", "batch_budget", "convert", "load", "locate", "need", "outline"]
+__all__ += ["settings_fingerprint", "token_bytes", "weights_fingerprint"]
 
 __dir__ = public(__name__)

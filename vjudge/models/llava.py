@@ -1,11 +1,9 @@
-"""Original LLaVA-1.5 and LLaVA-NeXT/OneVision checkpoints -> a folder in the transformers layout, once.
+"""Original LLaVA checkpoints -> a folder in the transformers layout, once.
 
-Two families: LLaVA-1.5 with a Llama decoder (Prometheus-Vision), and LLaVA-NeXT/OneVision with a Qwen2 decoder
-(LLaVA-Critic). transformers must not see such a folder first: it takes `model_type: "llava"` for its own and builds a
-model of default sizes.
+Two families: LLaVA-1.5 with a Llama decoder (Prometheus-Vision), LLaVA-NeXT/OneVision with a Qwen2 one (LLaVA-Critic).
+transformers must not see such a folder first: it takes `model_type: "llava"` for its own, of default sizes.
 
-Source: kaistAI/prometheus-vision llava/model/ (builder.py, llava_arch.py, multimodal_encoder/clip_encoder.py);
-LLaVA-VL/LLaVA-NeXT llava/model/ (the same files, multimodal_encoder/siglip_encoder.py).
+Source: kaistAI/prometheus-vision and LLaVA-VL/LLaVA-NeXT, llava/model/ (builder.py, llava_arch.py, multimodal_encoder).
 """
 
 from __future__ import annotations
@@ -33,25 +31,10 @@ from transformers import CLIPVisionConfig, LlavaConfig, LlavaOnevisionConfig, Si
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 
-from vjudge.models.places import (
-    INDEXES,
-    check_counts,
-    config_file,
-    decoder_of,
-    fetch,
-    fetch_checkpoint,
-    is_original,
-    locate,
-    read_json,
-    read_tensors,
-    settings_fingerprint,
-    weight_files,
-    weights_fingerprint,
-)
+from vjudge.models import places
 from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
 WRITTEN = 2  # the state of what is written here: raise it whenever another folder would be, and caches are renewed
-RECORD = ".conversion"  # in a converted folder: what it was made from, and its files' sizes
 SHARD_BYTES = 2 << 30  # of a converted checkpoint's files
 WORTH_A_BAR = 1 << 28  # bytes: what takes longer than a moment
 TEXT_SETTINGS = (
@@ -67,20 +50,19 @@ NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer wit
 def convert(source: str | Path, target: str | Path, *, revision: str | None = None) -> Path:
     """Write an original LLaVA checkpoint as a transformers folder, as `load_judge` does into the user's cache.
 
-    Weights keep their stored precision. Tokenizer, preprocessing, conversation (as a chat template) and generation
-    settings are the original's, but entries that are no words are suppressed, and there is no repetition penalty: the
-    original never penalises the prompt. In other hands a torchvision-based processor differs from the original's pixels
-    by 1-2 of 255 levels, and OneVision's counts the features of a few image sizes otherwise.
+    Tokenizer, preprocessing, conversation (as a chat template), generation settings and the weights' precision are the
+    original's, but entries that are no words are suppressed, and no repetition penalty stays: the original never
+    penalises the prompt. In other hands a torchvision-based processor differs from the original's pixels by 1-2 of 255
+    levels, and OneVision's counts the features of a few image sizes otherwise.
 
     Args:
         source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or a hub id.
-        target: the folder, which appears when everything is written and is returned; FileExistsError where it holds
-            something already.
+        target: the folder, which appears when everything is written, and is returned.
         revision: branch, tag or commit of a hub checkpoint.
 
     Raises:
-        ValueError: the source is no original checkpoint, or one that is damaged, unsupported or would run code; or the
-            disk is too full.
+        FileExistsError: the target holds something already.
+        ValueError: no original checkpoint, or one that is damaged, unsupported or would run code; or a disk too full.
 
     >>> convert("tiny-base", "outputs/tiny-base")
     Traceback (most recent call last):
@@ -89,9 +71,9 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     target = Path(target).expanduser()
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty; give another folder")
-    if not is_original(read_json(config_file(source, revision=revision))):
+    if not places.is_original(places.read_json(places.config_file(source, revision=revision))):
         raise ValueError(f"{source} is not in the original LLaVA layout; there is nothing to convert")
-    return _write(Original(locate(source, revision=revision), name=str(source)), target)
+    return _write(Original(places.locate(source, revision=revision), name=str(source)), target)
 
 
 def converted(original: Original) -> Path:
@@ -101,60 +83,55 @@ def converted(original: Original) -> Path:
     first. The cache is vjudge's in XDG_CACHE_HOME, or in ~/.cache. Raises ValueError as `convert`.
     """
     original.tower_weights  # noqa: B018  # fetched now, so that the fingerprints are of all files
-    facts = [weights_fingerprint(*original.origins), settings_fingerprint(*original.origins), str(WRITTEN)]
-    indexes = [folder / name for folder in original.origins for name in INDEXES]
-    facts += [file.read_text(encoding="utf-8") for file in indexes if file.is_file()]
+    files = places.weights_fingerprint(*original.origins), places.settings_fingerprint(*original.origins)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "vjudge" / "converted"
-    target = home / hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    if _is_whole(target):
-        return target
+    target = home / hashlib.sha256("\n".join((*files, str(WRITTEN))).encode()).hexdigest()[:16]
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / f"{target.name}.lock"):
-            if not _is_whole(target):
-                for rest in (target, *home.glob(f".{target.name}-*")):  # of a process that was killed
-                    shutil.rmtree(rest, ignore_errors=True)
-                _write(original, target)
     except OSError as error:
-        raise ValueError(
-            f"judge {original.name!r} can't be written to the cache {home} ({error}): set XDG_CACHE_HOME to a folder"
-            " with room, or write it elsewhere with vjudge.models.convert and load that"
-        ) from error
-    return target
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether a converted folder holds what was written."""
-    if not (folder / RECORD).is_file():
-        return False
-    sizes = read_json(folder / RECORD)["files"]
-    return all((folder / file).is_file() and (folder / file).stat().st_size == size for file, size in sizes.items())
+        raise ValueError(f"judge {original.name!r}: {home} can't be written ({error}); set XDG_CACHE_HOME") from error
+    with FileLock(home / f"{target.name}.lock"):
+        if target.is_dir():
+            return target
+        for rest in home.glob(f".{target.name}-*"):  # of a process that was killed
+            shutil.rmtree(rest, ignore_errors=True)
+        return _write(original, target)
 
 
 def _write(original: Original, target: Path) -> Path:
     """Write a checkpoint's folder, which appears when it is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    size = sum(file.stat().st_size for folder in original.origins for file in weight_files(folder))
+    size = sum(file.stat().st_size for folder in original.origins for file in places.weight_files(folder))
     if size > (free := shutil.disk_usage(target.parent).free):
         raise ValueError(
             f"judge {original.name!r} takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are"
             f" free at {target.parent}: make room, or set XDG_CACHE_HOME to a folder on another disk"
         )
+    tensors = original.tensors
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
     n_weights = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
-    if (count := len(original.tensors)) != n_weights:
+    if len(tensors) != n_weights:
         raise ValueError(
-            f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are {count}"
+            f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are"
+            f" {len(tensors)}"
         )
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _write_settings(original, partial)
+        sizes = {
+            name: tensor.to("meta") for name, tensor in tensors.items()
+        }  # of one mapped file, they are one storage
+        plan = split_torch_state_dict_into_shards(sizes, max_shard_size=SHARD_BYTES)
         label = f"{original.name} -> {target}"
         with tqdm(total=size, unit="B", unit_scale=True, desc=label, disable=size < WORTH_A_BAR) as bar:
-            _write_weights(original, partial, bar)
-        sizes = {file.name: file.stat().st_size for file in sorted(partial.iterdir())}
-        _write_json(partial / RECORD, {"source": original.name, "written": WRITTEN, "files": sizes})
+            for file, names in plan.filename_to_tensors.items():
+                shard = {name: tensors[name].contiguous() for name in names}
+                save_file(shard, partial / file, metadata={"format": "pt"})
+                bar.update(sum(tensor.nbytes for tensor in shard.values()))
+        if plan.is_sharded:
+            index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
+            _write_json(partial / "model.safetensors.index.json", index)
         partial.chmod(0o755)  # mkdtemp's is for its owner alone
         if target.exists():
             target.rmdir()
@@ -171,7 +148,7 @@ def _write_settings(original: Original, folder: Path) -> None:
     for part in (config, original.tokenizer, original.image_processor):
         part.save_pretrained(folder)
     file = original.folder / "generation_config.json"
-    generation = read_json(file) if file.is_file() else {}
+    generation = places.read_json(file) if file.is_file() else {}
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if generation.get(name) is None and settings.get(name) is not None:
             generation[name] = settings[name]
@@ -179,32 +156,18 @@ def _write_settings(original: Original, folder: Path) -> None:
         generation.pop(name, None)
     silent = list(range(config.image_token_index, config.text_config.vocab_size))
     _write_json(folder / "generation_config.json", {**generation, "suppress_tokens": silent})
-    vision = config.vision_config
-    processor: dict[str, Any] = {
+    processor = {
         "vision_feature_select_strategy": config.vision_feature_select_strategy,
         "image_token": original.tokenizer.convert_ids_to_tokens(config.image_token_index),
     }
+    patch = config.vision_config.patch_size
     if original.tiled:
-        n_patches = (vision.image_size // vision.patch_size) ** 2
+        n_patches = (config.vision_config.image_size // patch) ** 2
         processor |= {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": n_patches}
         processor |= {"vision_aspect_ratio": config.vision_aspect_ratio, "video_token": "<video>"}
     else:
-        processor |= {"processor_class": "LlavaProcessor", "patch_size": vision.patch_size}
-        processor |= {"num_additional_image_tokens": 1}
+        processor |= {"processor_class": "LlavaProcessor", "patch_size": patch, "num_additional_image_tokens": 1}
     _write_json(folder / "processor_config.json", processor)
-
-
-def _write_weights(original: Original, folder: Path, bar: Any) -> None:
-    """Write files of at most `SHARD_BYTES`, and their index where they are several."""
-    tensors = original.tensors
-    sizes = {name: tensor.to("meta") for name, tensor in tensors.items()}  # of one mapped file, they are one storage
-    plan = split_torch_state_dict_into_shards(sizes, max_shard_size=SHARD_BYTES)
-    for file, names in plan.filename_to_tensors.items():
-        shard = {name: tensors[name].contiguous() for name in names}
-        save_file(shard, folder / file, metadata={"format": "pt"})
-        bar.update(sum(tensor.nbytes for tensor in shard.values()))
-    if plan.is_sharded:
-        _write_json(folder / INDEXES[0], {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename})
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
@@ -217,62 +180,48 @@ class Original:
 
     def __init__(self, folder: Path, *, name: str) -> None:
         self.folder, self.name = folder, name
-        self.settings = read_json(folder / "config.json")
-        self.tiled = decoder_of(self.settings) == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
-        self.tower_folder = self._find_tower()
-        self.tower_config = self._read_tower()
+        self.settings = places.read_json(folder / "config.json")
+        self.tiled = places.decoder_of(self.settings) == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
+        tower = str(self.settings["mm_vision_tower"])
+        beside = (folder.parent / tower, folder / tower)  # an absolute path is itself in both
+        found = [place for place in beside if (place / "config.json").is_file()]
+        self.tower_folder = found[0] if found else places.fetch(tower, ["config.json", "preprocessor_config.json"])
         self.origins = (folder, self.tower_folder)  # of its weights and settings
-
-    def _find_tower(self) -> Path:
-        """Where the vision tower's files stand: `mm_vision_tower` as a path, next to the checkpoint, or on the hub."""
-        value = str(self.settings["mm_vision_tower"])
-        for place in (self.folder.parent / value, self.folder / value):  # an absolute path is itself in both
-            if (place / "config.json").is_file():
-                return place
-        return fetch(value, ["config.json", "preprocessor_config.json"])
-
-    def _read_tower(self) -> Any:
-        """The tower's configuration, from its own folder: the checkpoint repeats no sizes, heads or activation."""
-        stored = read_json(self.tower_folder / "config.json")
-        check_counts(stored, self.name)
+        # From the tower's own folder: the checkpoint repeats no sizes, heads or activation.
+        stored = places.read_json(self.tower_folder / "config.json")
+        places.check_counts(stored, name)
         kind = str(stored.get("model_type", "clip")).removesuffix("_vision_model")
-        if kind == "siglip" and self.tiled:
-            config: Any = SiglipVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
-            # The original deletes the last layer and the pooling head, then takes the last state that is left.
-            config.num_hidden_layers -= 1
-            config.vision_use_head = False
-            return config
-        if kind != "clip":
-            raise ValueError(f"judge {self.name!r} has a vision tower of type {kind!r}, which is not supported")
-        config = CLIPVisionConfig.from_pretrained(self.tower_folder, local_files_only=True)
-        layer, layers = int(self.settings.get("mm_vision_select_layer", -2)), config.num_hidden_layers
-        if not -layers - 1 <= layer <= layers:  # of the input and each layer's output
+        self.siglip, self.layer = kind == "siglip" and self.tiled, int(self.settings.get("mm_vision_select_layer", -2))
+        if kind != "clip" and not self.siglip:
+            raise ValueError(f"judge {name!r} has a vision tower of type {kind!r}, which is not supported")
+        classes: Any = SiglipVisionConfig if self.siglip else CLIPVisionConfig
+        self.tower_config = classes.from_pretrained(self.tower_folder, local_files_only=True)
+        layers = self.tower_config.num_hidden_layers
+        if self.siglip:  # the original deletes the last layer and the pooling head, then takes the last state left
+            self.tower_config.num_hidden_layers, self.tower_config.vision_use_head, self.layer = layers - 1, False, -1
+        elif not -layers - 1 <= self.layer <= layers:  # of the input and each layer's output
             raise ValueError(
-                f"judge {self.name!r} takes image features from layer {layer} (mm_vision_select_layer), and its vision"
+                f"judge {name!r} takes image features from layer {self.layer} (mm_vision_select_layer), and its vision"
                 f" tower has {layers} layers"
             )
-        return config
 
     @cached_property
     def weights(self) -> dict[str, torch.Tensor]:
-        """The checkpoint's own weights by their original names, as `places.read_tensors` maps them."""
-        return read_tensors(self.folder)
+        """The checkpoint's own weights by their original names, in the order of an index."""
+        return dict(sorted(places.read_tensors(self.folder).items()))
 
     @cached_property
     def tower_weights(self) -> dict[str, torch.Tensor]:
-        """The tower's weights by their names in a tower.
-
-        LLaVA-1.5 builds its tower from `mm_vision_tower` last; LLaVA-OneVision first, and puts the checkpoint's own
-        over it.
-        """
+        """The tower's weights by their names in a tower: LLaVA-1.5 builds its tower from `mm_vision_tower` last,
+        LLaVA-OneVision first, and puts the checkpoint's own over it."""
         own = {key.removeprefix(INSIDE): tensor for key, tensor in self.weights.items() if key.startswith(INSIDE)}
-        if not own or not self.tiled:
+        if not (own and self.tiled):
             try:
-                if not weight_files(self.tower_folder):
-                    fetch_checkpoint(str(self.settings["mm_vision_tower"]))
-                own = read_tensors(self.tower_folder)
+                if not places.weight_files(self.tower_folder):
+                    places.fetch_checkpoint(str(self.settings["mm_vision_tower"]))
+                own = places.read_tensors(self.tower_folder)
             except ValueError:
-                if not own or weight_files(self.tower_folder):
+                if not own or places.weight_files(self.tower_folder):
                     raise
         # transformers 5 saves a tower by itself without the prefix that the hub's files have.
         inside = "vision_model." if any(key.startswith("vision_model.") for key in own) else ""
@@ -282,9 +231,9 @@ class Original:
     def tokenizer(self) -> Any:
         """The original's tokenizer, by the class that reads it alike, with places for images and videos."""
         # The classes by name make an all but empty vocabulary where there are no files.
-        choices = (("vocab.json", "merges.txt") if self.tiled else ("tokenizer.model",), ("tokenizer.json",))
-        if not any(all((self.folder / file).is_file() for file in files) for files in choices):
-            lacks = ", or ".join(" and ".join(files) for files in choices)
+        files = ("vocab.json", "merges.txt") if self.tiled else ("tokenizer.model",)
+        if not ((self.folder / "tokenizer.json").is_file() or all((self.folder / file).is_file() for file in files)):
+            lacks = f"{' and '.join(files)}, or tokenizer.json"
             raise ValueError(f"judge {self.name!r}: {self.folder} lacks {lacks}; copy the checkpoint's own there")
         family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
         limit = int(self.settings.get("tokenizer_model_max_length") or NO_LIMIT)
@@ -317,10 +266,7 @@ class Original:
 
     def sized(self, vocabulary: int, rows: int) -> Any:
         """The configuration for a vocabulary (an image's place is the entry after it) and rows of embeddings."""
-        layer = int(self.settings.get("mm_vision_select_layer", -2))
-        strategy = "full" if self.settings.get("mm_vision_select_feature", "patch") == "cls_patch" else "default"
-        if isinstance(self.tower_config, SiglipVisionConfig):
-            layer, strategy = -1, "full"
+        whole = self.siglip or self.settings.get("mm_vision_select_feature", "patch") == "cls_patch"
         tied = bool(self.settings.get("tie_word_embeddings", False))
         text = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
         if not self.tiled:
@@ -331,23 +277,19 @@ class Original:
         text |= {"vocab_size": rows, "rope_parameters": rope, "tie_word_embeddings": tied}
         shared: dict[str, Any] = {
             "vision_config": self.tower_config,
-            "text_config": {"model_type": decoder_of(self.settings), **text},
+            "text_config": {"model_type": places.decoder_of(self.settings), **text},
             "image_token_index": vocabulary,
             "projector_hidden_act": "gelu",
-            "vision_feature_layer": layer,
-            "vision_feature_select_strategy": strategy,
+            "vision_feature_layer": self.layer,
+            "vision_feature_select_strategy": "full" if whole else "default",
             "tie_word_embeddings": tied,
             "architectures": [f"Llava{'Onevision' if self.tiled else ''}ForConditionalGeneration"],
         }
         if self.tiled:
-            return LlavaOnevisionConfig(
-                **shared,
-                video_token_index=vocabulary + 1,
-                image_grid_pinpoints=self.grid,
-                vision_aspect_ratio=self.settings["image_aspect_ratio"],
-            )
+            shared |= {"video_token_index": vocabulary + 1, "image_grid_pinpoints": self.grid}
+            return LlavaOnevisionConfig(**shared, vision_aspect_ratio=self.settings["image_aspect_ratio"])
         patches = (self.tower_config.image_size // self.tower_config.patch_size) ** 2
-        return LlavaConfig(**shared, image_seq_length=patches + (strategy == "full"))
+        return LlavaConfig(**shared, image_seq_length=patches + whole)
 
     @property
     def grid(self) -> list[list[int]]:
@@ -372,21 +314,19 @@ class Original:
         size = self.tower_config.image_size
         square = {"height": size, "width": size}
         mean = std = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original, whatever the tower's folder says
-        if not isinstance(self.tower_config, SiglipVisionConfig):
+        if not self.siglip:
             clip = CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=square)
             if (self.tower_folder / "preprocessor_config.json").is_file():
                 clip = CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
             if not self.tiled:
                 return clip
             mean, std = list(clip.image_mean), list(clip.image_std)
-        return LlavaOnevisionImageProcessorPil(
-            size=square, image_mean=mean, image_std=std, image_grid_pinpoints=self.grid
-        )
+        means: dict[str, Any] = {"image_mean": mean, "image_std": std}
+        return LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=self.grid, **means)
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All weights by their names in the written folder; embeddings and output weights have the configuration's
-        rows: zeros stand after the original's vocabulary.
+        """All weights by their names in the written folder; zeros fill the configuration's rows after the vocabulary.
 
         Source: the names of llava-hf/llava-1.5-7b-hf, which transformers, vLLM and TRL read.
         """

@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,26 +16,15 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from tokenizers import AddedToken
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processor_class_from_name
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 
+from vjudge.models import places
 from vjudge.models.llava import NO_LIMIT, Original, converted
 from vjudge.models.memory import check
-from vjudge.models.places import (
-    ADAPTERS,
-    SUPPORTED,
-    folder_of,
-    input_device,
-    kind_of,
-    locate,
-    place,
-    read_json,
-    reason_of,
-    weight_files,
-)
 
 IMAGE_PROCESSORS: dict[str, Any] = {"llava": CLIPImageProcessorPil, "llava_onevision": LlavaOnevisionImageProcessorPil}
 BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
@@ -51,32 +40,20 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 @dataclass(frozen=True)
 class VisionLanguageModel:
-    """A loaded judge model with everything that turns text and pixels into its inputs.
+    """A loaded judge model with everything that turns text and pixels into its inputs."""
 
-    Args:
-        name: what the user called it. path: the folder that it came from.
-        folder: the transformers folder that it was read from: `path`, or what an original was converted to.
-        kind: "llava" (a family whose vision is ours), "chat" (a model with a processor of its own), or "text" (a causal
-            language model, which sees no images).
-        model, tokenizer: the model in eval mode, on `device`; the checkpoint's own tokenizer.
-        image_processor: PIL-based, so that pixels equal the original preprocessing to the bit; None for kind "text".
-        processor: of a chat model, which prepares its inputs by itself; None otherwise.
-        device, dtype, quantization: where and how precisely it computes; None, "8bit" or "4bit".
-        others: further folders that its weights and settings came from.
-    """
-
-    name: str
-    path: Path
-    folder: Path
-    kind: str
-    model: Any
+    name: str  # what the user called it
+    path: Path  # the folder that it came from
+    folder: Path  # the transformers folder that it was read from: `path`, or what an original was converted to
+    kind: str  # "llava" (its vision is ours), "chat" (it has a processor of its own) or "text" (it sees no images)
+    model: Any  # in eval mode, on `device`
     tokenizer: Any
-    image_processor: Any = None
-    processor: Any = None
+    image_processor: Any = None  # PIL-based: pixels equal the original preprocessing to the bit; None for "text"
+    processor: Any = None  # of a chat model, which prepares its inputs by itself
     device: torch.device = torch.device("meta")
     dtype: torch.dtype = torch.float32
-    quantization: str | None = None
-    others: tuple[Path, ...] = ()
+    quantization: str | None = None  # "8bit" or "4bit"
+    others: tuple[Path, ...] = ()  # further folders that its weights and settings came from
 
     @property
     def sees_images(self) -> bool:
@@ -118,7 +95,7 @@ class VisionLanguageModel:
     @property
     def image_token_id(self) -> int | None:
         """The vocabulary entry that stands where image features go; None for a text-only judge."""
-        return _token_id(self.model.config, "image") if self.sees_images else None
+        return getattr(self.model.config, "image_token_id", None) if self.sees_images else None
 
     @property
     def image_token(self) -> str:
@@ -138,8 +115,8 @@ class VisionLanguageModel:
     @functools.cached_property
     def wordless(self) -> tuple[int, ...]:
         """The vocabulary entries that stand for images, videos and sound: no words of an answer."""
-        tokens = {_token_id(self.model.config, kind) for kind in ("image", "video", "audio")}
-        return tuple(sorted(token for token in tokens if token is not None))
+        tokens = (getattr(self.model.config, f"{kind}_token_id", None) for kind in ("image", "video", "audio"))
+        return tuple(sorted({token for token in tokens if token is not None}))
 
     def leave_words(self, logits: torch.Tensor) -> None:
         """Take out of logits (rows, vocabulary), in place, what is no word of an answer."""
@@ -147,27 +124,13 @@ class VisionLanguageModel:
         logits[:, self.vocabulary_size :] = -torch.inf  # rows beyond the vocabulary
 
 
-def _token_id(config: Any, kind: str) -> int | None:
-    """The vocabulary entry that stands for an image, a video or sound, by the names that configurations use."""
-    names = (f"{kind}_token_id", f"{kind}_token_index")
-    return next((token for name in names if isinstance(token := getattr(config, name, None), int)), None)
-
-
 def load(
     name_or_path: str | Path, *, revision: str | None = None, check_memory: bool = True, **placing: Any
 ) -> VisionLanguageModel:
-    """Load a judge model for inference.
+    """Load a judge model for inference; arguments and errors as for `load_judge`, and `placing` those of `place`.
 
-    Args:
-        name_or_path: a short name such as "tiny", a folder, or a hub id. An original LLaVA checkpoint is first written
-            in the transformers layout, once (`llava.converted`); adapters are loaded with their base, unmerged.
-        revision: branch, tag or commit of a hub checkpoint.
-        check_memory: whether to compare the need with the memory that is free before weights are fetched or read.
-        placing: `device`, `dtype`, `quantization`, `attention` and `device_map`, see `place`.
-
-    Raises:
-        ValueError: unknown name, unsupported or incomplete checkpoint, or an option this machine can't serve.
-        MemoryShortage: it does not fit; names what does. A ValueError, too.
+    An original LLaVA checkpoint is first written in the transformers layout, once (`llava.converted`); adapters are
+    loaded with their base, unmerged. MemoryShortage is a ValueError, too.
 
     >>> model = load("tiny", device="cpu")
     >>> model.tokens_per_image, model.context_length, model.attention
@@ -176,7 +139,7 @@ def load(
     name, base = str(name_or_path), base_of(name_or_path)
     if base is not None and base_of(base) is not None:
         raise ValueError(f"judge {name!r}: its base {base!r} is a folder of adapters itself; merge that one first")
-    placed, target = place(**placing), name_or_path if base is None else base
+    placed, target = places.place(**placing), name_or_path if base is None else base
     if check_memory:
         check(target, placed, revision=revision)
     shape = outline(target, revision=revision)
@@ -199,28 +162,27 @@ def load(
         strays = []
     mismatched = [key[0] for key in report["mismatched_keys"]]
     _refuse(f"judge {shape.name!r}: the weights", "its config.json", report["missing_keys"], strays, mismatched)
-    asked = placed.options.get("attn_implementation")
+    attention = placed.options.get("attn_implementation")
     for part, settings in (("decoder", model.config.get_text_config()), ("vision tower", model.config)):
         kind = getattr(getattr(settings, "vision_config", settings), "_attn_implementation", None)
-        if asked is not None and kind not in (None, asked):
-            raise ValueError(f'judge {name!r}: its {part} computes attention by "{kind}", not by "{asked}"')
+        if attention is not None and kind not in (None, attention):
+            raise ValueError(f'judge {name!r}: its {part} computes attention by "{kind}", not by "{attention}"')
     if "device_map" not in placed.options:
         model.to(placed.device)
     for layer in model.modules():  # 4-bit layers of sizes that bitsandbytes' packed kernel for CPUs does not take
         if type(layer).__name__ == "Linear4bit" and (layer.out_features % 32 or layer.in_features % 64):
             layer.support_avx512bf16_for_cpu = False
     model.generation_config = shape.model.generation_config
-    device = input_device(model.get_input_embeddings())
+    device = places.input_device(model.get_input_embeddings())
     loaded = replace(shape, model=model.eval(), device=device, dtype=placed.dtype, quantization=placed.quantization)
-    return loaded if base is None else replace(attach(loaded, folder_of(name_or_path)), name=name)
+    return loaded if base is None else replace(_attach(loaded, places.folder_of(name_or_path)), name=name)
 
 
 def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
     """A judge whose `model` has settings alone, for an engine that runs it by itself; arguments as for `load`."""
-    name = str(name_or_path)
-    path = folder = locate(name_or_path, revision=revision)
-    kind, others = kind_of(read_json(folder / "config.json"), name), tuple[Path, ...]()
-    processor = image_processor = None
+    name, others = str(name_or_path), tuple[Path, ...]()
+    path = folder = places.locate(name_or_path, revision=revision)
+    kind, processor, image_processor = places.kind_of(places.read_json(folder / "config.json"), name), None, None
     with _reading(name, folder):
         if kind == "original":
             original = Original(folder, name=name)
@@ -236,28 +198,30 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
         # Of the generation settings what ends an answer and what is no word: how to draw is the engine's to say.
         file = folder / "generation_config.json"
         own = transformers.GenerationConfig.from_model_config
-        stored = read_json(file) if file.is_file() else own(config).to_dict()
+        stored = places.read_json(file) if file.is_file() else own(config).to_dict()
         tokens = {key: value for key, value in stored.items() if key.endswith("_token_id") or key == "suppress_tokens"}
         settings = SimpleNamespace(config=config, generation_config=transformers.GenerationConfig(**tokens))
     if config.is_encoder_decoder:
-        raise ValueError(f"judge {name!r} is an encoder-decoder ({config.model_type}); supported is {SUPPORTED}")
+        raise ValueError(f"judge {name!r} is an encoder-decoder ({config.model_type}); supported is {places.SUPPORTED}")
     shape = VisionLanguageModel(
         name, path, folder, kind, settings, tokenizer, image_processor, processor, others=others
     )
-    if kind != "llava":
-        guard(tokenizer, getattr(processor, "chat_template", None) or tokenizer.chat_template, shape.wordless)
+    if kind != "llava":  # the template's added tokens become special: ordinary ones would match in any text
+        template = str(getattr(processor, "chat_template", None) or tokenizer.chat_template or "")
+        added = [entry for entry in tokenizer.added_tokens_decoder.items() if not entry[1].special]
+        marks = [str(entry) for token, entry in added if str(entry) in template or token in shape.wordless]
+        tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True)
     return shape
 
 
 @contextlib.contextmanager
 def _reading(name: str, folder: Path) -> Iterator[None]:
-    """Say plainly what was being read when a library failed on a damaged or hostile file.
-
-    Weights that load in a moment have no progress bar: one that flashes by is noise in a notebook.
-    """
+    """Say plainly what was being read when a library failed on a damaged or hostile file."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it speaks of every layer that it casts in 8 bits
     progress = transformers.utils.logging
-    hide = progress.is_progress_bar_enabled() and sum(file.stat().st_size for file in weight_files(folder)) < QUICK
+    hide = (
+        progress.is_progress_bar_enabled() and sum(file.stat().st_size for file in places.weight_files(folder)) < QUICK
+    )
     if hide:
         progress.disable_progress_bar()
     try:
@@ -267,12 +231,7 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
     except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
         if isinstance(error, ValueError) and (repr(name) in str(error) or str(folder) in str(error)):
             raise  # ours, or plain already
-        for file in folder.glob("*.safetensors"):
-            try:
-                safe_open(file, framework="pt")
-            except (SafetensorError, OSError) as damage:
-                raise ValueError(f"judge {name!r}: {file} is damaged ({damage}); download it again") from error
-        raise ValueError(f"judge {name!r} can't be read from {folder} ({reason_of(error)})") from error
+        raise ValueError(f"judge {name!r} can't be read from {folder} ({places.reason_of(error)})") from error
     finally:
         if hide:
             progress.enable_progress_bar()
@@ -287,7 +246,7 @@ def _refuse(what: str, whole: str, missing: Any, unexpected: Any, mismatched: An
 
 def load_processor(folder: Path, config: Any) -> Any:
     """A chat model's own processor, PIL-based, without video preprocessing, which needs torchvision."""
-    stored = [read_json(folder / name) for name in NAMES_PROCESSOR if (folder / name).is_file()]
+    stored = [places.read_json(folder / name) for name in NAMES_PROCESSOR if (folder / name).is_file()]
     names = [content["processor_class"] for content in stored if content.get("processor_class")]
     kind: Any = (processor_class_from_name(names[0]) if names else None) or PROCESSOR_MAPPING.get(type(config), None)
     if kind is None:
@@ -302,63 +261,47 @@ def load_processor(folder: Path, config: Any) -> Any:
     return Processor.from_pretrained(folder, **LOCAL, backend="pil")
 
 
-def guard(tokenizer: Any, chat_template: Any, ids: Collection[int] = ()) -> None:
-    """Make special the chat template's added tokens, and those of `ids`; ordinary ones would match in any text."""
-    written = [
-        AddedToken(str(entry), special=True, normalized=False)
-        for token, entry in tokenizer.added_tokens_decoder.items()
-        if not entry.special and (str(entry) in str(chat_template or "") or token in ids)
-    ]
-    if written:
-        tokenizer.add_tokens(written, special_tokens=True)
-
-
 def base_of(name_or_path: str | Path) -> str | None:
     """The base that a folder's adapters were trained on; None for anything else than a folder of adapters."""
-    name, file = str(name_or_path), folder_of(name_or_path) / ADAPTERS
+    file = places.folder_of(name_or_path) / places.ADAPTERS
     if not file.is_file():
         return None
     if (file.parent / BESIDE).is_file():
         raise ValueError(
-            f"judge {name!r}: its projector stands beside the adapters in {BESIDE}, which is not read here; merge both"
-            " with LLaVA's own scripts/merge_lora_weights.py and give the merged folder"
+            f"judge {str(name_or_path)!r}: its projector stands in {BESIDE}, which is not read here: merge both with"
+            " LLaVA's own scripts/merge_lora_weights.py and give the merged folder"
         )
-    if not (file.parent / ADAPTER_WEIGHTS).is_file():
-        raise ValueError(f"judge {name!r}: its folder has no {ADAPTER_WEIGHTS}; save the adapters so")
-    if not (base := read_json(file).get("base_model_name_or_path")):
-        raise ValueError(f"judge {name!r}: its {ADAPTERS} names no base_model_name_or_path; add it")
+    if not (base := places.read_json(file).get("base_model_name_or_path")):
+        raise ValueError(f"judge {str(name_or_path)!r}: its {places.ADAPTERS} names no base_model_name_or_path; add it")
     return str(base)
 
 
-def attach(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
+def _attach(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
     """A base with a folder's adapters in it, not merged; ValueError where they do not fit, or peft is missing."""
     try:
         import peft
     except ImportError as error:
         raise ValueError("a judge stored as adapters needs peft: pip install 'vjudge[train]'") from error
-    _check_pattern(base.model, read_json(folder / ADAPTERS).get("target_modules"), folder / ADAPTERS)
+    pattern = places.read_json(folder / places.ADAPTERS).get("target_modules")
+    if isinstance(pattern, str):  # matched in another process: Python can't stop one that takes forever
+        names = "\n".join(name for name, _ in base.model.named_modules())
+        code = "import re, sys; p = re.compile(sys.argv[1]); [p.fullmatch(n) for n in sys.stdin.read().split()]"
+        command = [sys.executable, "-I", "-S", "-c", code, pattern]
+        try:
+            subprocess.run(command, input=names, text=True, capture_output=True, timeout=PATTERN_SECONDS, check=True)
+        except subprocess.SubprocessError as error:
+            slow = isinstance(error, subprocess.TimeoutExpired)
+            fault = (
+                f"is still being matched after {PATTERN_SECONDS:.0f} seconds" if slow else "is no regular expression"
+            )
+            raise ValueError(f"{folder / places.ADAPTERS}: target_modules = {pattern[:80]!r} {fault}") from error
     with _reading(str(folder), folder), warnings.catch_warnings():
         with safe_open(folder / ADAPTER_WEIGHTS, framework="pt") as file:
             stored = set(file.keys())
         warnings.filterwarnings("ignore", message=".*(missing|unexpected) adapter keys")  # refused below
         wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
         vocabulary = any("embed_tokens" in key or "lm_head" in key for key in stored)
-        places = set(peft.get_peft_model_state_dict(wrapped, save_embedding_layers=vocabulary))
-    _refuse(f"the adapters in {folder}", repr(base.name), places - stored, stored - places)
+        slots = set(peft.get_peft_model_state_dict(wrapped, save_embedding_layers=vocabulary))
+    _refuse(f"the adapters in {folder}", repr(base.name), slots - stored, stored - slots)
     wrapped.requires_grad_(False)
     return replace(base, path=folder, others=(base.path, *base.others), model=wrapped.base_model.model.eval())
-
-
-def _check_pattern(model: Any, pattern: Any, file: Path) -> None:
-    """Match module names with an adapter's pattern in another process: Python can't stop one that takes forever."""
-    if not isinstance(pattern, str):
-        return
-    names = "\n".join(name for name, _ in model.named_modules())
-    code = "import re, sys; p = re.compile(sys.argv[1]); [p.fullmatch(n) for n in sys.stdin.read().split()]"
-    command = [sys.executable, "-I", "-S", "-c", code, pattern]
-    try:
-        subprocess.run(command, input=names, text=True, capture_output=True, timeout=PATTERN_SECONDS, check=True)
-    except subprocess.SubprocessError as error:
-        slow = isinstance(error, subprocess.TimeoutExpired)
-        fault = f"is still being matched after {PATTERN_SECONDS:.0f} seconds" if slow else "is no regular expression"
-        raise ValueError(f"{file}: target_modules = {pattern[:80]!r} {fault}") from error

@@ -33,7 +33,6 @@ CONTEXT = GIB // 2  # allowance on a GPU for what the driver and the libraries t
 FRAGMENTS = 0.05  # allowance, of the weights
 CPU_BATCH = 2 << 30  # bytes of a batch on a CPU
 CGROUP = Path("/sys/fs/cgroup")
-SERVER = "load_judge('openai:MODEL', base_url='http://HOST:PORT/v1')"
 
 
 class MemoryShortage(ValueError):
@@ -65,14 +64,14 @@ def need(
     `config` is a transformers configuration whose model can be built; `device` is "cuda", "mps" or "cpu".
     """
     precision: torch.dtype = getattr(torch, str(dtype).removeprefix("torch."))
-    size, text, image = precision.itemsize, config.get_text_config(), image_tokens(config)
+    size, text, (image, alive) = precision.itemsize, config.get_text_config(), image_need(config)
     settings = json.dumps(config.to_dict(), default=str, sort_keys=True)
     parameters, weights, widest = _weights(settings, quantization, size)
     tokens = min(TEXT_TOKENS + image, getattr(text, "max_position_embeddings", None) or TEXT_TOKENS + image)
     cached, active = token_bytes(config, precision)
     logits = 3 * 4 * text.vocab_size  # float32, and sorted for top-p
     features = min(FEATURES_KEPT, ENCODED_TOGETHER * image * text.hidden_size * size)
-    reading = max(tokens * active, _vision_activations(config) * size)
+    reading = max(tokens * active, alive * size)
     return Need(
         parameters=parameters,
         weights=weights,
@@ -102,56 +101,43 @@ def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:
 def batch_budget(model: Any) -> int:
     """Bytes for a `VisionLanguageModel`'s batch, from the device's size, so that the next run plans alike.
 
-    2 GiB on a CPU; on GPUs what the weights leave of 80 %, by the GPU with the least room for its share of the layers.
+    2 GiB on a CPU; on GPUs what the weights leave of 80 %, as if each had the room of the fullest.
     """
     if model.device.type != "cuda":
         return CPU_BATCH
-    own, share = Counter[torch.device](), Counter[torch.device]()
+    own = Counter({model.device: 0})
     for tensor in (*model.model.parameters(), *model.model.buffers()):
-        here = tensor.device.type == "cuda"
-        own[tensor.device] += tensor.nbytes
-        # What waits elsewhere is computed with on the first GPU, which has its keys and values.
-        share[tensor.device if here else model.device] += tensor.nbytes
-    total = {device: torch.cuda.get_device_properties(device).total_memory for device in share}
-    rooms = [(0.8 * total[gpu] - own[gpu]) * (share.total() / max(1, weights)) for gpu, weights in share.items()]
-    return max(1 << 28, int(min(rooms)))
+        own[tensor.device] += tensor.nbytes * (tensor.device.type == "cuda")  # others wait elsewhere
+    gpus = [gpu for gpu in own if gpu.type == "cuda"]
+    room = min(0.8 * torch.cuda.get_device_properties(gpu).total_memory - own[gpu] for gpu in gpus)
+    return max(1 << 28, int(room * len(gpus)))
 
 
-def image_tokens(config: Any) -> int:
-    """The most places that one image takes in a prompt; 0 for a model of text alone."""
-    vision = getattr(config, "vision_config", None)
-    if vision is None:
-        return 0
+def image_need(config: Any) -> tuple[int, int]:
+    """The most places that one image takes in a prompt, and how many numbers are alive while the vision tower reads:
+    every layer's states, which transformers hands back. 0, 0 for a model of text alone."""
+    if (vision := getattr(config, "vision_config", None)) is None:
+        return 0, 0
     if config.model_type not in ("llava", "llava_onevision"):
         stated = (getattr(config, name, None) for name in ("mm_tokens_per_image", "image_seq_length"))
-        return int(next(filter(None, stated), IMAGE_TOKENS))
-    square = (vision.image_size // vision.patch_size) ** 2
-    if config.model_type == "llava":
-        return square + (config.vision_feature_select_strategy == "full")
-    most = re.fullmatch(r"anyres_max_(\d+)", str(config.vision_aspect_ratio))
-    # More than 1.1 times as wide and high as the limit allows is thinned out; a newline ends each row of features.
-    tiles = min(_tiles(config), 1.21 * int(most[1])) if most else _tiles(config)
-    return int(square + tiles * square + math.ceil(math.sqrt(tiles * square)) * 3)
-
-
-def _tiles(config: Any) -> int:
-    """Into how many tiles LLaVA-OneVision cuts an image at most."""
-    return int(max(map(math.prod, config.image_grid_pinpoints)) // config.vision_config.image_size**2)
-
-
-def _vision_activations(config: Any) -> int:
-    """Numbers alive while the vision tower reads: every layer's states, which transformers hands back."""
-    if (vision := getattr(config, "vision_config", None)) is None:
-        return 0
+        places = int(next(filter(None, stated), IMAGE_TOKENS))
+        patches = 4 * places
+    else:
+        square = (vision.image_size // vision.patch_size) ** 2
+        places, patches = square, ENCODED_TOGETHER * (square + 1)  # and CLIP's class token
+        if config.model_type == "llava":
+            places += config.vision_feature_select_strategy == "full"
+        else:
+            tiles = max(map(math.prod, config.image_grid_pinpoints)) // vision.image_size**2
+            patches = (1 + tiles) * square
+            most = re.fullmatch(r"anyres_max_(\d+)", str(config.vision_aspect_ratio))
+            # More than 1.1 times as wide and high as the limit is thinned out; a newline ends each row of features.
+            features = square * (min(tiles, 1.21 * int(most[1])) if most else tiles)
+            places += int(features + math.ceil(math.sqrt(features)) * 3)
     hidden = int(getattr(vision, "embed_dim", None) or vision.hidden_size)
     layers = int(getattr(vision, "num_hidden_layers", None) or getattr(vision, "depth", None) or 32)
     inner = int(getattr(vision, "intermediate_size", None) or 4 * hidden)
-    patches = 4 * image_tokens(config)
-    if config.model_type == "llava":
-        patches = ENCODED_TOGETHER * ((vision.image_size // vision.patch_size) ** 2 + 1)  # and CLIP's class token
-    elif config.model_type == "llava_onevision":
-        patches = (1 + _tiles(config)) * (vision.image_size // vision.patch_size) ** 2
-    return patches * (hidden * (layers + 1) + 4 * hidden + 2 * inner)
+    return places, patches * (hidden * (layers + 5) + 2 * inner)
 
 
 @functools.lru_cache(maxsize=64)
@@ -170,8 +156,8 @@ def _weights(config: str, quantization: str | None, size: int) -> tuple[int, int
             stored += count * size
             continue
         blocks = -(-count // 64)
-        eight = count + 4 * weight.shape[0]
-        stored += eight if quantization == "8bit" else -(-count // 2) + blocks + 4 * -(-blocks // 256)
+        four = -(-count // 2) + blocks + 4 * -(-blocks // 256)
+        stored += four if quantization == "4bit" else count + 4 * weight.shape[0]
         widest = max(widest, count)
     return parameters, stored, widest
 
@@ -197,40 +183,30 @@ def free_ram() -> int:
 def check(name_or_path: str | Path, placed: Placement, *, revision: str | None = None) -> None:
     """Refuse by MemoryShortage a judge that does not fit, and name what does; of one on the hub, its config.json is
     fetched. Quiet where it fits, or where its need can't be computed."""
-    device, options = placed.device, placed.options
+    device = placed.device
     try:
         config = configuration(name_or_path, revision=revision)
         cost = need(config, dtype=placed.dtype, quantization=placed.quantization, device=device.type)
     except Exception:  # of any kind: loading says what is wrong with it, where anything is
         return
-    if options.get("device_map", {"": device}) != {"": device}:
-        free, where = sum(_free_gpus()) + free_ram(), "all devices together"
-    elif device.type == "cuda":
-        free, where = free_gpu(device.index or 0), str(device)
+    if placed.options.get("device_map", {"": device}) != {"": device}:
+        free, where = sum(map(free_gpu, range(torch.cuda.device_count()))) + free_ram(), "all devices together"
     else:
-        free, where = free_ram(), "the CPU" if device.type == "cpu" else str(device)
+        free = free_gpu(device.index or 0) if device.type == "cuda" else free_ram()
+        where = "the CPU" if device.type == "cpu" else str(device)
     if cost.total <= free:
         return
+    ways: list[tuple[str, torch.dtype, str | None]] = [("dtype='bfloat16'", torch.bfloat16, None)]
+    ways += [(f"quantization='{bits}'", placed.dtype, bits) for bits in ("8bit", "4bit") if device.type != "mps"]
+    costs = [(way, need(config, dtype=few, quantization=bits, device=device.type).total) for way, few, bits in ways]
+    fitting = [f"{way} ({_gib(total)} of {_gib(free)})" for way, total in costs if total <= free]
+    fitting.append("a server, load_judge('openai:MODEL', base_url=...); or device_map='auto' over several GPUs")
     setting = f"{placed.quantization[0]} bits" if placed.quantization else str(placed.dtype).removeprefix("torch.")
-    parts = {"weights": cost.weights, "keys and values": cost.cache, "activations": cost.activations}
-    sizes = ", ".join(f"{part} {_gib(size)}" for part, size in {**parts, "allowance": cost.allowance}.items())
-    gpus, ram = _free_gpus(), free_ram()
-    kind, room = ("cuda", max(gpus)) if gpus else ("cpu", ram)
-    ways: list[tuple[str, str | None, str, int]] = [("dtype='auto'" if gpus else "dtype='bfloat16'", None, kind, room)]
-    ways += [(f"quantization='{bits}'", bits, kind, room) for bits in ("8bit", "4bit") if device.type != "mps"]
-    if gpus:
-        ways += [("device_map='auto', slowly where that takes the CPU", None, kind, sum(gpus) + ram)]
-        ways += [("device='cpu', dtype='bfloat16'", None, "cpu", ram)]
-    fitting = []
-    for argument, bits, kind, room in ways:
-        few = "float32" if bits and kind == "cpu" else "bfloat16"
-        if (total := need(config, dtype=few, quantization=bits, device=kind).total) <= room:
-            fitting.append(f"{argument} ({_gib(total)} of {_gib(room)})")
-    fitting.append(f"a server, {SERVER}")
     raise MemoryShortage(
-        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} ({sizes}; computed, for"
-        f" one row of {cost.tokens:,} tokens), and {_gib(free)} are free on {where}. What fits: "
-        f"{'; or '.join(fitting)}. check_memory=False loads it all the same"
+        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} (weights"
+        f" {_gib(cost.weights)}, keys and values {_gib(cost.cache)}, activations {_gib(cost.activations)}, allowance"
+        f" {_gib(cost.allowance)}; computed, for one row of {cost.tokens:,} tokens), and {_gib(free)} are free on"
+        f" {where}. What fits: {'; or '.join(fitting)}. check_memory=False loads it all the same"
     )
 
 
@@ -238,16 +214,9 @@ def _gib(size: float) -> str:
     return f"{size / GIB:.1f} GiB"
 
 
-def _free_gpus() -> list[int]:
-    """Free bytes of each CUDA GPU; to be asked costs each of them some hundred MB until the process ends."""
-    return [free_gpu(number) for number in range(torch.cuda.device_count())]
-
-
 def configuration(name_or_path: str | Path, *, revision: str | None = None) -> Any:
-    """A judge's transformers configuration from its config.json alone, and of an original from its tower's.
-
-    ValueError where there is no such judge, or its weights can't be counted so.
-    """
+    """A judge's transformers configuration from its config.json alone, and of an original from its tower's; ValueError
+    where there is no such judge, or its weights can't be counted so."""
     name, file = str(name_or_path), config_file(name_or_path, revision=revision)
     settings = read_json(file)
     if kind_of(settings, name) == "original":

@@ -9,11 +9,13 @@ import json
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import huggingface_hub
 import torch
 import transformers
 from safetensors.torch import load_file
@@ -29,14 +31,13 @@ SUPPORTED = (
     "a LLaVA-1.5 or LLaVA-OneVision checkpoint in the transformers layout or in the original one, a chat model that"
     " transformers knows as image-text-to-text, or a causal language model"
 )
+# The families whose vision is ours, as the original code has it (`vjudge.engines.vision`), with their towers.
 OURS = {"llava": ("clip_vision_model",), "llava_onevision": ("siglip_vision_model", "clip_vision_model")}
-"""The families whose vision is ours, as the original code has it (`vjudge.engines.vision`), with their towers."""
+# The classes and types of original LLaVA checkpoints -> transformers' name of their decoder.
 DECODERS = {"LlavaLlamaForCausalLM": "llama", "llava_llama": "llama"}
 DECODERS |= {"LlavaQwenForCausalLM": "qwen2", "llava_qwen": "qwen2"}
-"""The classes and types of original LLaVA checkpoints -> transformers' name of their decoder."""
-ORIGINAL: dict[
-    str, tuple[Any, str]
-] = {  # setting of an original's config.json -> what its absence means, and the values that are supported
+# Settings of an original's config.json: what their absence means, and the values that are supported.
+ORIGINAL: dict[str, tuple[Any, str]] = {
     "mm_vision_tower": (None, "(?!None$).+"),
     "mm_projector_type": ("linear", "mlp2x_gelu"),
     "mm_vision_select_feature": ("patch", "patch|cls_patch"),
@@ -44,9 +45,8 @@ ORIGINAL: dict[
     "mm_use_im_start_end": (False, "False|None"),
     "mm_resampler_type": (None, "None"),
 }
-ORIGINALS: dict[
-    str, dict[str, tuple[Any, str]]
-] = {  # decoder -> the same for its family alone; what merges patches or tiles of LLaVA-1.6 is neither
+# The same by decoder; what merges patches or tiles of LLaVA-1.6 is neither.
+ORIGINALS: dict[str, dict[str, tuple[Any, str]]] = {
     "llama": {"mm_patch_merge_type": ("flat", "flat"), "image_aspect_ratio": ("square", "(?!.*anyres).*")},
     "qwen2": {
         "mm_patch_merge_type": ("flat", "spatial_unpad"),
@@ -56,14 +56,12 @@ ORIGINALS: dict[
 }
 
 ADAPTERS = "adapter_config.json"  # of a folder that holds adapters on a base
-PREPROCESSING = ("preprocessor_config.json", "processor_config.json")
 SETTINGS = (
-    *("config.json", "generation_config.json", *PREPROCESSING),
+    *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("tokenizer.model", "vocab.json", "merges.txt", "chat_template.json", "chat_template.jinja"),
 )
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first kind that is there is read
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 MOST_PARTS = 4096  # layers, blocks or experts: more than any model has, and few enough to count in a moment
 MOST_BYTES = 1 << 26  # of a JSON file: the largest tokenizers take half of it
@@ -71,27 +69,25 @@ PROBE_SECONDS = 5.0  # to reach the hub
 
 ATTENTION = ("auto", "sdpa", "flash_attention_2", "eager")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Patterns of modules that keep their precision in a quantised model; the projector is quantised, as the 4-bit settings
+# are those of haotian-liu/LLaVA llava/model/builder.py (nf4, quantised twice).
 UNQUANTIZED = (r"lm_head", r"(model\.)?(vision_tower|vision_model|visual)")
-"""Patterns of modules that keep their precision in a quantised model; the projector is quantised, as the 4-bit settings
-are those of haotian-liu/LLaVA llava/model/builder.py (nf4, quantised twice)."""
 
 
 def kind_of(config: Mapping[str, Any], name: str) -> str:
     """How a checkpoint is loaded: "original" (LLaVA's own layout), "llava" (a family whose vision is ours), "chat" (a
-    model with a processor of its own) or "text" (sees no images); ValueError for one that can't be loaded right.
-    """
+    model with a processor of its own) or "text" (sees no images); ValueError for one that can't be loaded right."""
     check_counts(config, name)
     if is_original(config):
         decoder = decoder_of(config)
-        unsound = (
-            [] if decoder else [f"its decoder is {brief(config.get('architectures') or config.get('model_type'))}"]
-        )
+        kind = config.get("architectures") or config.get("model_type")
+        faults = [] if decoder else [f"its decoder is {brief(kind)}"]
         for setting, (absent, values) in (ORIGINAL | ORIGINALS.get(str(decoder), {})).items():
             if not re.fullmatch(values, str(value := config.get(setting, absent))):
-                unsound.append(f"{setting} is {brief(value)}")
-        if unsound:
+                faults.append(f"{setting} is {brief(value)}")
+        if faults:
             raise ValueError(
-                f"judge {name!r} is an original LLaVA checkpoint of a kind that is not supported: " + "; ".join(unsound)
+                f"judge {name!r} is an original LLaVA checkpoint of a kind that is not supported: {'; '.join(faults)}"
             )
         return "original"
     model_type, vision = str(config.get("model_type")), config.get("vision_config") or {}
@@ -126,10 +122,9 @@ def check_counts(config: Mapping[str, Any], name: str) -> None:
     for part in parts:
         parts += [value for value in part.values() if isinstance(value, Mapping)]
         for key, value in part.items():
-            if not re.search(r"(layers?|depths?|blocks|experts)$", str(key)):
-                continue
             counts = [count for count in (value if isinstance(value, list) else [value]) if isinstance(count, int)]
-            if (most := max(counts, default=0)) > MOST_PARTS:
+            most = max(counts, default=0)
+            if most > MOST_PARTS and re.search(r"(layers?|depths?|blocks|experts)$", str(key)):
                 raise ValueError(f"judge {name!r}: its config.json says {key} = {most:,}; {MOST_PARTS:,} is the most")
 
 
@@ -139,10 +134,10 @@ def read_json(file: Path) -> dict[str, Any]:
         if (size := file.stat().st_size) > MOST_BYTES:
             raise ValueError(f"{size:,} bytes, and {MOST_BYTES:,} is the most")
         content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
     except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8, or a thousand brackets
         raise ValueError(f"{file} can't be read ({error}); download it again") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} holds no JSON object; download it again")
     return content
 
 
@@ -159,27 +154,15 @@ def reason_of(error: Exception) -> str:
 
 def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
     """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once, its config
-    first.
-
-    ValueError where nothing of that name exists, or what exists is not supported; it lists what is.
-    """
+    first. ValueError where nothing of that name exists, or what exists is not supported; it lists what is."""
     name, file = str(name_or_path), config_file(name_or_path, revision=revision)
-    kind, folder = kind_of(read_json(file), name), file.parent
-    if not folder_of(name_or_path).is_dir():
-        folder = fetch_checkpoint(name, revision=revision)
-    if kind == "original":
-        return folder  # its conversion says what is missing
-    if not weight_files(folder):
-        raise ValueError(f"judge {name!r}: {folder} holds no weights; save the model as safetensors")
-    if kind != "text" and not any((folder / file).is_file() for file in PREPROCESSING):
-        raise ValueError(f"judge {name!r}: {folder} has no preprocessor_config.json; copy the checkpoint's own there")
-    return folder
+    kind_of(read_json(file), name)
+    return file.parent if folder_of(name_or_path).is_dir() else fetch_checkpoint(name, revision=revision)
 
 
 def config_file(name_or_path: str | Path, *, revision: str | None = None) -> Path:
     """A judge's config.json: of one on the hub, nothing else is fetched. Raises ValueError where there is none."""
-    name, folder = str(name_or_path), folder_of(name_or_path)
-    short = ", ".join(map(repr, EMBEDDED))
+    name, folder, short = str(name_or_path), folder_of(name_or_path), ", ".join(map(repr, EMBEDDED))
     if not folder.is_dir():
         if name in FAMILIES:
             ids = ", ".join(repr(id) for id in FAMILIES[name].ids if id not in EMBEDDED) or "any folder or hub id"
@@ -206,37 +189,28 @@ def folder_of(name_or_path: str | Path) -> Path:
 
 def fetch_checkpoint(name: str, *, revision: str | None = None) -> Path:
     """Download settings, tokenizer and weights; pickled weights only where there are no others."""
-    files = [*SETTINGS, "*.safetensors", "*.safetensors.index.json"]
-    folder = fetch(name, files, revision=revision)
-    if weight_files(folder):
-        return folder
-    return fetch(name, [*files, "pytorch_model*.bin", "pytorch_model.bin.index.json"], revision=revision)
+    for pattern in WEIGHTS:
+        folder = fetch(name, [*SETTINGS, pattern, f"{pattern}.index.json"], revision=revision)
+        if weight_files(folder):
+            break
+    return folder
 
 
 def fetch(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
     """Download files of a hub repository by pattern, each once; without a connection, take what is in the cache."""
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    options: dict[str, Any] = {"revision": revision, "allow_patterns": list(files)}
-    offline = not _reachable()
+    offline = False
+    try:  # huggingface_hub itself would try for half a minute at every file
+        session: Any = huggingface_hub.utils.get_session()  # type: ignore[attr-defined]
+        session.head(huggingface_hub.constants.ENDPOINT, timeout=PROBE_SECONDS)
+    except Exception:  # whatever the HTTP client of this version raises
+        offline = True
+    options: dict[str, Any] = {"revision": revision, "allow_patterns": list(files), "local_files_only": offline}
     try:
-        return Path(huggingface_hub.snapshot_download(name, local_files_only=offline, **options))
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        return Path(huggingface_hub.snapshot_download(name, **options))
+    except (OSError, ValueError) as error:
         reason = "it can't be reached from here, and the local cache does not hold it: check the connection"
         reason = reason if offline else reason_of(error)
         raise ValueError(f"{name!r} is no folder here, and the hub could not provide it ({reason})") from error
-
-
-def _reachable() -> bool:
-    """Whether the hub answers; huggingface_hub itself would try for half a minute at every file."""
-    from huggingface_hub import constants, utils
-
-    try:
-        utils.get_session().head(constants.ENDPOINT, timeout=PROBE_SECONDS)  # type: ignore[attr-defined]
-    except Exception:  # whatever the HTTP client of this version raises
-        return False
-    return True
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -272,40 +246,24 @@ def _digest(file: Path, modified: int, size: int) -> str:
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """The tensors of a folder by name, on the CPU and as stored, from mapped files: pages are read when they are used.
 
-    Nothing in a file is run. ValueError for no weights, an index that names missing or outlying files, or a file that
-    is damaged or would run code.
+    Nothing in a file is run. ValueError for no weights, and for a file that is damaged or would run code.
     """
-    files, index = weight_files(folder), next((folder / name for name in INDEXES if (folder / name).is_file()), None)
-    names = {} if index is None else read_json(index).get("weight_map")
-    if not isinstance(names, dict) or any(Path(str(file)).name != file for file in names.values()):
-        raise ValueError(f"{index} names no weights, or a file outside of its folder; download it again")
-    files = sorted({folder / file for file in names.values()}) or files
-    if not files:
-        raise ValueError(f"{folder} holds no weights (safetensors or pytorch_model*.bin)")
     tensors: dict[str, torch.Tensor] = {}
-    for file in files:
-        if not file.is_file():
-            raise ValueError(f"{folder} lacks {file.name}, which its index names; download the checkpoint again")
+    for file in weight_files(folder):
         try:
-            tensors |= load_file(file) if file.suffix == ".safetensors" else _unpickle(file)
+            if file.suffix == ".safetensors":
+                content: dict[str, Any] = load_file(file)
+            else:  # before torch 1.6 it was no archive, and such a file is read whole
+                content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+            held = {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}
         except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
             raise ValueError(f"{file} can't be read ({reason_of(error)}); download it again") from error
-    if absent := names.keys() - tensors.keys():
-        raise ValueError(f"{folder} lacks {min(absent)}, which its index names; download the checkpoint again")
-    return {name: tensors[name] for name in names or tensors}
-
-
-def _unpickle(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a `.bin` file, mapped where its format allows; nothing in it is run."""
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError as error:
-        if "mmap" not in str(error):
-            raise
-        content = torch.load(file, map_location="cpu", weights_only=True)  # the format before torch 1.6, read whole
-    if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}, not tensors by name")
-    return {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}
+        if again := held.keys() & tensors.keys():
+            raise ValueError(f"{folder} holds {min(again)} in two files; remove those that are not of the checkpoint")
+        tensors |= held
+    if not tensors:
+        raise ValueError(f"{folder} holds no weights (safetensors or pytorch_model*.bin)")
+    return tensors
 
 
 class Placement(NamedTuple):
@@ -328,13 +286,8 @@ def place(
     """Settle where and how a model is to compute; arguments and errors as for `load_judge`."""
     if device_map is not None and str(device) != "auto":
         raise ValueError(f"device={str(device)!r} and a device_map exclude each other; leave one out")
-    if isinstance(device_map, str) and device_map not in ("auto", "balanced", "balanced_low_0", "sequential"):
-        raise ValueError(f'device_map {device_map!r} is unknown; use "auto", "balanced", "sequential" or a mapping')
     if attention not in ATTENTION:
         raise ValueError(f"attention {attention!r} is unknown; use one of {ATTENTION}")
-    if isinstance(device_map, dict):  # weights that wait in a CPU's memory are computed with elsewhere
-        kinds = [f"cuda:{part}" if isinstance(part, int) else str(part) for part in device_map.values()]
-        device = next((kind for kind in kinds if kind not in ("cpu", "disk")), "cpu")
     chosen = choose_device(device)
     precision = choose_dtype(dtype, chosen)
     options: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
@@ -349,20 +302,16 @@ def place(
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
     """Choose where to compute: CUDA, else Apple's MPS, else the CPU, unless told; ValueError where that is absent."""
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if str(device) == "auto":
-        return torch.device(next(kind for kind, here in present.items() if here))
+        mps = "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device("cuda" if torch.cuda.is_available() else mps)
     try:
-        chosen = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f'device {device!r} is unknown; use "auto", "cpu", "cuda", "cuda:1" or "mps"') from error
-    count = torch.cuda.device_count()
-    if not present.get(chosen.type, False) or (chosen.type == "cuda" and (chosen.index or 0) >= count):
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
         raise ValueError(
-            f"device {str(device)!r} is not available to torch {torch.__version__}, which has {count} CUDA device(s);"
-            ' use device="auto"'
-        )
-    return chosen
+            f"device {str(device)!r} can't be used by torch {torch.__version__} ({reason_of(error)}); use"
+            ' device="auto", or "cpu", "cuda", "cuda:1" or "mps" where it is there'
+        ) from error
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
@@ -391,9 +340,11 @@ def quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> Bi
         )
     if lacks := [name for name in ("accelerate", "bitsandbytes") if importlib.util.find_spec(name) is None]:
         raise ValueError(f"quantization={quantization!r} needs {' and '.join(lacks)}: pip install 'vjudge[gpu]'")
+    unquantized = {"llm_int8_skip_modules": list(UNQUANTIZED)}
+    if quantization == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True, **unquantized)
     nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
-    bits: dict[str, Any] = {"load_in_8bit": True} if quantization == "8bit" else {"load_in_4bit": True, **nf4}
-    return BitsAndBytesConfig(**bits, llm_int8_skip_modules=list(UNQUANTIZED))
+    return BitsAndBytesConfig(load_in_4bit=True, **nf4, **unquantized)
 
 
 def input_device(module: torch.nn.Module) -> torch.device:
