@@ -53,8 +53,10 @@ def brief(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Rubric:
-    """One evaluation criterion: `descriptions` say what earns each score, from `lowest` up; ValueError names every fault
-    (fewer than two, equal or blank ones)."""
+    """One evaluation criterion: two or more different `descriptions` say what earns each score, from `lowest` up.
+
+    Raises ValueError with every fault.
+    """
 
     criteria: str
     descriptions: tuple[str, ...]
@@ -163,7 +165,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge's answer says, or why it says nothing: exactly one of a score, a choice and a failure (ValueError)."""
+    """What a judge's answer says, or why it says nothing: exactly one of a score, a choice and a failure."""
 
     score: float  # on `scale`; NaN where the judge chose or nothing could be read
     feedback: str  # the text before the verdict; the text after it where the verdict comes first
