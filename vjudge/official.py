@@ -277,7 +277,7 @@ def _shares(
 def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Accuracy on pairs; without ties, a judge's tie is no choice and counts as unread."""
     cases: list[tuple[str, str, Any, Any]] = []
-    preference, preferred, _ = read_verdicts(frame["preference"])
+    preference, preferred, _ = read_verdicts(frame["preference"], people=True)
     decided = preferred & (preference != "tie")
     columns = {"": "verdict"}
     if spec.as_published and "verdict_ab" in frame and "verdict_ba" in frame:

@@ -23,6 +23,11 @@ def verdicts(x):
     return [v if v is pd.NA else names.get(v, v) for v in x]
 
 
+def choices(x, names=("a", "b", "tie")):
+    """People's: those scores that are a choice."""
+    return [dict(zip((1, 2, 3), names, strict=True)).get(None if v is pd.NA else v) for v in x]
+
+
 def texts(x):
     return [None if not isinstance(v, str) and pd.isna(v) else str(v) for v in x]
 
@@ -31,6 +36,7 @@ def ratings(x, y):
     return list(zip(x, y, strict=True))
 
 
+FEEDBACK = ("left", "right", "both good")
 # Name -> a call with two columns of scores and a group of each.
 CALLS = {
     "agreement": lambda x, y, g: metrics.agreement(ratings(x, y), groups=g, **FAST),
@@ -43,7 +49,7 @@ CALLS = {
     "correlate": lambda x, y, g: metrics.correlate(x, y, groups=g, **FAST),
     "correlate_levels": lambda x, y, g: metrics.correlate_levels(x, y, systems=g, **FAST),
     "correlation_table": lambda x, y, g: metrics.correlation_table({"b": {"x": x}}, {"b": y}, groups={"b": g}, **FAST),
-    "feedback_preference": lambda x, y, g: metrics.feedback_preference(texts(x), groups=g),
+    "feedback_preference": lambda x, y, g: metrics.feedback_preference(choices(x, FEEDBACK), groups=g),
     "human_ceiling": lambda x, y, g: metrics.human_ceiling(ratings(x, y), groups=g, **FAST),
     "label_weights": lambda x, y, g: metrics.label_weights(x, y),
     "length_controlled": lambda x, y, g: metrics.length_controlled(verdicts(x), x, y, groups=g),
@@ -52,7 +58,7 @@ CALLS = {
     "next_labels": lambda x, y, g: metrics.next_labels(x, y, n=2),
     "order_consistency": lambda x, y, g: metrics.order_consistency(verdicts(x), verdicts(y), groups=g),
     "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(texts(x), texts(y)),
-    "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(verdicts(x), verdicts(y), groups=g),
+    "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(verdicts(x), choices(y), groups=g),
     "rater_table": lambda x, y, g: metrics.rater_table(ratings(x, y), x, groups=g, **FAST),
     "tie_calibrated_accuracy": lambda x, y, g: metrics.tie_calibrated_accuracy(x, y, within=g, **FAST),
     "who_beats_whom": lambda x, y, g: metrics.who_beats_whom(CALLS["compare_judges"](x, y, g)),

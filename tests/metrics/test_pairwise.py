@@ -42,6 +42,13 @@ def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
     assert table.attrs["malformed_verdicts"] == {"A": 1, "[[A]]": 1, "['a']": 1, "1": 1}
 
 
+def test_a_column_in_another_spelling_is_refused_and_not_counted_as_missing():
+    with pytest.raises(ValueError, match=r"verdicts: 2 of 3 are none of a, b, tie, .*such as 'A' at position 0"):
+        win_rate(["A", "B", None])
+    with pytest.raises(ValueError, match=r"preferences: 1 of 2 are none of a, b, tie, .*'B' at position 1: write them"):
+        pairwise_accuracy(["a", "b"], ["a", "B"])
+
+
 def test_accuracy_with_and_without_ties_by_hand():
     judge = ["a", "b", "tie", "tie", "a", None, "b"]
     human = ["a", "a", "tie", "b", "tie", "a", None]

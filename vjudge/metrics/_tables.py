@@ -114,11 +114,21 @@ SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
 SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 
-def read_verdicts(verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS) -> tuple[Any, Any, dict[str, Any]]:
-    """Each choice or None by exact spelling, where there is one, and an account of what is no verdict."""
+def read_verdicts(
+    verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS, people: bool = False
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Each choice or None by exact spelling, where there is one, and an account of what is no verdict.
+
+    A judge's malformed verdict counts as one; a column in which nothing can be read, or a person's choice that can't,
+    is in another spelling, and a ValueError.
+    """
     check_columns(verdicts=verdicts)
     read = ["missing" if is_missing(v) else meanings.get(v) if v.__hash__ else None for v in verdicts]
     malformed = Counter(str(verdict)[:80] for verdict, word in zip(verdicts, read, strict=True) if word is None)
+    if malformed and (people or not set(read) - {"missing", None}):
+        what = f"{'preferences' if people else 'verdicts'}: {malformed.total()} of {len(read)}"
+        first = f"such as {next(iter(malformed))!r} at position {read.index(None)}"
+        raise ValueError(f"{what} are none of {', '.join(meanings)}, {first}: write them so, or as None")
     account = {"missing": read.count("missing"), "abstained": read.count("abstain"), "malformed": malformed.total()}
     choice = np.array([None if word in ("missing", "abstain") else word for word in read], dtype=object)
     return choice, pd.notna(choice), account | {"malformed_verdicts": dict(malformed.most_common())}

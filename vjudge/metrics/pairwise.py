@@ -94,7 +94,7 @@ def pairwise_accuracy(
     """
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
     judge, has_verdict, account = read_verdicts(verdicts)
-    human, has_preference, _ = read_verdicts(preferences)
+    human, has_preference, _ = read_verdicts(preferences, people=True)
     both = has_verdict & has_preference
     right, decided = (judge == human) & both, both & (human != "tie")
     rows = [
@@ -317,7 +317,7 @@ def length_controlled(
     used, quality = used & ~np.isnan(gap), np.zeros(len(gap))
     decided = used & (choice != "tie") & (gap != 0)
     if preferences is not None:
-        human, has_preference, _ = read_verdicts(preferences)
+        human, has_preference, _ = read_verdicts(preferences, people=True)
         quality, used = (human == "a").astype(float) - (human == "b"), used & has_preference
     worth = np.where(choice == "a", 1.0, np.where(choice == "b", 0.0, 0.5))
     rows = [("longer_wins", choice == np.where(gap > 0, "a", "b"), decided), ("win_rate", worth, used)]
