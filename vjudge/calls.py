@@ -2,9 +2,8 @@
 
 `Judge.grade` and `Judge.compare` are this one pipeline; what differs is the wording, and whether a row is put to the
 judge once a sample or once an order: a judge may prefer whichever response stands first, so a pair is shown in both
-orders, "ab" and "ba", and verdicts are turned back to the pair's own a and b. A record is what a run keeps of one
-verdict, in plain JSON values; tables are built from records alone, so that a continued run ends in the table of an
-unbroken one.
+orders, "ab" and "ba", and verdicts are turned back to the pair's own a and b. A record is one verdict in plain JSON
+values; tables are built from records alone, so that a continued run ends in the table of an unbroken one.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from tqdm.auto import tqdm
 
 import vjudge
 from vjudge import data
-from vjudge.data.schema import CollectionError, Problem
+from vjudge.data.schema import CollectionError, Problem, Rows, plain
 from vjudge.engines.engine import Answer, Ask, Engine, whole
-from vjudge.images import ImageError, Picture, Pictures
+from vjudge.images import ImageError, Pictures, open_image
 from vjudge.prompts import Prompt, Template
 from vjudge.prompts.parse import parse, suggest_format
 from vjudge.records import NAN, Item, Pair, Verdict, is_missing, unit_of
@@ -42,30 +41,13 @@ ONE_SIDED, CHANCE = 0.75, 0.01  # the share of decided preferences for one side,
 EMBEDDED = ("tiny", "tiny-base")  # made for Scenes alone
 LOOKED_AT = 100  # rows of a call in which an embedded judge looks for what it was not made for
 MANY = 0.1  # the share of failures at which another format is looked for
+SHOWN = 5  # reasons on a line
 
 _KINDS = dict.fromkeys(("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold"), "float64")
 _KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
 _READ = ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure")
 _WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
 _CARRIED = ("gold", "human_scores", "preference", "group", "criteria", "category")
-_SHOWN = 5  # reasons on a line
-_REMARKS = {  # by the count that makes it worth saying
-    "decided": "both orders were asked: {for_first} of {decided} known preferences are for the first response, and a"
-    " judge that always takes one side would be right there by the order alone",
-    "failed": "{failed} of {total} {verdicts} failed: {reasons}",
-    "suggested_format": "format {suggested_format!r} would read most of them: give load_judge a template= with it, if"
-    " the judge writes so",
-    "abstained": "{abstained} of {total} verdicts are abstentions",
-    "without_distribution": "{without_distribution} of {total} have a score and no distribution: no log-probabilities"
-    " came with it, or it was written in other tokens than the scale's",
-    "changed": "{changed} of {pairs} verdicts changed with the order; the first response was chosen in {first} of"
-    " {choices} choices",
-    "low_mass": "{low_mass} of {total} {verdicts} rest on less than {least:g} of the probability: the judge would"
-    " rather have written something else there",
-    "without_images": "{without_images} {items} have no image and were judged without",
-    "kinds": "of {rows} rows looked at, {kinds} unlike those of Scenes, the drawings that {judge!r} was made for: its"
-    " scores mean nothing there",
-}
 
 Record = dict[str, Any]
 
@@ -73,174 +55,245 @@ Record = dict[str, Any]
 class JudgeCall:
     """What a judge puts to its engine in one call: each row once a unit, which is a sample's number or an order.
 
-    A single order becomes both where the known preferences are one-sided. `keys` (id, unit), `prompts`, `images` and
-    `scores` have one entry a verdict, `carried` (the columns that come along into the table) one a row.
+    The arguments are those of `Judge.grade`, with orders of `Judge.compare`, and with `by` of `Judge.rank`; ValueError
+    names all unsound options. `keys` (id, unit), `prompts`, `images` and `scores` have one entry a verdict, `carried`
+    one a row, and `candidates` are the rows of a ranking.
     """
 
-    def __init__(self, name: str, items: Any, template: Template, ask: Ask, *, units: Sequence[Any], seed: int) -> None:
-        self.name, self.template, self.seed = name, template, seed
-        self._origin, pictures, rows = data.origin(items), Pictures(), data.rows_of(items)
-        pairs, sees = template.compares, template.sees_images
-        data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
-        self._one_sided = one_sided(rows.column("preference")) if pairs and len(units) == 1 else None
-        self.units = ORDERS if self._one_sided else units
+    def __init__(
+        self,
+        judge: Any,
+        items: Any,
+        *,
+        by: str | None = None,
+        orders: str | None = None,
+        mode: str = "feedback",
+        samples: int = 1,
+        seed: int = 0,
+        max_new_tokens: int | None = None,
+        out: str | Path | None = None,
+        progress: bool = True,
+        **decoding: Any,
+    ) -> None:
+        if by not in (None, "pairs", "scores"):
+            raise ValueError(f'by={by!r}: use "pairs" or "scores"')
+        if by == "scores" and orders is not None:
+            raise ValueError(f"orders={orders!r}: a response that is graded by itself has no order; leave it out")
+        orders = orders or ("both" if by == "pairs" else None)
+        if orders not in ("both", "one", None):
+            raise ValueError(f'orders={orders!r}: use "both" or "one"')
+        template: Template = judge.template if orders is None else judge.wording_of_pairs()
+        self.name, self.template, self.engine, self.seed = judge.name, template, judge.engine, seed
+        self.out, self.progress, self.origin, self.candidates = out, progress, data.origin(items), data.rows_of(items)
+        published = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
+        published |= judge.family.published if judge.family else {}
+        own = decoding | ({} if template.compares else {"samples": samples})
+        if mode == "score" and all(own[name] == published[name] for name in own.keys() & published.keys()):
+            # The published decoding, as a whole, means what a score pass does.
+            samples, decoding = 1, {name: own[name] for name in decoding if name not in published}
+        if max_new_tokens is None:
+            max_new_tokens = judge.family.max_new_tokens if judge.family else Ask.max_new_tokens
+        self.ask = Ask(mode, template.marker, max_new_tokens=max_new_tokens, **decoding)
+        check_ask(self.ask, samples=samples, seed=seed)
+        if self.ask.scores and not template.marker:
+            raise ValueError(
+                f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
+                ' none: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
+            )
+        rows = self.candidates if by is None else data.rows_of(list(_parts(self.candidates, by)))
+        self.one_sided = one_sided(rows.column("preference")) if orders == "one" else None
+        self.units: Sequence[Any] = range(samples)
+        if template.compares:
+            self.units = ORDERS if self.one_sided or orders == "both" else ORDERS[:1]
+        self._put(rows)
+
+    def _put(self, rows: Rows) -> None:
+        """Check every row and put it to the judge."""
+        template, sees, pairs = self.template, self.template.sees_images, self.template.compares
+        self.images = Images(rows, len(self.units) if sees else 0)
+        data.validate(rows, needs=template.needs, sees_images=sees, pictures=self.images.pictures, pairs=pairs)
+        forced = template.forced if self.ask.scores else ""
         self.keys: list[tuple[str, Any]] = []
         self.prompts: list[Prompt] = []
         self.scores: list[tuple[int, ...]] = []
         self.carried: list[Record] = []
-        self._without_images = 0
+        self.without_images = 0
         for row in rows:
             subject: Item | Pair = Pair.from_row(row) if pairs else Item.from_row(row)
-            self._without_images += sees and not subject.images
-            self.carried.append(_carried(row, subject))
+            self.without_images += sees and not subject.images
             self.keys += [(subject.id, unit) for unit in self.units]
+            cells = {name: row[name] for name in ("category",) if name in row} | {"group": subject.group}
             if isinstance(subject, Pair):
                 swapped = replace(subject, response_a=subject.response_b, response_b=subject.response_a)
-                sides = [swapped if unit == "ba" else subject for unit in self.units]
-                self.prompts += [prompt_of(template, pair, ask.mode) for pair in sides]
+                sides = [swapped if order == "ba" else subject for order in self.units]
+                self.prompts += [template.render(side).append(forced) for side in sides]
+                self.scores += [(0, 1)] * len(self.units)
+                cells |= {"criteria": subject.criteria, "preference": subject.preference}
             else:  # samples share one prompt
-                self.prompts += [prompt_of(template, subject, ask.mode)] * len(self.units)
-            self.scores += [(0, 1) if pairs else template.scores(subject.rubric)] * len(self.units)
-        self.images = Images(rows, len(self.units) if sees else 0, pictures)
+                self.prompts += [template.render(subject).append(forced)] * len(self.units)
+                self.scores += [template.scores(subject.rubric)] * len(self.units)
+                cells |= {"gold": subject.gold, "human_scores": list(subject.human_scores)}
+                cells |= {"criteria": subject.rubric and subject.rubric.criteria}
+            self.carried.append({name: cells[name] for name in cells if name in row or name in ("group", "criteria")})
         texts = {scale: template.score_texts(scale) for scale in set(self.scores)}  # one mapping for each rubric
-        seeds = [] if ask.scores else [seed_of(seed, *key) for key in self.keys]
-        self.ask = replace(ask, scales=[texts[scale] for scale in self.scores], seeds=seeds)
+        seeds = [] if self.ask.scores else [seed_of(self.seed, *key) for key in self.keys]
+        self.ask = replace(self.ask, scales=[texts[scale] for scale in self.scores], seeds=seeds)
 
-    def table(self, engine: Engine, *, out: str | Path | None, progress: bool) -> pd.DataFrame:
+    def table(self) -> pd.DataFrame:
         """The verdicts, from the run in `out` or from the engine, with what they lack counted and said."""
-        ask, template = self.ask, self.template
-        decoding: Record = {}
-        if not ask.scores:
-            decoding = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
-            decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
-            decoding |= {"seed": self.seed} | ({} if template.compares else {"samples": len(self.units)})
+        ask, template, pairs = self.ask, self.template, self.template.compares
+        names = [
+            "max_new_tokens",
+            "temperature",
+            "top_p",
+            *(["repetition_penalty"] if ask.repetition_penalty != 1 else []),
+        ]
+        decoding: Record = {name: getattr(ask, name) for name in names} | {"seed": self.seed}
+        decoding |= {} if pairs else {"samples": len(self.units)}
         wording = {"name": template.name, "fingerprint": template.fingerprint()}
-        about: Record = {"judge": self.name, "mode": ask.mode, "template": wording, "decoding": decoding}
-        about |= {"note": {"origin": self._origin} if self._origin else {}}
-        request = (self.prompts, self.images, ask, self.keys)
-        key = "order" if template.compares else "sample"
-        where: Record = {"desc": self.name, "unit": "verdict", "key": key, "out": out, "progress": progress}
-        records = collect(engine, *request, self._record, about, fault=self._fault, **where)
-        columns, own = self._comparisons(records) if template.compares else self._grades(records)
-        repeats = len(columns["id"]) // len(self.carried)
-        for name in (name for name in _CARRIED if any(name in row for row in self.carried)):
-            columns[name] = [row.get(name) for row in self.carried for _ in range(repeats)]
-        kinds = {name: _KINDS.get(name, object) for name in columns}  # texts, None and dicts stay as they are
-        frame = pd.DataFrame({name: pd.Series(cells, dtype=kinds[name]) for name, cells in columns.items()})
-        frame.attrs = self._account(records, own)
-        frame.attrs["work"] = engine.work and asdict(engine.work)  # None where it computes elsewhere
+        about: Record = {"judge": self.name, "mode": ask.mode, "template": wording, "decoding": {}}
+        about |= {} if ask.scores else {"decoding": decoding}
+        about |= {"note": {"origin": self.origin} if self.origin else {}}
+        request = (self.engine, self.prompts, self.images, ask, self.keys, self._record, about)
+        records = collect(*request, key="order" if pairs else "sample", out=self.out, progress=self.progress)
+        for key, record, scale in zip(self.keys, records, self.scores, strict=True):
+            for name in ("expected_score",) if pairs else ("score", "expected_score"):
+                value, low, high = record[name], min(scale, default=-math.inf), max(scale, default=math.inf)
+                if not is_missing(value) and not (isinstance(value, (int, float)) and low <= value <= high):
+                    what = f"the verdict {key} has the {name} {value!r}, off its scale ({low}-{high})"
+                    raise RunError(f"{self.out}: {what}; restore the record or use another folder")
+        if pairs:
+            n = len(self.units)
+            rows = [self._pair(records[start : start + n]) for start in range(0, len(records), n)]
+            names = [*rows[0]]
+        else:
+            rows = [{**record, "judge": self.name} for record in records]
+            for row in rows:
+                shares = row["probabilities"]
+                row["probabilities"] = shares and {int(score): share for score, share in shares.items()}
+            names = ["id", "judge", *(["sample"] if len(self.units) > 1 else []), *_READ, *_WORK]
+            names += [name for name in ("choice", "scores") if any(record[name] for record in records)]
+        for place, row in enumerate(rows):
+            row |= self.carried[place * len(self.carried) // len(rows)]
+        names += [name for name in _CARRIED if any(name in row for row in self.carried)]
+        cells = {name: [row.get(name) for row in rows] for name in names}
+        # Texts, None and dicts stay as they are.
+        frame = pd.DataFrame({name: pd.Series(cells[name], dtype=_KINDS.get(name, object)) for name in names})
+        frame.attrs = self._attrs(records)
+        frame.attrs["work"] = self.engine.work and asdict(self.engine.work)  # None where it computes elsewhere
         return frame
 
     def _record(self, answer: Answer) -> Record:
-        """One verdict as the run keeps it, without its key."""
-        format = None if self.ask.scores else self.template.format
-        return record_of(answer, scores=self.scores[answer.index], format=format, compares=self.template.compares)
-
-    def _fault(self, place: int, record: Mapping[str, Any]) -> str | None:
-        """What keeps a record that was read back from being this verdict; None for a sound one."""
-        if lacking := [name for name in (*_READ, "choice", "scores", "strong", *_WORK) if name not in record]:
-            return f"lacks {', '.join(lacking)}"
-        low, high = min(self.scores[place], default=-math.inf), max(self.scores[place], default=math.inf)
-        for name in ("expected_score",) if self.template.compares else ("score", "expected_score"):
-            value = record[name]
-            if value is not None and not (isinstance(value, (int, float)) and low <= value <= high):
-                return f"has the {name} {value!r}, off its scale ({low}-{high})"
-        return None
-
-    def _grades(self, records: Sequence[Record]) -> tuple[dict[str, list[Any]], Record]:
-        """The columns of `Judge.grade`, and its own attrs."""
-        names = [*(["sample"] if len(self.units) > 1 else []), *_READ, *_WORK]
-        names += [name for name in ("choice", "scores") if any(record[name] for record in records)]
-        columns: dict[str, list[Any]] = {
-            "id": [record["id"] for record in records],
-            "judge": [self.name] * len(records),
+        """One verdict as the run keeps it, without its key: NaN or None where a failure leaves none."""
+        scores = self.scores[answer.index]
+        shares, mass = distribution(answer.score_logprobs, scores)
+        if answer.failure is not None:
+            verdict = Verdict(NAN, "", answer.text, answer.failure)
+        elif not self.ask.scores:
+            verdict = parse(answer.text, scores=scores, format=self.template.format)
+            if verdict.failure is not None and not answer.stopped:
+                verdict = replace(verdict, failure=f"{verdict.failure} (cut off at {answer.n_new_tokens} tokens)")
+        elif not shares:
+            verdict = Verdict(NAN, "", answer.text, "no score of the rubric has a probability")
+        elif self.template.compares:
+            verdict = Verdict(NAN, "", "", choice="tie" if shares[0] == shares[1] else "ab"[shares[1] > shares[0]])
+        else:  # the mode, the lowest of equals
+            verdict = Verdict(float(max(shares, key=shares.__getitem__)), "", "")
+        if verdict.failure is not None or verdict.abstained:
+            shares, mass = {}, NAN
+        return {
+            **{name: getattr(verdict, name) for name in ("score", "choice", "strong", "feedback", "raw", "failure")},
+            "scores": list(verdict.scores) or None,
+            "expected_score": sum(score * share for score, share in shares.items()) if shares else NAN,
+            "probabilities": {str(score): share for score, share in shares.items()} or None,
+            "probability_mass": mass,
+            **{name: getattr(answer, name) for name in _WORK},
         }
-        columns |= {name: [record[name] for record in records] for name in names}
-        shares = [record["probabilities"] for record in records]
-        columns["probabilities"] = [own and {int(score): share for score, share in own.items()} for own in shares]
-        abstained = sum(record["choice"] == "abstain" for record in records)
-        silent = sum(record["failure"] is None and record["probabilities"] is None for record in records) - abstained
-        blind = silent if self.template.marker else 0  # else no place has a distribution
-        return columns, {"without_distribution": blind, "abstained": abstained, "scale": self.template.scale}
 
-    def _comparisons(self, records: Sequence[Record]) -> tuple[dict[str, list[Any]], Record]:
-        """The columns of `Judge.compare`, and its own attrs."""
-        orders = {order: records[place :: len(self.units)] for place, order in enumerate(self.units)}
-        pairs = list(zip(*orders.values(), strict=True))
-        choices = {  # on what was shown, in terms of the pair itself
-            order: [SWAPPED.get(one["choice"], one["choice"]) if order == "ba" else one["choice"] for one in own]
-            for order, own in orders.items()
-        }
-        verdicts = [combine(of_pair) for of_pair in zip(*choices.values(), strict=True)]
-        columns: dict[str, list[Any]] = {
-            "id": [pair[0]["id"] for pair in pairs],
-            "judge": [self.name for _ in pairs],
-            "verdict": [verdict for verdict, _ in verdicts],
-            "consistent": [agree for _, agree in verdicts],
-            "probability_a": [sum(map(_chance_of_a, pair)) / len(pair) for pair in pairs],
-            **{f"verdict_{order}": own for order, own in choices.items()},
-            "failure": [_failures(pair) for pair in pairs],
-        }
+    def _pair(self, records: Sequence[Record]) -> Record:
+        """A pair's columns from the records of its orders, what was chosen in terms of the pair itself."""
+        orders = {record["order"]: record for record in records}
+        second = {o: NAN if is_missing(one["expected_score"]) else one["expected_score"] for o, one in orders.items()}
+        choices = {o: one["choice"] for o, one in orders.items()}
+        if "ba" in orders:
+            choices["ba"] = SWAPPED.get(choices["ba"], choices["ba"])
+        verdict, agree = combine([*choices.values()])
+        chances = [chance if order == "ba" else 1 - chance for order, chance in second.items()]
+        row: Record = {"id": records[0]["id"], "judge": self.name, "verdict": verdict, "consistent": agree}
+        row |= {"probability_a": sum(chances) / len(chances)}
+        row |= {f"verdict_{order}": choice for order, choice in choices.items()}
+        failures = [f"{order}: {one['failure']}" for order, one in orders.items() if one["failure"]]
+        row["failure"] = "; ".join(failures) or None
         for name in ("scores", "strong", "feedback", "raw"):
-            columns |= {f"{name}_{order}": [one[name] for one in own] for order, own in orders.items()}
-        columns |= {name: [sum(one[name] for one in pair) for pair in pairs] for name in _WORK}
-        agreed = [agree for verdict, agree in verdicts if agree is not None and verdict != "abstain"]
-        first = [record["choice"] == "a" for record in records if record["choice"] in ("a", "b")]
-        counts = {"pairs": len(agreed), "consistent": sum(agreed), "choices": len(first), "first": sum(first)}
-        return columns, {"position": counts}
+            row |= {f"{name}_{order}": one[name] for order, one in orders.items()}
+        return row | {name: sum(one[name] for one in records) for name in _WORK}
 
-    def _account(self, records: Sequence[Record], own: Record) -> Record:
-        """The `attrs` of a table: what it lacks is counted there, and said on one line; of a whole one, nothing is."""
-        reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
-        masses = [record["probability_mass"] for record in records if record["failure"] is None and self.ask.scores]
-        attrs: Record = {"judge": self.name, "mode": self.ask.mode, "failures": dict(reasons), **own}
-        attrs["low_mass"] = sum(mass is not None and mass < LOW_MASS for mass in masses)
-        attrs["without_images"] = self._without_images
-        looks = _unlike(self.images) if self.name in EMBEDDED else {}
-        seldom = {"unlike": looks, "suggested_format": self._suggested(records), "collection": self._origin}
-        attrs |= {name: value for name, value in (seldom | {"one_sided": self._one_sided}).items() if value}
-        listed = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_SHOWN))
-        more = f", and {len(reasons) - _SHOWN} more reasons" if len(reasons) > _SHOWN else ""
-        kinds = [f"{looks[kind]} have {kind}" for kind in ("pictures", "texts") if looks.get(kind)]
-        sides, position = self._one_sided or {}, own.get("position", {"pairs": 0, "consistent": 0})
-        facts = attrs | looks | position | {"decided": sides.get("decided"), "for_first": sides.get("first")}
-        facts |= {"failed": reasons.total(), "reasons": listed + more, "kinds": " and ".join(kinds), "least": LOW_MASS}
-        facts |= {"total": len(records), "changed": position["pairs"] - position["consistent"]}
-        pair = self.template.compares
-        facts |= {"verdicts": "comparisons" if pair else "verdicts", "items": "pairs" if pair else "items"}
-        if line := "; ".join(remark.format_map(facts) for name, remark in _REMARKS.items() if facts.get(name)):
-            print(line, file=sys.stderr)
+    def _attrs(self, records: Sequence[Record]) -> Record:
+        """What the table lacks, counted, and said on one line; of a whole one nothing is said."""
+        pairs, reasons = self.template.compares, Counter(record["failure"] for record in records if record["failure"])
+        sound = [record for record in records if record["failure"] is None]
+        attrs: Record = {"judge": self.name, "mode": self.ask.mode, "failures": dict(reasons)}
+        attrs["low_mass"] = sum(self.ask.scores and record["probability_mass"] < LOW_MASS for record in sound)
+        attrs["without_images"] = self.without_images
+        if not pairs:
+            silent = sum(record["probabilities"] is None and record["choice"] is None for record in sound)
+            attrs["without_distribution"] = silent if self.template.marker else 0  # else no place has one
+            attrs["scale"] = self.template.scale
+        unlike = _unlike(self.images) if self.name in EMBEDDED else {}
+        unread = [(s, r["raw"]) for s, r in zip(self.scores, records, strict=True) if r["failure"] and r["raw"].strip()]
+        format = None
+        if not self.ask.scores and len(unread) >= max(2, MANY * len(records)):
+            scale = unread[0][0]
+            texts = [text for other, text in unread if other == scale]
+            format = suggest_format(texts, scores=() if pairs else scale, format=self.template.format)
+        seldom = {"suggested_format": format, "unlike": unlike, "one_sided": self.one_sided}
+        attrs |= {name: value for name, value in (seldom | {"collection": self.origin}).items() if value}
+        remarks = []
+        if self.one_sided:
+            what = f"both orders were asked: {self.one_sided['first']} of {self.one_sided['decided']} known preferences"
+            remarks.append(f"{what} are for the first response, and a judge that always takes one side would be right")
+        if reasons:
+            listed = ", ".join(f"{n} x {reason}" for reason, n in reasons.most_common(SHOWN))
+            more = f", and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
+            kind = "comparisons" if pairs else "verdicts"
+            remarks.append(f"{reasons.total()} of {len(records)} {kind} failed: {listed}{more}")
+        if format:
+            what = f"format {format!r} would read most of them: give load_judge a template= with it"
+            remarks.append(f"{what}, if the judge writes so")
+        if attrs["low_mass"]:
+            what = f"{attrs['low_mass']} of {len(records)} {'comparisons' if pairs else 'verdicts'} rest on less than"
+            remarks.append(
+                f"{what} {LOW_MASS:g} of the probability: the judge would rather have written something else there"
+            )
+        if self.without_images:
+            remarks.append(
+                f"{self.without_images} {'pairs' if pairs else 'items'} have no image and were judged without"
+            )
+        if kinds := [f"{unlike[kind]} have {kind}" for kind in ("pictures", "texts") if unlike.get(kind)]:
+            what = (
+                f"of {unlike['rows']} rows looked at, {' and '.join(kinds)} unlike those of Scenes, the drawings that"
+            )
+            remarks.append(f"{what} {self.name!r} was made for: its scores mean nothing there")
+        if remarks:
+            print("; ".join(remarks), file=sys.stderr)
         return attrs
-
-    def _suggested(self, records: Sequence[Record]) -> str | None:
-        """The format that reads most of the answers that the judge's own can't, where they are many."""
-        pairs = zip(self.scores, records, strict=True)
-        failed = [(scale, record["raw"]) for scale, record in pairs if record["failure"] and record["raw"].strip()]
-        if self.ask.scores or len(failed) < max(2, MANY * len(records)):
-            return None
-        scale = failed[0][0]
-        texts = [text for other, text in failed if other == scale]
-        return suggest_format(texts, scores=() if self.template.compares else scale, format=self.template.format)
 
 
 class Images(Sequence[Sequence[Any]]):
     """The images of each prompt of a call, `repeats` prompts a row, read from their row when they are asked for."""
 
-    def __init__(self, rows: Sequence[Any], repeats: int, pictures: Pictures) -> None:
-        self.rows, self.repeats, self.pictures = rows, repeats, pictures
+    def __init__(self, rows: Sequence[Any], repeats: int) -> None:
+        self.rows, self.repeats, self.pictures = rows, repeats, Pictures()
 
     def __len__(self) -> int:
         return len(self.rows) * self.repeats
 
     def __getitem__(self, index: Any) -> Any:
-        images = self.rows[index // self.repeats].get("images") if self.repeats else None
-        return () if images is None else tuple(map(self._picture, images))
-
-    def _picture(self, source: Any) -> Any:
-        try:
-            return self.pictures(source)
-        except ImageError:
-            return source  # the engine says of the row what is wrong with it
+        images = list(self.rows[index // self.repeats].get("images") or ()) if self.repeats else []
+        for place, source in enumerate(images):
+            with suppress(ImageError):  # the engine says of the row what is wrong with it
+                images[place] = self.pictures(source)
+        return images
 
 
 def collect(
@@ -252,17 +305,15 @@ def collect(
     record: Callable[[Answer], Record],
     about: Mapping[str, Any],
     *,
-    desc: str,
-    unit: str,
-    key: str,
+    key: str = "sample",
+    unit: str = "verdict",
     out: str | Path | None,
     progress: bool,
-    fault: Callable[[int, Mapping[str, Any]], str | None] = lambda place, entry: None,
 ) -> list[Record]:
     """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
 
-    A key is an id and what the column `key` holds. `about` is what decides the records besides prompts, images and
-    engine; `fault` says what a run's record lacks at its place.
+    A key is an id and what the column `key` holds; `about` is what decides the records besides prompts, images and
+    engine.
     """
     done: dict[tuple[Any, ...], Record] = {}
     with ExitStack() as stack:
@@ -283,13 +334,7 @@ def collect(
             }
             run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
-            places = {each: place for place, each in enumerate(keys)}
-            for each, entry in done.items():
-                what = fault(places[each], entry) if each in places else "is none of this call's"
-                if what is not None:
-                    raise RunError(f"{run.path}: the {unit} {each} {what}; restore the record or use another folder")
-        bar = tqdm(total=len(keys), initial=len(done), desc=desc, unit=unit, disable=not progress)
-        stack.enter_context(bar)
+        bar = stack.enter_context(tqdm(total=len(keys), initial=len(done), unit=unit, disable=not progress))
         failed = sum(entry["failure"] is not None for entry in done.values())
         missing = {place for place, each in enumerate(keys) if each not in done}
         for answers in engine.answer(prompts, images, ask, missing) if missing else ():
@@ -321,89 +366,24 @@ def check_ask(ask: Ask, *, samples: int, seed: int) -> None:
         raise ValueError("; ".join(faults))
 
 
-def prompt_of(template: Template, subject: Item | Pair, mode: str) -> Prompt:
-    """What the model reads of an item or a pair."""
-    prompt = template.render(subject)
-    return prompt.append(template.forced) if mode == "score" else prompt
-
-
-def _carried(row: Mapping[str, Any], subject: Item | Pair) -> Record:
-    """What of a row comes along into the table."""
-    cells: Record = {name: row[name] for name in ("category",) if name in row} | {"group": subject.group}
-    if isinstance(subject, Pair):
-        return cells | {"criteria": subject.criteria} | {n: subject.preference for n in ("preference",) if n in row}
-    cells |= {"gold": subject.gold} if "gold" in row else {}
-    cells |= {"human_scores": list(subject.human_scores)} if "human_scores" in row else {}
-    return cells | {"criteria": subject.rubric and subject.rubric.criteria}
-
-
-def record_of(answer: Answer, *, scores: Sequence[int], format: str | None, compares: bool = False) -> Record:
-    """One verdict's columns, NaN or None where a failure leaves none, read from the text by its `format`.
-
-    Without one, the mode of the distribution (the lowest of equals). Two compared responses have the scale (0, 1).
-    """
-    probabilities, mass = distribution(answer.score_logprobs, scores)
-    if answer.failure is not None:
-        verdict = Verdict(NAN, "", answer.text, answer.failure)
-    elif format is None and not probabilities:
-        verdict = Verdict(NAN, "", answer.text, "no score of the rubric has a probability")
-    elif format is None and compares:
-        first, second = probabilities.values()
-        verdict = Verdict(NAN, "", "", choice="tie" if first == second else "a" if first > second else "b")
-    elif format is None:
-        verdict = Verdict(float(max(probabilities, key=probabilities.__getitem__)), "", "")
-    else:
-        verdict = parse(answer.text, scores=scores, format=format)
-        if verdict.failure is not None and not answer.stopped:
-            verdict = replace(verdict, failure=f"{verdict.failure} (cut off at {answer.n_new_tokens} tokens)")
-    if verdict.failure is not None or verdict.abstained:
-        probabilities, mass = {}, NAN
-    return {
-        **{name: getattr(verdict, name) for name in ("score", "choice")},
-        "scores": list(verdict.scores) or None,
-        "strong": verdict.strong,
-        "expected_score": sum(score * share for score, share in probabilities.items()) if probabilities else NAN,
-        "probabilities": {str(score): share for score, share in probabilities.items()} or None,
-        "probability_mass": mass,
-        **{name: getattr(verdict, name) for name in ("feedback", "raw", "failure")},
-        **{name: getattr(answer, name) for name in _WORK},
-    }
-
-
 def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) -> tuple[dict[int, float], float]:
     """Log-probabilities as score -> probability over a scale, and its mass before; empty where there is none."""
     values = [] if logprobs is None else [logprobs.get(score, NAN) for score in scores]
     if not values or any(math.isnan(value) or value == math.inf for value in values):
         return {}, NAN
-    highest = max(values)
-    if highest == -math.inf:
+    if (highest := max(values)) == -math.inf:
         return {}, 0.0
     weights = [math.exp(value - highest) for value in values]
     total = sum(weights)
     return {score: weight / total for score, weight in zip(scores, weights, strict=True)}, total * math.exp(highest)
 
 
-def _chance_of_a(record: Mapping[str, Any]) -> float:
-    """The probability of the pair's own a in one order; NaN where there is no distribution."""
-    second = NAN if is_missing(record["expected_score"]) else record["expected_score"]
-    return second if record["order"] == "ba" else 1 - second
-
-
-def _failures(records: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why a pair's orders have no verdict."""
-    return "; ".join(f"{one['order']}: {one['failure']}" for one in records if one["failure"]) or None
-
-
 def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
-    """What the verdicts of a pair's orders say together.
+    """What the verdicts of a pair's orders say together, and whether the orders agree.
 
-    Args:
-        choices: one for each order, in terms of the pair; None where there is no verdict.
-
-    Returns:
-        The combined verdict and whether the orders agree. The side with more points wins, a choice counting one point
-        and a tie none: a choice and a tie make that choice, a choice of each side makes a tie. Without a verdict in
-        some order there is none; an abstention in some order is one. With a single order nothing is known of agreement.
+    The side with more points wins, a choice counting one point and a tie none: a choice and a tie make that choice, a
+    choice of each side makes a tie. Without a verdict in some order (None) there is none; an abstention in some order
+    is one. With a single order nothing is known of agreement.
 
     >>> combine(["a", "a"]), combine(["a", "tie"]), combine(["a", "b"]), combine(["a", None])
     (('a', True), ('a', False), ('tie', False), (None, None))
@@ -411,20 +391,14 @@ def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
     Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning, sums points over both orders likewise.
     """
     agree = None if len(choices) < 2 or None in choices else len(set(choices)) == 1
-    if None in choices:
-        return None, agree
-    if "abstain" in choices:
-        return "abstain", agree
+    if None in choices or "abstain" in choices:
+        return None if None in choices else "abstain", agree
     points = sum(POINTS[choice] for choice in choices if choice)
     return "a" if points > 0 else "b" if points < 0 else "tie", agree
 
 
 def one_sided(preferences: Iterable[Any]) -> dict[str, int] | None:
-    """How many known preferences are for `first` among the `decided`; None where they are not `ONE_SIDED`.
-
-    >>> one_sided(["a"] * 20 + ["tie"]), one_sided(["a"] * 5), one_sided("aababaab")
-    ({'first': 20, 'decided': 20}, None, None)
-    """
+    """How many known preferences are for `first` among the `decided`; None where they are not `ONE_SIDED`."""
     counts = Counter(choice for choice in preferences if choice in ("a", "b"))
     first, decided = counts["a"], counts.total()
     if not decided or max(first, decided - first) < ONE_SIDED * decided:
@@ -439,21 +413,13 @@ def _unlike(images: Images) -> dict[str, int]:
     from vjudge.scenes.collection import speaks_scenes
     from vjudge.scenes.world import is_scene
 
-    rows = images.rows
-    places = range(0, len(rows), max(1, len(rows) // LOOKED_AT))
+    places = range(0, len(images.rows), max(1, len(images.rows) // LOOKED_AT))
     counts = {"rows": len(places), "pictures": 0, "texts": 0}
-    scenes: dict[str, bool] = {}
-    for place in places:
-        texts = (rows[place].get(name) for name in ("instruction", "response", "response_a", "response_b"))
+    for row, pictures in ((images.rows[place], images[place * images.repeats]) for place in places):
+        texts = [row.get(name) for name in ("instruction", "response", "response_a", "response_b")]
         counts["texts"] += not speaks_scenes(" ".join(text for text in texts if isinstance(text, str)))
-        pictures = [each for each in images[place * images.repeats] if isinstance(each, Picture)]
-        for picture in pictures:
-            if picture.key not in scenes:
-                try:
-                    scenes[picture.key] = is_scene(picture.open())
-                except ImageError:  # the row fails by itself
-                    scenes[picture.key] = True
-        counts["pictures"] += not all(scenes[picture.key] for picture in pictures)
+        with suppress(ImageError):  # the row fails by itself
+            counts["pictures"] += not all(is_scene(open_image(picture)) for picture in pictures)
     return counts
 
 
@@ -461,14 +427,17 @@ def parts_of(candidates: Iterable[Mapping[str, Any]], by: str) -> Iterator[Recor
     """Every two responses of each row as a pair, named "id/i-j"; by "scores", each by itself, named "id/i"."""
     names = ("response_a", "response_b") if by == "pairs" else ("response",)
     for row in candidates:
-        shared = {
-            name: value
-            for name, value in row.items()
-            if name not in ("responses", "preference", "gold", "human_scores")
-        }
+        shared = {n: row[n] for n in row if n not in ("responses", "preference", "gold", "human_scores")}
         for part in combinations(enumerate(row["responses"]), len(names)):
-            texts = dict(zip(names, (text for _, text in part), strict=True))
-            yield {**shared, "id": f"{row['id']}/{'-'.join(str(i) for i, _ in part)}", **texts}
+            id = f"{row['id']}/{'-'.join(str(place) for place, _ in part)}"
+            yield {**shared, "id": id} | {name: text for name, (_, text) in zip(names, part, strict=True)}
+
+
+def _parts(candidates: Rows, by: str) -> Iterator[Record]:
+    """What a ranking compares or grades; rows without two responses are refused."""
+    sound = [isinstance(texts := plain(row.get("responses")), list) and len(texts) > 1 for row in candidates]
+    check_rows(candidates, "responses", sound, "is not a list of two texts or more", "give the candidates")
+    return parts_of(candidates, by)
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]], field: str, sound: Sequence[bool], what: str, remedy: str) -> None:
@@ -487,37 +456,28 @@ def check_rows(rows: Sequence[Mapping[str, Any]], field: str, sound: Sequence[bo
 
 
 def ranking(candidates: Sequence[Mapping[str, Any]], judged: pd.DataFrame, *, by: str) -> pd.DataFrame:
-    """The table of a ranking, one row a candidate, from the frame of `Judge.compare` or `Judge.grade`."""
-    places = [(number, i) for number, row in enumerate(candidates) for i in range(len(row["responses"]))]
+    """The table of a ranking, one row a candidate, from that of what was compared or graded."""
+    rows = [(row, place) for row in candidates for place in range(len(row["responses"]))]
     if by == "scores":
-        values = judged["expected_score"].fillna(judged["score"])
-        points = [(*place, value) for place, value in zip(places, values, strict=True)]
+        points = [*enumerate(judged["expected_score"].fillna(judged["score"]))]
     else:
-        duels = [(n, *two) for n, row in enumerate(candidates) for two in combinations(range(len(row["responses"])), 2)]
-        points = []
-        for name in (name for name in judged if name in ("verdict_ab", "verdict_ba")):
-            for (number, i, j), choice in zip(duels, judged[name], strict=True):
-                win = POINTS.get(choice, NAN)
-                points += [(number, i, win), (number, j, -win)]
-    groups = pd.DataFrame(points, columns=["row", "candidate", "points"]).groupby(["row", "candidate"])["points"]
-    value = groups.mean()
-    rank = value.groupby("row").rank(method="min", ascending=False)
-    columns: dict[str, Any] = {
-        "id": [candidates[number]["id"] for number, _ in places],
-        "judge": judged.attrs["judge"],
-        "candidate": [i for _, i in places],
-        "response": [candidates[number]["responses"][i] for number, i in places],
-        "value": value.to_numpy(),
-        "rank": rank.to_numpy(),
-        "best": rank.to_numpy() == 1,
-        "n": groups.count().to_numpy(),
-        "missing": (groups.size() - groups.count()).to_numpy(),
-    }
+        numbers = count()
+        duels = [two for row in candidates for two in combinations([next(numbers) for _ in row["responses"]], 2)]
+        orders = [judged[name] for name in ("verdict_ab", "verdict_ba") if name in judged]
+        wins = [(duel, POINTS.get(choice, NAN)) for own in orders for duel, choice in zip(duels, own, strict=True)]
+        points = [(place, sign * win) for duel, win in wins for place, sign in zip(duel, (1, -1), strict=True)]
+    values = pd.DataFrame(points, columns=["place", "points"]).groupby("place")["points"]
+    frame = pd.DataFrame([{"id": row["id"], "candidate": i, "response": row["responses"][i]} for row, i in rows])
+    frame.insert(1, "judge", judged.attrs["judge"])
+    frame["value"] = values.mean()
+    frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
+    frame["best"] = frame["rank"] == 1
+    frame["n"], frame["missing"] = values.count(), values.size() - values.count()
     if any(row.get("ranks") for row in candidates):
-        ranks = [row.get("ranks") or [NAN] * len(row["responses"]) for row in candidates]
-        columns["true_rank"] = [ranks[number][i] for number, i in places]
+        frame["true_rank"] = [row["ranks"][i] if row.get("ranks") else NAN for row, i in rows]
     if any("category" in row for row in candidates):
-        columns["category"] = [candidates[number].get("category", NAN) for number, _ in places]
-    frame = pd.DataFrame({**columns, "group": [unit_of(candidates[number]) for number, _ in places]})
-    frame.attrs = {name: judged.attrs[name] for name in ("judge", "mode", "failures", "low_mass", "without_images")}
+        frame["category"] = [row.get("category", NAN) for row, _ in rows]
+    frame["group"] = [unit_of(row) for row, _ in rows]
+    shared = ("judge", "mode", "failures", "low_mass", "without_images", "collection")
+    frame.attrs = {name: judged.attrs[name] for name in shared if name in judged.attrs}
     return frame

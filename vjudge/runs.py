@@ -3,13 +3,11 @@
 A run is a folder: `manifest.json` says what was run, and `verdicts.jsonl` holds one verdict a line, with a checksum,
 and only ever grows. A verdict that `append` returned for is on the disk. A line that is torn, or whose checksum does
 not hold, is named by the next opening, moved to `damaged.jsonl` and computed again. A lock keeps two processes from
-writing at once (not on Windows, which has no such lock). Files are opened only where they are plain: a link leads
-nowhere.
+writing at once (not on Windows, which has no such lock). A link in the folder leads nowhere.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
@@ -27,6 +25,7 @@ from typing import Any
 MANIFEST, VERDICTS, DAMAGED, LOCK = "manifest.json", "verdicts.jsonl", "damaged.jsonl", "run.lock"
 FORMAT = 2  # of the lines: each ends in a checksum
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 _CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n\Z')
 
@@ -46,13 +45,11 @@ class Run:
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> with Run(folder).open({"judge": "mine"}, expected=2) as run:
+    >>> with Run(folder).open({"judge": "mine"}) as run:
     ...     run.append([{"id": "a", "sample": 0, "score": 4.0}])
-    >>> with Run(folder).open({"judge": "mine"}, expected=2) as run:
-    ...     list(run.done)
-    [('a', 0)]
-    >>> Run(folder).verdicts()
-    [{'id': 'a', 'sample': 0, 'score': 4.0}]
+    >>> with Run(folder).open({"judge": "mine"}) as run:
+    ...     run.done
+    {('a', 0): {'id': 'a', 'sample': 0, 'score': 4.0}}
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keys: tuple[str, ...] = ("id", "sample")) -> None:
@@ -61,16 +58,13 @@ class Run:
         self.path, self.keys = Path(path), keys
         self.done: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._file = self._lock = -1
-        self._size = 0  # bytes of whole, synced lines
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What was run; RunError where the folder holds no run, or its manifest can't be read."""
+        """What was run; RunError where the folder holds no run of this vjudge that can be read."""
         path = self.path / MANIFEST
         try:
             manifest = json.loads(_read_bytes(path).decode("utf-8", "surrogatepass"))
-        except FileNotFoundError:
-            raise RunError(f"{self.path} holds no run: it has no {MANIFEST}") from None
         except (ValueError, OSError, RecursionError) as error:
             raise RunError(f"{path} can't be read ({error}); restore it or use another folder") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -78,39 +72,37 @@ class Run:
         return manifest
 
     def verdicts(self) -> list[dict[str, Any]]:
-        """All whole verdicts in the order written, NaN as None; damaged lines are left out, with a warning."""
-        verdicts, _, damaged = self._read()
-        self._warn(damaged, "left out")
-        return list(verdicts.values())
+        """All whole verdicts in the order written, NaN as None."""
+        return list(self._read()[0].values())
 
     def open(self, manifest: Mapping[str, Any], *, expected: int = 0) -> Run:
         """Start the run, or continue the one that the folder holds; a complete one that can't be written is read.
 
         Args:
-            manifest: what is run, as plain JSON values. What stands under "note" may differ between calls; all else
-                must be as in the first call.
+            manifest: what is run, as plain JSON values. What stands under "note" may differ between calls; of all else,
+                RunError names every difference from the first call.
             expected: verdicts to come; a folder that can't be written must hold as many.
 
-        Raises:
-            RunError: another process writes here; the folder holds something else, or a run that differs (all
-                differences are named); it can't be written.
+        Raises RunError also where another process writes here, or the folder holds something else or can't be written.
         """
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._holds(call)  # before anything is put into a folder of something else
-            self._lock = _lock(self.path / LOCK)
-            exists = self._holds(call)
-            self.done, whole, damaged = self._read()
+            self._hold()
             # The manifest first: a kill between the two leaves a run without verdicts, not verdicts without a run.
-            if not exists:
+            if not self._holds(call):
                 replace_file(self.path / MANIFEST, json.dumps(call, indent=2, ensure_ascii=False) + "\n")
+            self.done, whole, damaged = self._read()
             if damaged:  # a kill in between leaves them in both places
                 aside = _open(self.path / DAMAGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 _write(aside, b"".join(line + b"\n" for line in damaged.values()), close=True)
                 replace_file(self.path / VERDICTS, whole)
-                self._warn(damaged, f"moved to {DAMAGED}, to be computed again")
-            self._file, self._size = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND), len(whole)
+                listed = ", ".join(map(str, [*damaged][:10])) + (", ..." if len(damaged) > 10 else "")
+                what = f"{len(damaged)} damaged lines ({listed}), cut short or changed since they were written"
+                outcome = f"moved to {DAMAGED}, to be computed again"
+                warnings.warn(f"{self.path / VERDICTS}: {what}; {outcome}", RuntimeWarning, stacklevel=2)
+            self._file = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except BaseException as error:
             self.close()
             if not isinstance(error, OSError):
@@ -125,29 +117,16 @@ class Run:
     def append(self, verdicts: Iterable[Mapping[str, Any]]) -> None:
         """Write verdicts, NaN as null, and wait until the disk has them.
 
-        Raises:
-            RunError: the disk is full or failed; the file keeps its earlier verdicts, whole.
-            ValueError: a verdict is there already.
+        RunError: the disk is full or failed; what was written before stays.
         """
-        fresh: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for verdict in map(plain, verdicts):
-            key = tuple(verdict[name] for name in self.keys)
-            if key in self.done or key in fresh:
-                raise ValueError(f"the verdict {key} is in {self.path} already")
-            fresh[key] = verdict
-        encoded = b"".join(map(_line, fresh.values()))
+        fresh = {tuple(verdict[name] for name in self.keys): plain(verdict) for verdict in verdicts}
         try:
-            _write(self._file, encoded)
-        except OSError as error:
-            with contextlib.suppress(OSError):  # drop the torn end; where even that fails, the next opening does it
-                os.ftruncate(self._file, self._size)
-                os.fsync(self._file)
-            raise RunError(
-                f"{self.path / VERDICTS}: {error}; {len(self.done)} verdicts are saved: make room where the disk is"
-                " full, and repeat the call to continue"
-            ) from error
-        self._size += len(encoded)
-        self.done.update(fresh)
+            _write(self._file, b"".join(map(_line, fresh.values())))
+        except OSError as error:  # the next opening moves a torn end aside
+            saved = f"{len(self.done)} verdicts are saved"
+            remedy = "make room where the disk is full, and repeat the call to continue"
+            raise RunError(f"{self.path / VERDICTS}: {error}; {saved}: {remedy}") from error
+        self.done |= fresh
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -161,6 +140,18 @@ class Run:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _hold(self) -> None:
+        """Lock the folder; the system lets go when the process ends, however it ends."""
+        self._lock = _open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                remedy = "wait for it, or use another folder"
+                raise RunError(f"{self.path} is being written by another process; {remedy}") from None
 
     def _holds(self, call: dict[str, Any]) -> bool:
         """Whether the folder holds the run already; anything else in it is refused."""
@@ -184,26 +175,16 @@ class Run:
         path, verdicts, damaged, sound = self.path / VERDICTS, {}, {}, []
         lines = io.BytesIO(_read_bytes(path) if os.path.lexists(path) else b"")
         for number, line in enumerate(lines, start=1):
-            verdict = _verdict_of(line)
-            if verdict is None:
+            if (verdict := _verdict_of(line)) is None:
                 damaged[number] = line.rstrip(b"\n")
                 continue
-            key = tuple(verdict.get(name) for name in self.keys)
-            if None in key:
-                raise RunError(f"{path}, line {number}: not a verdict of this kind of run; use another folder")
-            if key in verdicts:
-                remedy = "remove one of the two lines, or use another folder"
-                raise RunError(f"{path}, line {number}: the verdict {key} stands there twice; {remedy}")
+            key = tuple(map(verdict.get, self.keys))
+            if None in key or key in verdicts:
+                what = "stands there twice" if key in verdicts else "is none of this kind of run"
+                raise RunError(f"{path}, line {number}: the verdict {key} {what}; remove it, or use another folder")
             verdicts[key] = verdict
             sound.append(line)
         return verdicts, b"".join(sound), damaged
-
-    def _warn(self, damaged: dict[int, bytes], outcome: str) -> None:
-        """Name the damaged lines, if there are any."""
-        if damaged:
-            listed = ", ".join(map(str, [*damaged][:10])) + (", ..." if len(damaged) > 10 else "")
-            what = f"{len(damaged)} damaged lines, cut short when the run was stopped, or changed since"
-            warnings.warn(f"{self.path / VERDICTS}, lines {listed}: {what}; {outcome}", RuntimeWarning, stacklevel=3)
 
 
 def _line(verdict: Mapping[str, Any]) -> bytes:
@@ -273,41 +254,12 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 
 def _open(path: Path, flags: int) -> int:
-    """Open a plain file, and nothing else: RunError for a link."""
-    guarded = flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    kind = "a link"
-    try:
-        descriptor = os.open(path, guarded, 0o644)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        kind = "no file"
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.EMLINK):
-            raise
-    raise RunError(f"{path} is {kind}: a run's files are plain files; use another folder")
+    """Open a plain file; RunError for a link, which may lead anywhere, and for what is no file."""
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise RunError(f"{path} is a link, or no file: a run's files are plain files; use another folder")
+    return os.open(path, flags | PLAIN, 0o644)
 
 
 def _read_bytes(path: Path) -> bytes:
     with open(_open(path, os.O_RDONLY), "rb") as file:
         return file.read()
-
-
-def _lock(path: Path) -> int:
-    """Hold a file for this process; the system lets go when the process ends, however it ends."""
-    descriptor = _open(path, os.O_RDWR | os.O_CREAT)
-    if sys.platform == "win32":
-        return descriptor
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-        os.close(descriptor)
-        raise RunError(
-            f"{path.parent} is being written by another process (number {holder}); wait for it, or use another folder"
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
-    return descriptor

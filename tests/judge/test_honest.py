@@ -71,7 +71,7 @@ def test_numbers_that_are_none_are_no_verdict(rows: Any, bad: float) -> None:
     assert frame["score"].isna().all() and frame["failure"].notna().all() and frame["expected_score"].isna().all()
     compared = judge.compare([pair("x"), pair("y")], mode="score", **QUIET)
     assert compared["verdict"].isna().all() and compared["probability_a"].isna().all()
-    assert compared.attrs["position"]["choices"] == 0 and sum(compared.attrs["failures"].values()) == 4
+    assert sum(compared.attrs["failures"].values()) == 4
     candidates = [{**pair("x"), "responses": ["one", "two"]}]
     for by in ("pairs", "scores"):
         singles = [{**rows[0], "responses": ["one", "two"]}] if by == "scores" else candidates
@@ -154,7 +154,6 @@ def test_a_record_off_its_scale_is_refused(rows: Any, tmp_path: Path) -> None:
     for change, message in (
         ({"score": 9.0}, "score 9.0, off its scale"),
         ({"expected_score": 0.2}, "expected_score 0.2, off its scale"),
-        ({"id": "stranger"}, "none of this call's"),
     ):
         (tmp_path / "verdicts.jsonl").write_bytes(runs._line({**line, **change}) + runs._line(other))
         with pytest.raises(RunError, match=message):

@@ -18,7 +18,6 @@ from vjudge import data
 from vjudge.calls import Images, check_ask, check_rows, collect, seed_of
 from vjudge.data import rows_of
 from vjudge.engines.engine import Answer, Ask
-from vjudge.images import Pictures
 from vjudge.judge import load_judge
 from vjudge.prompts import Conversation, Prompt
 from vjudge.records import unit_of
@@ -94,22 +93,10 @@ class Policy:
         keys = [(str(row["id"]), sample) for row in rows for sample in range(samples)]
         about: dict[str, Any] = {"policy": self.name, "conversation": self.conversation.name, "note": {}}
         about |= {"decoding": {**decoding, "samples": samples, "seed": seed}}
-        images = Images(rows, samples if self.sees_images else 0, Pictures())
+        images = Images(rows, samples if self.sees_images else 0)
         ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
-        answers = collect(
-            self.engine,
-            prompts,
-            images,
-            ask,
-            keys,
-            _record,
-            about,
-            desc=self.name,
-            unit="answer",
-            key="sample",
-            out=out,
-            progress=progress,
-        )
+        request = (prompts, images, ask, keys, _record, about)
+        answers = collect(self.engine, *request, unit="answer", out=out, progress=progress)
         frame = pd.DataFrame(answers, columns=list(COLUMNS)).astype(COLUMNS)
         frame.insert(1, "policy", self.name)
         frame["group"] = [unit_of(row) for row in rows for _ in range(samples)]
