@@ -142,17 +142,11 @@ class JudgeCall:
     def table(self) -> pd.DataFrame:
         """The verdicts, from the run in `out` or from the engine, with what they lack counted and said."""
         ask, template, pairs = self.ask, self.template, self.template.compares
-        names = [
-            "max_new_tokens",
-            "temperature",
-            "top_p",
-            *(["repetition_penalty"] if ask.repetition_penalty != 1 else []),
-        ]
-        decoding: Record = {name: getattr(ask, name) for name in names} | {"seed": self.seed}
-        decoding |= {} if pairs else {"samples": len(self.units)}
-        wording = {"name": template.name, "fingerprint": template.fingerprint()}
-        about: Record = {"judge": self.name, "mode": ask.mode, "template": wording, "decoding": {}}
-        about |= {} if ask.scores else {"decoding": decoding}
+        decoding: Record = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
+        decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
+        decoding |= {"seed": self.seed} | ({} if pairs else {"samples": len(self.units)})
+        about: Record = {"judge": self.name, "mode": ask.mode, "decoding": {} if ask.scores else decoding}
+        about |= {"template": {"name": template.name, "fingerprint": template.fingerprint()}}
         about |= {"note": {"origin": self.origin} if self.origin else {}}
         request = (self.engine, self.prompts, self.images, ask, self.keys, self._record, about)
         records = collect(*request, key="order" if pairs else "sample", out=self.out, progress=self.progress)
@@ -179,7 +173,7 @@ class JudgeCall:
         cells = {name: [row.get(name) for row in rows] for name in names}
         # Texts, None and dicts stay as they are.
         frame = pd.DataFrame({name: pd.Series(cells[name], dtype=_KINDS.get(name, object)) for name in names})
-        frame.attrs = self._attrs(records)
+        frame.attrs = self._attrs(records, rows)
         frame.attrs["work"] = self.engine.work and asdict(self.engine.work)  # None where it computes elsewhere
         return frame
 
@@ -228,52 +222,50 @@ class JudgeCall:
             row |= {f"{name}_{order}": one[name] for order, one in orders.items()}
         return row | {name: sum(one[name] for one in records) for name in _WORK}
 
-    def _attrs(self, records: Sequence[Record]) -> Record:
+    def _attrs(self, records: Sequence[Record], rows: Sequence[Record]) -> Record:
         """What the table lacks, counted, and said on one line; of a whole one nothing is said."""
-        pairs, reasons = self.template.compares, Counter(record["failure"] for record in records if record["failure"])
+        pairs, total, remarks = self.template.compares, len(records), []
+        verdicts, items = ("comparisons", "pairs") if pairs else ("verdicts", "items")
         sound = [record for record in records if record["failure"] is None]
+        reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
         attrs: Record = {"judge": self.name, "mode": self.ask.mode, "failures": dict(reasons)}
         attrs["low_mass"] = sum(self.ask.scores and record["probability_mass"] < LOW_MASS for record in sound)
-        attrs["without_images"] = self.without_images
-        if not pairs:
-            silent = sum(record["probabilities"] is None and record["choice"] is None for record in sound)
-            attrs["without_distribution"] = silent if self.template.marker else 0  # else no place has one
-            attrs["scale"] = self.template.scale
-        unlike = _unlike(self.images) if self.name in EMBEDDED else {}
-        unread = [(s, r["raw"]) for s, r in zip(self.scores, records, strict=True) if r["failure"] and r["raw"].strip()]
-        format = None
-        if not self.ask.scores and len(unread) >= max(2, MANY * len(records)):
-            scale = unread[0][0]
-            texts = [text for other, text in unread if other == scale]
-            format = suggest_format(texts, scores=() if pairs else scale, format=self.template.format)
-        seldom = {"suggested_format": format, "unlike": unlike, "one_sided": self.one_sided}
-        attrs |= {name: value for name, value in (seldom | {"collection": self.origin}).items() if value}
-        remarks = []
+        attrs |= {"without_images": self.without_images} | ({"collection": self.origin} if self.origin else {})
         if self.one_sided:
+            attrs["one_sided"] = self.one_sided
             what = f"both orders were asked: {self.one_sided['first']} of {self.one_sided['decided']} known preferences"
             remarks.append(f"{what} are for the first response, and a judge that always takes one side would be right")
         if reasons:
             listed = ", ".join(f"{n} x {reason}" for reason, n in reasons.most_common(SHOWN))
             more = f", and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
-            kind = "comparisons" if pairs else "verdicts"
-            remarks.append(f"{reasons.total()} of {len(records)} {kind} failed: {listed}{more}")
-        if format:
-            what = f"format {format!r} would read most of them: give load_judge a template= with it"
-            remarks.append(f"{what}, if the judge writes so")
+            remarks.append(f"{reasons.total()} of {total} {verdicts} failed: {listed}{more}")
+        unread = [(s, r["raw"]) for s, r in zip(self.scores, records, strict=True) if r["failure"] and r["raw"].strip()]
+        if not self.ask.scores and len(unread) >= max(2, MANY * total):
+            scale = unread[0][0]
+            texts = [text for other, text in unread if other == scale]
+            if format := suggest_format(texts, scores=() if pairs else scale, format=self.template.format):
+                attrs["suggested_format"], what = format, f"format {format!r} would read most of them"
+                remarks.append(f"{what}: give load_judge a template= with it, if the judge writes so")
+        if pairs and (changed := sum(row["consistent"] is False for row in rows)):
+            remarks.append(f"{changed} of {len(rows)} verdicts changed with the order")
+        if not pairs:
+            silent = sum(record["probabilities"] is None and record["choice"] is None for record in sound)
+            silent = silent if self.template.marker else 0  # else no place has a distribution
+            attrs |= {"without_distribution": silent, "scale": self.template.scale}
+            why = "no log-probabilities came with it, or it was written in other tokens than the scale's"
+            remarks += [f"{silent} of {total} have a score and no distribution: {why}"] if silent else []
         if attrs["low_mass"]:
-            what = f"{attrs['low_mass']} of {len(records)} {'comparisons' if pairs else 'verdicts'} rest on less than"
-            remarks.append(
-                f"{what} {LOW_MASS:g} of the probability: the judge would rather have written something else there"
-            )
+            what = f"{attrs['low_mass']} of {total} {verdicts} rest on less than {LOW_MASS:g} of the probability"
+            remarks.append(f"{what}: the judge would rather have written something else there")
         if self.without_images:
-            remarks.append(
-                f"{self.without_images} {'pairs' if pairs else 'items'} have no image and were judged without"
-            )
-        if kinds := [f"{unlike[kind]} have {kind}" for kind in ("pictures", "texts") if unlike.get(kind)]:
+            remarks.append(f"{self.without_images} {items} have no image and were judged without")
+        if self.name in EMBEDDED:
+            attrs["unlike"] = counts = _unlike(self.images)
+            kinds = " and ".join(f"{counts[kind]} have {kind}" for kind in ("pictures", "texts") if counts[kind])
             what = (
-                f"of {unlike['rows']} rows looked at, {' and '.join(kinds)} unlike those of Scenes, the drawings that"
+                f"of {counts['rows']} rows looked at, {kinds} unlike those of Scenes, the drawings that {self.name!r}"
             )
-            remarks.append(f"{what} {self.name!r} was made for: its scores mean nothing there")
+            remarks += [f"{what} was made for: its scores mean nothing there"] if kinds else []
         if remarks:
             print("; ".join(remarks), file=sys.stderr)
         return attrs

@@ -110,7 +110,7 @@ def _fitted(name_or_path: str | Path, engine: Any, wording: Template | None, *, 
         one = one if model.sees_images else replace(one, sees_images=False)
         if one.conversation.name == MESSAGES.name:
             return one.bind(model.processor or model.tokenizer, image_token=model.image_token)
-        if model.tiled and not exact:
+        if model.tiled and not exact and one.conversation.name != QWEN_1_5.name:
             return replace(one, conversation=QWEN_1_5)  # a family knows one conversation only
         return one
 
