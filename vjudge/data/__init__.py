@@ -18,7 +18,6 @@ from vjudge.data.summary import (
     length_test,
     lengths,
     levels,
-    reference_overlap,
     rubric_overlap,
 )
 from vjudge.data.validation import check_pictures, fingerprint, truth, validate
@@ -44,7 +43,6 @@ __all__ = [
     "load_verdicts",
     "origin",
     "readable",
-    "reference_overlap",
     "rows_of",
     "rubric_overlap",
     "truth",

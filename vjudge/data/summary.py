@@ -18,6 +18,12 @@ from vjudge.data.schema import CollectionError
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, is_missing, unit_of
 
+# Thai, Lao, Burmese, Khmer, kana and Chinese characters: between spaces stand whole sentences.
+_SPACELESS = (
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff"
+)
+_WORDS = re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
 _BLOCK = 4_000_000  # numbers held at once by a bootstrap
 _MOST_JACKKNIFED = 2_000  # groups; beyond, BCa's correction vanishes and its jackknife, quadratic in groups, does not
 
@@ -196,26 +202,12 @@ def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.
     return table
 
 
-def reference_overlap(items: Any) -> pd.DataFrame:
-    """Compare each response with its reference answer: ROUGE-L (F1), a judge that never looks.
-
-    Returns:
-        One row an item, in order: id, group, gold, rouge_l in [0, 1], NaN where there is no reference answer.
-    """
-    lines = []
-    for row in rows_of(items):
-        reference, response = _text(row, "reference_answer"), _text(row, "response")
-        overlap = math.nan if reference is None or response is None else rouge_l(reference, response)
-        lines.append((*_keys(row), overlap))
-    return pd.DataFrame(lines, columns=["id", "group", "gold", "rouge_l"])
-
-
 def rouge_l(target: str, prediction: str) -> float:
-    """ROUGE-L F1 in [0, 1] of two texts, over lower-case words of any script, without stemming.
+    """ROUGE-L F1 in [0, 1] of two texts, over lower-case words without stemming; a script without spaces by characters.
 
     Source: Lin, ROUGE (2004); equal to the rouge-score package, whose own words are of a-z and 0-9 alone.
     """
-    first, second = (re.findall(r"[^\W_]+", text.lower()) for text in (target, prediction))
+    first, second = (_WORDS.findall(text.lower()) for text in (target, prediction))
     total = len(first) + len(second)
     return 2 * LCSseq.similarity(first, second) / total if total else 0.0
 
