@@ -152,6 +152,11 @@ def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
         preference.make_pairs(rows, frame, choose="best")
 
 
+def test_the_longer_response_is_seen_in_a_script_without_spaces() -> None:
+    rows, frame = scored([1.0, 2.0], ["一只猫", "一只很大很大很大的猫坐在垫子上"])
+    assert preference.make_pairs(rows, frame, max_length_ratio=2).empty and frame["words"].tolist() == [3, 15]
+
+
 def test_responses_that_a_check_finds_make_no_pair_and_are_counted() -> None:
     texts = ["(1) It is red. (2) IT IS  RED.", "(1) It is red. (2) It is round.", "(1) It is blue. (2) It is flat."]
     rows, frame = scored([5.0, 4.0, 1.0], texts)

@@ -50,6 +50,15 @@ def test_an_unbalanced_collection_is_refused_with_the_figure():
         checks.check_balance(pairs)
 
 
+def test_length_is_seen_in_a_script_without_spaces():
+    texts = ["很好。" * (score + 1) for score in range(1, 6)] * 4
+    items = [{"id": str(n), "gold": n % 5 + 1, "response": text} for n, text in enumerate(texts)]
+    pairs = [{"id": "a", "response_a": texts[4], "response_b": texts[0], "preference": "a"}]
+    for rows in (items, pairs):
+        with pytest.raises(CollectionError, match="the better of two responses is the longer one with probability 1"):
+            checks.check_balance(rows, allow=["scores"])
+
+
 def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
     rows = rows_with_feedback(4)
     for number, row in enumerate(rows):

@@ -18,6 +18,7 @@ from vjudge.data.summary import (
     length_test,
     lengths,
     levels,
+    n_words,
     rubric_overlap,
 )
 from vjudge.data.validation import check_pictures, fingerprint, truth, validate
@@ -41,6 +42,7 @@ __all__ = [
     "levels",
     "load_collection",
     "load_verdicts",
+    "n_words",
     "origin",
     "readable",
     "rows_of",

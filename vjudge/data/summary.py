@@ -23,9 +23,18 @@ _SPACELESS = (
     "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff"
 )
-_WORDS = re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
+_CHARACTER, _WORDS = re.compile(rf"[{_SPACELESS}]"), re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
 _BLOCK = 4_000_000  # numbers held at once by a bootstrap
 _MOST_JACKKNIFED = 2_000  # groups; beyond, BCa's correction vanishes and its jackknife, quadratic in groups, does not
+
+
+def n_words(text: str) -> int:
+    """The words of a text, split at white space; a character of a script without spaces is a word.
+
+    >>> n_words("A cat, asleep."), n_words("一只猫")
+    (3, 3)
+    """
+    return len(_CHARACTER.sub(r" \g<0> ", text).split())
 
 
 def cases(items: Any) -> pd.DataFrame:
@@ -96,12 +105,12 @@ def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
     """Measure a text of every item, the column `field`.
 
     Returns:
-        One row an item, in order: id, group, gold, words (split at white space) and characters; NaN for a missing text.
+        One row an item, in order: id, group, gold, words (see `n_words`) and characters; NaN for a missing text.
     """
     lines = []
     for row in rows_of(items):
         text = _text(row, field)
-        lines.append((*_keys(row), *((math.nan, math.nan) if text is None else (len(text.split()), len(text)))))
+        lines.append((*_keys(row), *((math.nan, math.nan) if text is None else (n_words(text), len(text)))))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
 
 

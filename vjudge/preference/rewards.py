@@ -25,7 +25,7 @@ import pandas as pd
 
 from vjudge import calls, metrics
 from vjudge.calls import ORDERS, POINTS
-from vjudge.data import CollectionError, Problem, rows_of
+from vjudge.data import CollectionError, Problem, n_words, rows_of
 from vjudge.images import fingerprint, open_image
 from vjudge.metrics._tables import design_of, tabulate
 from vjudge.records import NAN, unit_of
@@ -139,7 +139,7 @@ def _own(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any) -> dict[str, Any]:
     response, times, truth = row["responses"][place], row.get("times"), row.get("true_scores")
     entry = {"id": str(row["id"]), "candidate": place, "response": response, "times": times[place] if times else 1}
-    entry |= {"reward": value, **counts, "words": len(response.split()), "group": unit_of(row)}
+    entry |= {"reward": value, **counts, "words": n_words(response), "group": unit_of(row)}
     return entry | ({} if truth is None else {"true_score": float(truth[place])})
 
 

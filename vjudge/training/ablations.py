@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.data import canonical, length_test, load_collection
+from vjudge.data import canonical, length_test, load_collection, n_words
 from vjudge.judge import load_judge
 from vjudge.metrics._tables import holm
 from vjudge.probes import blanked
@@ -84,7 +84,7 @@ def without_rubric(trial: Trial) -> Trial:
 def length_tells(trial: Trial) -> Trial:
     """As many rows, drawn so that long responses are mostly good ones; ValueError where the pool has too few."""
     gold = pd.Series([as_score(value) for value in trial.pool["gold"]])
-    words = pd.Series([len(str(text).split()) for text in trial.pool["response"]])[gold.notna()]
+    words = pd.Series([n_words(str(text)) for text in trial.pool["response"]])[gold.notna()]
     levels = gold.dropna().rank(method="dense")
     fits = (words.rank(method="first", pct=True) * levels.max() + 0.5 - levels).abs() < 1
     chosen = fits.index[fits][: trial.n_rows]

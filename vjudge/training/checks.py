@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vjudge.data import CollectionError, Problem, length_test, rows_of
+from vjudge.data import CollectionError, Problem, length_test, n_words, rows_of
 from vjudge.images import fingerprint, picture
 from vjudge.records import as_score, is_missing
 
@@ -36,7 +36,7 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     for index, row in enumerate(rows_of(items)):
         gold = row.get("preference") if "response_a" in row else as_score(row.get("gold"))
         if gold in ("a", "b"):
-            a, b = (len(str(row[name]).split()) for name in ("response_a", "response_b"))
+            a, b = (n_words(str(row[name])) for name in ("response_a", "response_b"))
             longer.append(0.5 if a == b else float((a > b) == (gold == "a")))
         elif isinstance(gold, float) and not math.isnan(gold):
             texts.append({"id": str(index), "group": row.get("group"), "gold": gold, "response": row.get("response")})
