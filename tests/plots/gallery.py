@@ -35,13 +35,11 @@ def run(judges: int, n: int = 120, *, means: bool = False, top: int = 5) -> pd.D
     gold = np.resize(np.arange(1.0, top + 1), n)
     people = np.clip(gold[:, None] + rng.integers(-1, 2, (n, 3)), 1, top)
     parts = []
-    for place in range(judges):
+    for place, judge in enumerate(NAMES[:judges]):
         score = np.clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, n)), 1, top)
         score[[3, 44, 90]] = np.nan
-        part = pd.DataFrame({"judge": NAMES[place], "id": np.arange(n), "gold": people.mean(axis=1) if means else gold})
-        part["score"], part["expected_score"] = score, np.clip(score + rng.normal(0, 0.2, n), 1, top)
-        part["failure"] = np.where(np.isnan(score), "no verdict marker: 'eh'", None)
-        part["human_scores"] = people.tolist()
+        part = pd.DataFrame({"judge": judge, "id": np.arange(n), "score": score, "human_scores": people.tolist()})
+        part["gold"] = people.mean(axis=1) if means else gold
         part["response"] = ["word " * int(20 + 4 * g + k) for g, k in zip(gold, rng.integers(0, 30, n), strict=True)]
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
@@ -54,13 +52,12 @@ def correlations(judges: int, benchmarks: int = 3) -> pd.DataFrame:
     for (j, judge), benchmark in itertools.product(enumerate([*NAMES[:judges], "people"]), BENCHMARKS[:benchmarks]):
         for statistic, factor in (("pearson", 1.0), ("spearman", 0.95), ("kendall", 0.8)):
             r = 0.86 if judge == "people" else factor * (0.8 - 0.13 * j + rng.normal(0, 0.08))
-            counts = (300 - 10 * j, 2 * j, judge == "people")
-            rows.append((judge, benchmark, statistic, r, r - 0.11, min(r + 0.09, 1), *counts))
-    columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n", "missing", "ceiling"]
+            rows.append((judge, benchmark, statistic, r, r - 0.11, min(r + 0.09, 1), 300 - 10 * j, 2 * j))
+    columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n", "missing"]
     table = pd.DataFrame(rows, columns=columns)
     absent = (table["judge"] == NAMES[1]) & (table["benchmark"] == BENCHMARKS[1])
     table.loc[absent, ["estimate", "low", "high"]] = np.nan
-    return table
+    return table.assign(ceiling=table["judge"] == "people")
 
 
 def pearson(judges: int, benchmarks: int = 3) -> pd.DataFrame:
@@ -79,16 +76,10 @@ def comparisons(judges: int) -> pd.DataFrame:
 
 
 def calibration(judges: int) -> dict[str, pd.DataFrame]:
-    rng = np.random.default_rng(3)
-    tables = {}
-    for place in range(judges):
-        score = np.arange(1.0, 6)
-        human = 3 + (score - 3) * (1 - 0.12 * place)
-        tables[NAMES[place]] = pd.DataFrame(
-            {"judge": score, "human": human, "low": human - 0.2, "high": human + 0.2, "n": [20, 24, 30, 26, 20],
-             "share": rng.dirichlet(np.full(5, 8.0))}
-        )  # fmt: skip
-    return tables
+    score, n = np.arange(1.0, 6), np.array([20, 24, 30, 26, 20])
+    human = {NAMES[place]: 3 + (score - 3) * (1 - 0.12 * place) for place in range(judges)}
+    return {name: pd.DataFrame({"judge": score, "human": mean, "low": mean - 0.2, "high": mean + 0.2, "n": n,
+                                "share": n / 120}) for name, mean in human.items()}  # fmt: skip
 
 
 def answers(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
@@ -107,12 +98,10 @@ def wins(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
 
 def tags(judges: int) -> pd.DataFrame:
     names = ["misread the picture", "ignores the rubric", "hallucinates", "praises what is not there", "other"]
-    rows = [
-        (judge, tag, count, 60, count / 60, max(0, count / 60 - 0.08), count / 60 + 0.1)
-        for k, judge in enumerate(NAMES[:judges])
-        for tag, count in zip(names, (22 - k, 9, 5 + k, 14, 0), strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["judge", "tag", "count", "n", "share", "low", "high"])
+    counts = [(judge, tag, count) for k, judge in enumerate(NAMES[:judges])
+              for tag, count in zip(names, (22 - k, 9, 5 + k, 14, 0), strict=True)]  # fmt: skip
+    table = pd.DataFrame(counts, columns=["judge", "tag", "count"]).assign(n=60, share=lambda t: t["count"] / 60)
+    return table.assign(low=(table["share"] - 0.08).clip(lower=0), high=table["share"] + 0.1)
 
 
 def battery() -> pd.DataFrame:
@@ -122,7 +111,6 @@ def battery() -> pd.DataFrame:
         ("question", "question removed: change", "move", 0, 0, 0, "score points", 40, np.nan),
         ("verbosity", "response padded: change", "stay", -0.231, -0.46, 0.0, "score points", 40, 0.25),
         ("formatting", "response bold: change", "stay", 0.02, -0.06, 0.1, "score points", 18, 0.25),
-        ("formatting", "response listed: change", "stay", 0, 0, 0, "score points", 40, 0.25),
         ("scale", "leniency", None, 0.1, -0.1, 0.3, "score points", 40, np.nan),
         ("position", "", None, np.nan, np.nan, np.nan, "", 0, np.nan),
     ]
@@ -140,33 +128,28 @@ def ranking(models: int) -> pd.DataFrame:
 
 
 def costs(judges: int) -> pd.DataFrame:
-    table = pearson(judges, 1).query("not ceiling")
-    return table.assign(cost=[0.4 * 3.1**k for k in range(judges)][::-1])
+    return pearson(judges, 1).query("not ceiling").assign(cost=[0.4 * 3.1**k for k in range(judges)][::-1])
 
 
 def power() -> pd.DataFrame:
-    rows = []
-    for (design, pace), test, planted in itertools.product(
-        (("500 images", 12), ("24 images", 7)), ("length", "position"), (0, 0.05, 0.1, 0.2)
-    ):
-        share = 0.05 + 0.95 * (1 - np.exp(-((pace * planted) ** 2)))
-        rows.append((test, design, planted, share, share * 0.95, share + 0.05 * (1 - share), 300))
-    return pd.DataFrame(rows, columns=["test", "design", "planted", "rejected", "low", "high", "simulations"])
+    cells = itertools.product(("500 images", "24 images"), ("length", "position"), (0, 0.05, 0.1, 0.2))
+    table = pd.DataFrame(cells, columns=["design", "test", "planted"]).assign(simulations=300)
+    table["rejected"] = 0.05 + 0.95 * (1 - np.exp(-((table["planted"] * table["design"].str.len()) ** 2)))
+    return table.assign(low=0.95 * table["rejected"], high=table["rejected"] + 0.05 * (1 - table["rejected"]))
 
 
 def labels() -> pd.DataFrame:
-    rows = [(o, n, w / n**0.5, 0.95 * w / n**0.5, 1.05 * w / n**0.5, 40)
-            for o, w in (("chosen", 2.2), ("random", 2.7)) for n in (20, 40, 80, 160)]  # fmt: skip
-    return pd.DataFrame(rows, columns=["order", "labels", "width", "low", "high", "simulations"])
+    cells = itertools.product(("chosen", "random"), (20, 40, 80, 160))
+    table = pd.DataFrame(cells, columns=["order", "labels"])
+    table["width"] = table["order"].map({"chosen": 2.2, "random": 2.7}) / table["labels"] ** 0.5
+    return table.assign(low=0.95 * table["width"], high=1.05 * table["width"])
 
 
 def training() -> pd.DataFrame:
     losses = [{"step": step, "loss": 12 * 0.5**step} for step in range(1, 9)]
-    graded = [
-        {"step": step, "pearson": r, "low": r - 0.1, "high": min(1.0, r + 0.1), "parsed": parsed, "n": 60}
-        for step, r, parsed in [(0, np.nan, 0.0), (4, 0.4, 0.8), (8, 0.9, 1.0)]
-    ]
-    return pd.DataFrame([*losses, *graded]).sort_values("step", kind="stable").reset_index(drop=True)
+    graded = [{"step": step, "pearson": r, "low": r - 0.1, "high": min(1.0, r + 0.1), "parsed": parsed, "n": 60}
+              for step, r, parsed in [(0, np.nan, 0.0), (4, 0.4, 0.8), (8, 0.9, 1.0)]]  # fmt: skip
+    return pd.DataFrame([*losses, *graded]).sort_values("step", kind="stable")
 
 
 def slope() -> pd.DataFrame:
@@ -208,19 +191,15 @@ def contact_sheet(folder: Path, judges: int, options: Options) -> None:
     """All figures, each as a file and together on one picture, at 130 dots an inch."""
     pictures = []
     for name, draw in FIGURES.items():
-        fig = draw(judges, options)
-        path = folder / f"{name.replace(' ', '_')}.png"
+        fig, path = draw(judges, options), folder / f"{name.replace(' ', '_')}.png"
         fig.savefig(path, dpi=130)
         print(f"{name}: {fig.get_figwidth():.2f} x {fig.get_figheight():.2f} in. {fig.get_label()}")
         pictures.append(Image.open(path).convert("RGB"))
-    side = max(picture.width for picture in pictures) + 12
-    rows = [pictures[place : place + 4] for place in range(0, len(pictures), 4)]
-    tall = [max(picture.height for picture in row) + 12 for row in rows]
-    sheet = Image.new("RGB", (4 * side, sum(tall)), "#bbbbbb")
-    for place, row in enumerate(rows):
-        for column, picture in enumerate(row):
-            sheet.paste(picture, (column * side, sum(tall[:place])))
-    sheet.save(folder / f"sheet_{'_'.join(map(str, options.values()))}_{judges}.png")
+    wide, tall = max(picture.width for picture in pictures) + 12, max(picture.height for picture in pictures) + 12
+    sheet = Image.new("RGB", (4 * wide, -(-len(pictures) // 4) * tall), "#bbbbbb")
+    for place, picture in enumerate(pictures):
+        sheet.paste(picture, (place % 4 * wide, place // 4 * tall))
+    sheet.save(folder / f"sheet_{'_'.join(options.values())}_{judges}.png")
 
 
 if __name__ == "__main__":

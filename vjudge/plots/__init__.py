@@ -12,17 +12,17 @@ bars.py    wins, ties and losses; tags; curves: power, labels, a training
 """
 
 from vjudge.names import public
-from vjudge.plots.bars import FOUR_WAY, WINS, curves, preference_bars, tag_bars, training_curve
+from vjudge.plots.bars import FOUR_WAY, curves, preference_bars, tag_bars, training_curve
 from vjudge.plots.judges import agreement_by_cost, battery_effects, forest, heatmap, model_ranking, who_beats_whom
 from vjudge.plots.save import caption, save_correlations, save_figure, save_table
 from vjudge.plots.scores import calibration_curve, confusion, length_by_score, length_scatter, score_distribution
-from vjudge.plots.style import HATCHES, MARKERS, MIN_TEXT, PALETTE, VENUES, Look, Page, Venue, looks, page, width
+from vjudge.plots.style import MIN_TEXT, PALETTE, VENUES, Look, Page, looks, page, width
 
 __all__ = [
-    "FOUR_WAY", "HATCHES", "MARKERS", "MIN_TEXT", "PALETTE", "VENUES", "WINS", "Look", "Page", "Venue",
-    "agreement_by_cost", "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
-    "length_by_score", "length_scatter", "looks", "model_ranking", "page", "preference_bars", "save_correlations",
-    "save_figure", "save_table", "score_distribution", "tag_bars", "training_curve", "who_beats_whom", "width",
+    "FOUR_WAY", "MIN_TEXT", "PALETTE", "VENUES", "Look", "Page", "agreement_by_cost", "battery_effects",
+    "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap", "length_by_score", "length_scatter",
+    "looks", "model_ranking", "page", "preference_bars", "save_correlations", "save_figure", "save_table",
+    "score_distribution", "tag_bars", "training_curve", "who_beats_whom", "width",
 ]  # fmt: skip
 
 __dir__ = public(__name__)

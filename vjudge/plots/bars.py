@@ -10,16 +10,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from vjudge.plots import style
-from vjudge.plots.style import INK, MIN_TEXT, PALE, PALETTE, Look, ink_on, key, looks, names_of, need, page, span
+from vjudge.plots.style import INK, MIDDLE, PALE, PALETTE, SMALL, Look, ink_on, items, looks, need, page, span
 
 FOUR_WAY = {"left": "left side better", "both_good": "both good", "both_bad": "both bad", "right": "right side better"}
 WINS = {"win": "wins", "tie": "ties", "loss": "loses"}
-FIRST, LAST = Look(PALETTE[0], "", "", "-"), Look(PALETTE[1], "", "////", "-")
-AGREES, READABLE = "Pearson r", "readable verdicts"
-TIES = (Look("#E6E6E6", "", "", "-"), Look("#BDBDBD", "", "....", "-"))
+FIRST, LAST = Look(PALETTE[0]), Look(PALETTE[1], hatch="////")
+TIES = (Look("#E6E6E6"), Look("#BDBDBD", hatch="...."))
+WHISKER: dict[str, Any] = dict(ecolor=INK, capsize=1.5)
 
 
 def preference_bars(
@@ -29,18 +28,13 @@ def preference_bars(
 
     Args:
         tables: what `metrics.feedback_preference` or `metrics.win_rate` returned, by a pair of names, which stand above
-            the two ends of the bar, or by one text.
+            the two ends of the bar, or by one text; whiskers are the intervals of the first and last share.
         labels: row of the tables -> its words in the legend, from left to right; None takes the four answers where
             the tables have them, else win, tie and loss.
-
-    Returns:
-        A bar a comparison: counts in its parts, n behind it, whiskers for the intervals of the first and last share.
     """
-    if not tables:
-        raise ValueError("there is no comparison to draw: give at least one table")
-    words = dict(labels or (FOUR_WAY if "left" in next(iter(tables.values())).index else WINS))
+    whole = need(pd.concat(list(tables.values())), "estimate", "low", "high", "n", "missing")
+    words = dict(labels or (FOUR_WAY if "left" in whole.index else WINS))
     for name, table in tables.items():
-        need(table, "estimate", "low", "high", "n", "missing")
         if absent := [row for row in words if row not in table.index]:
             raise ValueError(f"{name!r} lacks {absent}: pass the table of feedback_preference or win_rate")
     first, *between, last = words
@@ -55,48 +49,40 @@ def preference_bars(
         for y, (pair, table) in enumerate(zip(above, tables.values(), strict=True)):
             n, share = int(table.at[first, "n"]), 100 * table.loc[list(words), "estimate"].fillna(0)
             counts, starts = (share * n / 100).round().astype(int), share.cumsum() - share
-            fits = {row: share[row] / 100 * room > paper.text_width(str(counts[row])) + 0.06 for row in words}
+            fits = share / 100 * room > [paper.text_width(str(count)) + 0.06 for count in counts]
             for row, look in styles.items():
                 ax.barh(y, share[row], 0.24 / pitch, left=starts[row], **look.bar)
                 if fits[row]:
-                    box = dict(fc=look.color, ec="none", pad=0.6)
-                    small: dict[str, Any] = dict(
-                        fontsize=MIN_TEXT, color=ink_on(look.color), bbox=box, ha="center", va="center"
-                    )
-                    ax.text(starts[row] + share[row] / 2, y, str(counts[row]), **small)
-            for row, sign, aside in ((first, 1, -0.07), (last, -1, 0.07)):
-                value, low, high = (100 * float(table.at[row, name]) for name in ("estimate", "low", "high"))
-                reach = np.clip([[value - low], [high - value]][::sign], 0, None)
-                at = value if sign > 0 else 100 - value
-                ax.errorbar(at, y + aside / pitch, xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=1.5)
+                    box, ink = dict(fc=look.color, ec="none", pad=0.6), ink_on(look.color)
+                    ax.text(starts[row] + share[row] / 2, y, str(counts[row]), color=ink, bbox=box, **MIDDLE, **SMALL)
+            for row, start, sign in ((first, 0, 1), (last, 100, -1)):
+                value, *bounds = 100 * table.loc[row, ["estimate", "low", "high"]].astype(float)
+                reach = np.abs(np.subtract(bounds, value)).reshape(2, 1)[::sign]
+                at = start + sign * value, y - sign * 0.07 / pitch
+                ax.errorbar(*at, xerr=reach, fmt="none", elinewidth=0.9, **WHISKER)
             for side, x, align in ((pair[0], 0, "left"), (pair[1], 100, "right")):
-                above_bar: dict[str, Any] = dict(ha=align, va="bottom", fontsize=MIN_TEXT, linespacing=1.0)
-                ax.text(x, y - 0.155 / pitch, "\n".join(side), **above_bar)
-            ax.text(101.5, y, f"n={n}", va="center", fontsize=MIN_TEXT)
-            if not all(fits.values()):
+                ax.text(x, y - 0.155 / pitch, "\n".join(side), ha=align, va="bottom", linespacing=1.0, **SMALL)
+            ax.text(101.5, y, f"n={n}", va="center", **SMALL)
+            if not all(fits):
                 listed = ", ".join(f"{word} {counts[row]}" for row, word in words.items())
-                paper.account.append(f"counts of {' against '.join(part for part in sides[y] if part)}: {listed}")
+                paper.account.append(f"Counts of {' against '.join(part for part in sides[y] if part)}: {listed}")
         ax.set(xlim=(0, 100), ylim=(len(tables) - 1 + 0.2 / pitch, -(0.2 + 0.125 * lines) / pitch), xlabel="share (%)")
         ax.set_yticks([])
         ax.spines["left"].set_visible(False)
         paper.legend(fig, [Patch(**look.bar, label=words[row]) for row, look in styles.items()])
-        answered, missing = (sum(int(table.at[first, name]) for table in tables.values()) for name in ("n", "missing"))
+        answered, missing = whole.loc[[first], ["n", "missing"]].sum().astype(int)
         malformed = sum(int(table.attrs.get("malformed", 0)) for table in tables.values())
         gone = f", {missing:,} without an answer" + (f" ({malformed:,} unreadable)" if malformed else "")
         return paper.finish(fig, f"{answered:,} judgements" + (gone if missing else ""))
 
 
 def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
-    """Why feedback was rejected: how often each tag was given to each judge's feedback.
+    """Why feedback was rejected: how often each tag was given to each judge's feedback, the most frequent on top.
 
     Args:
         table: as `review.error_tags` returns it: columns judge, tag, count, n, share, low and high (in [0, 1]).
-
-    Returns:
-        A bar a judge and tag with interval and count, the most frequent on top; tags of nobody stand in the caption.
     """
-    need(table, "judge", "tag", "count", "n", "share", "low", "high")
-    table = table.assign(judge=names_of(table["judge"]), tag=names_of(table["tag"]))
+    table = need(table, "count", "n", "share", "low", "high", names=["judge", "tag"], once=True)
     totals = table.groupby("tag", sort=False)["count"].sum().sort_values(ascending=False, kind="stable")
     tags, others = list(totals[totals > 0].index), list(totals[totals == 0].index)
     if not tags:
@@ -110,13 +96,12 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
             rows = table[table["judge"] == judge].set_index("tag").reindex(tags)
             y = np.arange(len(tags)) - 0.42 + (place + 0.5) * step
             share, low, high = (100 * rows[name].to_numpy(float) for name in ("share", "low", "high"))
-            reach = np.clip([share - low, high - share], 0, None)
-            ax.barh(y, share, step, **look.bar, xerr=reach, error_kw=dict(ecolor=INK, elinewidth=0.8, capsize=1.5))
+            ax.barh(y, share, step, **look.bar)
+            ax.errorbar(share, y, xerr=np.abs([share - low, high - share]), fmt="none", elinewidth=0.8, **WHISKER)
             for at, end, count in zip(y, np.fmax(share, high), rows["count"], strict=True):
                 if np.isfinite(end):
-                    text = ax.annotate(f"{count:.0f}", (end, at), xytext=(3, 0), textcoords="offset points",
-                                       va="center", fontsize=MIN_TEXT)  # fmt: skip
-                    paper.optional(text, "counts")
+                    aside: dict[str, Any] = dict(xytext=(3, 0), textcoords="offset points", va="center", **SMALL)
+                    paper.optional(ax.annotate(f"{count:.0f}", (end, at), **aside), "counts")
         ax.set_yticks(range(len(tags)), left)
         ax.set_ylim(len(tags) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
@@ -126,14 +111,14 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
         if len(judges) > 1:
             paper.legend(fig, [Patch(**look.bar, label=judge) for judge, look in judges.items()])
         if others:
-            paper.account.append(f"Given to none: {', '.join(map(str, others))}")
-        return paper.finish(fig, f"n = {span(table['n'])}{' a judge' * (len(judges) > 1)}")
+            paper.account.append(f"Given to none: {', '.join(others)}")
+        return paper.finish(fig, items(table, "a judge"))
 
 
 def curves(
-    table: pd.DataFrame, *, x: str, y: str, by: str | None = None, panel: str | None = None, low: str = "low",
-    high: str = "high", labels: tuple[str, str] | None = None, lines: Sequence[float] = (),
-    band: tuple[float, float] | None = None, log: bool = False, **options: Any,
+    table: pd.DataFrame, *, x: str, y: str, by: str, panel: str | None = None, low: str = "low", high: str = "high",
+    labels: tuple[str, str] | None = None, lines: Sequence[float] = (), band: tuple[float, float] | None = None,
+    log: bool = False, **options: Any,
 ) -> Figure:  # fmt: skip
     """Estimates over a number, such as power by planted effect or an interval's width by labels, with their intervals.
 
@@ -144,35 +129,30 @@ def curves(
         lines: heights of dotted lines, such as .05 and .9, for shares in [0, 1].
         band: from where to where a grey band lies; log: whether both axes are logarithmic.
     """
-    need(table, x, y, low, high, *(name for name in (by, panel) if name is not None))
-    table = table.assign(**{name: names_of(table[name]) for name in (by, panel) if name is not None})
-    kinds = looks([""] if by is None else list(table[by].unique()))
-    parts = [("", table)] if panel is None else list(table.groupby(panel, sort=False))
+    table = need(table, x, y, low, high, names=[by] if panel is None else [by, panel])
+    kinds, (across, up) = looks(list(table[by].unique())), labels or (x, y)
+    parts = {"": table} if panel is None else dict(list(table.groupby(panel, sort=False)))
     with page(**options) as paper:
-        fig, axes = paper.panels(len(parts), 0.7, sharey=True)
-        for ax, (_, part) in zip(axes, parts, strict=True):
+        fig, axes, _ = paper.panels(list(parts), 0.7, label=up, sharey=True)
+        for ax, part in zip(axes, parts.values(), strict=True):
             if band is not None:
                 ax.axhspan(*band, color=style.TRUTH, lw=0, zorder=0)
             for level in lines:
                 ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
             for name, look in kinds.items():
-                rows = (part if by is None else part[part[by] == name]).sort_values(x)
+                rows = part[part[by] == name].sort_values(x)
                 style.bars(ax, rows, x, y, look, low=low, high=high, ms=3.5, elinewidth=0.8, capsize=1.5)
             ax.locator_params(axis="x", nbins=4)
             if lines:
                 ax.set(ylim=(-0.03, 1.05), yticks=(0, 0.5, 1))
             if log:
-                ax.set(xscale="log", yscale="log")
-                style.log_ticks(ax, "x", part[x].min(), part[x].max())
-                style.log_ticks(ax, "y", table[low].min(), table[high].max())
+                style.log_axis(ax, "x", part[x].min(), part[x].max())
+                style.log_axis(ax, "y", table[low].min(), table[high].max())
             elif not lines:
                 ax.margins(y=0.1)
-            ax.set_xlabel("\n".join(paper.wrap(labels[0] if labels else x, 0.8 * paper.inches / min(3, len(parts)), 8)))
-        paper.name_panels(axes, [name for name, _ in parts], labels[1] if labels else y)
-        if by is not None:
-            paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in kinds.items()])
-        note = f"{span(table['simulations'])} simulations a point" if "simulations" in table else ""
-        return paper.finish(fig, note)
+            ax.set_xlabel("\n".join(paper.wrap(across, 0.8 * paper.inches / min(3, len(parts)), 8)))
+        paper.legend(fig, style.keys(kinds, lw=1))
+        return paper.finish(fig, f"{span(table['simulations'])} simulations a point" if "simulations" in table else "")
 
 
 def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
@@ -183,23 +163,23 @@ def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
             undefined), low, high, parsed, n.
     """
     need(log, "step")
-    graded = log[log["parsed"].notna()] if "parsed" in log else log[:0]
-    losses = log[log["loss"].notna()] if "loss" in log else log[:0]
+    log = log.reindex(columns=log.columns.union(["loss", "parsed"]))
+    losses, graded = log[log["loss"].notna()], log[log["parsed"].notna()]
     with page(**{"column": "full", **options}) as paper:
-        fig, axes = paper.panels(1 + bool(len(graded)), 0.62, least=1.9)
+        fig, axes, inches = paper.panels([""] * (1 + bool(len(graded))), 0.62)
         if len(losses):
             axes[0].plot(losses["step"], losses["loss"], color=INK)
-            axes[0].set_yscale("log")
-            axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes[0].yaxis.set_minor_formatter(NullFormatter())
+            style.log_axis(axes[0], "y", losses["loss"].min(), losses["loss"].max())
         axes[0].set(xlabel="step", ylabel="loss per token")
         note = ""
         if len(graded):
-            ax, styles = axes[1], looks([AGREES, READABLE])
+            ax, styles = axes[1], looks(["Pearson r", "readable verdicts"])
+            agreement, readable = styles.values()
             defined = graded[graded["pearson"].notna()]
-            style.bars(ax, defined, "step", "pearson", styles[AGREES], ms=4, elinewidth=0.8, capsize=2)
-            ax.plot(graded["step"], graded["parsed"], ms=3.5, ls=styles[READABLE].dash, **styles[READABLE].point)
-            ax.set(xlabel="step", ylabel="correlation, share", ylim=(min(-0.05, ax.get_ylim()[0]), 1.05))
-            paper.legend(fig, [key(name, look, lw=1, ls=look.dash) for name, look in styles.items()])
+            style.bars(ax, defined, "step", "pearson", agreement, ms=4, elinewidth=0.8, capsize=2)
+            ax.plot(graded["step"], graded["parsed"], ms=3.5, ls=readable.dash, **readable.point)
+            label = "\n".join(paper.wrap("correlation, share", 0.4 * inches))
+            ax.set(xlabel="step", ylabel=label, ylim=(min(-0.05, ax.get_ylim()[0]), 1.05))
+            paper.legend(fig, style.keys(styles, lw=1))
             note = f"{span(graded['n'])} held-out items an evaluation"
         return paper.finish(fig, note)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
-from collections.abc import Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from vjudge.metrics._tables import format_number
 from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, need, page, short, texts, width
 
 SYMBOLS = {"pearson": "$r$", "spearman": r"$\rho$", "kendall": r"$\tau$"}
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text cell that begins with one
+NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 def save_figure(
@@ -25,20 +26,16 @@ def save_figure(
     """Write a figure as PDF, SVG and PNG (300 dpi), its caption (.txt) and its data (.csv): the same bytes every time.
 
     Args:
-        fig: the figure; name: of its files, without an ending: letters, digits, "-" and "_".
+        name: of the files, without an ending: letters, digits, "-" and "_".
         venue, column: for another width than it was drawn for, its height in proportion; None leaves it as it is.
-        caption: what is shown; the figure's own account (`fig.get_label()`) is added where it is not in it.
+        caption: what is shown; the figure's own account (`fig.get_label()`) is added.
         data: what the figure was drawn from; an index that is not a plain count is written too.
-        folder: made when absent.
 
     Returns:
-        The path of each file by its ending.
+        The path of each file by its ending. A warning says which texts overlap or are cut.
 
     Raises:
         ValueError: a bad name or venue, an empty caption, or text smaller than 7 pt. Nothing is written.
-
-    Warns:
-        UserWarning: texts overlap, or something reaches beyond the figure's edge and would be cut.
     """
     paths = _paths(folder, name, caption, ("pdf", "svg", "png", "txt", "csv"))
     widths = [width(venue or "acl", kind) for kind in ((column,) if column else ("half", "full"))]
@@ -46,8 +43,7 @@ def save_figure(
         fig.set_size_inches(widths[0], fig.get_figheight() * widths[0] / fig.get_figwidth())
     with page():
         fig.draw_without_rendering()
-        small = sorted({text.get_text() for text in texts(fig) if float(text.get_fontsize()) < MIN_TEXT})
-        if small:
+        if small := sorted({text.get_text() for text in texts(fig) if float(text.get_fontsize()) < MIN_TEXT}):
             raise ValueError(f"text below {MIN_TEXT:g} pt in figure {name!r}: {small}; enlarge it")
         for crowd in crowded(fig):
             what = " and ".join(repr(text.get_text()) for text in crowd)
@@ -56,10 +52,7 @@ def save_figure(
         fig.savefig(paths["pdf"], metadata={"CreationDate": None})
         fig.savefig(paths["svg"], metadata={"Date": None})
         fig.savefig(paths["png"], dpi=300, metadata={"Software": None})
-    account = [part for part in str(fig.get_label() or "").split(". ") if part and part.rstrip(".") not in caption]
-    account = [part if part.startswith("n =") else part[:1].upper() + part[1:] for part in account]
-    whole = ". ".join([caption.strip().rstrip("."), *account]).rstrip(".") + "."
-    paths["txt"].write_text(_plain(whole) + "\n", encoding="utf-8")
+    paths["txt"].write_text(_sentences(caption, str(fig.get_label())) + "\n", encoding="utf-8")
     write_csv(data, paths["csv"])
     return paths
 
@@ -70,33 +63,21 @@ def save_table(
     """Write a table as CSV (full precision) and as LaTeX with booktabs rules, every text escaped.
 
     Args:
-        frame: the table; its index is written unless it is a plain count.
-        name: of the files, without an ending, and of the LaTeX label; caption: plain text; folder: made when absent.
-        precision: decimals in LaTeX; a missing value shows as "--".
+        frame: its index is written unless it is a plain count; a missing value shows as "--".
+        name: of the files and of the LaTeX label; caption: plain text; precision: decimals in LaTeX.
 
     Returns:
-        The path of each file by its ending.
-
-    Raises:
-        ValueError: a bad name or an empty caption.
+        The path of each file by its ending; a bad name or an empty caption is a ValueError.
 
     >>> import tempfile
-    >>> import pandas as pd
-    >>> from vjudge.plots import save_table
-    >>> frame = pd.DataFrame({"score": [1, 2]})
-    >>> paths = save_table(frame, "scores", caption="Scores.", folder=tempfile.mkdtemp())
+    >>> paths = save_table(pd.DataFrame({"score": [1, 2]}), "scores", caption="Scores.", folder=tempfile.mkdtemp())
     >>> sorted(path.name for path in paths.values())
     ['scores.csv', 'scores.tex']
     """
-    flat = frame
-    if not isinstance(frame.index, pd.RangeIndex):
-        flat = frame.reset_index(names=[level or "" for level in frame.index.names], allow_duplicates=True)
-    paths = _paths(folder, name, caption, ("csv", "tex"))
-    write_csv(frame, paths["csv"])
+    flat = _flat(frame)
     align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
     cells = flat.map(lambda value: _cell(value, precision)).set_axis(map(latex, flat.columns), axis=1)
-    paths["tex"].write_text(_tabular(cells, name, caption, align), encoding="utf-8")
-    return paths
+    return _write(frame, cells, align, name, caption, folder)
 
 
 def save_correlations(
@@ -108,100 +89,65 @@ def save_correlations(
     Args:
         table: as `metrics.correlation_table`: columns judge, benchmark, statistic, estimate; low and high for
             intervals; `ceiling`, True on the rows of people, which stand below a rule and are not compared.
-        name, caption, folder, precision: see `save_table`.
-        intervals: whether intervals stand behind the estimates.
-
-    Returns:
-        The path of each file by its ending; the CSV is the frame as it came.
-
-    Raises:
-        ValueError: a column is absent, a cell appears twice, or as `save_table`.
+        intervals: whether they stand behind the estimates; others, and what is returned: see `save_table`.
     """
-    keys, bounds = ["judge", "benchmark", "statistic"], ["low", "high"] if intervals else []
-    need(table, *keys, "estimate", *bounds, once=keys)
-    people = table["ceiling"].astype(bool) if "ceiling" in table else pd.Series(False, index=table.index)
-    rounded = table["estimate"].astype(float).round(precision)
-    best = rounded == rounded.where(~people).groupby([table["benchmark"], table["statistic"]]).transform("max")
-
-    def cell(row: pd.Series) -> str:
-        if math.isnan(row["estimate"]):
-            return "--"
-        numbers = [_minus(short(row[part], precision)) for part in ("estimate", *bounds)]
-        text = rf"\textbf{{{numbers[0]}}}" if best[row.name] and not people[row.name] else numbers[0]
-        return text + (rf" {{\scriptsize [{', '.join(numbers[1:])}]}}" if bounds else "")
-
-    texts = table.assign(text=table.apply(cell, axis=1)).set_index(keys)["text"]
-    cells = texts.unstack(keys[1:], sort=False).fillna("--")
-    benchmarks, own = list(table["benchmark"].unique()), list(table.loc[~people, "judge"].unique())
-    cells = cells.sort_index(axis=1, level=0, sort_remaining=False, key=lambda names: names.map(benchmarks.index))
-    cells = cells.loc[[*own, *table.loc[people, "judge"].unique()]]
-    wide = cells.columns.get_level_values(0).value_counts(sort=False)
-    ends = 1 + wide.cumsum()
-    rules = " ".join(rf"\cmidrule(lr){{{end - size + 1}-{end}}}" for end, size in zip(ends, wide, strict=True))
-    cells.columns = pd.MultiIndex.from_tuples([(latex(b), SYMBOLS.get(str(s), latex(s))) for b, s in cells.columns])
-    cells.insert(0, ("", "judge"), [latex(judge) for judge in cells.index])
-    text = _tabular(cells, name, caption, "l" + "r" * (len(cells.columns) - 1)).split("\n")
-    text.insert(text.index(r"\toprule") + 2, rules)
-    if people.any():
-        text.insert(text.index(r"\midrule") + 1 + len(own), r"\midrule")
-    paths = _paths(folder, name, caption, ("csv", "tex"))
-    write_csv(table, paths["csv"])
-    paths["tex"].write_text("\n".join(text), encoding="utf-8")
-    return paths
+    columns, bounds = ["benchmark", "statistic"], ["low", "high"] if intervals else []
+    rows = need(table, "estimate", *bounds, names=["judge", *columns], once=True)
+    people = rows["ceiling"].astype(bool) if "ceiling" in rows else pd.Series(False, index=rows.index)
+    rounded = rows["estimate"].astype(float).round(precision).where(~people)
+    best = rounded == rounded.groupby([rows[column] for column in columns]).transform("max")
+    numbers = rows[["estimate", *bounds]].map(lambda number: _minus(short(number, digits=precision)))
+    text = numbers["estimate"].mask(best, r"\textbf{" + numbers["estimate"] + "}")
+    if intervals:
+        text += r" {\scriptsize [" + numbers["low"] + ", " + numbers["high"] + "]}"
+    rows["text"] = text.where(rows["estimate"].notna(), "--")
+    own, others = (rows.loc[kind, "judge"].unique() for kind in (~people, people))
+    benchmarks, statistics = (rows[column].unique() for column in columns)
+    cells = rows.pivot(index="judge", columns=columns, values="text").reindex([*own, *others])
+    cells = cells.reindex(columns=pd.MultiIndex.from_product([benchmarks, statistics])).fillna("--")
+    cells.columns = pd.MultiIndex.from_tuples([(latex(b), SYMBOLS.get(s, latex(s))) for b, s in cells.columns])
+    ends = range(len(statistics) + 1, len(cells.columns) + 2, len(statistics))
+    rules = [rf"\cmidrule(lr){{{end - len(statistics) + 1}-{end}}}" for end in ends]
+    above = dict.fromkeys(others[:1], "\\midrule\n")  # a rule stands before the first cell of its row
+    cells.insert(0, ("", " ".join(rules) + "\njudge"), [above.get(name, "") + latex(name) for name in cells.index])
+    return _write(table, cells, "l" + "r" * (len(cells.columns) - 1), name, caption, folder)
 
 
 def caption(text: str, *tables: pd.DataFrame) -> str:
     """A caption that says n, unit, method, seed and failures, read from what was computed rather than typed.
 
     Args:
-        text: what is shown, in full sentences.
         tables: what statistics returned; each wording of `attrs["method"]` is added once, numbers that differ as a
-            range, and how many items they left out.
-
-    Raises:
-        ValueError: a table has no method, as after `pd.concat`: pass the tables as they were returned.
+            range, and how many items they left out. One without a method, as after `pd.concat`, is a ValueError.
     """
-    silent = [place for place, table in enumerate(tables) if not table.attrs.get("method")]
-    if silent:
+    if silent := [place for place, table in enumerate(tables) if not table.attrs.get("method")]:
         raise ValueError(f"tables {silent} do not say how they were made (attrs['method']): pass them before pd.concat")
-    parts = [text.strip().rstrip("."), *_methods([str(table.attrs["method"]).strip().rstrip(".") for table in tables])]
-    missing = [count for count in map(_missing, tables) if count]
-    if missing:
-        some = "1 item" if missing == [1] else f"{'Up to ' if len(tables) > 1 else ''}{max(missing):,} items"
-        parts.append(f"{some} without a score or verdict left out")
-    return _plain(". ".join(parts) + ".")
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for table in tables:
+        method = str(table.attrs["method"]).strip()
+        alike.setdefault(tuple(NUMBER.split(method)), []).append(NUMBER.findall(method))
+    methods = []
+    for words, rows in alike.items():
+        columns = (sorted(set(one), key=lambda text: float(text.replace(",", ""))) for one in zip(*rows, strict=True))
+        ranges = [" to ".join([*column[:1], *column[1:][-1:]]) for column in columns]
+        methods.append("".join(chain(*zip_longest(words, ranges, fillvalue=""))))
+    missing = []
+    for table in tables:
+        counts = pd.Series(table.get("missing", 0))
+        # Shares of verdicts: the first row is of all; others leave ties out, and those are not missing.
+        most = counts.iloc[0] if "malformed" in table.attrs else counts.max()
+        missing += [count] if (count := int(table.attrs.get("missing", most))) else []
+    some = "1 item" if missing == [1] else f"{'Up to ' * (len(tables) > 1)}{max(missing, default=0):,} items"
+    methods = [method[:1].upper() + method[1:] for method in methods]
+    return _sentences(text, *methods, f"{some} without a score or verdict left out" if missing else "")
 
 
-def _missing(table: pd.DataFrame) -> int:
-    if "missing" in table.attrs:
-        return int(table.attrs["missing"])
-    if "missing" not in table or table.empty:
-        return 0
-    # Shares of verdicts: the first row is of all; others leave ties out, and those are not missing.
-    return int(table["missing"].iloc[0] if "malformed" in table.attrs else table["missing"].max())
+def _sentences(*parts: str) -> str:
+    whole = ". ".join(part.strip().rstrip(".") for part in parts if part) + "."
+    return re.sub(r"(?<=\d) %", "%", clean(whole))
 
 
-def _methods(methods: Sequence[str]) -> list[str]:
-    """Each wording once; where wordings differ in their numbers alone, with the numbers' ranges."""
-    number = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
-    alike: dict[str, list[list[str]]] = {}
-    for method in methods:
-        wording = number.sub("{}", method.replace("{", "(").replace("}", ")"))
-        alike.setdefault(wording, []).append(number.findall(method))
-    merged = [wording.format(*map(_numbers, zip(*rows, strict=True))) for wording, rows in alike.items()]
-    return [method[:1].upper() + method[1:] for method in merged]
-
-
-def _numbers(numbers: Sequence[str]) -> str:
-    ordered = sorted(set(numbers), key=lambda text: float(text.replace(",", "")))
-    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"(?<=\d) %", "%", clean(text))
-
-
-def _paths(folder: str | Path, name: str, caption: str, endings: Sequence[str]) -> dict[str, Path]:
+def _paths(folder: str | Path, name: str, caption: str, endings: tuple[str, ...]) -> dict[str, Path]:
     """Where a figure's or table's files go, whose name and caption are checked."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
         raise ValueError(f"{name!r} is no file name: use letters, digits, '-' and '_'")
@@ -211,13 +157,17 @@ def _paths(folder: str | Path, name: str, caption: str, endings: Sequence[str]) 
     return {ending: Path(folder) / f"{name}.{ending}" for ending in endings}
 
 
+def _flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """With the index as columns, unless it is a plain count."""
+    if isinstance(frame.index, pd.RangeIndex):
+        return frame
+    return frame.reset_index(names=[level or "" for level in frame.index.names], allow_duplicates=True)
+
+
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
     """A CSV that a spreadsheet opens as data: a text that it would run as a formula has an apostrophe before it."""
-    safe = frame.map(_harmless).rename(columns=_harmless)
-    indexed = not isinstance(frame.index, pd.RangeIndex)
-    if indexed:
-        safe = safe.rename(index=_harmless).rename_axis(index=[_harmless(name) for name in frame.index.names])
-    safe.to_csv(path, index=indexed, lineterminator="\n", encoding="utf-8")
+    safe = _flat(frame).map(_harmless).rename(columns=_harmless)
+    safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
 
 
 def _harmless(value: Any) -> Any:
@@ -227,19 +177,23 @@ def _harmless(value: Any) -> Any:
     return "'" + value if value.startswith(FORMULA) and pd.isna(pd.to_numeric(value, errors="coerce")) else value
 
 
-def _tabular(cells: pd.DataFrame, name: str, caption: str, align: str) -> str:
-    """A table of LaTeX cells with booktabs rules."""
-    look: dict[str, Any] = {"position": "t", "position_float": "centering", "multicol_align": "c"}
-    about = {"caption": latex(caption.strip()), "label": f"tab:{name}"}
-    return str(cells.style.hide(axis="index").to_latex(column_format=align, hrules=True, **about, **look))
+def _write(
+    data: pd.DataFrame, cells: pd.DataFrame, align: str, name: str, caption: str, folder: str | Path
+) -> dict[str, Path]:
+    """Data as CSV, and cells of LaTeX as a table with booktabs rules."""
+    paths = _paths(folder, name, caption, ("csv", "tex"))
+    write_csv(data, paths["csv"])
+    look: dict[str, Any] = dict(position="t", position_float="centering", multicol_align="c", hrules=True)
+    look |= dict(column_format=align, caption=latex(caption.strip()), label=f"tab:{name}")
+    paths["tex"].write_text(cells.style.hide(axis="index").to_latex(**look), encoding="utf-8")
+    return paths
 
 
 def _cell(value: Any, precision: int) -> str:
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "--"
     if pd.api.types.is_number(value) and not pd.api.types.is_bool(value):
-        whole = pd.api.types.is_integer(value)
-        return _minus(str(value) if whole else f"{round(float(value), precision) + 0.0:.{precision}f}")
+        return _minus(str(value) if pd.api.types.is_integer(value) else format_number(float(value), precision))
     return latex(value)
 
 

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from itertools import cycle, islice
+from itertools import cycle
 from typing import Any, Literal, NamedTuple
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -25,20 +24,18 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
-from vjudge.metrics._tables import format_interval, format_number, format_p
+from vjudge.metrics._tables import format_interval, format_p
 
 Column = Literal["half", "full"]
 
 
 class Venue(NamedTuple):
-    """Inches of a column and of the whole text, its height, and the body text in points."""
-
-    half: float
-    full: float
+    half: float  # inches of a column
+    full: float  # and of the whole text
     height: float
-    text: float
+    text: float  # points of the body
 
 
 # A venue that sets its text in one column gives "half" as .48 of it: two figures side by side.
@@ -52,7 +49,7 @@ VENUES: dict[str, Venue] = {
     "aaai": Venue(3.3, 6.975, 9.0, 9),
 }
 MIN_TEXT = 7.0  # points
-SHARED = files("vjudge") / "assets/plots.mplstyle"
+SHARED = str(files("vjudge") / "assets/plots.mplstyle")
 
 # Okabe and Ito's colours; a marker, a hatch and a dash beside each, for print in gray.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#333333")
@@ -60,6 +57,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "////", "....", "xxxx", "----", "\\\\\\\\", "++++", "||||")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (2, 2)), (0, (7, 2)), (0, (3, 1, 1, 1, 1, 1)), "-.")
 INK, PALE, TRUTH = "#222222", "#8C8C8C", "#D9D9D9"
+CEILING: dict[str, Any] = dict(color=INK, ls=":", lw=1, zorder=-1, label="ceiling")  # people's agreement
+SMALL: dict[str, Any] = dict(fontsize=MIN_TEXT)
+MIDDLE: dict[str, Any] = dict(ha="center", va="center")
 
 # Both fonts come with matplotlib; STIX is a Times. Chinese, Japanese and Korean are drawn by the first of these.
 FONTS = {"sans": "DejaVu Sans", "times": "STIXGeneral"}
@@ -72,45 +72,32 @@ class Look(NamedTuple):
     """How one judge is drawn throughout a paper."""
 
     color: str
-    marker: str
-    hatch: str
-    dash: Any
+    marker: str = ""
+    hatch: str = ""
+    dash: Any = "-"
 
     @property
     def bar(self) -> dict[str, Any]:
-        """Options of a bar."""
         return dict(fc=self.color, hatch=self.hatch, ec="white" if self.hatch else INK, lw=0.4)
 
     @property
     def point(self) -> dict[str, Any]:
-        """Options of points."""
         return dict(color=self.color, marker=self.marker, mec=INK, mew=0.4)
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
     """A colour, marker, hatch and dash for each name, by its place in the list: pass the same list for every figure.
 
-    >>> from vjudge.plots import looks
     >>> looks(["tiny", "blind"])["blind"].marker
     's'
     """
-    return dict(zip(names, islice(cycle(map(Look, PALETTE, MARKERS, HATCHES, DASHES)), len(names)), strict=True))
+    return dict(zip(names, cycle(map(Look, PALETTE, MARKERS, HATCHES, DASHES)), strict=False))
 
 
 def width(venue: str, column: Column) -> float:
-    """Width in inches of a figure in a venue's column.
-
-    Raises:
-        ValueError: unknown venue or column.
-
-    >>> from vjudge.plots import width
-    >>> width("acl", "half")
-    3.03
-    """
-    if venue not in VENUES:
-        raise ValueError(f"unknown venue {venue!r}: use one of {', '.join(VENUES)}")
-    if column not in ("half", "full"):
-        raise ValueError(f'column must be "half" or "full", not {column!r}')
+    """Inches of a venue's column; an unknown venue or column is a ValueError."""
+    if venue not in VENUES or column not in ("half", "full"):
+        raise ValueError(f'unknown venue {venue!r} or column {column!r}: use {", ".join(VENUES)}; "half" or "full"')
     return float(getattr(VENUES[venue], column))
 
 
@@ -121,31 +108,22 @@ def page(
     """A page of a venue: matplotlib's settings for it, and the `Page` that figures are drawn with.
 
     Args:
-        venue, column: one of `VENUES`, and "half" or "full"; font: "sans" or "times".
+        venue, column: one of `VENUES`, and "half" or "full"; font: "sans" or "times"; all others are a ValueError.
         note: whether counts stand in grey in the corner, or in the caption alone.
 
-    Raises:
-        ValueError: an unknown venue, column or font.
-
-    >>> from vjudge import plots
-    >>> with plots.page(venue="eccv") as page:
-    ...     fig, ax = page.subplots(1.5)
-    ...     _ = ax.plot([1, 2, 3])
-    ...     fig = page.finish(fig, "3 points")
+    >>> with page(venue="eccv") as paper:
+    ...     fig, ax = paper.subplots(1.5)
+    ...     fig = paper.finish(fig, "3 points")
     >>> float(fig.get_figwidth())
     2.3
     """
     inches = width(venue, column)
     if font not in FONTS:
         raise ValueError(f"font must be one of {', '.join(FONTS)}, not {font!r}")
-    families = [FONTS[font], *_east_asian()]
-    small = ("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize")
-    large, body = ("font.size", "axes.titlesize", "axes.labelsize"), max(MIN_TEXT, VENUES[venue].text - 1)
-    fonts: dict[Any, Any] = {**dict.fromkeys(large, body), **dict.fromkeys(small, MIN_TEXT), "font.family": families}
-    with mpl.rc_context():
-        mpl.rcdefaults()  # a user's own settings would change the bytes
-        mpl.rcParams.update(mpl.rc_params_from_file(str(SHARED), use_default_template=False))
-        mpl.rcParams.update(fonts)
+    east_asian = sorted({font.name for font in fontManager.ttflist if EAST_ASIAN.search(font.name)})[:1]
+    families = [FONTS[font], *east_asian]
+    fonts: dict[str, Any] = {"font.size": max(MIN_TEXT, VENUES[venue].text - 1), "font.family": families}
+    with plt.style.context([SHARED, fonts], after_reset=True):  # a user's own settings would change the bytes
         yield Page(inches, VENUES[venue].height, note, families)
 
 
@@ -160,7 +138,6 @@ class Page:
     account: list[str] = field(default_factory=list)  # what the caption must say
     spare: dict[str, list[tuple[Text, float]]] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)  # characters that no font has
-    columns: int = 1
 
     def subplots(self, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
         """A figure of the page's width, no higher than the page, and its axes, as `plt.subplots`."""
@@ -168,31 +145,23 @@ class Page:
         return plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
 
     def panels(
-        self, count: int, ratio: float, *, least: float = 1.4, margin: float = 0.25, **options: Any
-    ) -> tuple[Figure, list[Axes]]:
-        """A figure and the axes of its panels in rows; ratio: of their height by width; margin: the inches around."""
-        for columns in range(max(1, min(count, int(self.inches / least))), count + 1):
-            rows = -(-count // columns)
-            height = rows * (ratio * min(self.inches / columns, 3.3) + margin) + 0.2
+        self, names: Sequence[str], ratio: float, *, label: str = "", margin: float = 0.25, **options: Any
+    ) -> tuple[Figure, list[Axes], float]:
+        """A figure, its axes by name, and their inches; ratio: of height by width; margin: the inches around each."""
+        count = len(names)
+        for columns in range(max(1, min(count, int(self.inches / 1.4))), count + 1):
+            rows, each = -(-count // columns), self.inches / columns
+            height = rows * (ratio * min(each, 3.3) + margin) + 0.2
             if height <= self.tall:
                 break
-        self.columns = columns
         fig, axes = self.subplots(height, rows, columns, squeeze=False, **options)
         for ax in axes.flat[count:]:
             ax.remove()
-        return fig, list(axes.flat[:count])
-
-    @property
-    def panel_inches(self) -> float:
-        return self.inches / self.columns
-
-    def name_panels(self, axes: Sequence[Axes], names: Sequence[str], ylabel: str) -> None:
-        """Names above panels where there are several, and the vertical axes' label at the left of each row."""
-        for place, (ax, name) in enumerate(zip(axes, names, strict=True)):
-            if len(axes) > 1:
-                ax.set_title("\n".join(self.wrap(name, self.panel_inches - 0.35)[:2]), pad=4, fontsize=MIN_TEXT)
-            if place % self.columns == 0:
-                ax.set_ylabel(ylabel)
+        for ax, name in zip(axes.flat, names if count > 1 else (), strict=False):
+            ax.set_title("\n".join(self.wrap(name, each - 0.35)[:2]), pad=4, **SMALL)
+        for ax in axes[:, 0]:
+            ax.set_ylabel(label)
+        return fig, list(axes.flat[:count]), each
 
     def text_width(self, text: str, size: float = MIN_TEXT) -> float:
         """Inches of the widest line."""
@@ -209,12 +178,13 @@ class Page:
         text = re.sub(r" ([<=]|<=) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", self.drawable(text))
         lines = [""]
         for piece in PIECES.findall(text):
-            if lines[-1] and self.text_width(lines[-1] + piece.rstrip(), size) > inches:
+            long = self.text_width(piece, size) > inches
+            if long and lines[-1]:
                 lines.append("")
-            for character in piece if self.text_width(piece, size) > inches else [piece]:
-                if lines[-1] and self.text_width(lines[-1] + character.rstrip(), size) > inches:
+            for part in piece if long else [piece]:
+                if lines[-1] and self.text_width(lines[-1] + part.rstrip(), size) > inches:
                     lines.append("")
-                lines[-1] += character if lines[-1] else character.lstrip()
+                lines[-1] += part if lines[-1] else part.lstrip()
         return [line.rstrip() for line in lines if line.strip()] or [""]
 
     def labels(self, names: Sequence[Any], inches: float, *, lines: int = 3, what: str = "Names") -> list[str]:
@@ -234,11 +204,11 @@ class Page:
         left = self.labels(rows, 0.34 * self.inches, what="Rows")
         side = (self.inches - max(map(self.text_width, left)) - 0.25) / len(columns)
         above = ["\n".join(self.wrap(str(name), side - 0.04)) for name in columns]
-        words = [word for name in columns for word in re.split(r"\s+|(?<=[/_-])", str(name))]
-        upright = any(self.text_width(word) > side - 0.04 for word in words) or any(n.count("\n") > 1 for n in above)
+        words = re.split(r"\s+|(?<=[/_-])", self.drawable(" ".join(map(str, columns))))
+        upright = max(map(self.text_width, words)) > side - 0.04 or max(n.count("\n") for n in above) > 1
         head = 0.125 * (1 + max(name.count("\n") for name in above))
         if upright:
-            above = self.labels(columns, 1.0, lines=max(1, int(side / 0.125)), what="columns")
+            above = self.labels(columns, 1.0, lines=max(1, int(side / 0.125)), what="Columns")
             head = max(map(self.text_width, above))
         high = max(tall(side), 0.13 * max(text.count("\n") + 1 for text in left) + 0.06)
         fig, ax = self.subplots(high * len(left) + head + 0.05 + below)
@@ -254,12 +224,12 @@ class Page:
         """A legend above the figure, which grows by it, with as many columns as the page is wide."""
         names = self.labels([handle.get_label() for handle in handles], self.inches - 0.5, lines=2, what="Legend")
         for count in range(len(handles), 0, -1):
-            widths = [max(map(self.text_width, part)) + 0.36 for part in np.array_split(names, count)]
-            if sum(widths) <= self.inches - 0.05:
+            parts = np.array_split(names, count)
+            if sum(max(map(self.text_width, part)) + 0.36 for part in parts) <= self.inches - 0.05:
                 break
-        fig.legend(list(handles), names, loc="outside upper center", ncols=count, handlelength=1.8, handletextpad=0.5,
-                   columnspacing=0.9, **options)  # fmt: skip
-        self._grow(fig, len(np.array_split(names, count)[0]) + ("title" in options))
+        look: dict[str, Any] = dict(loc="outside upper center", handlelength=1.8, handletextpad=0.5, columnspacing=0.9)
+        fig.legend(list(handles), names, ncols=count, **look, **options)
+        self._grow(fig, len(parts[0]) + ("title" in options))
 
     def _grow(self, fig: Figure, lines: int) -> None:
         fig.set_figheight(min(self.tall, fig.get_figheight() + 0.135 * lines + 0.06))
@@ -271,27 +241,23 @@ class Page:
     def finish(self, fig: Figure, *account: str) -> Figure:
         """Draw the figure, settle its ticks and close it, so that it is shown as it will be saved.
 
-        Args:
-            account: what the numbers rest on, for the corner and for the caption (`fig.get_label()`).
-
-        Warns:
-            UserWarning: no installed font has a character; once for the figure.
+        account: what the numbers rest on, for the corner and the caption (`fig.get_label()`). One warning names the
+        characters that no installed font has.
         """
         for name in fig.findobj(Text):
             name.set_text(self.drawable(name.get_text()))
         counts = [text for text in account if text]
         if self.note and counts:
             lines = [line for text in counts for line in self.wrap(text, 0.93 * self.inches)]
-            fig.supxlabel("\n".join(lines), x=0.99, ha="right", fontsize=MIN_TEXT, color="#555555", linespacing=1.1)
+            fig.supxlabel("\n".join(lines), x=0.99, ha="right", color="#555555", linespacing=1.1, **SMALL)
             self._grow(fig, len(lines))
         fig.draw_without_rendering()
         for what, members in self.spare.items():
             crowd = {id(text) for pair in crowded(fig) for text in pair}
-            wide = any(text.get_window_extent().width / fig.dpi > room for text, room in members)
-            if wide or any(id(text) in crowd for text, _ in members):
+            if any(id(text) in crowd or text.get_window_extent().width > room * fig.dpi for text, room in members):
                 for text, _ in members:
                     text.remove()
-                self.account.append(f"{what} that do not fit are in the figure's data")
+                self.account.append(f"{what.capitalize()} that do not fit are in the figure's data")
                 fig.draw_without_rendering()
         if self.lacking:
             some = f"{len(self.lacking)} of the figure's characters ({''.join(sorted(self.lacking)[:12])})"
@@ -310,17 +276,14 @@ def texts(fig: Figure) -> list[Text]:
         for axis in (ax.xaxis, ax.yaxis):
             ticks = axis.majorTicks[len(axis.get_majorticklocs()) :] + axis.minorTicks
             for artist in ticks if ax.axison else [axis]:
-                hidden |= set(map(id, artist.findobj(Text)))
-    visible = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
-    return [text for text in visible if id(text) not in hidden]
+                hidden |= set(artist.findobj(Text))
+    return [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip() and text not in hidden]
 
 
 def crowded(fig: Figure) -> list[tuple[Text, ...]]:
     """Pairs of texts that overlap, and single ones that reach beyond the figure's edge."""
     visible = texts(fig)
-    if not visible:
-        return []
-    boxes = np.array([text.get_window_extent().extents for text in visible])
+    boxes = np.array([text.get_window_extent().extents for text in visible]).reshape(-1, 4)
     slack = 0.012 * fig.dpi
     beyond = (boxes[:, :2] < -slack).any(axis=1) | (boxes[:, 2:] > np.array(fig.bbox.max) + slack).any(axis=1)
     low, high = np.maximum(boxes[:, None, :2], boxes[None, :, :2]), np.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
@@ -329,15 +292,10 @@ def crowded(fig: Figure) -> list[tuple[Text, ...]]:
     return [(visible[place],) for place in np.flatnonzero(beyond)] + [(visible[i], visible[j]) for i, j in pairs]
 
 
-def names_of(values: pd.Series) -> pd.Series:
-    """A column of names as text that can be drawn."""
-    return pd.Series([clean(str(value)) for value in values], index=values.index, dtype=object)
-
-
 _KINDS = dict.fromkeys(("Cc", "Zl", "Zp"), " ") | dict.fromkeys(("Cs", "Cn"), "\N{REPLACEMENT CHARACTER}") | {"Cf": ""}
 
 
-def clean(text: str) -> str:
+def clean(text: Any) -> str:
     """A text from data as it can be drawn: no surrogates, control characters or marks that turn its direction."""
     return "".join(c if c == "\n" else _KINDS.get(unicodedata.category(c), c) for c in str(text))
 
@@ -355,24 +313,16 @@ def _settle(fig: Figure) -> None:
     fig.draw_without_rendering()
 
 
-@lru_cache(maxsize=1)
-def _east_asian() -> list[str]:
-    return sorted({font.name for font in fontManager.ttflist if EAST_ASIAN.search(font.name)})[:1]
-
-
 @lru_cache(maxsize=8)
 def _characters(families: tuple[str, ...]) -> frozenset[int]:
-    """What these fonts have."""
     return frozenset(c for name in families for c in get_font(findfont(FontProperties(family=[name]))).get_charmap())
 
 
 @lru_cache(maxsize=4096)
 def _points(line: str, families: tuple[str, ...]) -> float:
     """The width of a line in points, at 100 points."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of absent characters `finish` warns, once
-        font = FontProperties(family=list(families), size=100)
-        return float(TextToPath().get_text_width_height_descent(clean(line), font, False)[0]) if line.strip() else 0.0
+    font = FontProperties(family=list(families), size=100)
+    return float(TextToPath().get_text_width_height_descent(line, font, False)[0]) if line.strip() else 0.0
 
 
 # What figures draw alike.
@@ -380,13 +330,14 @@ def _points(line: str, families: tuple[str, ...]) -> float:
 
 def ink_on(color: Any) -> str:
     """White on dark colours, ink on pale ones: whichever stands out more."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return "white" if 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.213 else INK
+    return "white" if np.dot(np.power(to_rgb(color), 2.2), (0.2126, 0.7152, 0.0722)) < 0.213 else INK
 
 
-def key(name: str, look: Look, **options: Any) -> Line2D:
-    """A legend's entry for a judge drawn as points or lines."""
-    return Line2D([], [], ms=4, label=name, **{**look.point, **options})
+def keys(styles: dict[str, Look], **options: Any) -> list[Line2D]:
+    """A legend's entries for judges drawn as points or lines, where there are several."""
+    return [
+        Line2D([], [], ms=4, label=name, **{**look.point, "ls": look.dash, **options}) for name, look in styles.items()
+    ]
 
 
 def bars(ax: Axes, rows: pd.DataFrame, x: str, y: str, look: Look, *, low: str = "low", high: str = "high",
@@ -396,37 +347,21 @@ def bars(ax: Axes, rows: pd.DataFrame, x: str, y: str, look: Look, *, low: str =
     ax.errorbar(rows[x] + shift, rows[y], yerr=reach, **{**look.point, "ls": look.dash, **options})
 
 
-def ceiling_line(ax: Axes, axis: str, at: float | None) -> list[Line2D]:
-    """A dotted line where people's agreement stands, across an axis; its legend's entry."""
-    if at is None:
-        return []
-    look: dict[str, Any] = dict(color=INK, ls=":", lw=1)
-    (ax.axvline if axis == "x" else ax.axhline)(at, zorder=-1, **look)
-    return [Line2D([], [], label="ceiling", **look)]
-
-
-def log_ticks(ax: Axes, axis: str, low: float, high: float) -> None:
-    """Plain numbers on a logarithmic axis, at 1, 2 and 5 where a decade would leave hardly a tick."""
+def log_axis(ax: Axes, axis: str, low: float, high: float) -> None:
+    """A logarithmic axis with plain numbers, at 1, 2 and 5 where a decade would leave hardly a tick."""
     both = getattr(ax, f"{axis}axis")
+    ax.set(**{f"{axis}scale": "log", f"{axis}lim": (low / 1.5, high * 1.5)})
     both.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
     both.set_minor_locator(NullLocator())
-    both.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
-    getattr(ax, f"set_{axis}lim")(low / 1.5, high * 1.5)
+    both.set_major_formatter("{x:g}")
 
 
-def short(number: float, digits: int = 2) -> str:
-    """A correlation as journals print it: no zero before the point, a minus sign for a hyphen, and no minus zero."""
-    return format_number(number, digits, zero=False).replace("-", "\N{MINUS SIGN}")
-
-
-def interval(estimate: float, low: float, high: float) -> tuple[str, str]:
-    """An estimate and its bounds in brackets, with the same decimals; the bounds are "" where there are none."""
-    value, _, bounds = format_interval(estimate, low, high, zero=False).replace("-", "\N{MINUS SIGN}").partition(" ")
-    return value, bounds
+def short(estimate: float, low: float = math.nan, high: float = math.nan, *, digits: int = 2) -> str:
+    """A number, with its interval where it has one, as journals print it: no zero before the point, a minus sign."""
+    return format_interval(estimate, low, high, digits, zero=False).replace("-", "\N{MINUS SIGN}")
 
 
 def p_text(p: float, floor: float | None = None) -> str:
-    """A p value as journals print it: "p = .012", "p < .001", "p ≤ .0001" at the least that permutations can give."""
     return f"p {format_p(p, floor=floor)}".replace("<=", "\N{LESS-THAN OR EQUAL TO}")
 
 
@@ -445,9 +380,10 @@ def items(table: pd.DataFrame, unit: str) -> str:
     return text + (f", up to {most:,} missing" if most else "")
 
 
-def need(frame: pd.DataFrame, *columns: str, once: Sequence[str] = ()) -> None:
-    """Refuse a frame without these columns, or in which a cell or line, named by `once`, appears twice."""
-    if absent := [name for name in columns if name not in frame.columns]:
+def need(frame: pd.DataFrame, *columns: str, names: Sequence[str] = (), once: bool = False) -> pd.DataFrame:
+    """A frame whose `names` are texts that can be drawn; refused without these columns, or with a name `once` twice."""
+    if absent := [name for name in (*names, *columns) if name not in frame.columns]:
         raise ValueError(f"columns are absent: {absent}; the frame has {list(frame.columns)}")
-    if once and (twice := frame.loc[frame.duplicated(list(once)), list(once)].drop_duplicates().to_numpy().tolist()):
+    if once and (twice := frame.loc[frame.duplicated(list(names)), list(names)].drop_duplicates().to_numpy().tolist()):
         raise ValueError(f"{twice} appear more than once: give one row of each, for example one statistic of several")
+    return frame.assign(**{name: frame[name].astype(object).map(clean) for name in names})
