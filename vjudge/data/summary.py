@@ -19,11 +19,11 @@ from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, is_missing, unit_of
 
 # Thai, Lao, Burmese, Khmer, kana and Chinese characters: between spaces stand whole sentences.
-_SPACELESS = (
+SPACELESS = (
     "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff"
 )
-_CHARACTER, _WORDS = re.compile(rf"[{_SPACELESS}]"), re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
+_CHARACTER, _WORDS = re.compile(rf"[{SPACELESS}]"), re.compile(rf"[{SPACELESS}]|[^\W_{SPACELESS}]+")
 _BLOCK = 4_000_000  # numbers held at once by a bootstrap
 _MOST_JACKKNIFED = 2_000  # groups; beyond, BCa's correction vanishes and its jackknife, quadratic in groups, does not
 

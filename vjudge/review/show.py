@@ -17,6 +17,7 @@ from typing import Any
 
 from vjudge import images
 from vjudge.data import rows_of
+from vjudge.data.summary import SPACELESS
 from vjudge.records import Item, is_missing
 from vjudge.review.review import ReviewCase, Side
 
@@ -26,6 +27,7 @@ _STYLE = f"<style>\n{(resources.files('vjudge') / 'assets' / 'review.css').read_
 # JupyterLab drops a style sheet from a notebook that it does not trust yet, and keeps these.
 _TINT, _LEFT = ' style="background-color:rgba(0,114,178,.2)"', ' style="text-align:left"'
 _SAFE = 'class="vj tex2jax_ignore mathjax_ignore"'  # both generations of MathJax, which would typeset "$5 or $6"
+_PIECES = re.compile(rf"\s+|[{SPACELESS}]|[^\s{SPACELESS}]+")  # a character of a script without spaces is a word
 COMPARED_WORDS = 4_000  # of both feedbacks together; finding the differences of longer ones would be felt
 
 
@@ -281,7 +283,7 @@ def _feedback(side: Side) -> str:
 
 def _marked(sides: Sequence[Side]) -> list[str]:
     """The feedbacks as HTML, words that the other one lacks at that place marked."""
-    words = [re.findall(r"\S+|\s+", plain(_feedback(side))) for side in sides]
+    words = [_PIECES.findall(plain(_feedback(side))) for side in sides]
     if len(words) != 2 or sum(map(len, words)) > 2 * COMPARED_WORDS:
         return [html.escape("".join(parts)) for parts in words]
     marked: list[list[str]] = [[], []]
