@@ -12,6 +12,8 @@ from PIL import Image
 from reviews import HOSTILE, Reader
 
 from vjudge import review
+from vjudge.records import Item
+from vjudge.review.show import case_html
 
 VERDICT = {
     "id": "i0", "judge": "tiny", "score": 4.0, "expected_score": 3.456, "feedback": "Nearly right.", "raw": "",
