@@ -51,18 +51,6 @@ def photo() -> Image.Image:
     return Image.fromarray((channels + noise).clip(0, 255).astype(np.uint8))
 
 
-def png16(levels: np.ndarray) -> bytes:
-    """A 16-bit RGB PNG, which Pillow reads but does not write."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    height, width = levels.shape[:2]
-    lines = b"".join(b"\0" + line.astype(">u2").tobytes() for line in levels)
-    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
-
-
 def kinds() -> dict[str, tuple[Any, Image.Image]]:
     """Name -> a file or picture, and the same in RGB as a viewer shows it."""
     rgb = photo()
@@ -92,7 +80,6 @@ def kinds() -> dict[str, tuple[Any, Image.Image]]:
         "I;16": (encode(Image.fromarray(wide)), shown),
         "I": (Image.fromarray(wide.astype(np.int32)), shown),
         "F": (Image.fromarray(np.asarray(gray).astype(np.float32) / 255), shown),
-        "16-bit RGB": (png16(np.asarray(rgb).astype(np.uint16) * 257), rgb),
         "16-bit TIFF": (encode(Image.fromarray(wide), "TIFF"), shown),
         "CMYK": (encode(rgb.convert("CMYK"), "TIFF"), rgb),
         "EXIF": (encode(rgb.transpose(Image.Transpose.ROTATE_90), exif=exif), rgb),

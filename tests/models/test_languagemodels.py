@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,40 +14,16 @@ from conftest import make_rows
 
 from vjudge import models
 from vjudge.engines import TorchEngine
-from vjudge.judge import Judge, load_judge
+from vjudge.judge import load_judge
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*batched plainly")
 
 
-@pytest.fixture(scope="module", params=TEXTS)
-def language(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Judge, Path]:
-    folder = make_text(request.param, tmp_path_factory.mktemp("text") / request.param)
-    return load_judge(folder, device="cpu", template=TEXTS[request.param]), folder
-
-
-@functools.cache
-def original(folder: Path) -> tuple[Any, Any]:
-    """transformers' own tokenizer and model of a checkpoint."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    return transformers.AutoTokenizer.from_pretrained(folder), model.eval()
-
-
-def generated(judge: Judge, folder: Path, text: str, **options: Any) -> str:
-    """What transformers' own generate writes after a text, as this project spells it."""
-    tokenizer, model = original(folder)
-    silent = list(range(len(tokenizer), model.config.vocab_size)) or None
-    inputs = tokenizer(text, return_tensors="pt")
-    greedy: dict[str, Any] = {"do_sample": False, "max_new_tokens": 12, "suppress_tokens": silent}
-    ids = model.generate(**inputs, **greedy, **options)[0, inputs["input_ids"].shape[1] :].tolist()
-    engine: Any = judge.engine
-    written: str = engine.encoder.text([token for token in ids if token != tokenizer.eos_token_id])
-    return written
-
-
-def test_a_language_model_judges_as_generate_does_and_is_told_of_images(language: tuple[Judge, Path]) -> None:
-    judge, folder = language
-    engine: Any = judge.engine
-    assert type(engine) is TorchEngine and (engine.plain is None) == (folder.name not in ("bloom", "mistral"))
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_language_model_judges_as_generate_does_and_is_told_of_images(name: str, tmp_path: Path) -> None:
+    folder = make_text(name, tmp_path / name)
+    judge: Any = load_judge(folder, device="cpu", template=TEXTS[name])
+    assert type(judge.engine) is TorchEngine and (judge.engine.plain is None) == (name not in ("bloom", "mistral"))
     rows = make_rows(4)
     rows[1]["images"] = rows[1]["images"] * 2
     assert "cannot see" not in judge.render(rows[2] | {"images": []})
@@ -56,13 +31,21 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(language
     assert "(This instruction comes with an image that you cannot see.)\n" in texts[0]
     assert "(This instruction comes with 2 images that you cannot see.)\n" in texts[1]
     assert not any("<image>" in text for text in texts)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+    def generated(text: str, penalty: float) -> str:
+        inputs = tokenizer(text, return_tensors="pt")
+        silent = list(range(len(tokenizer), model.config.vocab_size)) or None
+        greedy = {"do_sample": False, "max_new_tokens": 12, "suppress_tokens": silent, "repetition_penalty": penalty}
+        ids = model.generate(**inputs, **greedy)[0, inputs["input_ids"].shape[1] :].tolist()
+        return str(judge.engine.encoder.text([token for token in ids if token != tokenizer.eos_token_id]))
+
     frame = judge.grade(rows, max_new_tokens=12, progress=False)
-    tokenizer, model = original(folder)
     assert list(frame["n_prompt_tokens"]) == [len(tokenizer(text).input_ids) for text in texts]
-    assert list(frame["raw"]) == [generated(judge, folder, text, repetition_penalty=1.0) for text in texts]
+    assert list(frame["raw"]) == [generated(text, 1.0) for text in texts]
     penalized = judge.grade(rows, max_new_tokens=12, repetition_penalty=1.3, progress=False)
-    assert list(penalized["raw"]) != list(frame["raw"])
-    assert list(penalized["raw"]) == [generated(judge, folder, text, repetition_penalty=1.3) for text in texts]
+    assert list(penalized["raw"]) == [generated(text, 1.3) for text in texts] != list(frame["raw"])
     scored = judge.grade(rows, mode="score", progress=False)
     forced = tokenizer(judge.render(rows[0], mode="score") + " ", return_tensors="pt")
     with torch.no_grad():
@@ -73,8 +56,8 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(language
 
 
 def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
-    judge = load_judge(make_text("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
-    published = dict(judge.family.published)  # type: ignore[union-attr]
+    judge: Any = load_judge(make_text("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
+    published = dict(judge.family.published)
     decoding = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 256, "samples": 3, "repetition_penalty": 1.03}
     assert published == decoding
     frame = judge.grade(make_rows(2), **published | {"max_new_tokens": 4}, progress=False, out=tmp_path / "run")
@@ -82,7 +65,7 @@ def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["decoding"]["repetition_penalty"] == 1.03
     judge = load_judge(make_text("mistral", tmp_path / "prometheus-7b-v2.0"), device="cpu")
-    assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-2", "prometheus-2-relative")
+    assert (judge.template.name, judge.pairs.name) == ("prometheus-2", "prometheus-2-relative")
 
 
 def test_pickled_weights_of_a_language_model_and_unused_ones(tmp_path: Path) -> None:
@@ -94,4 +77,3 @@ def test_pickled_weights_of_a_language_model_and_unused_ones(tmp_path: Path) -> 
     with pytest.warns(UserWarning, match="1 weights are not used, such as stray.weight"):
         loaded = models.load(folder, device="cpu")
     assert torch.equal(loaded.model.lm_head.weight, model.lm_head.weight)
-    assert models.weights_fingerprint(folder) == models.weights_fingerprint(folder) != ""

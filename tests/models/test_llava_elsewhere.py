@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,7 @@ from vjudge.prompts import question
 from vjudge.records import Item
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
-PUBLISHED = {
-    "llava15": FIXTURES / "llava15-original" / "llava-bin-vt",
-    "onevision": FIXTURES / "llava-next-original" / "llava-critic-qwen-tiny",
-}
+PUBLISHED = {"llava15": "llava15-original/llava-bin-vt", "onevision": "llava-next-original/llava-critic-qwen-tiny"}
 OWN_WAY = {"llava15": "crop", "onevision": "anyres"}  # as the originals prepare a single image
 ROUNDED = "edge"  # the fixture's image whose margin transformers rounds otherwise than the original
 
@@ -56,42 +52,33 @@ def asked(processor: Any, text: str, images: list[Image.Image]) -> tuple[str, An
     return processor.apply_chat_template(talk, add_generation_prompt=True).removeprefix(start), inputs
 
 
-def expanded(judge: Judge, text: str, images: list[Image.Image], mode: str | None) -> list[int]:
+def expanded(judge: Judge, text: str, images: list[Image.Image], mode: str) -> list[int]:
     """The ids of the same turn here, image places included."""
     engine: Any = judge.engine
-    out = judge.forward(text, images, image_mode=mode)
     per_image = [len(judge.forward("x", [image], image_mode=mode).image_features) for image in images]  # type: ignore[arg-type]
-    assert sum(per_image) == len(out.image_features)  # type: ignore[arg-type]
     prompt = question(judge.template.conversation, text, n_images=len(images))
     return list(engine.encoder.ids(prompt, image_tokens=per_image))
-
-
-@functools.cache
-def converted(folder: Path, target: Path) -> tuple[Judge, Path]:
-    """The judge of an original folder, and its converted folder."""
-    return load_judge(folder, device="cpu"), models.convert(folder, target)
 
 
 @pytest.fixture(scope="module", params=["llava15", "onevision"])
 def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Judge, Path]:
     root, family = tmp_path_factory.mktemp("elsewhere"), request.param
     folder = (write_llava15 if family == "llava15" else write_onevision)(root / "judge")
-    return family, *converted(folder, root / "converted")
+    return family, load_judge(folder, device="cpu"), models.convert(folder, root / "converted")
 
 
+@pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"no golden outputs at {FIXTURES}")
 @pytest.mark.parametrize("family", PUBLISHED)
 def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(family: str, tmp_path: Path) -> None:
-    if not FIXTURES.is_dir():
-        pytest.skip(f"no golden outputs at {FIXTURES}")
-    judge, target = converted(PUBLISHED[family], tmp_path / "converted")
-    processor, mode, root = processor_of(target), OWN_WAY[family], PUBLISHED[family].parent
-    facts = json.loads((root / "golden.json").read_text())
+    folder, mode = FIXTURES / PUBLISHED[family], OWN_WAY[family]
+    judge, processor = load_judge(folder, device="cpu"), processor_of(models.convert(folder, tmp_path / "converted"))
+    facts = json.loads((folder.parent / "golden.json").read_text())
     compared = 0
     for case in facts["cases"]:
         if len(case.get("images") or ()) > 1:
             continue  # their marks stand inside the text; two images are compared below
         (name,) = case.get("images") or [case["image"]]
-        image = Image.open(root / "images" / f"{name}.png").convert("RGB")
+        image = Image.open(folder.parent / "images" / f"{name}.png").convert("RGB")
         text = facts["prompts"][case["prompt"]]["question"].removeprefix("<image>\n")
         written, inputs = asked(processor, text, [image])
         assert written == facts["prompts"][case["prompt"]]["prompt"]
@@ -114,11 +101,10 @@ def test_processor_and_model_alone_compute_what_the_original_does(small: tuple[s
     model, report = AutoModelForImageTextToText.from_pretrained(target, dtype=torch.float32, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     _, inputs = asked(processor_of(target), text, images)
-    out = judge.forward(text, images)
     mode = OWN_WAY[family] if family == "llava15" or count == 1 else "pad"
     assert inputs["input_ids"][0].tolist() == expanded(judge, text, images, mode)
     logits = model(**inputs).logits[0, :, : judge.engine.model.vocabulary_size]  # type: ignore[union-attr]
-    torch.testing.assert_close(logits, out.logits, atol=5e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, judge.forward(text, images).logits, atol=5e-5, rtol=1e-5)
     written = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0, inputs["input_ids"].shape[1] :].tolist()
     assert written == judge.complete(text, images, max_new_tokens=8)
 
@@ -127,11 +113,10 @@ def test_a_served_prompt_is_the_judges_own_token_for_token(small: tuple[str, Jud
     """Chat endpoints add no special tokens to what a template writes: it has the beginning-of-text token, once."""
     family, judge, target = small
     tokenizer = AutoTokenizer.from_pretrained(target)
+    item = Item.from_row(make_rows(1)[0])
+    messages = judge.template.as_messages().render(item).messages()
+    written = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    served = tokenizer(written, add_special_tokens=False).input_ids
+    assert served == judge.engine.encoder.ids(judge.template.render(item), image_tokens=[1])
     image = judge.engine.model.image_token_id  # type: ignore[union-attr]
-    for row in make_rows(3):
-        messages = judge.template.as_messages().render(Item.from_row(row)).messages()
-        written = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        served = tokenizer(written, add_special_tokens=False).input_ids
-        prompt = judge.template.render(Item.from_row(row))
-        assert served == judge.engine.encoder.ids(prompt, image_tokens=[1])
-        assert served.count(image) == 1 and served.count(1) == (family == "llava15") == (served[0] == 1)
+    assert served.count(image) == 1 and served.count(1) == (family == "llava15") == (served[0] == 1)

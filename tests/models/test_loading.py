@@ -7,6 +7,7 @@ import os
 import shutil
 from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -33,33 +34,19 @@ def test_unknown_name_says_what_exists(name: str) -> None:
         models.locate(name)
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A hub that can be reached, or can't."""
-
-    class Session:
-        reachable = True
-        probes = list[float]()
-
-        def head(self, url: str, timeout: float) -> None:
-            self.probes.append(timeout)
-            if not self.reachable:
-                raise OSError("name or service not known")
-
-    session = Session()
-    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: session)
-    return session
-
-
-def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(
-    hub: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """huggingface_hub by itself tries for half a minute, at every file."""
-    hub.reachable = False
+    probes: list[float] = []
+
+    def head(url: str, timeout: float) -> None:
+        probes.append(timeout)
+        raise OSError("name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: SimpleNamespace(head=head))
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited to try again"))
     with pytest.raises(ValueError, match="can't be reached from here, and the local cache does not hold it"):
         models.load("some/judge", device="cpu")
-    assert 1 <= len(hub.probes) <= 2 and max(hub.probes) <= 10
+    assert 1 <= len(probes) <= 2 and max(probes) <= 10
 
 
 def test_names_of_families_and_what_a_training_wrote(folder: Path) -> None:
@@ -72,7 +59,7 @@ def test_names_of_families_and_what_a_training_wrote(folder: Path) -> None:
 
 
 def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
-    folder: Path, tmp_path: Path, hub: Any, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy, fetched = tmp_path / "snapshot", list[list[str]]()
 
@@ -85,6 +72,7 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
             shutil.copy(folder / file, copy / file)
         return str(copy)
 
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: SimpleNamespace(head=lambda *_, **__: None))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     for stray in ("pytorch_model.bin", "consolidated.pth", "code.py"):
         (folder / stray).touch()
@@ -95,16 +83,9 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
     fetched.clear()
     original = {"model_type": "llava", "architectures": ["LlavaMptForCausalLM"], "mm_vision_tower": "x"}
     (folder / "config.json").write_text(json.dumps(original))
-    with pytest.raises(ValueError, match="original LLaVA checkpoint of a kind that is not supported: its decoder is"):
+    with pytest.raises(ValueError, match="original LLaVA checkpoint, not supported: its decoder is"):
         models.locate("some/judge", revision="abc")
     assert fetched == [["config.json"]]
-
-
-@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "preprocessor_config.json"])
-def test_incomplete_folder(folder: Path, file: str) -> None:
-    (folder / file).unlink()
-    with pytest.raises(ValueError, match=rf"judge.*({file.partition('.')[0]})"):
-        models.load(folder, device="cpu")
 
 
 @pytest.mark.parametrize("change", ["missing", "unexpected", "mismatched"])
@@ -143,33 +124,34 @@ def test_fingerprint_follows_the_content(folder: Path, random_judge: Path, monke
 # Made to hang or to confuse
 
 
-@pytest.mark.parametrize("part", ["text_config", "vision_config"])
-def test_ten_million_layers(folder: Path, part: str) -> None:
+def test_ten_million_layers(folder: Path, tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
-    edit(folder / "config.json", **{part: config[part] | {"num_hidden_layers": 10_000_000}})
-    with pytest.raises(ValueError, match="config.json says num_hidden_layers = 10,000,000; 4,096 is the most"):
-        models.load(folder)
-
-
-def test_an_originals_tower_of_ten_million_layers(tmp_path: Path) -> None:
-    folder = write_llava15(tmp_path / "judge")
+    for part in ("text_config", "vision_config"):
+        edit(folder / "config.json", **{**config, part: config[part] | {"num_hidden_layers": 10_000_000}})
+        with pytest.raises(ValueError, match="config.json says num_hidden_layers = 10,000,000; 4,096 is the most"):
+            models.load(folder)
+    original = write_llava15(tmp_path / "original")
     edit(tmp_path / "tower-clip" / "config.json", vision_config={"num_hidden_layers": 10_000_000})
     with pytest.raises(ValueError, match="num_hidden_layers = 10,000,000"):
-        models.load(folder, device="cpu")
+        models.load(original, device="cpu")
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, "{", "[1]", "\xff"])
 def test_json_that_is_none(folder: Path, file: str, content: str) -> None:
     (folder / file).write_bytes(content.encode("latin-1"))
-    with pytest.raises(ValueError, match=r"judge|can't be read|holds no JSON object"):
+    with pytest.raises(ValueError, match=r"judge|can't be read"):
         models.load(folder, device="cpu")
 
 
-def test_weights_that_are_cut_off(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=f"judge .*can't be read from {folder} .SafetensorError: "):
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "preprocessor_config.json"])
+def test_files_that_are_missing_or_cut_off(folder: Path, file: str) -> None:
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="can't be read"):
+        models.load(folder, device="cpu")
+    (folder / file).unlink()
+    with pytest.raises(ValueError, match=rf"judge '{folder}'.*{file.partition('.')[0]}"):
         models.load(folder, device="cpu")
 
 

@@ -33,9 +33,9 @@ def exact(items: Any) -> Any:
 @pytest.mark.parametrize("way", [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "bfloat16"}], ids=str)
 def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(way: dict[str, str], items: Any, exact: Any) -> None:
     pytest.importorskip("bitsandbytes")
-    judge = load_judge("tiny", device="cpu", **way)  # type: ignore[arg-type]
+    judge: Any = load_judge("tiny", device="cpu", **way)  # type: ignore[arg-type]
     kinds: dict[str, set[str]] = {}
-    for name, module in judge.engine.model.model.named_modules():  # type: ignore[attr-defined]
+    for name, module in judge.engine.model.model.named_modules():
         if "Linear" in type(module).__name__:
             part = next(part for part in ("vision_tower", "projector", "language_model", "lm_head") if part in name)
             kinds.setdefault(part, set()).add(type(module).__name__)
@@ -48,15 +48,13 @@ def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(way: dict[str, str], 
     assert (identity["quantization"], identity["dtype"]) == (way.get("quantization"), way.get("dtype", "float32"))
 
 
+@pytest.mark.skipif(not ORIGINALS.is_dir(), reason="the original code's checkpoints are not beside this checkout")
 @pytest.mark.parametrize("way", [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "float16"}], ids=str)
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_original_checkpoints_answer_in_few_bits(name: str, way: dict[str, Any], items: Any) -> None:
     """The original code's small checkpoints have layers of odd sizes, which bitsandbytes' packed kernels don't take."""
-    folder = ORIGINALS / name
-    if not folder.is_dir():
-        pytest.skip("the original code's checkpoints are not beside this checkout")
-    judge = load_judge(folder, device="cpu", **way)
-    row = dict(items[0]) | {"images": [folder.parent / "images" / "square.png"]}
+    judge = load_judge(ORIGINALS / name, device="cpu", **way)
+    row = dict(items[0]) | {"images": [(ORIGINALS / name).parent / "images" / "square.png"]}
     logits = judge.forward("What is it?", row["images"]).logits
     assert logits is not None and bool(logits.isfinite().all())
     assert judge.grade([row], max_new_tokens=3, progress=False)["failure"].notna().all()  # random weights: no verdict
@@ -70,17 +68,14 @@ def adapters(random_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A folder of adapters on the random judge, with weights that change its answers."""
     peft = pytest.importorskip("peft")
     folder = tmp_path_factory.mktemp("adapters") / "adapters"
-    model = models.load(random_judge, device="cpu").model
     settings = peft.LoraConfig(r=2, lora_alpha=4, target_modules=r".*language_model\..*\.(q_proj|v_proj)")
     torch.manual_seed(0)
-    wrapped = peft.get_peft_model(model, settings)
+    wrapped = peft.get_peft_model(models.load(random_judge, device="cpu").model, settings)
     for name, weight in wrapped.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.3)
     wrapped.save_pretrained(folder)
-    settings_file = folder / "adapter_config.json"
-    content = json.loads(settings_file.read_text()) | {"base_model_name_or_path": str(random_judge)}
-    settings_file.write_text(json.dumps(content))
+    change(folder, base_model_name_or_path=str(random_judge))
     return folder
 
 
@@ -94,56 +89,47 @@ def change(folder: Path, **settings: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | settings))
 
 
-def test_adapters_load_with_their_base(adapters: Path, random_judge: Path) -> None:
+def refused(folder: Path, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        models.load(folder, device="cpu")
+
+
+def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
+    adapters: Path, copied: Path, random_judge: Path
+) -> None:
     ids = torch.arange(5, 45)[None]
-    logits = [models.load(path, device="cpu").model(input_ids=ids).logits for path in (random_judge, adapters)]
-    assert (logits[0] - logits[1]).abs().max() > 0.01
-    loaded = models.load(adapters, device="cpu")
+    base, loaded = (models.load(path, device="cpu") for path in (random_judge, adapters))
+    assert (base.model(input_ids=ids).logits - loaded.model(input_ids=ids).logits).abs().max() > 0.01
     assert (loaded.path, loaded.folder, loaded.others) == (adapters, random_judge, (random_judge,))
-
-
-def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
-    file = copied / "adapter_model.safetensors"
-    weights = load_file(file)
-    key = sorted(weights)[0]
-    for kept, reason in (
-        (
-            {name: tensor for name, tensor in weights.items() if name != key},
-            r"do not fit .* \(1 missing, such as base_m",
-        ),
-        (
-            {name.replace("language_model", "decoder"): tensor for name, tensor in weights.items()},
-            "missing.*unexpected",
-        ),
-        ({name: tensor[:1].clone() for name, tensor in weights.items()}, "adapters' can't be read from"),
-    ):
-        save_file(kept, file)
-        with pytest.raises(ValueError, match=reason):
-            models.load(copied, device="cpu")
-    torch.save(weights, copied / "adapter_model.bin")
-    file.write_bytes(b"\xff" * 100)
-    with pytest.raises(ValueError, match="can't be read from .*SafetensorError"):
-        models.load(copied, device="cpu")
-    file.unlink()
-    with pytest.raises(ValueError, match="can't be read from .*adapter_model.safetensors"):
-        models.load(copied, device="cpu")
-
-
-def test_settings_of_adapters_are_a_part_of_the_fingerprint(copied: Path, adapters: Path) -> None:
     assert models.settings_fingerprint(copied) == models.settings_fingerprint(adapters)
     change(copied, lora_alpha=64)
     assert models.settings_fingerprint(copied) != models.settings_fingerprint(adapters)
     assert models.weights_fingerprint(copied) == models.weights_fingerprint(adapters)
 
 
+def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
+    file = copied / "adapter_model.safetensors"
+    weights = load_file(file)
+    save_file(dict(sorted(weights.items())[1:]), file)
+    refused(copied, r"do not fit .* \(1 missing, such as base_model")
+    save_file({name.replace("language_model", "decoder"): tensor for name, tensor in weights.items()}, file)
+    refused(copied, r"do not fit .*missing.*unexpected, such as .*decoder")
+    save_file({name: tensor[:1].clone() for name, tensor in weights.items()}, file)
+    refused(copied, "adapters' can't be read from")
+    file.write_bytes(b"\xff" * 100)
+    refused(copied, "can't be read from .*SafetensorError")
+    torch.save(weights, copied / "adapter_model.bin")
+    file.unlink()
+    refused(copied, "can't be read from .*adapter_model.safetensors")
+
+
 def test_hostile_adapters_end_in_an_error(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(copied, target_modules=r"(([a-z]|.)*)*\d\dx")
     monkeypatch.setattr(sys.modules["vjudge.models.load"], "PATTERN_SECONDS", 1.0)
-    with pytest.raises(ValueError, match="is still being matched after 1 seconds"):
-        models.load(copied, device="cpu")
+    refused(copied, "is still being matched after 1 seconds")
     change(copied, target_modules="(")
-    with pytest.raises(ValueError, match="is no regular expression"):
-        models.load(copied, device="cpu")
+    refused(copied, "is no regular expression")
     change(copied, base_model_name_or_path=str(copied))
-    with pytest.raises(ValueError, match="is a folder of adapters itself"):
-        models.load(copied, device="cpu")
+    refused(copied, "is a folder of adapters itself")
+    (copied / "non_lora_trainables.bin").touch()
+    refused(copied, "its projector stands in non_lora_trainables.bin")

@@ -50,10 +50,10 @@ NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer wit
 def convert(source: str | Path, target: str | Path, *, revision: str | None = None) -> Path:
     """Write an original LLaVA checkpoint as a transformers folder, as `load_judge` does into the user's cache.
 
-    Tokenizer, preprocessing, conversation (as a chat template), generation settings and the weights' precision are the
-    original's, but entries that are no words are suppressed, and no repetition penalty stays: the original never
-    penalises the prompt. In other hands a torchvision-based processor differs from the original's pixels by 1-2 of 255
-    levels, and OneVision's counts the features of a few image sizes otherwise.
+    Weights' precision, tokenizer, preprocessing, conversation (a chat template) and generation settings are the
+    original's; entries that are no words are suppressed, and no repetition penalty stays: the original never penalises
+    the prompt. A torchvision-based processor elsewhere differs from the original's pixels by 1-2 of 255 levels, and
+    OneVision's counts the features of a few image sizes otherwise.
 
     Args:
         source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or a hub id.
@@ -133,8 +133,6 @@ def _write(original: Original, target: Path) -> Path:
             index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
             _write_json(partial / "model.safetensors.index.json", index)
         partial.chmod(0o755)  # mkdtemp's is for its owner alone
-        if target.exists():
-            target.rmdir()
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -219,10 +217,11 @@ class Original:
             try:
                 if not places.weight_files(self.tower_folder):
                     places.fetch_checkpoint(str(self.settings["mm_vision_tower"]))
-                own = places.read_tensors(self.tower_folder)
             except ValueError:
-                if not own or places.weight_files(self.tower_folder):
+                if not own:
                     raise
+            if not own or places.weight_files(self.tower_folder):
+                own = places.read_tensors(self.tower_folder)
         # transformers 5 saves a tower by itself without the prefix that the hub's files have.
         inside = "vision_model." if any(key.startswith("vision_model.") for key in own) else ""
         return {key.removeprefix(inside): tensor for key, tensor in own.items() if key.startswith(inside)}
@@ -269,8 +268,6 @@ class Original:
         whole = self.siglip or self.settings.get("mm_vision_select_feature", "patch") == "cls_patch"
         tied = bool(self.settings.get("tie_word_embeddings", False))
         text = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
-        if not self.tiled:
-            text.setdefault("num_key_value_heads", text.get("num_attention_heads"))
         rope = dict(self.settings.get("rope_scaling") or {})
         rope = {"rope_type": rope.pop("type", "default"), **rope}
         rope["rope_theta"] = float(self.settings.get("rope_theta") or 1e4)
@@ -315,9 +312,7 @@ class Original:
         square = {"height": size, "width": size}
         mean = std = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original, whatever the tower's folder says
         if not self.siglip:
-            clip = CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=square)
-            if (self.tower_folder / "preprocessor_config.json").is_file():
-                clip = CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
+            clip = CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
             if not self.tiled:
                 return clip
             mean, std = list(clip.image_mean), list(clip.image_std)

@@ -1,8 +1,7 @@
 """What fits where: the bytes that a model needs against those that are free, before anything is loaded or downloaded.
 
-The weights of a model built without storage (torch's "meta" device) are counted; `token_bytes` computes what runs
-beside them, for the engine's batches, too; what can't be computed (the device's context, fragmentation) is an
-allowance.
+Weights are counted on a model without storage (torch's "meta" device); `token_bytes` computes what runs beside them,
+for the engine's batches, too; what can't be computed (the device's context, fragmentation) is an allowance.
 """
 
 from __future__ import annotations

@@ -67,7 +67,6 @@ MOST_PARTS = 4096  # layers, blocks or experts: more than any model has, and few
 MOST_BYTES = 1 << 26  # of a JSON file: the largest tokenizers take half of it
 PROBE_SECONDS = 5.0  # to reach the hub
 
-ATTENTION = ("auto", "sdpa", "flash_attention_2", "eager")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Patterns of modules that keep their precision in a quantised model; the projector is quantised, as the 4-bit settings
 # are those of haotian-liu/LLaVA llava/model/builder.py (nf4, quantised twice).
@@ -79,29 +78,27 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     model with a processor of its own) or "text" (sees no images); ValueError for one that can't be loaded right."""
     check_counts(config, name)
     if is_original(config):
-        decoder = decoder_of(config)
-        kind = config.get("architectures") or config.get("model_type")
-        faults = [] if decoder else [f"its decoder is {brief(kind)}"]
+        decoder, faults = decoder_of(config), []
+        if decoder is None:
+            faults.append(f"its decoder is {brief(config.get('architectures') or config.get('model_type'))}")
         for setting, (absent, values) in (ORIGINAL | ORIGINALS.get(str(decoder), {})).items():
             if not re.fullmatch(values, str(value := config.get(setting, absent))):
                 faults.append(f"{setting} is {brief(value)}")
         if faults:
-            raise ValueError(
-                f"judge {name!r} is an original LLaVA checkpoint of a kind that is not supported: {'; '.join(faults)}"
-            )
+            raise ValueError(f"judge {name!r} is an original LLaVA checkpoint, not supported: {'; '.join(faults)}")
         return "original"
     model_type, vision = str(config.get("model_type")), config.get("vision_config") or {}
-    if model_type in OURS and isinstance(vision, Mapping):
-        if vision.get("model_type", OURS[model_type][0]) in OURS[model_type]:
-            return "llava"
+    towers = OURS.get(model_type, ())
+    if isinstance(vision, Mapping) and vision.get("model_type", *towers[:1]) in towers:
+        return "llava"
     if model_type in IMAGE_MODELS and (vision or model_type not in TEXT_MODELS):
         return "chat"
     if model_type in TEXT_MODELS:
         return "text"
-    code = " (its model is code that comes with the checkpoint, which is not run here; let a server run it)"
+    code = " (it brings code, which is not run here: let a server run it)" if config.get("auto_map") else ""
     raise ValueError(
         f"judge {name!r} has model_type {model_type!r}, which transformers {transformers.__version__} does not know as"
-        f" a generating model{code if config.get('auto_map') else ''}; supported is {SUPPORTED}"
+        f" a generating model{code}; supported is {SUPPORTED}"
     )
 
 
@@ -167,7 +164,7 @@ def config_file(name_or_path: str | Path, *, revision: str | None = None) -> Pat
         if name in FAMILIES:
             ids = ", ".join(repr(id) for id in FAMILIES[name].ids if id not in EMBEDDED) or "any folder or hub id"
             raise ValueError(f"{name!r} is a family of judges; load one of them: {ids}; or one of {short}")
-        if not isinstance(name_or_path, str) or not re.fullmatch(r"[^\s./~][^\s/]*/[^\s/]+", name):
+        if not re.fullmatch(r"[^\s./~][^\s/]*/[^\s/]+", name):
             raise ValueError(
                 f"no judge {name!r}: it is neither one of {short}, nor a folder, nor a hub id such as"
                 f" 'llava-hf/llava-1.5-7b-hf'; give the path of a folder that holds {SUPPORTED}"
@@ -229,9 +226,9 @@ def settings_fingerprint(*folders: Path) -> str:
 
 
 def _fingerprint(files: Iterable[Path]) -> str:
-    there = [(file, file.stat()) for file in files if file.is_file()]
-    lines = [f"{file.name}\0{_digest(file.resolve(), state.st_mtime_ns, state.st_size)}\n" for file, state in there]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    states = {file: file.stat() for file in files if file.is_file()}
+    digests = [(file.name, _digest(file.resolve(), at.st_mtime_ns, at.st_size)) for file, at in states.items()]
+    return hashlib.sha256("".join(f"{name}\0{digest}\n" for name, digest in digests).encode()).hexdigest()
 
 
 @functools.cache
@@ -286,8 +283,8 @@ def place(
     """Settle where and how a model is to compute; arguments and errors as for `load_judge`."""
     if device_map is not None and str(device) != "auto":
         raise ValueError(f"device={str(device)!r} and a device_map exclude each other; leave one out")
-    if attention not in ATTENTION:
-        raise ValueError(f"attention {attention!r} is unknown; use one of {ATTENTION}")
+    if attention not in ("auto", "sdpa", "flash_attention_2", "eager"):
+        raise ValueError(f'attention {attention!r} is unknown; use "auto", "sdpa", "flash_attention_2" or "eager"')
     chosen = choose_device(device)
     precision = choose_dtype(dtype, chosen)
     options: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
@@ -296,7 +293,7 @@ def place(
     elif quantization or (chosen.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         options["device_map"] = {"": chosen}  # each weight straight to its device, not by way of the CPU's memory
     if quantization is not None:
-        options["quantization_config"] = quantized(quantization, chosen, precision)
+        options["quantization_config"] = _quantized(quantization, chosen, precision)
     return Placement(chosen, precision, quantization, options)
 
 
@@ -308,10 +305,8 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(
-            f"device {str(device)!r} can't be used by torch {torch.__version__} ({reason_of(error)}); use"
-            ' device="auto", or "cpu", "cuda", "cuda:1" or "mps" where it is there'
-        ) from error
+        reason = f'by torch {torch.__version__} ({reason_of(error)}); use "auto", "cpu", "cuda:1" or "mps"'
+        raise ValueError(f"device {str(device)!r} can't be used {reason}") from error
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
@@ -329,7 +324,7 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
+def _quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
     """How bitsandbytes is to quantise a model; ValueError where it can't."""
     if quantization not in ("8bit", "4bit"):
         raise ValueError(f'quantization {quantization!r} is unknown; use None, "8bit" or "4bit"')
