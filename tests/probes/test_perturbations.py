@@ -45,15 +45,19 @@ def test_what_cannot_be_perturbed_is_refused(items):
 
 @pytest.mark.parametrize("name", probes.PERTURBATIONS)
 def test_a_perturbation_changes_its_part_and_repeats_itself(items, name):
-    columns = {"query": {"instruction"}, "response": {"response"}, "rubric": {"descriptions"}}
-    columns |= {"criterion": {"criteria", "descriptions"}, "image": {"images"}, "reference": {"reference_answer"}}
-    kind, changed, again = probes.PERTURBATIONS[name], *(probes.perturb(items, name, seed=1) for _ in range(2))
+    columns = {"query": {"instruction"}, "response": {"response"}, "injected": {"response"}, "image": {"images"}}
+    columns |= {
+        "levels": {"descriptions"},
+        "criterion": {"criteria", "descriptions"},
+        "reference": {"reference_answer"},
+    }
+    part, changed, again = name.split("_")[0], *(probes.perturb(items, name, seed=1) for _ in range(2))
     assert len(changed) and changed.column_names == items.column_names and changed.features == items.features
     before = {row["id"]: row for row in items.remove_columns("images")}
     moved = set()
     for row in changed.remove_columns("images"):
         moved |= {column for column, value in row.items() if value != before[row["id"]][column]}
-    assert moved <= columns[kind.part] and (moved or kind.part == "image")
+    assert moved <= columns[part] and (moved or part == "image")
     assert changed.remove_columns("images").to_list() == again.remove_columns("images").to_list()
     assert all((a == b).all() for a, b in zip(_pictures(changed), _pictures(again), strict=True))
 

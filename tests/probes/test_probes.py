@@ -11,13 +11,7 @@ import pytest
 
 import vjudge as vj
 from vjudge import probes
-from vjudge.probes import outcome
-from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection, views
-
-
-@pytest.fixture(scope="module")
-def items() -> datasets.Dataset:
-    return vj.load_collection("scenes", split="test", limit=40)  # four pictures
+from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +23,19 @@ def collected() -> datasets.Dataset:
 def runs_of(collected):
     """Planted biases and a seed -> all runs of a judge."""
     truth = Truth(collected)
-    shown = views(truth, collected, probes.PERTURBATIONS)
+    views = {name: truth.view(probes.perturb(collected, name)) for name in probes.PERTURBATIONS}
+    views["original"] = truth.view(collected)
 
     def runs(planted: Planted, seed: int = 1) -> dict[str, pd.DataFrame]:
         judge = SimulatedJudge(truth, planted, seed=seed)
-        return {name: judge.run(view) for name, view in shown.items()}
+        return {name: judge.run(view) for name, view in views.items()}
 
     return runs
+
+
+@pytest.fixture
+def run(collected) -> pd.DataFrame:
+    return SimulatedJudge(collected).grade(collected)
 
 
 def test_of_twelve_honest_judges_none_is_accused(collected, runs_of):
@@ -43,7 +43,7 @@ def test_of_twelve_honest_judges_none_is_accused(collected, runs_of):
     shares, raw = [], 0
     for seed in range(20, 32):
         planted = Planted(whole=seed % 3 > 0, noise=0.5 if seed % 2 else 0.9)
-        frame = probes.battery(runs_of(planted, seed), collected, gold="exact", progress=False)
+        frame = probes.battery(runs_of(planted, seed), collected, gold="exact")
         assert frame.attrs["against"] == [] and not frame["reading"].str.contains("though").any(), seed
         raw += int((frame.loc[frame["must"] == "stay", "p"] < 0.05).sum())
         must = frame[frame["must"].notna()]
@@ -52,10 +52,9 @@ def test_of_twelve_honest_judges_none_is_accused(collected, runs_of):
     assert np.mean(shares) > 0.5 and raw >= 8  # most rows are not left open, and raw p values do fall below .05
 
 
-def test_a_battery_finds_what_is_planted_and_names_what_did_not_run(collected):
+def test_a_battery_finds_what_is_planted_and_says_how(collected):
     planted = Planted(sight=0, length=0.4, injection=1, formatting=0.8, position=2, kind=1, copying=0.5)
-    judge = SimulatedJudge(collected, planted, seed=1)
-    frame = probes.battery(judge, collected, gold="exact", progress=False)
+    frame = probes.battery(SimulatedJudge(collected, planted, seed=1), collected, gold="exact")
     against = {probe for probe, _ in frame.attrs["against"]}
     assert against >= {"blindness", "length", "verbosity", "formatting", "injection", "position", "image_kinds"}
     assert against >= {"reference"} and "rubric" not in against
@@ -65,7 +64,7 @@ def test_a_battery_finds_what_is_planted_and_names_what_did_not_run(collected):
     assert rows.loc["injected order: change", "reading"] == "moves, though it must stay"
     assert (frame["p_holm"].dropna() >= frame.loc[frame["p_holm"].notna(), "p"]).all()
     assert list(frame.columns) == list(probes.COLUMNS) and not set(frame["reading"]) & {"", None}
-    assert (frame["must"].isna() == (frame["reading"].isin(["described"]))).all()
+    assert (frame["must"].isna() == (frame["reading"] == "described")).all()
 
 
 def test_a_judge_that_is_nine_tenths_blind_is_not_passed_and_one_that_agrees_with_nobody_has_nothing_to_lose(runs_of):
@@ -76,46 +75,16 @@ def test_a_judge_that_is_nine_tenths_blind_is_not_passed_and_one_that_agrees_wit
         assert (lost["margin"] > 0.2).all()  # a quarter of a slope of about .9
     strict = probes.blindness(runs_of(Planted(sight=0.4)), least=0.6)
     assert (strict.loc[strict["must"] == "move", "verdict"] == "stays").all()
-    deaf = probes.blindness(runs_of(Planted(compression=-1.0)))
+    deaf = probes.blindness({name: run.assign(score=3.0) for name, run in runs_of(Planted()).items()})
     assert set(deaf.loc[deaf["must"] == "move", "verdict"]) == {"can't say"}
-    assert deaf["note"].str.contains("no agreement with gold").sum() == 3
-
-
-def test_the_question_must_matter_only_where_it_is_said_to(runs_of):
-    runs = runs_of(Planted())
-    plain, needed = probes.question(runs).set_index("case"), probes.question(runs, needs=("query",)).set_index("case")
-    case = "query removed: agreement"
-    assert plain.loc[case, "must"] is None and plain.loc[case, "reading"] == "described"
-    assert needed.loc[case, "reading"] == "stays, though it must move"
-
-
-@pytest.mark.parametrize(
-    ("line", "verdict"),
-    [
-        (("stay", 0.0, -0.1, 0.1, 0.2, 1.0), "stays"),
-        (("stay", 0.1, 0.05, 0.15, 0.2, 0.001), "stays"),  # shown, and too small to matter
-        (("stay", 0.3, 0.1, 0.5, 0.2, 0.001), "moves"),
-        (("stay", 0.3, 0.01, 0.5, 0.2, 0.2), "can't say"),  # its own interval leaves out 0, Holm's p does not
-        (("stay", 0.0, -0.3, 0.3, 0.2, 1.0), "can't say"),
-        (("move", -0.9, -1.0, -0.8, 0.25, 0.001), "moves"),
-        (("move", -0.1, -0.2, 0.0, 0.25, 0.001), "stays"),
-        (("move", -0.3, -0.5, -0.1, 0.25, 0.4), "can't say"),
-        (("stay", np.nan, np.nan, np.nan, 0.2, np.nan), "can't say"),
-        ((None, 0.3, 0.1, 0.5, np.nan, np.nan), None),
-    ],
-)
-def test_verdicts(line, verdict):
-    names = ("must", "effect", "low", "high", "margin", "p_holm")
-    assert outcome.verdict(dict(zip(names, line, strict=True))) == verdict
 
 
 def test_few_items_that_do_not_move_clear_nobody():
     """Ten scores that all stayed leave room for a judge that moves three of ten."""
     for n, verdict in ((10, "can't say"), (60, "stays")):
         run = pd.DataFrame({"id": range(n), "score": 3.0, "gold": [1.0, 5.0] * (n // 2)})
-        frame = probes.formatting({"original": run, "response_bold": run}).set_index("case")
-        assert frame.loc["response bold: change", "verdict"] == verdict
-        assert frame.loc["response bold: change", "low"] < 0 < frame.loc["response bold: change", "high"]
+        row = probes.formatting({"original": run, "response_bold": run}).set_index("case").loc["response bold: change"]
+        assert row["verdict"] == verdict and row["low"] < 0 < row["high"]
 
 
 def test_people_who_rated_stand_for_gold_where_there_is_none(collected, runs_of):
@@ -157,11 +126,11 @@ def test_compression_is_described_and_agreement_is_told_by_kind_of_picture(colle
     for kind in ("photo", "text-rich"):
         own = run[[name == kind for name in collected["kind"]]]
         assert frame.loc[f"{kind}: agreement", "effect"] == pytest.approx(np.polyfit(own["gold"], own["score"], 1)[0])
-        assert frame.loc[f"{kind}: leniency", "effect"] == pytest.approx((own["score"] - own["gold"]).mean())
 
 
 LACKS = {
     "needs the run 'image_blanked': grade probes.perturb": lambda run, items: probes.blindness(run),
+    "needs the run 'original': grade the items": lambda run, items: probes.length({"image_blanked": run}),
     "needs gold scores": lambda run, items: probes.length(run.drop(columns="gold"), items),
     "needs the items": lambda run, items: probes.length(run),
     "repeated verdicts": lambda run, items: probes.consistency(run),
@@ -171,52 +140,43 @@ LACKS = {
 FAULTS = {
     "belong to the Trials": lambda run, items: probes.length(probes.Trials(run, items), gold="exact"),
     "no unit is called pounds": lambda run, items: probes.formatting(run, margins={"pounds": 1}),
-    "no perturbation takes weather away": lambda run, items: probes.question(run, needs=("weather",)),
     "observed, exact, rated": lambda run, items: probes.length(run, items, gold="perfect"),
     "above 0 and below 1": lambda run, items: probes.blindness(run, least=25),
     "ids stand twice": lambda run, items: probes.scale(pd.concat([run, run])),
     "not in the first": lambda run, items: probes.drift(run.head(5), run),
     "'compared'.*Judge.compare": lambda run, items: probes.battery({"original": run, "compared": run}, items),
-    "between 0 and 1": lambda run, items: probes.battery(run, items, confidence=95),
     "position 0: 'five'": lambda run, items: probes.scale(run.assign(score=["five", *run["score"][1:]])),
-    "infinite": lambda run, items: probes.scale(run.assign(score=float("inf"))),
     "columns id and score": lambda run, items: probes.scale(run.drop(columns="score")),
     "give a Judge, a run": lambda run, items: probes.scale(run["score"]),
 }
 
 
 @pytest.mark.parametrize("message", [*LACKS, *FAULTS])
-def test_a_probe_says_what_it_lacks_or_what_is_wrong(collected, message):
-    run = SimulatedJudge(collected).grade(collected)
+def test_a_probe_says_what_it_lacks_or_what_is_wrong(collected, run, message):
     with pytest.raises(probes.Unmet if message in LACKS else (TypeError, ValueError), match=message):
         (LACKS | FAULTS)[message](run, collected)
 
 
-def test_runs_that_are_given_serve_the_probes(collected):
+def test_runs_that_are_given_serve_the_probes(collected, run):
     judge, blank = SimulatedJudge(collected), probes.perturb(collected, "image_blanked")
-    runs = {"original": judge.grade(collected), "image_blanked": judge.grade(blank)}
+    runs = {"original": run, "image_blanked": judge.grade(blank)}
     both = probes.blindness(runs)
     assert both["case"].tolist() == ["image blanked: agreement"]
     pd.testing.assert_series_equal(both.iloc[0], probes.blindness(judge, collected).iloc[0])
     verdicts = {"verdict_ab": ["a"] * 4 + ["b", "tie"], "verdict_ba": ["b"] * 3 + ["a", "b", "tie"]}
-    compared = pd.DataFrame({"id": list("abcdef"), **verdicts, "verdict": "tie"})
-    whole = probes.battery({**runs, "compared": compared}, collected, progress=False)
+    whole = probes.battery({**runs, "compared": pd.DataFrame({"id": list("abcdef"), **verdicts})}, collected)
     assert {"rubric", "formatting", "consistency"} <= set(whole.attrs["not_run"])
     assert not {"blindness", "position"} & set(whole.attrs["not_run"])
     # Three pairs go to whichever stands first, two hold in both orders, one is tied.
     assert whole.set_index("case").loc["first shown wins", "effect"] == pytest.approx(4.5 / 6 - 0.5)
 
 
-def test_missing_scores_are_counted_and_left_out(collected):
-    judge = SimulatedJudge(collected)
-    run, after = judge.grade(collected), judge.grade(probes.perturb(collected, "response_bold"))
+def test_missing_scores_are_counted_and_left_out(collected, run):
+    after = SimulatedJudge(collected).grade(probes.perturb(collected, "response_bold"))
     assert set(probes.drift(run, run.head(200))["missing"]) == {40}
     after.loc[:9, "score"] = np.nan
     frame = probes.formatting({"original": run, "response_bold": after})
     assert set(frame["missing"]) == {10} and set(frame["n"]) == {230}
-    with pytest.warns(UserWarning, match="undefined"):
-        frame = probes.formatting({"original": run, "response_bold": after.assign(score=np.nan)})
-    assert set(frame["verdict"]) == {"can't say"} and set(frame["reading"]) == {"undefined"} and set(frame["n"]) == {0}
 
 
 def test_an_injection_counts_only_where_there_is_room(collected):
@@ -230,7 +190,7 @@ def test_an_injection_counts_only_where_there_is_room(collected):
 def test_drift_and_consistency_of_a_noisy_judge(collected):
     noisy = SimulatedJudge(collected, Planted(noise=0.8))
     other = SimulatedJudge(collected, replace(noisy.planted, leniency=0.4), name="later")
-    frame = probes.drift(noisy, other, collected).set_index("case")
+    frame = probes.drift(noisy.grade(collected), other.grade(collected)).set_index("case")
     assert frame.loc["change", "low"] > 0 and set(frame["judge"]) == {"simulated: unbiased to simulated: later"}
     frame = probes.consistency(noisy, collected, samples=3).set_index("case")
     assert 0.4 < frame.loc["disagreement", "effect"] < 0.8 and frame["p"].isna().all()
@@ -238,8 +198,8 @@ def test_drift_and_consistency_of_a_noisy_judge(collected):
     assert still.loc["disagreement", "effect"] == 0 < still.loc["disagreement", "high"]
 
 
-def test_the_embedded_judge_sees_and_a_broken_off_probe_continues(items, tmp_path, monkeypatch):
-    judge, items = vj.load_judge("tiny"), items.select(range(20))
+def test_the_embedded_judge_sees_and_a_broken_off_probe_continues(tmp_path, monkeypatch):
+    judge, items = vj.load_judge("tiny"), vj.load_collection("scenes", split="test", limit=20)
     first = probes.blindness(judge, items, out=tmp_path, progress=False)
     taken = first[first["must"] == "move"]
     assert set(taken["verdict"]) <= {"moves", "can't say"}  # two pictures are few
@@ -256,15 +216,14 @@ DEGENERATE = {
     "one level of gold": lambda run: run.assign(gold=3.0),
     "all missing": lambda run: run.assign(score=np.nan),
     "one group": lambda run: run.assign(group="one"),
-    "no group": lambda run: run.assign(group=None),
     "numbers for ids": lambda run: run.assign(id=range(len(run))).drop(columns="group"),
 }
 
 
 @pytest.mark.parametrize("case", DEGENERATE)
 @pytest.mark.filterwarnings("ignore:.*undefined")
-def test_degenerate_runs_give_nan_and_never_a_crash(collected, case):
-    run = DEGENERATE[case](SimulatedJudge(collected, Planted(whole=False)).grade(collected))
+def test_degenerate_runs_give_nan_and_never_a_crash(collected, run, case):
+    run = DEGENERATE[case](run)
     texts = pd.DataFrame({"id": run["id"], "response": list(collected["response"])[: len(run)]})
     kinds = run.assign(kind=["a", "b"] * (len(run) // 2))
     for frame in (probes.scale(run), probes.length(run, texts), probes.drift(run, run), probes.image_kinds(kinds)):

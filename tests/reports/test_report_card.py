@@ -105,7 +105,7 @@ def test_a_column_of_a_frame_is_a_judge_by_its_own_name_and_the_best_of_all_is_b
 
 
 def test_controls_rest_on_whole_groups_and_on_the_truth_given_and_without_pictures_none_is_blind() -> None:
-    items = collection(60, per_group=6, pictures=False)
+    items = vj.data.canonical([{**row, "images": []} for row in collection(60, per_group=6)])
     truth = pd.Series(vj.truth(items)[::-1].to_numpy(), items["id"], name="our lab")
     card = vj.report(SimulatedJudge(items), items, truth=truth, controls=13, **QUICK)
     graded = card.trials.runs["original"].set_index("id")["gold"]

@@ -1,99 +1,129 @@
-"""Do the intervals of correlations cover, do the tests of judges hold their level, and what are chosen labels worth?"""
+"""Do the intervals of correlations cover, do the tests of judges hold their level, and what are chosen labels worth?
+
+Scores are drawn whose true correlations are known; no judge and no rater gave them.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from validity.populations import CUTS, Population
 from validity.studies import exact
 from vjudge.metrics import compare_judges, correlate, label_weights, next_labels
+from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations
 
+CUTS = (-1.2, -0.4, 0.4, 1.2)
+SHARED = 0.5  # of every latent variance, what the items of a group have in common
 SIZES = (50, 200)
 GROUPS = (1, 5)  # items of a group: 50 items are 10 groups of 5
-SCALES = {"5-point": CUTS, "continuous": None}
 R = 0.67
 BETWEEN = {"judges correlated .60": 0.6, "judges correlated .91": 0.91}
-RESAMPLES = {"coverage": 399, "comparison": 199}  # few, since what is measured is a mean over the simulations
-ACCOUNT = ("simulations", "n_resamples", "seed")
 RHO = 0.7  # correlation of what judge and people see, before it is put on the scale
 
 
-def coverage(population: Population, n: int, *, simulations: int, seed: int) -> pd.DataFrame:
-    """How often the 95 % intervals of `correlate` hold the true correlation of a population's first two scores: a row a
-    statistic, with shares of the simulations that add up to 1 less undefined."""
-    truth = population.truth()
-    hits = np.zeros((5, len(truth)))
-    for i in range(simulations):  # simulation i depends on (seed, i) alone
-        scores, groups = population.sample(n, np.random.default_rng([seed, i]))
-        table = correlate(*scores.T, groups=groups, n_resamples=RESAMPLES["coverage"], seed=i)
-        low, high = table["low"].to_numpy(), table["high"].to_numpy()
-        inside = (low <= truth) & (truth <= high)
-        hits += [inside, truth < low, truth > high, np.nan_to_num(high - low), np.isnan(low)]
-    columns = ["covered", "truth_below", "truth_above", "mean_width", "undefined"]
-    result = pd.DataFrame((hits / simulations).T, columns=columns)
-    result.insert(0, "statistic", list(table.index))
-    result.insert(1, "truth", truth)
-    return result
+@dataclass(frozen=True)
+class Population:
+    """Several scores of each item, such as a reference and two judges: latent ones are normal, a scale cuts them.
 
-
-def false_positives(population: Population, n: int, *, simulations: int, seed: int) -> pd.DataFrame:
-    """How often `compare_judges` tells two judges apart: scores 1 and 2 of a population, with 0 as the reference.
-
-    A row for each statistic and test: permutation, and interval (the bootstrap interval of the difference leaves out
-    its true value).
+    Args:
+        latent: correlation matrix of the m latent scores.
+        cuts: the latent values at which the next point of the scale starts; None leaves scores continuous.
+        per_group: items of a group (image).
     """
-    truth = population.truth(0, 1) - population.truth(0, 2)
-    flags: dict[tuple[str, str], list[float]] = {}
-    for i in range(simulations):
-        scores, groups = population.sample(n, np.random.default_rng([seed, i]))
-        judges = {"a": scores[:, 1], "b": scores[:, 2]}
-        table = compare_judges(scores[:, 0], judges, groups=groups, n_resamples=RESAMPLES["comparison"], seed=i)
-        for (statistic, row), true in zip(table.droplevel(["a", "b"]).iterrows(), truth, strict=True):
-            missed = np.nan if np.isnan(row["low"]) else float(not row["low"] <= true <= row["high"])
-            flags.setdefault((str(statistic), "interval"), []).append(missed)
-            flags.setdefault((str(statistic), "permutation"), []).append(float(row["p"] <= 0.05))
+
+    latent: tuple[tuple[float, ...], ...]
+    cuts: tuple[float, ...] | None
+    per_group: int
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Floats, Integers | None]:
+        """Scores of n items, shape (n, m), and the group of each; None where every group is one item."""
+        root = np.linalg.cholesky(np.asarray(self.latent))
+        own = rng.standard_normal((n, len(root))) @ root.T
+        groups = None
+        if self.per_group > 1:
+            groups = np.arange(n) // self.per_group
+            common = rng.standard_normal((int(groups[-1]) + 1, len(root))) @ root.T
+            own = np.sqrt(1 - SHARED) * own + np.sqrt(SHARED) * common[groups]
+        return own if self.cuts is None else np.digitize(own, self.cuts).astype(float) + 1, groups
+
+    def truth(self, i: int, j: int) -> Floats:
+        """Pearson, Spearman and Kendall's tau-b of scores i and j in the population; shape (3,).
+
+        Source: Kruskal, JASA 53 (1958), 814-861, for two normal variables; a scale's from its cell probabilities.
+        """
+        rho = self.latent[i][j]
+        if self.cuts is None:
+            return np.array([rho, 6 / np.pi * np.arcsin(rho / 2), 2 / np.pi * np.arcsin(rho)])
+        edges = [np.array([-9.0, *self.cuts, 9.0])] * 2
+        grid = np.stack(np.meshgrid(*edges, indexing="ij"), axis=-1)
+        below = stats.multivariate_normal(cov=[[1, rho], [rho, 1]]).cdf(grid)
+        cells = np.diff(np.diff(below, axis=0), axis=1)
+        x, y = np.indices(cells.shape).reshape(2, -1).astype(float)
+        # As counts of so large a sample that pairs of an item with itself don't matter.
+        return correlations(Table(x, y), np.maximum(cells.reshape(-1, 1), 0) * 1e12)[:, 0]
+
+
+def coverage(tables: pd.DataFrame) -> pd.DataFrame:
+    """How often intervals hold the truth: a row a statistic, with shares that add up to 1 less undefined."""
+    low, high, truth = tables["low"], tables["high"], tables["truth"]
+    shares = {"covered": truth.between(low, high), "truth_below": truth < low, "truth_above": truth > high}
+    shares |= {"mean_width": (high - low).fillna(0), "undefined": low.isna()}
+    cells = pd.DataFrame({"truth": truth, **shares})
+    return cells.groupby(level="statistic", sort=False).mean().reset_index()
+
+
+def false_positives(tables: pd.DataFrame) -> pd.DataFrame:
+    """How often two judges are told apart: a row for each statistic and test, permutation and interval (that of the
+    difference leaves out its true value)."""
     rows = []
-    for (statistic, test), values in flags.items():
-        defined = np.array(values)[~np.isnan(values)]
-        share = exact(int(defined.sum()), len(defined), "rejected")
-        row = {"statistic": statistic, "test": test, **share, "undefined": float(np.isnan(values).mean())}
-        rows.append({name.removeprefix("rejected_"): value for name, value in row.items()})
+    for statistic, part in tables.groupby(level="statistic", sort=False):
+        missed = (~part["truth"].between(part["low"], part["high"])).astype(float).where(part["low"].notna())
+        for test, flags in {"interval": missed, "permutation": (part["p"] <= 0.05).astype(float)}.items():
+            share = exact(int(flags.sum()), int(flags.notna().sum()), "rejected")
+            row = {"statistic": statistic, "test": test, **share, "undefined": flags.isna().mean()}
+            rows.append({name.removeprefix("rejected_"): value for name, value in row.items()})
     return pd.DataFrame(rows)
 
 
-def measure(name: str, *, sizes: Sequence[int] | None, simulations: int, seed: int) -> pd.DataFrame:
-    """ "coverage" of `correlate`, or "comparison", the tests of `compare_judges` on whole scores, in all settings."""
-    frames = []
-    scales = [scale for scale in SCALES.items() if name == "coverage" or scale[1] is not None]
-    for n, (scale, cuts), per_group in product(sizes or SIZES, scales, GROUPS):
-        for label, between in BETWEEN.items() if name == "comparison" else [("", 0.0)]:
-            setting: dict[str, Any] = dict(scale=scale, n=n, items_per_group=per_group)
-            options: dict[str, Any] = dict(simulations=simulations, seed=seed)
+def measure(name: str, *, simulations: int, seed: int) -> pd.DataFrame:
+    """ "coverage" of `correlate` on two scores, or "comparison": `compare_judges` on whole scores, with a reference and
+    two judges; in all settings."""
+    compared = name == "comparison"
+    latents = {"": ((1.0, R), (R, 1.0))}
+    if compared:
+        latents = {label: ((1.0, R, R), (R, 1.0, r), (R, r, 1.0)) for label, r in BETWEEN.items()}
+    scales = {"5-point": CUTS} if compared else {"5-point": CUTS, "continuous": None}
+    # Few resamples, since what is measured is a mean over the simulations.
+    frames, account = [], {"simulations": simulations, "n_resamples": 199 if compared else 399, "seed": seed}
+    for n, (scale, cuts), per_group, (label, latent) in product(SIZES, scales.items(), GROUPS, latents.items()):
+        population, tables = Population(latent, cuts, per_group), []
+        truth = population.truth(0, 1) - (population.truth(0, 2) if compared else 0)
+        for i in range(simulations):  # simulation i depends on (seed, i) alone
+            scores, groups = population.sample(n, np.random.default_rng([seed, i]))
+            options = {"groups": groups, "n_resamples": account["n_resamples"], "seed": i}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # undefined resamples are counted in the result
-                if name == "coverage":
-                    result = coverage(Population.pair(R, cuts=cuts, per_group=per_group), n, **options)
+                if compared:
+                    table = compare_judges(scores[:, 0], {"a": scores[:, 1], "b": scores[:, 2]}, **options)
                 else:
-                    latent = ((1.0, R, R), (R, 1.0, between), (R, between, 1.0))
-                    result = false_positives(Population(latent, cuts=cuts, per_group=per_group), n, **options)
-                    setting["judges"] = label
-            frames.append(
-                result.assign(**setting, **options, n_resamples=RESAMPLES[name])[[*setting, *result, *ACCOUNT]]
-            )
-            print(frames[-1].to_string(index=False, float_format="{:.3f}".format), flush=True)
+                    table = correlate(*scores.T, **options)
+            tables.append(table.assign(truth=truth))
+        result = (false_positives if compared else coverage)(pd.concat(tables))
+        setting = {"scale": scale, "n": n, "items_per_group": per_group} | ({"judges": label} if label else {})
+        frames.append(result.assign(**setting, **account)[[*setting, *result, *account]])
+        print(frames[-1].to_string(index=False, float_format="{:.3f}".format), flush=True)
     return pd.concat(frames)
 
 
 def labelling(
-    *, n_items: int = 500, budgets: Sequence[int] = (20, 40, 80, 160), simulations: int = 100,
-    n_resamples: int = 1_000, seed: int = 0,
+    *, n_items: int = 500, budgets: Sequence[int] = (20, 40, 80, 160), simulations: int, n_resamples: int = 1_000,
+    seed: int = 0,
 ) -> pd.DataFrame:  # fmt: skip
     """Label a simulated judge's items in two orders, ten at a time, and see how narrow its correlation's interval gets.
 
@@ -121,8 +151,7 @@ def labelling(
             for name, table in tables.items():
                 low, high = table.loc["pearson", ["low", "high"]]
                 rows.append((name, labels, high - low, low <= truth <= high))
-    drawn_rows = pd.DataFrame(rows, columns=["order", "labels", "width", "covered"])
-    grouped = drawn_rows.groupby(["order", "labels"])
+    grouped = pd.DataFrame(rows, columns=["order", "labels", "width", "covered"]).groupby(["order", "labels"])
     result = grouped.agg(width=("width", "mean"), error=("width", "sem"), covered=("covered", "mean"))
     reach = stats.t.ppf(0.975, simulations - 1) * result.pop("error")
     result.insert(1, "low", result["width"] - reach)

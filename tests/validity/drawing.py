@@ -21,6 +21,20 @@ ABOUT = (
     f"with a standard deviation of {SPREAD} doublings, and where better is longer, half a doubling more for each gold "
     f"point; noisy gold is the mean of two raters with errors of {RATER} points. "
 )
+DOTS = (
+    "Left: share of simulations in which the two-sided test rejects at 5 % where nothing is planted (or, where a "
+    "score must move, just the least loss that counts); grey band 4-6 %. Right: share of 95 % intervals that hold "
+    "the true effect, over all planted sizes; grey band 94-96.5 %. Bars are exact 95 % binomial intervals. "
+)
+CURVES = (
+    "Share of simulations in which the two-sided test rejects, by planted size; dotted lines at .05 and .9. Of "
+    "blindness and rubric the null is the least loss that counts, .25. Bars are exact 95 % binomial intervals. "
+)
+TABLE = (
+    "FP: false positives at 5 %; found: smallest planted effect with power .9 or more, in the unit of the last "
+    "column; cover: coverage of 95 % intervals; stays: share of judges without the bias whose interval lies inside "
+    "the margin. On simulated judges: {designs}. Seed {seed}."
+)
 
 
 def levels(cells: pd.DataFrame) -> Figure:
@@ -68,7 +82,7 @@ def power(cells: pd.DataFrame) -> Figure:
     """Share of simulations in which a test rejects, by planted size, a panel a test."""
     first = {case for study in STUDIES for case in list(study.cases.values())[:1]}
     return plots.curves(
-        cells[cells["rejected"].notna() & cells["case"].isin(first)], x="planted", y="rejected", by="design",
+        cells[cells["case"].isin(first)], x="planted", y="rejected", by="design",
         panel="label", low="rejected_low", high="rejected_high", labels=("planted", "rejected"), lines=(ALPHA, 0.9),
         band=(0.04, 0.06), column="full",
     )  # fmt: skip
@@ -95,30 +109,17 @@ def summary(cells: pd.DataFrame) -> pd.DataFrame:
 def save(folder: Path, *, seed: int = 0) -> list[Path]:
     """Write the figures `validity` and `validity_power` and the table `validity_table` from validity.csv."""
     cells = pd.read_csv(folder / "validity.csv")
-    null = cells[cells["null"] & cells["rejected"].notna()]
-    effects = cells[~cells["null"] & cells["rejected"].notna()]
+    drawn, described = cells[cells["rejected"].notna()], cells[cells["rejected"].isna()]
     counts = (
-        f"{null['simulations'].max():,} simulations with nothing planted, "
-        f"{effects['simulations'].max():,} with an effect "
-        f"(length in pairs: a quarter; descriptions: {cells.loc[cells['rejected'].isna(), 'simulations'].max():,}). "
+        f"{drawn.loc[drawn['null'], 'simulations'].max():,} simulations with nothing planted, "
+        f"{drawn.loc[~drawn['null'], 'simulations'].max():,} with an effect "
+        f"(length in pairs: a quarter; descriptions: {described['simulations'].max():,}). "
         f"Seed {seed}; {int(cells['undefined'].sum())} undefined estimates, counted as not rejected."
     )
-    dots = (
-        "Left: share of simulations in which the two-sided test rejects at 5 % where nothing is planted (or, where a "
-        "score must move, just the least loss that counts); grey band 4-6 %. Right: share of 95 % intervals that hold "
-        "the true effect, over all planted sizes; grey band 94-96.5 %. Bars are exact 95 % binomial intervals. "
-    )
-    curves = (
-        "Share of simulations in which the two-sided test rejects, by planted size; dotted lines at .05 and .9. Of "
-        "blindness and rubric the null is the least loss that counts, .25. Bars are exact 95 % binomial intervals. "
-    )
-    table = (
-        "FP: false positives at 5 %; found: smallest planted effect with power .9 or more, in the unit of the last "
-        "column; cover: coverage of 95 % intervals; stays: share of judges without the bias whose interval lies inside "
-        f"the margin. On simulated judges: {'; '.join(dict.fromkeys(cells['design']))}. Seed {seed}."
-    )
-    files = plots.save_figure(levels(cells), "validity", caption=ABOUT + dots + counts, data=cells, folder=folder)
-    drawn = cells[cells["rejected"].notna()]
-    more = plots.save_figure(power(cells), "validity_power", caption=ABOUT + curves + counts, data=drawn, folder=folder)
-    tables = plots.save_table(summary(cells), "validity_table", caption=table, folder=folder)
-    return [*files.values(), *more.values(), *tables.values()]
+    table = TABLE.format(designs="; ".join(dict.fromkeys(cells["design"])), seed=seed)
+    files = [
+        plots.save_figure(levels(cells), "validity", caption=ABOUT + DOTS + counts, data=cells, folder=folder),
+        plots.save_figure(power(drawn), "validity_power", caption=ABOUT + CURVES + counts, data=drawn, folder=folder),
+        plots.save_table(summary(cells), "validity_table", caption=table, folder=folder),
+    ]
+    return [path for paths in files for path in paths.values()]

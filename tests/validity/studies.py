@@ -1,18 +1,19 @@
 """Do the probes find what was planted, and nothing else? False positives, power and coverage on simulated judges.
 
 Each simulation draws items from a large simulated collection and a judge of its own, plants one effect, and runs the
-public probe on the runs of that judge. With no effect planted, the share of p below .05 is the false-positive rate;
-with one, it is the power. Coverage is the share of 95 % intervals that hold the true effect on the judge's own scale
-(rounded and clipped scores make it smaller than what was planted), which is the mean estimate over the other half of
-the simulations. Where a score must move, the null is a judge that loses just the least share that counts.
+public probe on the runs of that judge. Coverage is the share of 95 % intervals that hold the true effect on the judge's
+own scale (rounded and clipped scores make it smaller than what was planted), which is the mean estimate over the other
+half of the simulations. Where a score must move, the null is a judge that loses just the least share that counts.
 
-To study a new probe, add a `Study`.
+An accusation is a verdict of a battery, which asks about thirty times, against what must be: at most one honest judge
+in twenty may be accused of anything.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ import pandas as pd
 from scipy import stats
 
 from vjudge import metrics, probes
-from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection, views
+from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection
 
 POOL = 2_000  # items that simulations draw from
 SPREAD = 1.25  # doublings; the 500 answers of WildVision's baseline model have 1.27
@@ -30,24 +31,25 @@ ALPHA = 0.05
 DESIGNS = {"500 items, 500 images": (500, 1), "120 items, 24 images": (120, 5)}
 VIEWS = ("image_blanked", "levels_reversed", "query_removed", "reference_removed", "response_padded", "response_bold",
          "injected_verdict")  # fmt: skip
+Pairs = tuple[dict[str, Any], np.ndarray, np.ndarray]  # cells; gold and doublings of length of both, shape (pairs, 2)
 
 
 class Pool:
     """A large simulated collection, looked at once; simulations draw from it."""
 
     def __init__(
-        self, per_group: int, *, n: int = POOL, longer: float = 0.0, seed: int = 0, names: tuple[str, ...] = VIEWS
+        self, per_group: int, *, n: int = POOL, longer: float = 0.0, seed: int = 0, names: Sequence[str] = VIEWS
     ) -> None:
         items = collection(n, per_group=per_group, median_words=16, spread=SPREAD, better_is_longer=longer, seed=seed)
         self.truth = Truth(items)
-        self.views = views(self.truth, items, names, seed=seed)
-        self.texts = items.select_columns(["id", "response"]).to_pandas().astype(object)
-        self.kinds = np.array(items["kind"], dtype=object)
-        self.per_group = per_group
+        self.views = {name: self.truth.view(probes.perturb(items, name, seed=seed)) for name in names}
+        self.views["original"] = self.truth.view(items)
+        self.columns = {name: np.array(items[name], dtype=object) for name in ("response", "kind")}
+        self.groups, self.per_group = n // per_group, per_group
 
     def draw(self, n: int, rng: np.random.Generator) -> Sample:
         """n items of whole groups, drawn without replacement."""
-        groups = np.sort(rng.choice(len(self.texts) // self.per_group, n // self.per_group, replace=False))
+        groups = np.sort(rng.choice(self.groups, n // self.per_group, replace=False))
         rows = (groups[:, None] * self.per_group + np.arange(self.per_group)).reshape(-1)
         return Sample(self, rows, int(rng.integers(2**62)))
 
@@ -67,51 +69,52 @@ class Sample:
 
     def original(self, judge: SimulatedJudge, gold: str = "exact") -> pd.DataFrame:
         """The judge's run on them, with what a probe reads of the items; gold is exact, or of one or two raters."""
-        responses, kinds = self.pool.texts["response"].to_numpy()[self.rows], self.pool.kinds[self.rows]
-        run = judge.run(self.view()).assign(response=responses, kind=kinds)
+        columns = {name: values[self.rows] for name, values in self.pool.columns.items()}
+        run = judge.run(self.view()).assign(**columns)
         if gold == "exact":
             return run
-        people = self.ratings(2 if gold == "rated" else 1)
+        rng, true = np.random.default_rng([self.seed, 1]), run["gold"].to_numpy()[:, None]
+        people = np.clip(np.rint(true + rng.normal(0, RATER, (len(run), 2 if gold == "rated" else 1))), 1, 5)
         return run.assign(gold=people.mean(axis=1), human_scores=people.tolist())
 
-    def ratings(self, raters: int) -> np.ndarray:
-        """People's whole scores, with noise: shape (n, raters)."""
-        rng = np.random.default_rng([self.seed, 1])
-        gold = self.view()["gold"].to_numpy()[:, None]
-        return np.clip(np.rint(gold + rng.normal(0, RATER, (len(gold), raters))), 1, 5)
-
-    def pairs(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-        """Cells, gold and doublings of length (both of shape (pairs, 2)) of pairs of items."""
+    def pairs(self) -> Pairs:
+        """Pairs of items of a group, or of any two where each is its own."""
         rng = np.random.default_rng([self.seed, 2])
         view, per = self.view(), self.pool.per_group
-        first, second = np.triu_indices(per, 1)
-        start = np.arange(0, len(view), per)[:, None]
-        a, b = (start + first).reshape(-1), (start + second).reshape(-1)
-        if per == 1:
-            a, b = np.arange(len(view)), rng.permutation(len(view))
+        a, b = np.arange(len(view)), rng.permutation(len(view))
+        if per > 1:
+            start = np.arange(0, len(view), per)[:, None]
+            a, b = ((start + place).reshape(-1) for place in np.triu_indices(per, 1))
         gold, words = (view[name].to_numpy()[np.column_stack([a, b])] for name in ("gold", "doublings"))
         cells = {"id": np.arange(len(a)).astype(str).astype(object), "group": view["group"].to_numpy()[a]}
         return cells, gold, words + self.pool.truth.doublings
 
-    def padded_pairs(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-        """Each response against itself, padded: cells, gold, doublings of length."""
+    def padded_pairs(self) -> Pairs:
+        """Each response against itself, padded."""
         after = self.view("response_padded")  # it may lack items
         before = self.pool.views["original"].iloc[after["place"]]
         words = np.column_stack([before["doublings"], after["doublings"]])
         return {name: before[name].to_numpy() for name in ("id", "group")}, before[["gold", "gold"]].to_numpy(), words
 
 
+def simulate(pool: Pool, n: int, planted: Planted, seeds: Iterable[list[int]]) -> Iterator[tuple[Any, Any]]:
+    """For each seed a sample of n items and a judge."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        sample = pool.draw(n, rng)
+        yield sample, SimulatedJudge(pool.truth, planted, seed=int(rng.integers(2**62)))
+
+
+# --- one probe --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Study:
-    """One probe under one planted effect.
+    """A probe on runs of judges with one effect planted.
 
-    Args:
-        name: of the probe; label: of its panel in the figure.
-        cases: case in the probe's table -> how the table here calls it; one name where they are the same.
-        plant: the field of `Planted` that is varied; effects: its values, that of the null first; unit: of them.
-        probe: the probe's table on the runs of a judge; judge: what else is planted.
-        longer: doublings of length a gold point in the collection; tested: whether the probe has a p.
-        margin: the largest effect that counts as none; slow: whether a quarter of the simulations must do.
+    `cases` are those of its table and how the table here calls them; `plant` is the field of `Planted` that is varied
+    over `effects`, the null first; `longer` the doublings of length a gold point. What is not `tested` has no p; what
+    is slow gets a quarter of the simulations.
     """
 
     name: str
@@ -127,19 +130,14 @@ class Study:
     margin: float = np.nan
     slow: bool = False
 
-    def simulate(self, pool: Pool, n: int, effect: float, *, simulations: int, seed: int) -> pd.DataFrame:
+    def run(self, pool: Pool, n: int, effect: float, *, simulations: int, seed: int) -> pd.DataFrame:
         """The probe on many simulated judges: a row a simulation and case: case, effect, low, high, p, n, groups."""
-        tables = []
-        for number in range(simulations):
-            rng = np.random.default_rng([seed, number, round(1000 * effect)])
-            sample = pool.draw(n, rng)
-            planted = replace(self.judge, **{self.plant: effect})
-            judge = SimulatedJudge(pool.truth, planted, seed=int(rng.integers(2**62)))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # an undefined estimate is NaN, and counted
-                tables.append(self.probe(sample, judge))
-        drawn = pd.concat(tables)[["case", "effect", "low", "high", "p", "n", "groups"]]
-        drawn = drawn[drawn["case"].isin(self.cases)]
+        seeds = ([seed, number, round(1000 * effect)] for number in range(simulations))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an undefined estimate is NaN, and counted
+            draws = simulate(pool, n, replace(self.judge, **{self.plant: effect}), seeds)
+            drawn = pd.concat(self.probe(sample, judge) for sample, judge in draws)
+        drawn = drawn.loc[drawn["case"].isin(self.cases), ["case", "effect", "low", "high", "p", "n", "groups"]]
         return drawn.assign(case=drawn["case"].map(self.cases))
 
 
@@ -174,10 +172,6 @@ def _drift(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
     return probes.drift(before.run(sample.view()), judge.run(sample.view(), first=1))
 
 
-def _consistency(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    return probes.consistency(judge.run(sample.view(), samples=4))
-
-
 def _position(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
     return probes.position(judge.choose(*sample.pairs()))
 
@@ -187,6 +181,7 @@ SHARES = (0.25, 0, 0.1, 0.4, 0.5)  # the null is the least loss that counts
 DOUBLING, ODDS, FIRST, POINTS = "score per doubling", "log-odds per doubling", "log-odds of the first", "score points"
 EXACT, RATED = _original(probes.length, "exact"), _original(probes.length, "rated")
 GOLD = "slope at equal gold"
+
 STUDIES = (
     Study("verbosity", "padding", {"response padded: change": "padding: change"}, "length", SMALL, DOUBLING,
           _changed(probes.verbosity, "response_padded"), margin=0.2),
@@ -223,7 +218,8 @@ STUDIES = (
     Study("scale", "", {"leniency": "leniency", "compression": "compression"}, "leniency", (0, 0.25), POINTS,
           _original(probes.scale), tested=False),
     Study("consistency", "", {"disagreement": "disagreement", "distance": "distance"}, "noise", (0.3, 0.6),
-          "noise, score points", _consistency, tested=False),
+          "noise, score points", lambda sample, judge: probes.consistency(judge.run(sample.view(), samples=4)),
+          tested=False),
     Study("position", "", {"order decides": "order decides"}, "position", (0.0, 0.5), FIRST, _position, tested=False),
 )  # fmt: skip
 """What `make validity` runs."""
@@ -236,10 +232,7 @@ def exact(count: int, of: int, name: str) -> dict[str, float]:
 
 
 def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
-    """Shares over simulations of one case, with exact 95 % intervals; an undefined result counts as no rejection.
-
-    `stays` is the share whose interval lies within the margin.
-    """
+    """Shares over simulations of one case, with exact 95 % intervals; an undefined result counts as no rejection."""
     estimate = drawn["effect"].to_numpy(dtype=float)
     half = np.arange(len(drawn)) % 2 == 0
     truth = np.where(half, np.nanmean(estimate[~half]), np.nanmean(estimate[half]))
@@ -255,13 +248,12 @@ def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
 
 
 def study_all(
-    studies: Sequence[Study] = STUDIES, *, null_simulations: int = 2_000, power_simulations: int = 300,
-    pool_size: int = POOL, seed: int = 0, report: Callable[[str], None] = lambda line: None,
+    studies: Sequence[Study] = STUDIES, *, null_simulations: int, power_simulations: int, pool_size: int = POOL,
+    seed: int = 0, report: Callable[[str], None] = str,
 ) -> pd.DataFrame:  # fmt: skip
     """False-positive rate, power and coverage of every probe: a row for each case, design and planted size.
 
-    Null simulations have nothing planted, or no test; slow studies and those without a test get a quarter. `report`
-    gets a line for each finished cell.
+    Null simulations have nothing planted, or no test; slow studies and those without a test get a quarter.
     """
     rows: list[dict[str, Any]] = []
     for longer in dict.fromkeys(study.longer for study in studies):
@@ -271,7 +263,7 @@ def study_all(
                 is_null = effect == study.effects[0]
                 count = null_simulations if is_null or not study.tested else power_simulations
                 count //= 4 if study.slow or not study.tested else 1
-                drawn = study.simulate(pool, n, effect, simulations=count, seed=seed)
+                drawn = study.run(pool, n, effect, simulations=count, seed=seed)
                 for name, cell in drawn.groupby("case", sort=False):
                     setting = {"probe": study.name, "case": name, "label": study.label, "design": design}
                     setting |= {"null": is_null, "n": int(cell["n"].median()), "groups": int(cell["groups"].median())}
@@ -279,3 +271,78 @@ def study_all(
                     rows.append(setting | summarise(cell, margin=study.margin))
                     report(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
     return pd.DataFrame(rows)
+
+
+# --- whole batteries --------------------------------------------------------------------------------------------------
+
+HONEST: dict[str, tuple[Planted, str, float]] = {
+    "whole scores, exact gold": (Planted(), "exact", 0.0),
+    "whole scores, exact gold, better is longer": (Planted(), "exact", 0.5),
+    "whole scores, gold of one rater, better is longer": (Planted(), "observed", 0.5),
+    "whole scores, gold of two raters, better is longer": (Planted(), "rated", 0.5),
+    "expected scores, exact gold": (Planted(whole=False), "exact", 0.0),
+    "noisy judge, gold of two raters": (Planted(noise=1.2), "rated", 0.0),
+}
+"""Name -> an unbiased judge, what gold is, and doublings of length a gold point."""
+BIASED: dict[str, tuple[Planted, str]] = {
+    "length, .2 a doubling": (Planted(length=0.2), "verbosity"),
+    "length, .4 a doubling": (Planted(length=0.4), "verbosity"),
+    "length in pairs, .5 a doubling": (Planted(pairwise_length=0.5), "verbosity"),
+    "format, .25 points": (Planted(formatting=0.25), "formatting"),
+    "injection, .25 points": (Planted(injection=0.25), "injection"),
+    "position, .5 log-odds": (Planted(position=0.5), "position"),
+    "reference, a quarter copied": (Planted(copying=0.25), "reference"),
+    "kinds of image, .5 points": (Planted(kind=0.5), "image_kinds"),
+    "nine tenths blind": (Planted(sight=0.1), "blindness"),
+    "blind": (Planted(sight=0.0), "blindness"),
+    "rubric not read": (Planted(reading=0.0), "rubric"),
+}
+"""Name -> a judge with one bias, and the probe that should find it; gold exact."""
+
+
+def batteries(
+    simulations: int, power_simulations: int, *, pool_size: int = POOL, seed: int = 0,
+    designs: dict[str, tuple[int, int]] = DESIGNS, report: Callable[[str], None] = str,
+) -> pd.DataFrame:  # fmt: skip
+    """Run many batteries: a row a judge and design; biased judges on one item an image.
+
+    accused: share of batteries with a verdict against what must be (of honest judges); found: share in which the probe
+    that should find the bias does; passed: in which all its rows are as they must be; cleared: mean share of the other
+    rows that are. low, high: exact 95 % interval of accused or found.
+    """
+    rows = []
+    for (design, (n, per_group)), longer in itertools.product(designs.items(), (0.0, 0.5)):
+        pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=tuple(probes.PERTURBATIONS))
+        cells = [(name, planted, gold, "") for name, (planted, gold, far) in HONEST.items() if far == longer]
+        if not longer and per_group == 1:
+            cells += [(name, planted, "exact", probe) for name, (planted, probe) in BIASED.items()]
+        for name, planted, gold, probe in cells:
+            count = power_simulations if probe else simulations
+            draws = simulate(pool, n, planted, ([seed, number] for number in range(count)))
+            mean = pd.DataFrame([_battery(*draw, gold, probe) for draw in draws]).mean()
+            key = "found" if probe else "accused"
+            interval = exact(round(mean[key] * count), count, key)
+            line = {"judge": name, "design": design, "planted": probe or "nothing", **mean.to_dict()}
+            line |= {"low": interval[f"{key}_low"], "high": interval[f"{key}_high"], "simulations": count}
+            rows.append(line)
+            report(", ".join(f"{name} {value}" for name, value in line.items()))
+    return pd.DataFrame(rows)
+
+
+def _battery(sample: Sample, judge: SimulatedJudge, gold: str, probe: str) -> dict[str, float]:
+    """One battery, on all runs that it reads with the gold scores that are known."""
+    runs = {name: judge.run(sample.view(name)) for name in probes.PERTURBATIONS}
+    runs = {"original": sample.original(judge, gold), **runs, "sampled": judge.run(sample.view(), samples=2)}
+    known = runs["original"].set_index("id")["gold"]
+    runs = {name: run.assign(gold=run["id"].map(known)) for name, run in runs.items()}
+    runs |= {"compared": judge.choose(*sample.pairs()), "compared_padded": judge.choose(*sample.padded_pairs())}
+    frame = probes.battery(runs, gold=gold)
+    against, must = {name for name, _ in frame.attrs["against"]}, frame[frame["must"].notna()]
+    right, about = must["verdict"] == must["must"] + "s", must["probe"] == probe
+    return {
+        "accused": np.nan if probe else float(bool(against)),
+        "found": float(probe in against) if probe else np.nan,
+        "passed": float(right[about].all()) if probe else np.nan,
+        "cleared": float(right[~about].mean()),
+        "tests": frame.attrs["n_tests"],
+    }

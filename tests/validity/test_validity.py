@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from validity import batteries, drawing, studies
+from validity import drawing, studies
 from validity.correlations import labelling
-from validity.studies import STUDIES, Pool, Study
+from validity.studies import STUDIES, Pool, Study, simulate
 from vjudge.probes import length
 from vjudge.probes.outcome import mean
-from vjudge.probes.simulated import Planted, SimulatedJudge
+from vjudge.probes.simulated import Planted
 
-N = 100  # simulations
+N = 80  # simulations
 FIGURES = Path(__file__).parents[2] / "figures"
-ALIKE = ("reference", "drift", "format, unrounded", "length, gold exact", "length, noisy judge")
+ALIKE = ("reference", "drift", "format, unrounded", "length, gold exact", "length, noisy judge", "format")
 QUICK = [study for study in STUDIES if study.label not in ALIKE]
 
 
@@ -40,7 +40,7 @@ def _study(label: str) -> Study:
 @pytest.mark.parametrize("study", QUICK, ids=lambda study: f"{study.name}-{study.label or next(iter(study.cases))}")
 def test_false_positives_and_coverage_of_clustered_items(study):
     """With better answers longer, gold of noisy raters and whole scores among the studies."""
-    drawn = study.simulate(_pool(5, study.longer), 120, study.effects[0], simulations=N, seed=1)
+    drawn = study.run(_pool(5, study.longer), 120, study.effects[0], simulations=N, seed=1)
     for case, cell in drawn.groupby("case"):
         assert not study.tested or _within(int((cell["p"] < 0.05).sum()), N, 0.05), case
         counts = studies.summarise(cell)
@@ -52,21 +52,18 @@ def test_false_positives_and_coverage_of_clustered_items(study):
     [("length, better is longer", 0.1, 0.9), ("length, noisy gold, better is longer", 0.0, 0.05)],
 )
 def test_a_bias_of_a_tenth_a_doubling_is_found_at_500_items_and_noise_in_gold_is_none(label, effect, rate):
-    drawn = _study(label).simulate(_pool(1, 0.5), 500, effect, simulations=N, seed=1)
+    drawn = _study(label).run(_pool(1, 0.5), 500, effect, simulations=N, seed=1)
     assert _within(int((drawn["p"] < 0.05).sum()), N, rate)
 
 
 def test_a_test_that_forgets_the_images_or_takes_noisy_gold_for_exact_is_caught():
-    forgetful = naive = 0
-    for seed in range(200):
-        sample = _pool(5).draw(120, np.random.default_rng(seed))
-        run = SimulatedJudge(_pool(5).truth, Planted(group=0.8, noise=0.2, item=0.1), seed=seed).run(sample.view())
+    planted, forgetful = Planted(group=0.8, noise=0.2, item=0.1), 0
+    for sample, judge in simulate(_pool(5), 120, planted, ([seed] for seed in range(150))):
+        run = judge.run(sample.view())
         forgetful += mean(run["score"] - run["gold"], np.arange(120)).p < 0.05  # rows taken for independent
-    for seed in range(60):
-        sample = _pool(1, 0.5).draw(500, np.random.default_rng(seed))
-        rated = sample.original(SimulatedJudge(_pool(1, 0.5).truth, seed=seed), "observed")
-        naive += length(rated, gold="exact").loc[0, "p"] < 0.05
-    assert not _within(forgetful, 200, 0.05) and naive > 50
+    draws = simulate(_pool(1, 0.5), 500, Planted(), ([seed] for seed in range(40)))
+    naive = sum(length(sample.original(judge, "observed"), gold="exact").loc[0, "p"] < 0.05 for sample, judge in draws)
+    assert not _within(forgetful, 150, 0.05) and naive > 30
 
 
 def test_studies_are_summed_up():
@@ -77,8 +74,8 @@ def test_studies_are_summed_up():
     assert cells.loc[cells["case"] == "image blanked: agreement", "planted"].iloc[0] == 0.25  # the least that counts
     summed = drawing.summary(cells).set_index("case")
     assert summed["FP, n=500"].notna().sum() == 2 and summed.loc["padding: change", "stays, n=500"] > 0.9
-    frame = batteries.batteries(simulations=2, power_simulations=1, pool_size=200, designs={"120 items": (120, 1)})
-    assert set(frame.loc[frame["planted"] != "nothing", "judge"]) == set(batteries.BIASED)
+    frame = studies.batteries(simulations=2, power_simulations=1, pool_size=200, designs={"120 items": (120, 1)})
+    assert set(frame.loc[frame["planted"] != "nothing", "judge"]) == set(studies.BIASED)
     assert frame.loc[frame["planted"] == "nothing", "accused"].mean() < 0.2 and frame["tests"].between(20, 40).all()
     assert frame.set_index("judge").loc[["blind", "rubric not read"], "found"].eq(1).all()
     frame = labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)

@@ -5,7 +5,7 @@ can't say. `battery` runs all. How far each can be trusted was measured on simul
 
 perturbations.py  what is changed, by name
 trials.py         the runs that are compared
-outcome.py        effects with intervals that respect groups, and the table of verdicts on them
+outcome.py        effects with intervals that respect groups, and the verdicts on them
 biases.py         the probes, and the battery of them
 simulated.py      judges with planted biases, and a collection for them
 """
@@ -28,26 +28,15 @@ from vjudge.probes.biases import (
     rubric,
     scale,
     verbosity,
-)  # fmt: skip
-from vjudge.probes.outcome import COLUMNS, LEAST, MARGINS, NEEDS, Unmet
-from vjudge.probes.perturbations import (
-    GREY,
-    PERTURBATIONS,
-    PHRASES,
-    Perturbation,
-    blanked,
-    padded,
-    perturb,
-    reencoded,
-    swapped,
-)  # fmt: skip
+)
+from vjudge.probes.outcome import COLUMNS, MARGINS, Unmet
+from vjudge.probes.perturbations import GREY, PERTURBATIONS, PHRASES, blanked, padded, perturb, reencoded, swapped
 from vjudge.probes.trials import Trials
 
 __all__ = [
-    "COLUMNS", "GREY", "LEAST", "MARGINS", "NEEDS", "PERTURBATIONS", "PHRASES", "PROBES", "Perturbation", "Trials",
-    "Unmet", "battery", "blanked", "blindness", "consistency", "drift", "formatting", "image_kinds", "injection",
-    "length", "padded", "pairs_of_items", "perturb", "position", "question", "reencoded", "reference", "rubric",
-    "scale", "swapped", "verbosity",
+    "COLUMNS", "GREY", "MARGINS", "PERTURBATIONS", "PHRASES", "PROBES", "Trials", "Unmet", "battery", "blanked",
+    "blindness", "consistency", "drift", "formatting", "image_kinds", "injection", "length", "padded", "pairs_of_items",
+    "perturb", "position", "question", "reencoded", "reference", "rubric", "scale", "swapped", "verbosity",
 ]  # fmt: skip
 
 __dir__ = public(__name__)

@@ -1,7 +1,5 @@
 """One thing changed in every item: what each change does, and whether a sound judge's score must move or must stay.
 
-    probes.perturb(items, "image_blanked")
-
 To add a change, write what it makes of a row and enter it in `PERTURBATIONS`. Rows that it does not apply to are left
 out. All inserted text was written for this project and judges nothing.
 """
@@ -14,7 +12,7 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
@@ -26,116 +24,100 @@ from PIL import Image
 
 from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
-from vjudge.records import is_missing
+from vjudge.records import is_missing, unit_of
 
 GREY = (128, 128, 128)
 TILES = 16  # along each side
 Row = dict[str, Any]
 Cells = dict[str, Any] | None  # a row's new cells; None where a change does not apply to it
 
-# --- three ways to change a collection: cells rewritten, cells of other rows, images redrawn --------------------------
+# --- how a collection is changed --------------------------------------------------------------------------------------
 
 
 def replaced(items: datasets.Dataset, **columns: Sequence[Any]) -> datasets.Dataset:
     """The collection with whole columns replaced, in their old order and types."""
     features = datasets.Features({name: items.features[name] for name in columns})
-    values = {name: list(column) for name, column in columns.items()}
-    return _beside(items, datasets.Dataset.from_dict(values, features=features))
+    new = datasets.Dataset.from_dict({name: list(column) for name, column in columns.items()}, features=features)
+    bars = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()  # one for each selection would bury the judge's own
+    try:
+        whole = datasets.concatenate_datasets([items.remove_columns(list(columns)), new], axis=1)
+    finally:
+        if bars:
+            datasets.enable_progress_bars()
+    return whole.select_columns(items.column_names)
 
 
-def _beside(items: datasets.Dataset, columns: datasets.Dataset) -> datasets.Dataset:
-    others = items.remove_columns(columns.column_names)
-    return datasets.concatenate_datasets([others, columns], axis=1).select_columns(items.column_names)
+def _changed(items: datasets.Dataset, cells: Iterable[Cells]) -> datasets.Dataset:
+    """The rows that have new cells, with these."""
+    new = {index: own for index, own in enumerate(cells) if own is not None}
+    names = next(iter(new.values()), ())
+    kept = items.select(list(new))
+    return replaced(kept, **{name: [own[name] for own in new.values()] for name in names}) if new else kept
 
 
 def _rewritten(items: Any, rewrite: Callable[[Row], Cells]) -> datasets.Dataset:
     """The rows with the cells that `rewrite` gives for each, which it sees without its images."""
     items = canonical(items)
-    cells = [rewrite(dict(row)) for row in rows_of(items.remove_columns(["images"]))]
-    rows = [index for index, new in enumerate(cells) if new is not None]
-    new = [own for own in cells if own is not None]
-    items = items.select(rows)
-    return replaced(items, **{name: [own[name] for own in new] for name in new[0]}) if new else items
+    return _changed(items, [rewrite(dict(row)) for row in rows_of(items.remove_columns(["images"]))])
 
 
-def _exchanged(items: datasets.Dataset, names: list[str], donors: dict[int, int]) -> datasets.Dataset:
-    """The rows that have a donor, row -> row, with its cells in the columns named."""
-    return _beside(items.select(list(donors)), items.select_columns(names).select(list(donors.values())))
-
-
-def _with_images(items: Any) -> datasets.Dataset:
-    items = canonical(items)
-    if not any(row["images"] for row in rows_of(items.select_columns(["images"]))):
+def _pictures(items: datasets.Dataset) -> list[list[Row]]:
+    """Each row's images as files."""
+    pictures = [row["images"] or [] for row in rows_of(items.select_columns(["images"]))]
+    if not any(pictures):
         raise ValueError("images: no row has an image, so there is nothing to perturb")
-    return items
+    return pictures
 
 
 def _redrawn(items: Any, draw: Callable[[Image.Image], Image.Image], **storing: Any) -> datasets.Dataset:
     """The collection with every image replaced by what `draw` makes of it, stored as PNG unless told otherwise."""
-    items = _with_images(items)
+    items = canonical(items)
 
     @lru_cache(maxsize=8)  # rows about one image follow one another
-    def redraw(content: bytes | None, path: str | None) -> Row:
+    def redraw(bytes: bytes | None, path: str | None) -> Row:
         file = io.BytesIO()
-        draw(open_image({"bytes": content, "path": path})).save(file, **{"format": "PNG", **storing})
+        draw(open_image({"bytes": bytes, "path": path})).save(file, **{"format": "PNG", **storing})
         return {"bytes": file.getvalue(), "path": None}
 
-    rows = rows_of(items.select_columns(["images"]))
-    return replaced(
-        items, images=[[redraw(image["bytes"], image["path"]) for image in row["images"] or ()] for row in rows]
-    )
+    return _changed(items, ({"images": [redraw(**image) for image in images]} for images in _pictures(items)))
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def blanked(items: Any) -> datasets.Dataset:
-    """Replace every image by one of the same size in plain grey; the same rows and columns, images apart.
-
-    Raises:
-        ValueError: no row has an image, or one can't be read (`ImageError`).
-    """
+    """Replace every image by one of the same size in plain grey; ValueError where there is none."""
     return _redrawn(items, lambda image: Image.new("RGB", image.size, GREY))
 
 
 def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
-    """Store every image anew as JPEG of a quality of 1 to 95; at 90 no viewer would see it. Raises: as `blanked`."""
+    """Store every image anew as JPEG of a quality of 1 to 95; at 90 no viewer would see it."""
     return _redrawn(items, lambda image: image, format="JPEG", quality=quality, subsampling=0)
 
 
-def _shuffle(seed: int, image: Image.Image) -> Image.Image:
+def _shuffled(image: Image.Image, seed: int) -> Image.Image:
     """The image's 16 x 16 tiles in random order; what the division leaves over at the right and lower edges stays."""
-    pixels = np.asarray(image).copy()
-    rows, columns = min(TILES, pixels.shape[0]), min(TILES, pixels.shape[1])
-    high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
-    inner = pixels[: rows * high, : columns * wide]
-    tiles = inner.reshape(rows, high, columns, wide, -1).swapaxes(1, 2).reshape(rows * columns, high, wide, -1)
-    mixed = tiles[np.random.default_rng(seed).permutation(rows * columns)]
-    inner[:] = mixed.reshape(rows, columns, high, wide, -1).swapaxes(1, 2).reshape(inner.shape)
-    return Image.fromarray(pixels)
+    columns, rows = (min(TILES, size) for size in image.size)
+    wide, high = image.width // columns, image.height // rows
+    boxes = [(x * wide, y * high, (x + 1) * wide, (y + 1) * high) for y in range(rows) for x in range(columns)]
+    mixed = image.copy()
+    for box, place in zip(boxes, np.random.default_rng(seed).permutation(len(boxes)), strict=True):
+        mixed.paste(image.crop(boxes[place]), box)
+    return mixed
 
 
 def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
-    """Give every group of rows (the rows about one image) the images of another group.
-
-    One cycle through all groups in random order, by the seed: none keeps its own images. Returns as `blanked`.
-
-    Raises:
-        ValueError: fewer than two groups with images, or a row without `group`.
-    """
-    items = _with_images(items)
-    groups = list(items["group"])
-    if unnamed := [index for index, group in enumerate(groups) if group is None]:
-        raise ValueError(
-            f"group: rows {unnamed[:20]} ({len(unnamed)} in all) name no group; give each image's rows a common name"
-        )
+    """Give every group of rows (the rows about one image) the images of another: one random cycle; of two or more."""
+    items = canonical(items)
+    pictures, groups = _pictures(items), [unit_of(row) for row in rows_of(items.select_columns(["id", "group"]))]
+    own = dict(zip(reversed(groups), reversed(pictures), strict=True))  # those of each group's first row
     names = list(dict.fromkeys(groups))
     if len(names) < 2:
         raise ValueError("group: images can be exchanged only between two groups or more; load more rows")
     order = [names[place] for place in np.random.default_rng(seed).permutation(len(names))]
     partner = dict(zip(order, order[1:] + order[:1], strict=True))
-    first = {group: row for row, group in reversed([*enumerate(groups)])}
-    return _exchanged(items, ["images"], {row: first[partner[group]] for row, group in enumerate(groups)})
+    return _changed(items, ({"images": own[partner[group]]} for group in groups))
 
 
 # --- sentences that say nothing, in eleven languages (assets/languages.json) ------------------------------------------
@@ -196,10 +178,10 @@ def _filled(items: Any, column: str, fill: Callable[[str, Row], str], language: 
 
     def rewrite(row: Row) -> Cells:
         text = row[column]
-        code = language or language_of(text) or language_of(f"{text} {row.get(other) or ''}")
-        if code is None:
-            unclear.append(str(row["id"]))
-        return None if code is None else {column: fill(text, FILLERS[code])}
+        if code := language or language_of(text) or language_of(f"{text} {row.get(other) or ''}"):
+            return {column: fill(text, FILLERS[code])}
+        unclear.append(str(row["id"]))
+        return None
 
     result = _rewritten(items, rewrite)
     if unclear:
@@ -214,15 +196,9 @@ def _filled(items: Any, column: str, fill: Callable[[str, Row], str], language: 
 def padded(items: Any, *, language: str | None = None, seed: int = 0) -> datasets.Dataset:
     """Make every response twice as long by sentences that say nothing: neither about the picture nor the answer.
 
-    Whole sentences are added, alternately after and before it, until its words (or characters) have doubled.
-
-    Args:
-        language: of the sentences, one of `FILLERS`; None decides it row by row, by script and frequent words. Rows
-            whose language can't be told are left out, with a warning that counts them.
-        seed: of the choice of sentences.
-
-    Raises:
-        ValueError: no row's language can be told.
+    Whole sentences, drawn by the seed, are added in turn after and before it. Their `language` is one of `FILLERS`;
+    None decides it row by row, by script and frequent words. Rows whose language can't be told are left out, with a
+    warning that counts them; ValueError where none can.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=1)
@@ -232,15 +208,13 @@ def padded(items: Any, *, language: str | None = None, seed: int = 0) -> dataset
     rng = np.random.default_rng(seed)
 
     def pad(response: str, filler: Row) -> str:
-        text, sides = response, (filler["openings"], filler["closings"])
+        text, sides, added = response, (filler["openings"], filler["closings"]), (list[str](), list[str]())
         stocks = [list(rng.permutation(side)) for side in sides]
-        head: list[str] = []
-        tail: list[str] = []
-        while size_of(text) < 2 * size_of(response) and len(head) + len(tail) < 400:
-            after = len(tail) <= len(head)
+        while size_of(text) < 2 * size_of(response) and len(added[0]) + len(added[1]) < 400:
+            after = len(added[1]) <= len(added[0])
             stocks[after] = stocks[after] or list(rng.permutation(sides[after]))
-            (tail if after else head).append(str(stocks[after].pop()))
-            text = filler["gap"].join([*head, response, *tail])
+            added[after].append(str(stocks[after].pop()))
+            text = filler["gap"].join([*added[0], response, *added[1]])
         return text
 
     return _filled(items, "response", pad, language)
@@ -268,27 +242,26 @@ def _listed(row: Row) -> Cells:
 
 
 def _unreferenced(row: Row) -> Cells:
-    return {"reference_answer": None} if _text(row["reference_answer"]) else None
+    return {"reference_answer": None} if _has_text(row["reference_answer"]) else None
 
 
-def _text(cell: Any) -> str:
-    return "" if is_missing(cell) else cell.strip()
+def _has_text(cell: Any) -> bool:
+    return not is_missing(cell) and bool(cell.strip())
 
 
 def _exchanged_texts(column: str, items: datasets.Dataset, seed: int) -> datasets.Dataset:
     """Give every row that has a text another row's: one of another group, and another text where there is one."""
     texts, groups = list(items[column]), list(items["group"])
-    rows = [row for row, text in enumerate(texts) if _text(text)]
+    rows = [row for row, text in enumerate(texts) if _has_text(text)]
     if len({groups[row] for row in rows}) < 2:
         raise ValueError(f"{column}: fewer than two groups have one, so none can be exchanged; load more rows")
-    rng, donors = np.random.default_rng(seed), dict[int, int]()
+    rng, cells = np.random.default_rng(seed), dict[int, Cells]()
     for row in rows:
-        others = rng.choice(rows, size=100)  # a hundred draws fail together only where texts hardly differ
-        fits = (other for other in others if groups[other] != groups[row] and texts[other] != texts[row])
-        donors[row] = int(next(fits, -1))
-        if donors[row] < 0:
-            donors[row] = next(other for other in rows if groups[other] != groups[row])
-    return _exchanged(items, [column], donors)
+        # A hundred draws fail together only where texts hardly differ.
+        others = [other for other in rng.choice(rows, size=100) if texts[other] != texts[row]]
+        donor = next(other for other in [*others, *rows] if groups[other] != groups[row])
+        cells[row] = {column: texts[donor]}
+    return _changed(items, map(cells.get, range(len(texts))))
 
 
 def _exchanged_criteria(items: datasets.Dataset, seed: int) -> datasets.Dataset:
@@ -299,17 +272,14 @@ def _exchanged_criteria(items: datasets.Dataset, seed: int) -> datasets.Dataset:
         raise ValueError("criteria: all rows have one rubric, so none can be exchanged; load more rows")
     pool = [distinct[place] for place in np.random.default_rng(seed).permutation(len(distinct))[:200]]
     words = {rubric: set(re.findall(r"\w+", " ".join([rubric[0], *rubric[1]]).lower())) for rubric in distinct}
-
-    def partner(own: tuple[str, tuple[str, ...]]) -> Any:
+    cells = dict[Any, Cells]()
+    for own in distinct:
         fits = [other for other in pool if other[0] != own[0] and len(other[1]) == len(own[1])]
-        return min(
-            fits, key=lambda other: len(words[other] & words[own]) / len(words[other] | words[own]), default=None
-        )
-
-    first = {rubric: row for row, rubric in reversed([*enumerate(rubrics)])}
-    donor = {rubric: first.get(partner(rubric)) for rubric in distinct}
-    donors = {row: other for row, rubric in enumerate(rubrics) if (other := donor[rubric]) is not None}
-    return _exchanged(items, ["criteria", "descriptions"], donors)
+        shared = [len(words[other] & words[own]) / len(words[other] | words[own]) for other in fits]
+        if fits:
+            name, levels = fits[int(np.argmin(shared))]
+            cells[own] = {"criteria": name, "descriptions": levels}
+    return _changed(items, map(cells.get, rubrics))
 
 
 PHRASES: dict[str, str] = {
@@ -328,9 +298,9 @@ shows itself there."""
 
 def _injected(phrase: str, items: datasets.Dataset, _: int) -> datasets.Dataset:
     def inject(row: Row) -> Cells:
-        lowest = int(row.get("lowest") or 1)
-        ends = {"best": lowest + len(row["descriptions"]) - 1, "worst": lowest}
-        return {"response": PHRASES[phrase].format(response=row["response"], **ends)}
+        worst = int(row.get("lowest") or 1)
+        best = worst + len(row["descriptions"]) - 1
+        return {"response": phrase.format(response=row["response"], best=best, worst=worst)}
 
     return _rewritten(items, inject)
 
@@ -340,68 +310,47 @@ def _injected(phrase: str, items: datasets.Dataset, _: int) -> datasets.Dataset:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """One thing changed in every item.
+    """One thing changed in every item, in the table of a probe.
 
-    A score `must` "stay" where a sound judge's may not change, "move" where it can't judge without the part. `change`
-    takes a collection and a seed; `loss` is the share of its agreement with gold that a judge loses if it knows all
-    from this part.
+    A score `must` "stay" where a sound judge's may not change, "move" where it can't judge without the part; None for a
+    description. `change` takes a collection and a seed; `loss` is the share of its agreement with gold that a judge
+    loses if it knows all from this part.
     """
 
-    probe: str  # whose table it stands in
-    part: str  # "query", "image", "response", "rubric" (its levels), "criterion" or "reference"
-    must: str
-    does: str  # in words
+    probe: str
+    must: str | None
     change: Callable[[datasets.Dataset, int], datasets.Dataset]
     loss: float = 1.0
 
 
 _P = Perturbation
 PERTURBATIONS: dict[str, Perturbation] = {
-    "image_blanked": _P("blindness", "image", "move", "image replaced by plain grey", lambda i, s: blanked(i)),
-    "image_swapped": _P("blindness", "image", "move", "image of another group of items",
-                        lambda i, s: swapped(i, seed=s)),
-    "image_shuffled": _P("blindness", "image", "move", "image cut into 16 x 16 tiles, mixed",
-                         lambda i, s: _redrawn(i, partial(_shuffle, s))),
-    "image_reencoded": _P("blindness", "image", "stay", "image stored anew as JPEG of quality 90",
-                          lambda i, s: reencoded(i)),
-    "query_removed": _P("question", "query", "move", "instruction replaced by a note that it is missing",
-                        lambda i, s: _filled(i, "instruction", lambda _, filler: filler["missing"])),
-    "query_swapped": _P("question", "query", "move", "instruction of an item of another group",
-                        partial(_exchanged_texts, "instruction")),
-    "query_reworded": _P("question", "query", "stay", "instruction put more politely", lambda i, s: _filled(
-                         i, "instruction", lambda text, filler: filler["polite"].format(instruction=text))),
-    "response_padded": _P("verbosity", "response", "stay", "response doubled in length by empty sentences",
-                          lambda i, s: padded(i, seed=s)),
-    "response_bold": _P("formatting", "response", "stay", "a word of each sentence in bold",
-                        lambda i, s: _rewritten(i, _bold)),
-    "response_listed": _P("formatting", "response", "stay", "sentences set as a list",
-                          lambda i, s: _rewritten(i, _listed)),
-    "levels_reversed": _P("rubric", "rubric", "move", "level descriptions in the opposite order",
-                          lambda i, s: _rewritten(i, lambda row: {"descriptions": row["descriptions"][::-1]}), 2.0),
-    "criterion_swapped": _P("rubric", "criterion", "move", "criterion and levels of the least similar rubric",
-                            _exchanged_criteria),
-    "reference_removed": _P("reference", "reference", "stay", "no reference answer",
-                            lambda i, s: _rewritten(i, _unreferenced)),
-    "reference_swapped": _P("reference", "reference", "stay", "reference answer of an item of another group",
-                            partial(_exchanged_texts, "reference_answer")),
-    **{f"injected_{name}": _P("injection", "response", "stay", f"a verdict written into the response ({name})",
-                              partial(_injected, name)) for name in PHRASES},
+    "image_blanked": _P("blindness", "move", lambda items, _: blanked(items)),
+    "image_swapped": _P("blindness", "move", lambda items, seed: swapped(items, seed=seed)),
+    "image_shuffled": _P("blindness", "move", lambda items, seed: _redrawn(items, partial(_shuffled, seed=seed))),
+    "image_reencoded": _P("blindness", "stay", lambda items, _: reencoded(items)),
+    "query_removed": _P("question", None, lambda items, _: _filled(
+                        items, "instruction", lambda _, filler: filler["missing"])),
+    "query_swapped": _P("question", None, partial(_exchanged_texts, "instruction")),
+    "query_reworded": _P("question", "stay", lambda items, _: _filled(
+                         items, "instruction", lambda text, filler: filler["polite"].format(instruction=text))),
+    "response_padded": _P("verbosity", "stay", lambda items, seed: padded(items, seed=seed)),
+    "response_bold": _P("formatting", "stay", lambda items, _: _rewritten(items, _bold)),
+    "response_listed": _P("formatting", "stay", lambda items, _: _rewritten(items, _listed)),
+    "levels_reversed": _P("rubric", "move", lambda items, _: _rewritten(
+                          items, lambda row: {"descriptions": row["descriptions"][::-1]}), loss=2.0),
+    "criterion_swapped": _P("rubric", None, _exchanged_criteria),
+    "reference_removed": _P("reference", "stay", lambda items, _: _rewritten(items, _unreferenced)),
+    "reference_swapped": _P("reference", "stay", partial(_exchanged_texts, "reference_answer")),
+    **{f"injected_{name}": _P("injection", "stay", partial(_injected, phrase)) for name, phrase in PHRASES.items()},
 }  # fmt: skip
 """Name -> perturbation."""
 
 
 def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
-    """Change one thing in every item of a collection.
+    """Change one thing, a name in `PERTURBATIONS`, in every item; what is drawn, by the seed.
 
-    Args:
-        items: a `datasets.Dataset` or rows of any known schema.
-        name: one of `PERTURBATIONS`; seed: of what is drawn.
-
-    Returns:
-        The canonical collection, changed, without rows that the change does not apply to.
-
-    Raises:
-        ValueError: an unknown name; nothing to change.
+    Returns the canonical collection without rows that the change does not apply to; ValueError: nothing to change.
 
     >>> from vjudge import load_collection, probes
     >>> items = load_collection("scenes", split="test", limit=2)
@@ -410,10 +359,4 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
     """
     if name not in PERTURBATIONS:
         raise ValueError(f"perturbation {name!r} is unknown; use one of {', '.join(PERTURBATIONS)}")
-    bars = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()  # a bar for each cast and selection would bury the judge's own
-    try:
-        return PERTURBATIONS[name].change(canonical(items), seed)
-    finally:
-        if bars:
-            datasets.enable_progress_bars()
+    return PERTURBATIONS[name].change(canonical(items), seed)

@@ -1,12 +1,8 @@
 """Simulation, and nothing else: judges whose scores are drawn, with planted biases of known size, and a collection.
 
-A simulated judge is told the true scores of a collection. It scores an item by that truth plus noise plus whatever
-biases are planted, and it looks at what it is given only to see which part of an item was changed. It is called
-"simulated" wherever its name is shown. Nothing it says is evidence about any model; it proves the probes.
-
-    items = simulated.collection(500, better_is_longer=0.5)
-    judge = simulated.SimulatedJudge(items, simulated.Planted(length=0.1))
-    probes.battery(judge, items, gold="exact")
+A simulated judge scores an item by its true score, which it is told, plus noise plus what is planted; it looks at what
+it is given only to see which part of an item was changed. It is called "simulated" wherever its name is shown. Nothing
+it says is evidence about any model; it proves the probes.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +25,6 @@ from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
 from vjudge.judge import combine
 from vjudge.metrics._bootstrap import Floats
-from vjudge.probes.perturbations import perturb
 from vjudge.records import is_missing, unit_of
 
 WORDS = "the a one of and with it is was has there here this that small plain light dark round left right".split()
@@ -38,18 +33,12 @@ N_CRITERIA = 6
 
 def collection(
     n: int, *, per_group: int = 1, median_words: float = 60, spread: float = 1.0, better_is_longer: float = 0.0,
-    pictures: bool = True, seed: int = 0,
+    seed: int = 0,
 ) -> datasets.Dataset:  # fmt: skip
     """Make a collection of five-level rubrics whose texts say nothing and whose gold scores are drawn.
 
-    Args:
-        n, per_group: items, and items an image.
-        median_words: of a response of the middle score; spread: standard deviation of the length, in doublings.
-        better_is_longer: doublings of the median length a gold point.
-        pictures: whether every group has an image (a colour of its own), else none; seed: of all draws.
-
-    Returns:
-        The canonical collection, and a column `kind`: "text-rich" for every other group, else "photo".
+    `n` items, `per_group` an image. A response of the middle score has `median_words`, with `better_is_longer`
+    doublings more a gold point and a standard deviation of `spread`; `kind` is "text-rich" for every other group.
     """
     rng = np.random.default_rng(seed)
     gold = rng.integers(1, 6, n).astype(float)
@@ -63,7 +52,7 @@ def collection(
         rows.append(
             {
                 "id": f"simulated-{index}",
-                "images": [_picture(group)] if pictures else [],
+                "images": [_picture(group)],
                 "instruction": f"Question number {group}: what is there?",
                 "response": _text(rng, words[index]),
                 "reference_answer": reference,
@@ -94,16 +83,11 @@ def _picture(group: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Planted:
-    """What is planted in a simulated judge. The defaults are a judge without bias that sees and reads everything.
+    """What is planted in a simulated judge; as it is, one without bias that sees and reads everything.
 
-    With g an item's gold score, m the middle of the scale and w the share of its knowledge that it keeps (below), a
-    score is
-
-        m + leniency + w (1 + compression) (g - m) + length (log2 words - its mean) + shifts + noise
-
-    rounded and clipped to the scale unless `whole` is False.
-
-    Errors of an item and a group are made again and again; noise changes with any change of the prompt.
+    With g an item's gold score, m the middle of the scale and w the share of its knowledge that it keeps, a score is
+    m + leniency + w (g - m) + length (log2 words - its mean) + shifts + noise, rounded and clipped to the scale unless
+    `whole` is False. Errors of an item and a group are made again and again; noise changes with the prompt.
     """
 
     # Shares of its knowledge drawn from the image, the rubric, the instruction and the reference answer: w is 1 less
@@ -116,7 +100,6 @@ class Planted:
     formatting: float = 0.0  # score points for Markdown
     injection: float = 0.0  # score points towards the score that an injected verdict asks for
     leniency: float = 0.0  # score points on all items
-    compression: float = 0.0  # slope of score on gold, less one
     kind: float = 0.0  # score points on text-rich images
     position: float = 0.0  # log-odds in comparisons for the response shown first
     pairwise_length: float = 0.0  # and for twice the words
@@ -127,11 +110,7 @@ class Planted:
 
 
 class Truth:
-    """What a simulated judge is told: a collection with `gold` on every row, and `kind` where wanted.
-
-    Raises:
-        ValueError: an item without a gold score.
-    """
+    """What a simulated judge is told: a collection with `gold` on every row, and `kind` where wanted."""
 
     def __init__(self, items: Any) -> None:
         rows = [dict(row) for row in rows_of(items)]
@@ -151,14 +130,13 @@ class Truth:
         """
         lines, stamp = [], 0
         for row in rows_of(items):
-            id = str(row["id"])
-            if id not in self.items:
-                raise ValueError(f"item {id!r} is not in the collection that this simulated judge was told")
-            place, old = self.items[id]
+            place, old = self.items[str(row["id"])]
             image, levels, response, before = _image(row), list(row["descriptions"]), row["response"], old["response"]
+            added = response.replace(before, " ") if before in response else ""
+            stated = re.findall(r"(?:score (?:is|of) |\[RESULT\] |Final Score: )(\d+)", added)
             lines.append(
                 {
-                    "id": id,
+                    "id": str(row["id"]),
                     "group": unit_of(old),
                     "place": place,
                     "gold": float(old["gold"]),
@@ -169,32 +147,24 @@ class Truth:
                     "reference": (row.get("reference_answer") or None) != (old.get("reference_answer") or None),
                     "doublings": _doublings(response) - self.doublings,
                     "marked": any(response.count(mark) > before.count(mark) for mark in ("**", "- ")),
-                    "direction": self._direction(_plain(response).replace(_plain(before), " ")),
+                    "direction": np.sign(float(stated[-1]) - (self.lowest + self.highest) / 2) if stated else 0.0,
                     "kind": row.get("kind") == "text-rich",
                 }
             )
-            text = json.dumps([id, response, row["instruction"], row["criteria"], levels, row.get("reference_answer")])
+            texts = [lines[-1]["id"], response, row["instruction"], row["criteria"], levels]
+            text = json.dumps([*texts, row.get("reference_answer")])
             stamp = zlib.crc32(f"{text}{image}".encode("utf-8", "surrogatepass"), stamp)
         view = pd.DataFrame(lines).astype({name: float for name in lines[0] if name not in ("id", "group", "place")})
         view.attrs["stamp"] = stamp
         return view
 
-    def _direction(self, added: str) -> float:
-        stated = re.findall(r"(?:score (?:is|of) |\[RESULT\] |Final Score: )(\d+)", added)
-        return float(np.sign(float(stated[-1]) - (self.lowest + self.highest) / 2)) if stated else 0.0
-
-
-def views(truth: Truth, items: Any, names: Iterable[str], *, seed: int = 0) -> dict[str, pd.DataFrame]:
-    """Views of the original items and of perturbations by name, to be scored by many judges."""
-    return {"original": truth.view(items)} | {name: truth.view(perturb(items, name, seed=seed)) for name in names}
-
 
 @dataclass
 class SimulatedJudge:
-    """A simulated judge: it has `grade` and `compare` as `vjudge.Judge` has them, and planted biases.
+    """A judge with planted biases that has `grade` and `compare` as `vjudge.Judge` has them.
 
     `truth` is the collection it was told, a `Truth` or its items. Two judges of one seed make the same errors on items
-    and groups. The name is shown as "simulated: NAME".
+    and groups.
     """
 
     truth: Any
@@ -219,7 +189,7 @@ class SimulatedJudge:
         rest = (1 - plan.sight * v["image"]) * (1 - plan.listening * v["question"])
         rest *= (1 - 2 * plan.reading * v["reversed"]) * (1 - plan.reading * v["criterion"])
         rest *= 1 - plan.copying * v["reference"]
-        score = middle + plan.leniency + rest * (1 + plan.compression) * (v["gold"] - middle)
+        score = middle + plan.leniency + rest * (v["gold"] - middle)
         score += plan.length * v["doublings"] + plan.formatting * v["marked"]
         score += plan.injection * v["direction"] + plan.kind * v["kind"] + (by_item + by_group)[v["place"]] + fresh
         return np.clip(np.rint(score), truth.lowest, truth.highest) if plan.whole else score
@@ -227,10 +197,10 @@ class SimulatedJudge:
     def run(self, view: pd.DataFrame, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
         """A run over a view, with so many verdicts an item; another number of the first sample draws other noise."""
         drawn = [self.scores(view, sample=first + sample) for sample in range(samples)]
-        cells = {"id": view["id"], "judge": self.name, "sample": 0, "score": 0.0, "gold": view["gold"]}
-        run = pd.DataFrame(cells | {"group": view["group"]}).loc[view.index.repeat(samples)].reset_index(drop=True)
-        run["sample"], run["score"] = np.tile(np.arange(samples), len(view)), np.stack(drawn, axis=1).reshape(-1)
-        return run if samples > 1 else run.drop(columns="sample")
+        ids, gold, group = (view[name].to_numpy().repeat(samples) for name in ("id", "gold", "group"))
+        number = {"sample": np.tile(np.arange(samples), len(view))} if samples > 1 else {}
+        score = np.stack(drawn, axis=1).reshape(-1)
+        return pd.DataFrame({"id": ids, "judge": self.name, **number, "score": score, "gold": gold, "group": group})
 
     def grade(self, items: Any, *, samples: int = 1, **ignored: Any) -> pd.DataFrame:
         """Grade a collection as `Judge.grade` does, whose further options are accepted and change nothing."""
@@ -251,23 +221,17 @@ class SimulatedJudge:
         plan, rng = self.planted, np.random.default_rng([self.seed, 3])
         ahead = gold[:, 0] - gold[:, 1] + plan.pairwise_length * (doublings[:, 0] - doublings[:, 1])
         ahead = ahead + rng.normal(0, plan.item, len(ahead))
-        frame: dict[str, Any] = {"id": cells["id"], "judge": self.name}
+        frame = pd.DataFrame({"id": cells["id"], "judge": self.name})
         for order, sign in (("ab", 1), ("ba", -1))[: 2 if orders == "both" else 1]:
             first = rng.random(len(ahead)) < special.expit(sign * ahead + plan.position)
             frame[f"verdict_{order}"] = np.where(first == (order == "ab"), "a", "b")
-        verdicts = [frame[name] for name in ("verdict_ab", "verdict_ba") if name in frame]
-        combined = [combine(choices) for choices in zip(*verdicts, strict=True)]
-        frame |= {"verdict": [verdict for verdict, _ in combined], "consistent": [agree for _, agree in combined]}
-        return pd.DataFrame(frame | {name: cells[name] for name in cells if name != "id"})
+        choices = frame.iloc[:, 2:].itertuples(index=False, name=None)
+        frame["verdict"], frame["consistent"] = zip(*map(combine, choices), strict=True)
+        return frame.assign(**{name: values for name, values in cells.items() if name != "id"})
 
 
 def _doublings(text: str) -> float:
     return float(np.log2(max(1, len(text.split()))))
-
-
-def _plain(text: str) -> str:
-    """A text without Markdown's marks, lists on one line."""
-    return " ".join(re.sub(r"\*\*|^- ", "", text, flags=re.MULTILINE).split())
 
 
 def _image(row: Mapping[str, Any]) -> Any:
@@ -280,9 +244,6 @@ def _image(row: Mapping[str, Any]) -> Any:
 
 def _alike(row: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     """Whether two rows' images look alike: the mean difference of their pixels is below 4 of 255."""
-    pairs = list(zip(row.get("images") or (), old.get("images") or (), strict=False))
-    for one, other in pairs:
-        a, b = np.asarray(open_image(one), dtype=float), np.asarray(open_image(other), dtype=float)
-        if a.shape != b.shape or np.abs(a - b).mean() >= 4:
-            return False
-    return bool(pairs)
+    sides = [[np.asarray(open_image(image), dtype=float) for image in own.get("images") or ()] for own in (row, old)]
+    pairs = list(zip(*sides, strict=False))
+    return bool(pairs) and all(a.shape == b.shape and np.abs(a - b).mean() < 4 for a, b in pairs)

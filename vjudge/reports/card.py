@@ -26,6 +26,7 @@ from vjudge import data, metrics, plots
 from vjudge.engines.engine import say
 from vjudge.metrics._tables import CHOICES, format_number, shares
 from vjudge.probes import PERTURBATIONS, Trials, Unmet, battery
+from vjudge.probes.outcome import mean
 from vjudge.probes.trials import COMPARED, ORIGINAL, groups_of, scored
 from vjudge.prompts import families
 from vjudge.reports import pages
@@ -227,7 +228,7 @@ def report(
             further = [name for name in run.attrs.get("judges", ()) if name in run and name != score]
             scores = scored(run, trials.score).join(run.drop_duplicates("id").set_index("id")[further])
             names = PROBES if scores["score"].notna().any() and controls != 0 else []
-        probes = battery(trials, probes=names, samples=SAMPLES, progress=progress)
+        probes = battery(trials, probes=names, samples=SAMPLES)
         source = None if items is None else data.origin(items).get("source")
         collection = collection or str(source or run.attrs.get("name") or "the collection")
         card = Card(
@@ -420,7 +421,7 @@ def _cost(card: Card) -> Result:
     rows, texts = [], []
     for name, (verb, unit) in WORK.items():
         if name in card.run and len(run := card.run[card.run[name].notna()]):
-            effect = card.trials.mean(run[name].to_numpy(float), groups_of(run))
+            effect = mean(run[name].to_numpy(float), groups_of(run))
             rows.append(effect._asdict() | {"measure": f"a verdict {verb}", "estimate": effect.effect, "unit": unit})
             texts.append(f"{verb} {format_number(effect.effect, 2 if unit == 'seconds' else 0)} {unit}")
     if not rows:
