@@ -159,7 +159,7 @@ def test_levels_equal_scipy_and_the_same_numbers_have_one_interval(groups):
         expected = [function(rows.judge, rows.gold)[0], function(means.judge, means.gold)[0], np.mean(within)]
         assert table["estimate"].xs(name, level="statistic").tolist() == pytest.approx(expected, abs=1e-10)
     assert (table["low"] < table["estimate"]).all() and (table["estimate"] < table["high"]).all()
-    assert table["n"].tolist() == [180] * 3 + [6] * 6 and table.attrs["simpson"] == []
+    assert table["n"].tolist() == [180] * 3 + [6] * 6
     pd.testing.assert_frame_equal(correlate(rows.judge, rows.gold, **options), table.xs("item"))
     ranking = model_ranking(rows.system, rows.judge, rows.gold, **options)
     assert (ranking[["judge", "human"]].sort_index().to_numpy() == means.to_numpy()).all()
@@ -171,10 +171,9 @@ def test_levels_equal_scipy_and_the_same_numbers_have_one_interval(groups):
 def test_simpsons_paradox_is_pointed_out():
     """Within each system the judge ranks perfectly, and it likes the weaker system better."""
     gold, judge = [1, 2, 3, 11, 12, 13], [11, 12, 13, 1, 2, 3]
-    with pytest.warns(UserWarning, match="Simpson"):
+    with pytest.warns(UserWarning, match="pearson, spearman, kendall: opposite signs .*Simpson"):
         table = correlate_levels(judge, gold, systems=list("aaabbb"), n_resamples=0)
     assert table.loc[("within", "spearman"), "estimate"] == pytest.approx(1)
-    assert table.attrs["simpson"] == ["pearson", "spearman", "kendall"]
 
 
 @pytest.mark.parametrize("items", [5, 12])
@@ -219,9 +218,7 @@ def test_judges_by_benchmarks():
     alone = correlate(judges["long"]["good"], truth["long"], groups=np.arange(120) // 4, n_resamples=200)
     cells = table[(table["judge"] == "good") & (table["benchmark"] == "long")].set_index("statistic")[list(alone)]
     pd.testing.assert_frame_equal(cells, alone)
-    best = table[table["best"]]
-    assert best[["judge", "benchmark"]].drop_duplicates().to_numpy().tolist() == [rows[0], rows[3]]
-    assert len(best) == 6 and not (table["best"] & table["ceiling"]).any()
+    assert table.loc[table["ceiling"], "judge"].tolist() == ["people"] * 3
     with pytest.raises(ValueError, match="no truth for short"):
         correlation_table(judges, {"long": truth["long"]})
     with pytest.raises(ValueError, match="bad on short: x has 3, y has 40"):

@@ -14,7 +14,6 @@ from vjudge.metrics import (
     classification,
     feedback_preference,
     length_controlled,
-    order_consistency,
     pairwise_accuracy,
     tie_calibrated_accuracy,
     win_rate,
@@ -56,17 +55,10 @@ def test_accuracy_with_and_without_ties_by_hand():
     assert pairwise_accuracy(judge, human)["estimate"].to_dict() == pytest.approx(expected)
 
 
-def test_order_consistency_by_hand():
-    table = order_consistency(["a", "a", "b", "tie", "a", None], ["a", "b", "a", "a", "tie", "a"])
-    # Chosen in ab: a a b - a, first shown a; in ba: a b a a -, first shown b. First: 3 of 4 and 1 of 4.
-    assert table["estimate"].tolist() == pytest.approx([1 / 5, 2 / 5, 2 / 5, 4 / 8])
-    assert table.loc["first_chosen", "n"] == 5 and table.attrs["ab"]["missing"] == 1
-
-
 def test_four_way_comparison_of_prometheus_vision():
     """The published counts, Prometheus-Vision-13B against GPT-4V: 57.78 % is (21 + 57) / 135."""
     table = feedback_preference(np.repeat(["left", "right", "both good", "both bad"], [21, 36, 57, 21]))
-    # What it leaves out: by the same count the other side has 68.89 %, and it wins 36 of the 57 decided.
+    # By the same count the other side has 68.89 %, and it wins 36 of the 57 decided.
     rows = ["left_as_good_or_better", "right_as_good_or_better", "left_of_decided", "left_ties_half"]
     assert table["estimate"][rows].round(4).tolist() == [0.5778, 0.6889, round(21 / 57, 4), round(60 / 135, 4)]
 
@@ -113,7 +105,6 @@ def test_classes_by_hand_and_by_scikit_learn():
     assert table.loc[("all", "accuracy"), ["n", "missing"]].tolist() == [77, 3]
     held = table.dropna()
     assert ((held["low"] < held["high"]) & held["estimate"].between(held["low"], held["high"])).all()
-    assert classification([1, 2, 2], [1, 2, 1]).loc[("1", "recall"), "estimate"] == 0.5, "numbers are names"
 
 
 def test_tie_calibration_equals_mt_metrics_eval():
@@ -133,19 +124,15 @@ def length_biased(n=600, bias=1.5, seed=0):
     quality, gap = rng.normal(size=n), rng.normal(size=n)
     odds = 1.5 * quality + bias * np.tanh(gap)
     verdict = np.where(rng.random(n) < 1 / (1 + np.exp(-odds)), "a", "b")
-    preference = np.where(quality > 0.5, "a", np.where(quality < -0.5, "b", "tie"))
+    preference = np.where(quality > 0.5, "a", np.where(quality < -0.5, "b", "tie")).astype(object)
     return verdict, 100 + 50 * gap, np.full(n, 100.0), preference, np.arange(n) // 3
-
-
-def test_longer_wins_by_hand():
-    table = length_controlled(["a", "b", "a", "tie", "a"], [5, 5, 1, 9, 4], [3, 3, 2, 1, 4])
-    assert table.loc["longer_wins", ["estimate", "n", "missing"]].tolist() == pytest.approx([1 / 3, 3, 2])
 
 
 def test_the_length_controlled_rate_has_an_interval_and_finds_the_bias():
     verdict, a, b, preference, image = length_biased()
     table = length_controlled(verdict, a, b, preferences=preference, groups=image)
     assert table["estimate"].between(table["low"], table["high"]).all() and (table["low"] < table["high"]).all()
+    assert table.loc["longer_wins", "estimate"] == (verdict == np.where(a > b, "a", "b")).mean()
     assert table.loc["length_log_odds", "low"] > 0.5 and table.attrs["p"] < 1e-6
     assert table.loc["length_controlled_win_rate", "low"] < 0.5 < table.loc["length_controlled_win_rate", "high"]
     assert "not AlpacaEval's" in table.attrs["note"]

@@ -29,7 +29,6 @@ from vjudge.metrics.pairwise import (
     classification,
     feedback_preference,
     length_controlled,
-    order_consistency,
     pairwise_accuracy,
     tie_calibrated_accuracy,
     win_rate,
@@ -37,31 +36,11 @@ from vjudge.metrics.pairwise import (
 from vjudge.names import public
 
 __all__ = [
-    "agreement",
-    "average_samples",
-    "bradley_terry",
-    "calibration_curve",
-    "calibration_errors",
-    "classification",
-    "compare_judges",
-    "correlate",
-    "correlate_levels",
-    "correlation_table",
-    "feedback_preference",
-    "human_ceiling",
-    "label_weights",
-    "length_controlled",
-    "lengths",
-    "model_ranking",
-    "next_labels",
-    "order_consistency",
-    "overlap_baselines",
-    "pairwise_accuracy",
-    "published",
-    "rater_table",
-    "tie_calibrated_accuracy",
-    "who_beats_whom",
+    "agreement", "average_samples", "bradley_terry", "calibration_curve", "calibration_errors", "classification",
+    "compare_judges", "correlate", "correlate_levels", "correlation_table", "feedback_preference", "human_ceiling",
+    "label_weights", "length_controlled", "lengths", "model_ranking", "next_labels",
+    "overlap_baselines", "pairwise_accuracy", "published", "rater_table", "tie_calibrated_accuracy", "who_beats_whom",
     "win_rate",
-]
+]  # fmt: skip
 
 __dir__ = public(__name__)

@@ -118,7 +118,7 @@ def values(statistic: Statistic, weights: Weights) -> Floats:
 
 
 def interval(
-    replicates: Floats, estimate: float, *, n_units: int, method: str, inflation: float = 1.0, confidence: float = 0.95
+    replicates: Floats, estimate: float, method: str, inflation: float = 1.0, *, n_units: int, confidence: float
 ) -> tuple[float, float, float]:
     """Low and high of the bootstrap interval of one statistic, and the share of replicates that are undefined.
 
@@ -133,10 +133,10 @@ def interval(
         replicates, estimate = 2 * replicates - 1, 2 * estimate - 1
     drawn = replicates[~np.isnan(replicates)]
     undefined = 1 - len(drawn) / len(replicates)
-    if undefined > 0.5 or not np.isfinite(estimate) or n_units < 2:
+    if undefined > 0.5 or not np.isfinite(estimate):
         return np.nan, np.nan, undefined
-    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
-    reach = stats.t.ppf(tails, n_units - 1) * np.sqrt(n_units / (n_units - 1) / inflation)
+    quantile = stats.t.ppf([(1 - confidence) / 2, (1 + confidence) / 2], n_units - 1)
+    reach = quantile * np.sqrt(n_units / (n_units - 1) / inflation)
     if method == "t":
         bounds = estimate + reach * drawn.std()
     elif abs(estimate) >= PERFECT or not (near := np.abs(drawn) < PERFECT).any():
@@ -144,8 +144,18 @@ def interval(
     else:
         most = max(np.abs(drawn[near]).max(), abs(estimate))
         bounds = np.tanh(np.arctanh(estimate) + reach * np.arctanh(np.clip(drawn, -most, most)).std())
-    low, high = (bounds + 1) / 2 if share else bounds
-    return float(low), float(high), undefined
+    low, high = map(float, bounds)
+    if share:
+        low, high = (low + 1) / 2, (high + 1) / 2
+        if low == high:  # every resample agrees
+            low, high = constant_share((estimate + 1) / 2, n_units, quantile[1] ** 2)
+    return low, high, undefined
+
+
+def constant_share(share: float, units: float, q2: float) -> tuple[float, float]:
+    """Bounds of a share that is the same in each of so many units: Wilson's on the units that could have another."""
+    other = q2 / (units + q2)
+    return share * (1 - other), share + (1 - share) * other
 
 
 def p_value(permuted: Floats, observed: Floats | float) -> Floats:

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics._bootstrap import Design, Floats, Integers, Statistic, interval, replicates, values
+from vjudge.metrics._bootstrap import Design, Floats, Integers, Statistic, constant_share, interval, replicates, values
 from vjudge.records import is_missing
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
@@ -187,13 +187,9 @@ def tabulate(
         warn(f"intervals are undefined: {'one item' if design.groups is None else 'all items belong to one group'}")
     elif defined.any() and n_resamples:
         drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
-        left_out = np.zeros(len(table))  # share of the replicates
-        for row, value in enumerate(map(float, table["estimate"])):
-            how = dict(method=methods[row], inflation=factors[row], confidence=confidence)
-            low, high, left_out[row] = interval(drawn[row], value, n_units=units, **how)
-            if methods[row] == "logit" and low == high:  # every resample agrees
-                low, high = _constant_share(value, units, stats.t.ppf((1 + confidence) / 2, units - 1) ** 2)
-            table.iloc[row, 1:3] = [low, high]
+        rows = zip(drawn, table["estimate"], methods, factors, strict=True)
+        bounds = [interval(*row, n_units=units, confidence=confidence) for row in rows]
+        table["low"], table["high"], left_out = np.transpose(bounds)
         if no_width and (flat := table.index[table["low"] == table["high"]]).size:
             same = ", ".join(map(str, flat))
             warn(f"{same}: all resamples give one value: an interval of no width says nothing beyond these items")
@@ -226,8 +222,8 @@ def shares(
     Args:
         rows: name, gain and weight of each of n cases, 0 <= gain <= weight; the share is the sum of gains over the sum
             of weights. Gains and weights of shape (k, n) are k shares, and the row is their plain mean.
-        groups: the group of each case; None takes cases as independent.
-        unit, confidence, index: see `tabulate`. account: goes to `attrs`.
+        groups: the group of each case; None takes cases as independent. unit, confidence, index: see `tabulate`.
+        account: goes to `attrs`.
 
     The effective number is p (1 - p) over the variance of the share, linearised and summed by group; with groups
     Student's t takes the place of the normal quantile. In simulated groups of five 95 % intervals covered shares of .5
@@ -274,24 +270,15 @@ def _share(
     q2 = float(stats.t.ppf(tail, units - 1) if grouped else stats.norm.ppf(tail)) ** 2
     if variance < 1e-20:
         of_each = [len(np.unique(codes[row > 0])) for row in weight]
-        return share, *_constant_share(share, len(of_each) ** 2 / sum(1 / n for n in of_each), q2)
+        return share, *constant_share(share, len(of_each) ** 2 / sum(1 / n for n in of_each), q2)
     number = share * (1 - share) / variance
     centre = (share + q2 / (2 * number)) / (1 + q2 / number)
     reach = math.sqrt(q2 * (share * (1 - share) / number + q2 / (4 * number**2))) / (1 + q2 / number)
     return share, max(0.0, centre - reach), min(1.0, centre + reach)
 
 
-def _constant_share(share: float, units: float, q2: float) -> tuple[float, float]:
-    """Bounds of a share that is the same in each of so many units: Wilson's on the units that could have another."""
-    other = q2 / (units + q2)
-    return share * (1 - other), share + (1 - share) * other
-
-
 def holm(p: Floats) -> Floats:
-    """p values corrected for their number by Holm's method; NaN stays NaN and isn't counted.
-
-    Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
-    """
+    """p values corrected for their number (Holm, Scandinavian Journal of Statistics 6, 1979); NaN isn't counted."""
     corrected = np.full(len(p), np.nan)
     order = np.argsort(p, kind="stable")[: int((~np.isnan(p)).sum())]
     corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
@@ -326,8 +313,7 @@ def format_interval(estimate: float, low: float, high: float, digits: int = 2, *
 
 
 def format_p(p: float, *, floor: float | None = None) -> str:
-    """A p value with its sign of relation; floor: the least that the permutations can give (`attrs["p_floor"]`), None:
-    exact.
+    """A p value with its sign of relation; floor: the least that permutations can give (`attrs["p_floor"]`).
 
     >>> format_p(0.0149), format_p(1 / 67, floor=1 / 67), format_p(0.0001), format_p(1.0)
     ('= .015', '<= .015', '< .001', '= 1')

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any, TypeAlias
@@ -24,28 +23,21 @@ from vjudge.records import is_missing
 Texts: TypeAlias = Sequence[str | None] | np.ndarray | pd.Series
 
 UNITS = ("words", "characters", "tokens")
-# Scripts without spaces between words, and sacrebleu's tokenizer for each. Japanese is known by its kana.
-SCRIPTS = {
-    "Japanese": (re.compile(r"[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]"), "ja-mecab"),
-    "Chinese": (re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"), "zh"),
-    "Thai, Lao, Khmer or Burmese": (re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]"), "char"),
+UNSPACED = {  # scripts without spaces between words, by sacrebleu's tokenizer: kana; Chinese; Thai, Lao, Khmer, Burmese
+    "ja-mecab": re.compile(r"[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]"),
+    "zh": re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
+    "char": re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]"),
 }
 LEAST_SHARE = 0.2  # of a text's characters: a sign that is quoted in its own script makes no Chinese text
 
 
-def script_of(text: str) -> str | None:
-    """The script without spaces that a text is written in, None for all others."""
+def tokenizer_of(text: str) -> str:
+    """sacrebleu's tokenizer for a text's script: "13a" where there are spaces; MeCab only where it is installed."""
     characters = max(1, sum(not one.isspace() for one in text))
-    shares = {name: len(pattern.findall(text)) / characters for name, (pattern, _) in SCRIPTS.items()}
+    shares = {name: len(pattern.findall(text)) / characters for name, pattern in UNSPACED.items()}
     if sum(shares.values()) < LEAST_SHARE:
-        return None
-    return "Japanese" if shares["Japanese"] > LEAST_SHARE / 2 else max(shares, key=lambda name: shares[name])
-
-
-def tokenizer_of(*texts: str) -> str:
-    """sacrebleu's tokenizer for the script of texts: "13a" where there are spaces; MeCab only where it is installed."""
-    script = script_of("".join(texts))
-    name = "13a" if script is None else SCRIPTS[script][1]
+        return "13a"
+    name = "ja-mecab" if shares["ja-mecab"] > LEAST_SHARE / 2 else max(shares, key=lambda name: shares[name])
     return "char" if name == "ja-mecab" and importlib.util.find_spec("MeCab") is None else name
 
 
@@ -58,8 +50,7 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
     Returns:
         n rows, NaN where a text is missing: rouge_l, F1 of the longest common subsequence of words, or of sacrebleu's
         tokens where a script has no spaces; bleu, chrf: sacrebleu's sentence BLEU and chrF2 over 100, with its
-        tokenizer for the script; all in [0, 1]; length of the response, see `lengths`. `attrs` has method (by column),
-        tokenizers (how many items each cut) and unit (of length).
+        tokenizer for the script; all in [0, 1]; length, see `lengths`. `attrs["method"]` has how each was computed.
 
     Source: Lin, ROUGE (2004), equal to the rouge-score package; Papineni et al., ACL 2002, Popović, WMT 2015, and Post,
     A Call for Clarity in Reporting BLEU Scores (2018), by sacrebleu.
@@ -72,20 +63,18 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
     check_columns(responses=responses, references=references)
     candidates, targets = _texts(responses, name="responses"), _texts(references, name="references")
     length = lengths(responses)
-    frame = pd.DataFrame(np.nan, index=length.index, columns=["rouge_l", "bleu", "chrf", "length"])
-    frame["length"] = length
-    cuts, methods = Counter[str](), {"rouge_l": "ROUGE-L F1", "length": length.attrs["unit"]}
+    frame = pd.DataFrame({"rouge_l": np.nan, "bleu": np.nan, "chrf": np.nan, "length": length})
+    methods = {"rouge_l": "ROUGE-L F1", "length": length.attrs["unit"]}
     for row, (candidate, target) in enumerate(zip(candidates, targets, strict=True)):
         if candidate is None or target is None:
             continue
-        name = tokenizer_of(candidate, target)
-        cuts[name] += 1
+        name = tokenizer_of(candidate + target)
         bleu, chrf = _scorer("BLEU", effective_order=True, tokenize=name), _scorer("CHRF")
         methods |= {f"bleu, {name}": f"sacrebleu {bleu.get_signature()}", "chrf": f"sacrebleu {chrf.get_signature()}"}
         cut = str if name == "13a" else bleu.tokenizer
         overlap = [one.sentence_score(candidate, [target]).score / 100 for one in (bleu, chrf)]
         frame.iloc[row, :3] = [rouge_l_of(cut(target), cut(candidate)), *overlap]
-    frame.attrs = {"method": methods, "tokenizers": dict(cuts), "unit": length.attrs["unit"]}
+    frame.attrs = {"method": methods}
     return frame
 
 
@@ -117,10 +106,7 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
         tokenizer: a function from a text to its tokens, or an object with `encode`, such as the judge's own.
 
     Returns:
-        n counts as float, NaN where the text is missing; `attrs` has unit and reason (why this unit, in words).
-
-    Raises:
-        TypeError, ValueError: a text is no string, the unit is not known, or tokens have no tokenizer.
+        n counts as float, NaN where the text is missing; `attrs["unit"]` says in what.
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's lengths.
 
@@ -128,15 +114,9 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
     ([2.0, nan], 'characters')
     """
     cells = _texts(texts, name="texts")
-    unspaced = sorted({script for text in cells if text and (script := script_of(text))})
-    if unit is not None:
-        reason = "as asked for"
-    elif tokenizer is not None:
-        unit, reason = "tokens", "of the tokenizer"
-    elif unspaced:
-        unit, reason = "characters", f"there are texts in {' and '.join(unspaced)}, which has no spaces between words"
-    else:
-        unit, reason = "words", "all texts have spaces between words"
+    if unit is None and tokenizer is None:
+        unit = "characters" if any(text and tokenizer_of(text) != "13a" for text in cells) else "words"
+    unit = unit or "tokens"
     if unit not in UNITS:
         raise ValueError(f"unit={unit!r}: use one of {', '.join(UNITS)}")
     if unit == "tokens" and tokenizer is None:
@@ -145,16 +125,15 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
     index = texts.index if isinstance(texts, pd.Series) else pd.RangeIndex(len(cells))
     counts = [np.nan if text is None else len(cut(text)) for text in cells]
     series = pd.Series(counts, index=index, name="length", dtype=float)
-    series.attrs = {"unit": unit, "reason": reason}
+    series.attrs = {"unit": unit}
     return series
 
 
 def published() -> pd.DataFrame:
-    """The results that papers print, one row a number, to show one's own beside them. None was measured here.
+    """The results that papers print, to show one's own beside them: a number a row. None was measured here.
 
     Returns:
-        Columns paper ("prometheus-vision", "llava-critic"), table, evaluator, benchmark, truth (what was correlated
-        with), statistic, value, source.
+        Columns paper, table, evaluator, benchmark, truth (what was correlated with), statistic, value, source.
 
     Source: each row names its paper and table.
 

@@ -1,8 +1,7 @@
 """How far judges' scores agree with a reference: correlations at every level, and which judge agrees better.
 
-Item level: over all items of all systems together. System level: over the systems' mean scores. Within: inside each
-system, or each question, then averaged. A judge that only tells which system wrote a response reaches a high item-level
-correlation and knows nothing within any (Simpson's paradox is the reverse): name the level of a figure.
+A judge that only tells which system wrote a response reaches a high correlation over all items and knows nothing within
+any system (Simpson's paradox is the reverse): name the level of a figure.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from vjudge.metrics._tables import (
     group_codes,
     holm,
     positive,
-    scores,
     tabulate,
     warn,
 )
 from vjudge.metrics.labels import weighted_correlations
 
 LEVELS = ("item", "system", "within")
+VALUES = ("verdict", "difference", "p_holm")
 COMPARISON = ("estimate_a", "estimate_b", "difference", "low", "high", "p", "p_holm", "conflict", "n", "missing")
 FEW_OFF_MODE, CEILING = 20, 0.6  # items off the most frequent score, and its share, where intervals cover too little
 
@@ -62,7 +61,8 @@ def correlate(
     """Correlate two scores of the same items, with bootstrap intervals.
 
     Args:
-        x, y: scores of n items, in the same order; None and NaN are missing. Two Series must share their index.
+        x, y: scores of n items, in the same order (two Series share their index); None and NaN are missing, anything
+            else that is no number, or infinite, is an error.
         groups: the unit of resampling of each item, for example its image. None resamples items.
         weights: how many items each pair stands for, where the labelled items were chosen (`label_weights`,
             `Review.weights`); the interval is then a stratified jackknife's. None refuses labels chosen by `next_best`.
@@ -73,16 +73,12 @@ def correlate(
         and missing. NaN, with a warning, of fewer than three pairs, a constant score or fewer than two groups. `attrs`
         has the method in words for a caption, and off_mode: how many items are off the most frequent x, and y.
 
-    Raises:
-        TypeError, ValueError: a score is no number or infinite, lengths or indexes differ, a used pair has no group.
-
     Of 2,000 simulated samples of each kind 95 % intervals held the truth in 94 to 96.5 %; under a strong ceiling (80 %
     of both at the top, 20 to 60 items) in 87 to 94 %, and a warning says so: figures/validity_correlation_coverage.csv.
 
     Source: `_bootstrap.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
-    >>> judge, gold = [1, 2, 2, 4, 5, 5], [1, 2, 3, 4, 4, 5]
-    >>> correlate(judge, gold, seed=0)[["estimate", "n"]].round(3).values.tolist()
+    >>> correlate([1, 2, 2, 4, 5, 5], [1, 2, 3, 4, 4, 5], seed=0)[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
     """
     a, b, used = aligned(x=x, y=y, groups=groups, by_design=weights is not None)
@@ -107,10 +103,8 @@ def correlate(
         codes = None if groups is None else group_codes(groups, used)
         bounds, result.attrs["method"] = weighted_correlations(a, b, worth, codes, confidence=confidence)
         result[["estimate", "low", "high"]] = bounds
-        if result[["low", "high"]].isna().any(axis=None):
-            warn(
-                "intervals are undefined: a single label stands for many items, or leaving one out leaves no variation"
-            )
+        if np.isnan(bounds).any():
+            warn("intervals are undefined: a single label stands for many items, or without one there is no variation")
     modes = {name: np.unique(v, return_counts=True)[1].max(initial=0) for name, v in (("x", a), ("y", b))}
     result.attrs["off_mode"] = off_mode = {name: n - int(mode) for name, mode in modes.items()}
     few = [f"{name} has {off}" for name, off in off_mode.items() if off < min(FEW_OFF_MODE, (1 - CEILING) * n)]
@@ -146,9 +140,8 @@ def correlate_levels(
         levels: some of item, system and within. options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
-        Rows (level, statistic): item (as `correlate`), system (mean scores of the systems), within (the plain mean of
-        the systems' own); columns as `correlate`, where n counts items, systems, and systems with a correlation of
-        their own. `attrs["simpson"]` lists the statistics whose signs at item and within differ.
+        Rows (level, statistic), columns as `correlate`: item, over all n items; system, over the mean scores of the n
+        systems; within, the plain mean of the correlations of the n systems that have one.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
@@ -162,38 +155,31 @@ def correlate_levels(
     a, b, used = aligned(x=x, y=y, groups=groups)
     codes = group_codes(systems, used, name="systems")
     cells, cell = np.unique(np.column_stack([codes, a[used], b[used]]), axis=0, return_inverse=True)
-    items = design_of(cell, groups, used)
+    items, system = design_of(cell, groups, used), cells[:, 0].astype(np.int64)
+    by_system = summing(system, np.arange(len(system)), (int(system.max(initial=-1)) + 1, len(system)))
     # Systems that lie each in one unit are drawn as wholes.
     whole, unit = np.unique(np.column_stack([codes, codes if items.groups is None else items.groups]), axis=0).T
-    design = Design(whole, unit) if len(whole) == len(np.unique(codes)) else None
+    design = Design(whole, unit) if len(whole) == by_system.shape[0] else None
     parts = {
         "item": lambda: correlate(x, y, groups=groups, **options),
-        "system": lambda: _of_means(cells, items, design, **options),
-        "within": lambda: _within(cells, items, design, **options),
+        "system": lambda: _of_means(by_system, cells, items, design, **options),
+        "within": lambda: _within(by_system, cells, items, design, **options),
     }
     tables = {level: parts[level]() for level in levels}
     table = pd.concat(tables, names=["level", "statistic"])
-    table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in tables.values())), "simpson": []}
+    table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in tables.values()))}
     if {"item", "within"} <= set(levels):
         turned = np.sign(tables["item"]["estimate"]) * np.sign(tables["within"]["estimate"]) < 0
-        table.attrs["simpson"] = turned[turned].index.tolist()
-    if table.attrs["simpson"]:
-        warn(
-            f"{', '.join(table.attrs['simpson'])}: opposite signs over all items and within systems; differences "
-            "between systems dominate the item-level figure (Simpson's paradox)"
-        )
+        if turned.any():
+            warn(
+                f"{', '.join(turned[turned].index)}: opposite signs over all items and within systems; differences "
+                "between systems dominate the item-level figure (Simpson's paradox)"
+            )
     return table
 
 
-def _summing_systems(cells: Floats) -> Any:
-    """A matrix that sums weights of the distinct (system, x, y), sorted, by system."""
-    system = cells[:, 0].astype(np.int64)
-    return summing(system, np.arange(len(system)), (int(system.max(initial=-1)) + 1, len(system)))
-
-
-def _of_means(cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
+def _of_means(by_system: Any, cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
     """Correlations over the systems' mean scores; a system counts as often as it was drawn."""
-    by_system = _summing_systems(cells)
 
     def statistic(weights: Weights) -> Floats:
         n = by_system @ weights
@@ -208,10 +194,9 @@ def _of_means(cells: Floats, items: Design, whole: Design | None, **options: Any
     return tabulate(statistic, STATISTICS, items, method="fisher", **options)
 
 
-def _within(cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
+def _within(by_system: Any, cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
     """The mean of the systems' correlations."""
-    by_system, counts = _summing_systems(cells), items.counts
-    n = by_system.shape[0]
+    n, counts = by_system.shape[0], items.counts
     parts = [slice(*ends) for ends in pairwise(np.searchsorted(cells[:, 0], np.arange(n + 1)))]
     tables = [Table(*(np.repeat(v[rows], counts[rows]) for v in cells.T[1:])) for rows in parts]
 
@@ -249,8 +234,8 @@ def model_ranking(
     """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
 
     Args:
-        models: which model gave each of n responses.
-        judge, human: their scores, or 1, .5 and 0 for won, tied and lost comparisons; NaN where missing.
+        models, judge, human: of each of n responses, the model that gave it and its scores (or 1, .5 and 0 for won,
+            tied and lost comparisons), NaN where missing.
         groups: the question or image that several models answered. options: see `correlate`.
 
     Returns:
@@ -259,9 +244,8 @@ def model_ranking(
 
     Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
 
-    >>> table = model_ranking(list("xxyyzz"), [5, 4, 3, 3, 1, 2], [4, 5, 2, 1, 3, 3], n_resamples=0)
-    >>> table["judge"].to_dict(), round(table.attrs["tau"], 3)
-    ({'x': 4.5, 'z': 1.5, 'y': 3.0}, 0.333)
+    >>> model_ranking(list("xxyyzz"), [5, 4, 3, 3, 1, 2], [4, 5, 2, 1, 3, 3], n_resamples=0)["judge"].to_dict()
+    {'x': 4.5, 'z': 1.5, 'y': 3.0}
     """
     levels = correlate_levels(judge, human, systems=models, groups=groups, levels=["system"], **options)
     x, y, used = aligned(judge=judge, human=human)
@@ -284,23 +268,19 @@ def correlation_table(
 
     Args:
         judges: for each benchmark, the judges' scores of its items, by name; a judge may lack a benchmark.
-        truth: for each benchmark, the scores to agree with.
-        groups: for each benchmark, the unit of resampling of each item; one that is not named draws items.
+        truth, groups: for each benchmark, the scores to agree with, and the unit of resampling of each item, if any.
         ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
         options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
-        missing, best (of the judges on this benchmark) and ceiling (True in the rows of "people").
+        missing, and ceiling (True in the rows of "people").
 
-    Raises:
-        ValueError: a benchmark has no truth, or as `correlate`, with the names of benchmark and judge.
-
-    Source: as `correlate`.
+    Source: as `correlate`, whose errors are raised with the names of judge and benchmark.
 
     >>> table = correlation_table({"scenes": {"one": [1, 2, 3, 4]}}, {"scenes": [1, 2, 3, 5]}, n_resamples=0)
-    >>> table[["judge", "statistic", "estimate", "best"]].round(2).values.tolist()[2]
-    ['one', 'kendall', 1.0, True]
+    >>> table[["judge", "statistic", "estimate"]].round(2).values.tolist()[2]
+    ['one', 'kendall', 1.0]
     """
     without = [str(name) for name in judges if name not in truth]
     if without or not judges:
@@ -318,10 +298,8 @@ def correlation_table(
             people = ceiling[benchmark].loc[list(STATISTICS)].rename_axis("statistic").reset_index()
             parts.append(people.assign(judge="people", benchmark=str(benchmark), ceiling=True))
     result = pd.concat(parts, ignore_index=True)
-    highest = result[~result["ceiling"]].groupby(["benchmark", "statistic"])["estimate"].transform("max")
-    result["best"] = (result["estimate"] == highest.reindex(result.index)).to_numpy()
     result.attrs = {"method": "; ".join(dict.fromkeys(methods))}
-    return result["judge benchmark statistic estimate low high n missing best ceiling".split()]
+    return result["judge benchmark statistic estimate low high n missing ceiling".split()]
 
 
 def compare_judges(
@@ -337,43 +315,34 @@ def compare_judges(
 
     Args:
         reference: the scores to agree with, of n items; None and NaN are missing.
-        judges: name -> scores of the same items, or a frame with a column each; at least two.
-        groups, confidence: see `correlate`. seed: of the resampling; every pair of judges uses the same.
+        judges: name -> scores of the same items, or a frame with a column each; at least two, of different names.
+        groups, confidence, seed: see `correlate`; every pair of judges has the same resamples.
         n_resamples: bootstrap replicates, and permutations; 0 leaves intervals and p NaN.
 
     Returns:
-        A row for each pair of judges and statistic (index a, b, statistic), columns
-        estimate_a, estimate_b: each judge's correlation with the reference, over the items that both scored.
-        difference: estimate_a - estimate_b, in [-2, 2], with the bounds low and high of a paired bootstrap.
-        p: two-sided, of swapping the judges' scores within items or groups, first brought to one scale: standardised,
-            for Pearson; level matched to level by its share of items, for Spearman and Kendall.
-        p_holm: p corrected over the pairs of judges, for each statistic alone (Holm).
-        conflict: whether p and the interval disagree at this confidence; then nothing is proven.
-        n, missing: items used, and left out because one of the three scores is missing.
-        NaN, with a warning, where a correlation is undefined. `attrs` has method, and p_floor, the least possible p.
-
-    Raises:
-        TypeError, ValueError: as `correlate`; fewer than two judges, or two of one name.
+        A row for each pair of judges and statistic (index a, b, statistic), NaN with a warning where undefined:
+        estimate_a, estimate_b, each judge's correlation with the reference over the items that both scored; difference,
+        in [-2, 2], with low and high of a paired bootstrap; p, two-sided, of swapping the judges' scores within items
+        or groups, first brought to one scale (standardised for Pearson, else level matched to level by its share of
+        items); p_holm, corrected over the pairs of judges, for each statistic alone; conflict, whether p and interval
+        disagree at this confidence, and nothing is proven; n and missing. `attrs` has p_floor, the least possible p.
 
     Source: `_bootstrap.interval` ("t") and `_bootstrap.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
     65-70. Coverage and level by simulation, similar judges among them: figures/validity_comparison.csv.
 
-    >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
-    >>> table = compare_judges(gold, {"first": first, "second": second}, n_resamples=200)
-    >>> table["difference"].round(2).tolist()  # by how much the first agrees better
+    >>> first, second = [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
+    >>> compare_judges(first, {"first": first, "second": second}, n_resamples=200)["difference"].round(2).tolist()
     [0.2, 0.2, 0.4]
     """
     names = [str(name) for name in judges]
     if len(set(names)) < max(len(names), 2):
         raise ValueError(f"judges must be two or more, each with a name of its own, not {', '.join(names) or 'none'}")
-    for name in judges:
-        check_columns(**{"reference": reference, f"judge {name}": judges[name], "groups": groups})
-    gold = scores(reference, name="reference")
-    columns = {str(name): scores(judges[name], name=str(name)) for name in judges}
+    by_name = {f"judge {name}": judges[name] for name in judges}
+    gold, *columns, _ = aligned(reference=reference, groups=groups, **by_name)
     options: dict[str, Any] = dict(confidence=confidence, n_resamples=n_resamples, seed=seed)
     parts = {
-        (a, b): _compare(np.stack([gold, columns[a], columns[b]]), a, b, groups, **options)
-        for a, b in combinations(columns, 2)
+        (a, b): _compare(np.stack([gold, x, y]), a, b, groups, **options)
+        for (a, x), (b, y) in combinations(zip(names, columns, strict=True), 2)
     }
     table = pd.concat(parts, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: holm(p.to_numpy()))
@@ -433,11 +402,7 @@ def _permutation(design: Design, gold: Floats, judges: Floats, first: Integers, 
 
 
 def _matched(a: Floats, b: Floats) -> list[Floats]:
-    """Two judges' scores as positions on one scale: a level's share of items below it and half of those at it.
-
-    Levels that are each other's nearest share one position. By ranks alone every tie of the raw scores would break in a
-    swap, and the test would lose its power against similar judges.
-    """
+    """Two judges' scores as positions on one scale: a level's share of items below it and half of those at it."""
     positions, codes = [], []
     for scale in (a, b):
         _, code, counts = np.unique(scale, return_inverse=True, return_counts=True)
@@ -458,35 +423,26 @@ def _nearest(points: Floats, among: Floats) -> Integers:
     return np.where(points - among[below] <= among[above] - points, below, above).astype(np.int64)
 
 
-def who_beats_whom(
-    comparisons: pd.DataFrame, *, statistic: str = "pearson", value: str = "verdict", alpha: float = 0.05
-) -> pd.DataFrame:
+def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", value: str = "verdict") -> pd.DataFrame:
     """The pairs of `compare_judges` as a square frame: judges as rows and columns, NaN where undefined.
 
     Args:
         comparisons: from `compare_judges`. statistic: pearson, spearman or kendall.
-        value: "difference", row less column; "p_holm"; or "verdict": 1 where the row's judge agrees better than the
-            column's and p_holm is at most alpha, -1 where worse, 0 where they are not told apart.
-        alpha: the family-wise error rate of the verdicts, in (0, 1).
-
-    Raises:
-        ValueError: an unknown statistic or value.
+        value: "difference", row less column; "p_holm"; or "verdict": 1 where the row's judge agrees better and p_holm
+            is at most .05, -1 where worse, 0 where they are not told apart.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70, for the error rate of all verdicts together.
 
-    >>> gold, first, second = [1, 2, 3, 4, 5] * 4, [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
-    >>> table = compare_judges(gold, {"first": first, "second": second}, n_resamples=200)
-    >>> float(who_beats_whom(table).loc["first", "second"])
+    >>> table = compare_judges(gold := [1, 2, 3, 4, 5] * 4, {"x": gold, "y": [1, 3, 2, 5, 4] * 4}, n_resamples=200)
+    >>> float(who_beats_whom(table).loc["x", "y"])
     1.0
     """
-    if statistic not in STATISTICS or value not in ("verdict", "difference", "p_holm"):
-        raise ValueError(
-            f"statistic={statistic!r}, value={value!r}: use one of {STATISTICS}; verdict, difference, p_holm"
-        )
+    if statistic not in STATISTICS or value not in VALUES:
+        raise ValueError(f"statistic={statistic!r}, value={value!r}: use one of {STATISTICS}, and of {VALUES}")
     rows = comparisons.xs(statistic, level="statistic")
     cells = rows["p_holm"] if value == "p_holm" else rows["difference"]
     if value == "verdict":
-        cells = (np.sign(cells) * (rows["p_holm"] <= alpha)).where(rows["p_holm"].notna())
+        cells = (np.sign(cells) * (rows["p_holm"] <= 0.05)).where(rows["p_holm"].notna())
     names = pd.unique(pd.Series([name for pair in rows.index for name in pair]))
     half = cells.unstack().reindex(index=pd.Index(names, name="judge"), columns=pd.Index(names, name="against"))
     matrix = half.fillna(half.T if value == "p_holm" else 0 - half.T)

@@ -21,8 +21,7 @@ EXPECTED_R, MOST_R = 0.6, 0.95  # the correlation where no label tells it yet, a
 
 
 def strata(judge: Column) -> Integers:
-    """The stratum of each item, from 0, lowest first: its score, or decile where there are more than `MOST_STRATA`; -1:
-    none.
+    """The stratum of each item, from 0, lowest first: its score, or decile where there are many; -1: no score.
 
     A score that fewer than `FIRST_LABELS` items have joins the next higher one, the highest the next lower.
     """
@@ -46,8 +45,7 @@ def label_weights(judge: Column, human: Column) -> pd.Series:
     """How many items each human label stands for, where labels were chosen by strata of the judge's score.
 
     Args:
-        judge: the score of each of n items by the judge that the choice went by.
-        human: the label of each item, NaN where there is none.
+        judge, human: n scores by the judge that the choice went by, and the labels, NaN where there is none.
 
     Returns:
         n weights, index of `human`: items over labels of the stratum, NaN without a label, and throughout, with a
@@ -75,9 +73,9 @@ def label_weights(judge: Column, human: Column) -> pd.Series:
 def next_labels(judge: Column, human: Column, *, n: int, seed: int = 0) -> pd.DataFrame:
     """Choose which items to label next so that the interval of the Pearson correlation shrinks fastest.
 
-    Every stratum gets `FIRST_LABELS` labels first. Then each label goes where it is expected to take most off the
-    variance, W_s^2 S_s^2 (1 / n_s - 1 / (n_s + 1)): W_s is the stratum's share, S_s^2 the variance of the correlation's
-    influence function within it. Within a stratum the choice is random.
+    Every stratum gets `FIRST_LABELS` labels first. Then each goes, at random within a stratum, where it is expected to
+    take most off the variance, W_s^2 S_s^2 (1 / n_s - 1 / (n_s + 1)): W_s is the stratum's share, S_s^2 the variance of
+    the correlation's influence function within it.
 
     Args:
         judge, human: as in `label_weights`. n: how many items, at most. seed: of the choice within strata.
@@ -129,12 +127,11 @@ def _influence_variance(x: Floats, y: Floats, code: Integers, sizes: Integers) -
 def weighted_correlations(
     x: Floats, y: Floats, weights: Floats, codes: Integers | None, *, confidence: float
 ) -> tuple[Floats, str]:
-    """Correlations of labels that stand for unequal numbers of items, for `correlate(weights=)`.
+    """Estimate, low, high of `STATISTICS`, shape (3, 3), of labels that stand for several items each, and the method.
 
-    Labels of one weight are one stratum. Returns estimate, low and high of `STATISTICS`, shape (3, 3), NaN where
-    undefined, and the method in words. The interval is Student's on Fisher's scale, by a stratified jackknife over
+    Labels of one weight are one stratum. The interval is Student's on Fisher's scale, by a stratified jackknife over
     labels and over the strata's sizes with Satterthwaite's degrees of freedom; with groups by one over whole groups, on
-    the wide side.
+    the wide side. NaN where undefined.
 
     Source: Cochran, Sampling Techniques (1977), chapter 5; Jones, Biometrika 61 (1974), for the stratified jackknife.
     """

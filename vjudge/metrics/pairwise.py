@@ -1,4 +1,4 @@
-"""Verdicts on pairs in numbers: win rates, accuracy, order consistency, length, Bradley-Terry.
+"""Verdicts on pairs in numbers: win rates, accuracy, length, Bradley-Terry. Of both orders see `probes.position`.
 
 A verdict is "a", "b" or "tie", or one of "A>>B", "A>B", "A=B", "B>A", "B>>A" (Arena-Hard, WildVision-Bench). "abstain",
 what is missing and what has another spelling is counted apart, never as a tie.
@@ -44,15 +44,14 @@ def win_rate(verdicts: Column, *, groups: Groups = None, confidence: float = 0.9
     """How often side a wins, with each treatment of ties under its own name.
 
     Args:
-        verdicts: one for each comparison. groups: the group of each, for example its image or question.
+        verdicts, groups: one for each comparison; groups such as its image or question, None for independent ones.
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
-        Rows, shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing:
-        - win, tie, loss: of all verdicts; win_ties_half: win + tie / 2; win_or_tie: win + tie, "as good or better";
-        - win_ties_out: wins of the decided verdicts alone;
-        - win_of_all: of all comparisons, those without a verdict too.
-        `attrs` has missing, abstained, malformed (counts) and malformed_verdicts (texts with counts).
+        Rows, shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing: win, tie, loss, of all
+        verdicts; win_ties_half, win + tie / 2; win_or_tie, "as good or better"; win_ties_out, of the decided verdicts;
+        win_of_all, of all comparisons, those without a verdict too. `attrs` has missing, abstained, malformed (counts)
+        and malformed_verdicts (texts with counts).
 
     Source: Wilson, JASA 22 (1927), 209-212.
 
@@ -106,39 +105,6 @@ def pairwise_accuracy(
     return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
 
 
-def order_consistency(
-    verdicts_ab: Column, verdicts_ba: Column, *, groups: Groups = None, confidence: float = 0.95
-) -> pd.DataFrame:
-    """Whether verdicts on the same pairs hold when the order of the two responses is turned.
-
-    Args:
-        verdicts_ab, verdicts_ba: verdicts in the order a, b and in the order b, a; "a" is the same response in both
-            (the columns of `Judge.compare`). groups, confidence: see `win_rate`.
-
-    Returns:
-        Rows, columns as `win_rate`, of the pairs with a verdict in both orders: consistent, the same verdict; flipped,
-        a in one and b in the other; tie_in_one, a tie in one only; first_chosen, of the choices of a response (two a
-        pair at most), those of the one shown first: 0.5 without a bias for a position. `attrs` has the accounts of
-        `win_rate` under ab and ba.
-
-    Source: Zheng et al., "Judging LLM-as-a-Judge" (arXiv 2306.05685), section 3.3, for both orders.
-
-    >>> order_consistency(["a", "b", "a"], ["a", "a", "tie"])["estimate"].round(2).to_dict()
-    {'consistent': 0.33, 'flipped': 0.33, 'tie_in_one': 0.33, 'first_chosen': 0.4}
-    """
-    check_columns(verdicts_ab=verdicts_ab, verdicts_ba=verdicts_ba, groups=groups)
-    (ab, used_ab, of_ab), (ba, used_ba, of_ba) = read_verdicts(verdicts_ab), read_verdicts(verdicts_ba)
-    used, tie_ab, tie_ba, same = used_ab & used_ba, ab == "tie", ba == "tie", ab == ba
-    rows = [
-        ("consistent", same, used),
-        ("flipped", ~same & ~tie_ab & ~tie_ba, used),
-        ("tie_in_one", tie_ab != tie_ba, used),
-        ("first_chosen", used * ((ab == "a") * 1 + (ba == "b")), used * (~tie_ab * 1 + ~tie_ba)),
-    ]
-    account = {"ab": of_ab, "ba": of_ba}
-    return shares(rows, groups=groups, confidence=confidence, unit="pairs", account=account)
-
-
 def feedback_preference(judgements: Column, *, groups: Groups = None, confidence: float = 0.95) -> pd.DataFrame:
     """Which of two feedbacks people prefer, with the answers left, right, both good and both bad.
 
@@ -146,11 +112,10 @@ def feedback_preference(judgements: Column, *, groups: Groups = None, confidence
         judgements: one of these words for each judgement. groups, confidence: see `win_rate`.
 
     Returns:
-        Rows, columns and `attrs` as `win_rate`: left, right, both_good, both_bad; left_as_good_or_better, left + both
-        good, Prometheus-Vision's headline figure, above one half for equals; right_as_good_or_better; left_of_decided,
-        of left and right alone; left_ties_half, left and half of both kinds of tie.
+        Rows, columns and `attrs` as `win_rate`: left, right, both_good, both_bad; left_as_good_or_better (left or both
+        good, above one half for equals), right_as_good_or_better; left_of_decided; left_ties_half.
 
-    Source: Prometheus-Vision (arXiv 2401.06591), human comparison of feedback: 57.78 % is (21 + 57) / 135.
+    Source: Prometheus-Vision (arXiv 2401.06591), whose headline figure 57.78 % is (21 + 57) / 135, as good or better.
 
     >>> feedback_preference(["left", "right", "both good"])["estimate"].round(2).to_dict()["left_as_good_or_better"]
     0.67
@@ -182,8 +147,8 @@ def classification(
 
     Returns:
         Rows (class, statistic), columns as `win_rate`: of "all" accuracy (items with both labels), accuracy_of_all (a
-        missing verdict is an error) and macro_f1, the plain mean of the classes' F1; of each class on either side,
-        sorted, recall (NaN, with a warning, where no item has it), precision (NaN where no verdict has it) and f1.
+        missing verdict is an error) and macro_f1, the plain mean of the classes' F1; of each class recall (NaN, with a
+        warning, where no item has it), precision (NaN where no verdict has it) and f1.
 
     Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
 
@@ -224,11 +189,10 @@ def tie_calibrated_accuracy(
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        Rows calibrated (at the best threshold) and as_scored (equal scores alone are a tie); columns as `correlate`,
-        where n counts groups with at least one pair. `attrs` has epsilon, the smallest best threshold.
+        Rows calibrated (at the best threshold, the smallest of which is `attrs["epsilon"]`) and as_scored (equal scores
+        alone are a tie); columns as `correlate`, where n counts groups with at least one pair.
 
-    Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324); google-research/mt-metrics-eval,
-    tau_optimization.py, `acc_23`.
+    Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324), and mt-metrics-eval's `acc_23`.
 
     >>> tie_calibrated_accuracy([0, 2, 6, 8], [1, 1, 1, 4], within=list("qqqq"))["estimate"].round(3).tolist()
     [0.667, 0.5]
@@ -291,22 +255,20 @@ def length_controlled(
 
     Args:
         verdicts, groups, confidence: see `win_rate`. length_a, length_b: see `lengths`; NaN where unknown.
-        preferences: the known preference of each pair; pairs without one are left out and counted. None: quality is
-            held equal on average only.
+        preferences: of each pair; those without one are left out. None: quality is held equal on average only.
 
     Returns:
         Rows, columns as `win_rate`:
         - longer_wins: of decided verdicts on unequal lengths; no bias by itself, since longer answers may be better;
         - win_rate (ties as half) and length_controlled_win_rate: shares of side a;
         - length_log_odds: of a's winning for a full advantage in length; 0 without a bias, given preferences.
-        The last two have Student's intervals by a jackknife over groups, the rate on the logit scale. They are NaN,
-        with a warning, where length or preference separates the verdicts; of equal lengths alone the controlled rate
-        is the win rate. `attrs` has p (two-sided, of length_log_odds), overlap (the share in which the mostly shorter
-        side is not the shorter one; below .1 a warning says so), note, and the account as `win_rate`.
+        The last two have Student's intervals by a jackknife over groups, and are NaN, with a warning, where length or
+        preference separates the verdicts; of equal lengths alone the controlled rate is the win rate. `attrs` has p (of
+        length_log_odds), overlap (the share in which the mostly shorter side is not the shorter one; below .1 a warning
+        says so), note, and the account as `win_rate`.
 
-    Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for longer winners; Dubois, Galambosi, Liang and
-    Hashimoto, "Length-Controlled AlpacaEval" (arXiv 2404.04475), section 3, for the regression; MacKinnon, Nielsen and
-    Webb, Journal of Econometrics 232 (2023), for the jackknife over groups.
+    Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for longer winners; Dubois et al., "Length-Controlled
+    AlpacaEval" (arXiv 2404.04475), section 3; MacKinnon, Nielsen and Webb, Journal of Econometrics 232 (2023).
 
     >>> length_controlled(["a", "b", "a"] * 9, [5, 5, 1] * 9, [3, 3, 2] * 9)["estimate"].round(3).tolist()[:2]
     [0.333, 0.667]
@@ -411,10 +373,9 @@ def bradley_terry(
 
     Args:
         first, second: the players of each comparison; verdict "a" means that the first won; a tie is half a win.
-        verdicts, groups: see `win_rate`.
         weights: how often each comparison counts (Arena-Hard counts strong verdicts three times); None once.
         anchor: the player whose strength is 0 and whose Elo is 1000; None centres the mean strength at 0.
-        n_resamples, options: confidence and seed, see `correlate`.
+        verdicts, groups: see `win_rate`. n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         One row a player, the strongest first: estimate, low, high (strength in logits), elo, elo_low, elo_high (1000 +
