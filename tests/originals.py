@@ -32,21 +32,14 @@ def write_llava15(folder: Path, **settings: Any) -> Path:
     _json(beside / "config.json", {"model_type": "clip", "vision_config": {**VISION, "hidden_act": "quick_gelu"}})
     _json(beside / "preprocessor_config.json", {"crop_size": SIDE, "size": SIDE, "resample": 3})
     torch.save({**weights, "logit_scale": torch.ones(())}, beside / "pytorch_model.bin")
-    config = {
+    config: dict[str, Any] = {
         "architectures": ["LlavaLlamaForCausalLM"],
         "model_type": "llava",
         "mm_vision_tower": "tower-clip",
-        "mm_vision_select_feature": "patch",
-        "image_aspect_ratio": "pad",
-        "tokenizer_model_max_length": 900,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "vocab_size": write_sentencepiece(folder / "tokenizer.model"),
-        "torch_dtype": "float16",
-        "transformers_version": "4.31.0",
-        **SHARED,
-        **settings,
     }
+    config |= {"mm_vision_select_feature": "patch", "image_aspect_ratio": "pad", "tokenizer_model_max_length": 900}
+    config |= {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": _write_sentencepiece(folder / "tokenizer.model")}
+    config |= {"torch_dtype": "float16", "transformers_version": "4.31.0"} | SHARED | settings
     _json(folder / "config.json", config)
     _json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": 2, "temperature": 0.9})
     names = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -75,22 +68,17 @@ def write_onevision(folder: Path, **settings: Any) -> Path:
     tokenizer = Qwen2Tokenizer(vocab=alphabet, merges=[], pad_token="<|endoftext|>", eos_token="<|im_end|>")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.save_pretrained(folder)
-    config = {
+    pinpoints = [[SIDE * w, SIDE * h] for w in (1, 2, 3) for h in (1, 2)]  # no square list
+    config: dict[str, Any] = {
         "architectures": ["LlavaQwenForCausalLM"],
         "model_type": "llava_qwen",
         "mm_vision_tower": "tower-siglip",
-        "mm_tunable_parts": "mm_vision_tower,mm_mlp_adapter,mm_language_model",
-        "mm_patch_merge_type": "spatial_unpad",
-        "image_aspect_ratio": "anyres_max_2",
-        "image_grid_pinpoints": [[SIDE * w, SIDE * h] for w in (1, 2, 3) for h in (1, 2)],  # no square list
-        "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
-        "vocab_size": len(tokenizer) + 9,  # spare rows, as Qwen has
-        "rope_theta": 5e5,
-        "torch_dtype": "bfloat16",
-        "transformers_version": "4.40.2",
-        **SHARED,
-        **settings,
     }
+    config |= {"mm_tunable_parts": "mm_vision_tower,mm_mlp_adapter", "mm_patch_merge_type": "spatial_unpad"}
+    config |= {"image_aspect_ratio": "anyres_max_2", "image_grid_pinpoints": pinpoints, "rope_theta": 5e5}
+    config |= {"vocab_size": len(tokenizer) + 9}  # spare rows, as Qwen has
+    config |= {"eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"), "torch_dtype": "bfloat16"}
+    config |= {"transformers_version": "4.40.2"} | SHARED | settings
     weights |= _decoder(Qwen2ForCausalLM, config)
     weights["model.image_newline"] = torch.randn(TEXT["hidden_size"]) / 6
     _json(folder / "config.json", config)
@@ -110,22 +98,19 @@ def _write_weights(folder: Path, weights: dict[str, torch.Tensor], *, kind: str,
     _json(folder / f"{stem}.{kind}.index.json", {"weight_map": index})
 
 
-def write_sentencepiece(file: Path) -> int:
+def _write_sentencepiece(file: Path) -> int:
     """A vocabulary in sentencepiece's format with byte fallback, as Llama's; returns its size."""
     from sentencepiece import sentencepiece_model_pb2 as format
 
-    model = format.ModelProto()
-    kinds = format.ModelProto.SentencePiece
+    model, kinds = format.ModelProto(), format.ModelProto.SentencePiece
     entries = [("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)]
     entries += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
     entries += [(piece, kinds.NORMAL) for piece in ("▁the", "is", "▁i", "he", "th", "▁t", "▁", *PIECES)]
     for number, (piece, kind) in enumerate(entries):
         model.pieces.add(piece=piece, score=-float(number), type=kind)
-    model.trainer_spec.model_type = format.TrainerSpec.BPE
-    model.trainer_spec.byte_fallback = True
+    model.trainer_spec.model_type, model.trainer_spec.byte_fallback = format.TrainerSpec.BPE, True
     model.trainer_spec.vocab_size = len(entries)
-    model.normalizer_spec.name = "identity"
-    model.normalizer_spec.remove_extra_whitespaces = False
+    model.normalizer_spec.name, model.normalizer_spec.remove_extra_whitespaces = "identity", False
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(model.SerializeToString())
     return len(entries)

@@ -43,37 +43,23 @@ def pixels(image: Image.Image) -> list[tuple[int, ...]]:
     return [tuple(row) for row in np.asarray(image).reshape(-1, 3).tolist()]
 
 
-def photo() -> Image.Image:
-    """A picture with edges, slopes and noise, in colour."""
-    across, down = np.meshgrid(np.linspace(0, 255, SIZE[0]), np.linspace(0, 255, SIZE[1]))
-    noise = np.random.default_rng(0).normal(0, 12, (*across.shape, 3))
-    channels = np.stack([across, down, 255 * ((across > 90) & (down > 60))], axis=-1)
-    return Image.fromarray((channels + noise).clip(0, 255).astype(np.uint8))
-
-
 def kinds() -> dict[str, tuple[Any, Image.Image]]:
     """Name -> a file or picture, and the same in RGB as a viewer shows it."""
-    rgb = photo()
+    rgb = Image.fromarray(np.random.default_rng(0).integers(0, 256, (SIZE[1], SIZE[0], 3), np.uint8))
     gray, few, clear = rgb.convert("L"), rgb.quantize(32), rgb.copy()
-    clear.putalpha(Image.fromarray(np.where(np.arange(SIZE[0])[None] < 30, 0, 255).repeat(SIZE[1], 0).astype(np.uint8)))
-    on_white = Image.new("RGB", SIZE, "white")
-    on_white.paste(rgb.crop((30, 0, *SIZE)), (30, 0))
-    index = int(np.bincount(np.asarray(few).ravel()).argmax())
+    clear.putalpha(Image.linear_gradient("L").resize(SIZE).point(lambda level: 255 * (level > 99)))
+    on_white = Image.composite(rgb, Image.new("RGB", SIZE, "white"), clear.getchannel("A"))
     holed = np.asarray(few.convert("RGB")).copy()
-    holed[np.asarray(few) == index] = 255
+    holed[np.asarray(few) == 7] = 255
     exif = Image.Exif()
     exif[274] = 6  # a viewer turns it a quarter to the right
-    wide = np.asarray(gray).astype(np.uint16) * 257
-    jpeg = encode(rgb, "JPEG", quality=95)
+    wide, shown = np.asarray(gray).astype(np.uint16) * 257, gray.convert("RGB")
     frames = {"save_all": True, "append_images": [Image.new("RGB", SIZE, "lime")]}
-    shown = gray.convert("RGB")
     return {
         "RGB": (encode(rgb), rgb),
-        "JPEG": (jpeg, Image.open(io.BytesIO(jpeg)).convert("RGB")),
-        "L": (encode(gray), shown),
         "La": (gray.convert("LA").convert("La"), shown),
         "1": (encode(gray.convert("1")), gray.convert("1").convert("RGB")),
-        "P with a clear colour": (encode(few, transparency=index), Image.fromarray(holed)),
+        "P with a clear colour": (encode(few, transparency=7), Image.fromarray(holed)),
         "RGBA opaque": (encode(rgb.convert("RGBA")), rgb),
         "RGBA": (encode(clear), on_white),
         "RGBa": (clear.convert("RGBa"), on_white),
@@ -88,21 +74,20 @@ def kinds() -> dict[str, tuple[Any, Image.Image]]:
     }
 
 
-@pytest.mark.parametrize("kind", kinds())
-def test_every_kind_is_seen_as_the_same_picture_in_rgb(kind: str) -> None:
-    source, plain = kinds()[kind]
-    assert fingerprint(open_image(source)) == fingerprint(plain)
-    if isinstance(source, bytes):
-        original = Image.open(io.BytesIO(source)).convert("RGB")  # as llava/eval/model_vqa.py opens an image
-        assert (fingerprint(original) == fingerprint(plain)) == (kind not in DIFFERS)
+def test_every_kind_is_seen_as_the_same_picture_in_rgb() -> None:
+    for kind, (source, plain) in kinds().items():
+        assert fingerprint(open_image(source)) == fingerprint(plain), kind
+        if isinstance(source, bytes):
+            original = Image.open(io.BytesIO(source)).convert("RGB")  # as llava/eval/model_vqa.py opens an image
+            assert (fingerprint(original) == fingerprint(plain)) == (kind not in DIFFERS), kind
 
 
 def test_half_transparent_pixels_and_values_without_a_certain_scale() -> None:
     half = encode(two_pixels((255, 0, 0, 128), (0, 0, 0, 255), "RGBA"))
     assert pixels(open_image(half)) == [(255, 127, 127), (0, 0, 0)]
     assert pixels(open_image(np.array([[0, 65535, 32896]], np.uint16))) == [(0, 0, 0), WHITE, (128, 128, 128)]
-    with pytest.raises(ImageError, match="int32 values from 0 to 253 has no certain scale"):
-        open_image(photo().convert("L").convert("I"))
+    with pytest.raises(ImageError, match="int32 values from 0 to 255 has no certain scale"):
+        open_image(Image.linear_gradient("L").convert("I"))
     assert not np.asarray(open_image(Image.new("I", (2, 2)))).any()  # black is black on any scale
     for array in (np.array([[0.0, 2.0]]), np.array([[0.0, np.nan]]), np.array([[3, 4]]), np.zeros(3, np.uint8)):
         with pytest.raises(ImageError):

@@ -193,24 +193,15 @@ def test_a_stretched_rope_lengthens_the_context(tmp_path: Path) -> None:
     assert model.context_length == 128 and model.model.config.text_config.rope_parameters["rope_type"] == "dynamic"
 
 
-def test_whose_tower_weights_count(tmp_path: Path, picture: Image.Image) -> None:
+def test_whose_tower_weights_count(tmp_path: Path) -> None:
     """LLaVA-1.5 takes its tower from `mm_vision_tower`; LLaVA-OneVision's own wins where it was trained."""
-
-    def features(folder: Path) -> torch.Tensor:
-        return load_judge(folder, device="cpu").forward("is it?", [picture]).image_features
-
-    folder = write_llava15(tmp_path / "a" / "judge")
-    before, own = features(folder), folder.parent / "tower-clip" / "pytorch_model.bin"
-    torch.save({key: tensor * 2 for key, tensor in torch.load(own).items()}, own)
-    assert not torch.allclose(features(folder), before)
-    folder = write_onevision(tmp_path / "b" / "judge")
-    before = features(folder)
-    wider = transformers.SiglipVisionModel(
-        transformers.SiglipVisionConfig(**VISION)
-    ).state_dict()  # its last layer and its head are of no use
-    tower = {f"vision_model.{name.removeprefix('vision_model.')}": tensor for name, tensor in wider.items()}
-    torch.save(tower, folder.parent / "tower-siglip" / "pytorch_model.bin")
-    assert torch.equal(features(folder), before)
+    for write, wins in ((write_llava15, False), (write_onevision, True)):
+        folder = write(tmp_path / write.__name__ / "judge")
+        before = llava.Original(folder, name="judge").tower_weights
+        stale = {f"vision_model.{name}": tensor * 2 for name, tensor in before.items()}
+        torch.save(stale, next(folder.parent.glob("tower-*")) / "pytorch_model.bin")
+        after = llava.Original(folder, name="judge").tower_weights
+        assert all(torch.equal(after[name], before[name]) == wins for name in before if before[name].any())
 
 
 @pytest.mark.parametrize("family", ["llava15", "onevision"])
@@ -227,9 +218,8 @@ def test_a_converted_folder_is_whole(
     sharded = models.convert(folder, tmp_path / "sharded")
     judges = [load_judge(path, device="cpu") for path in (folder, target, sharded)]
     text = "It's <s>the</s> [RESULT] 5 <|im_end|>\n ☃"
-    one, two, three = (judge.forward(text, [picture]) for judge in judges)
-    assert torch.equal(one.input_ids, two.input_ids) and torch.equal(one.logits, two.logits)
-    assert torch.equal(one.logits, three.logits) and len(list(sharded.glob("model-*.safetensors"))) > 2
+    one, two, three = (judge.forward(text, [picture]).logits for judge in judges)
+    assert torch.equal(one, two) and torch.equal(one, three) and len(list(sharded.glob("model-*.safetensors"))) > 2
     tokenizer = judges[0].engine.model.tokenizer
     ids = judges[0].engine.encoder.ids(question(VICUNA_V1, text, n_images=0))
     assert not set(ids[1:]) & set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
@@ -245,24 +235,18 @@ def test_a_converted_folder_is_whole(
 class Spy:
     """A pickle of it would run code when read."""
 
-    def __init__(self, touched: Path) -> None:
-        self.touched = touched
-
     def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.touched),)
+        return os.mkdir, ("touched",)
 
 
-@pytest.mark.parametrize(("where", "zipped"), [("judge", True), ("tower-clip", False)])
-def test_a_pickle_that_would_run_code(tmp_path: Path, where: str, zipped: bool) -> None:
+@pytest.mark.parametrize(("where", "save"), [("judge", torch.save), ("tower-clip", pickle.dump)])
+def test_a_pickle_that_would_run_code(tmp_path: Path, where: str, save: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = write_llava15(tmp_path / "judge")
     victim = sorted((tmp_path / where).glob("pytorch_model*.bin"))[-1]
-    touched = tmp_path / "touched"
-    held = torch.load(victim)
-    held[next(iter(held))] = Spy(touched)
-    if zipped:
-        torch.save(held, victim)
-    else:
-        victim.write_bytes(pickle.dumps(held))
+    held = torch.load(victim) | {"spy": Spy()}
+    with victim.open("wb") as file:
+        save(held, file)
     for work in (lambda: load_judge(folder, device="cpu"), lambda: models.convert(folder, tmp_path / "converted")):
         with pytest.raises(ValueError, match="could run code, so it was refused and nothing in it was run"):
             work()
@@ -318,18 +302,15 @@ def test_an_original_is_converted_once_and_named_in_the_fingerprint(
     llava15: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: models.load(llava15, device="cpu"), range(2))
-    (target,) = [path for path in home.iterdir() if path.is_dir()]
+        pool.submit(llava.converted, llava.Original(llava15, name="judge"))
+        target = pool.submit(llava.converted, llava.Original(llava15, name="judge")).result()
+    assert [path for path in home.iterdir() if path.is_dir()] == [target]
+    first = models.load(llava15, device="cpu")
     assert (first.path, first.folder, first.others) == (llava15, target, (llava15.parent / "tower-clip",))
-    assert second.folder == target and torch.equal(second.model.lm_head.weight, first.model.lm_head.weight)
     identity = load_judge(llava15, device="cpu").engine.identity()
     assert identity["weights"] == models.weights_fingerprint(llava15, llava15.parent / "tower-clip")
     precisions = {tensor.dtype for tensor in load_file(target / "model.safetensors").values()}
     assert precisions == {torch.float16, torch.float32}  # as stored: the tower's folder is in float32
-    shutil.rmtree(target)
-    (home / f".{target.name}-killed").mkdir()  # what a process that was killed left
-    assert models.load(llava15, device="cpu").folder == target
-    assert [path.name for path in home.iterdir() if path.is_dir()] == [target.name]
     monkeypatch.setattr(llava, "_write", lambda *_: pytest.fail("converted again"))
     models.load(llava15, device="cpu")
 

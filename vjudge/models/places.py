@@ -64,7 +64,6 @@ SETTINGS = (
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first kind that is there is read
 
 MOST_PARTS = 4096  # layers, blocks or experts: more than any model has, and few enough to count in a moment
-MOST_BYTES = 1 << 26  # of a JSON file: the largest tokenizers take half of it
 PROBE_SECONDS = 5.0  # to reach the hub
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -77,8 +76,8 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     """How a checkpoint is loaded: "original" (LLaVA's own layout), "llava" (a family whose vision is ours), "chat" (a
     model with a processor of its own) or "text" (sees no images); ValueError for one that can't be loaded right."""
     check_counts(config, name)
-    if is_original(config):
-        decoder, faults = decoder_of(config), []
+    decoder, faults = decoder_of(config), []
+    if decoder is not None or "mm_vision_tower" in config:  # of the original LLaVA code
         if decoder is None:
             faults.append(f"its decoder is {brief(config.get('architectures') or config.get('model_type'))}")
         for setting, (absent, values) in (ORIGINAL | ORIGINALS.get(str(decoder), {})).items():
@@ -102,11 +101,6 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     )
 
 
-def is_original(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is of the original LLaVA code rather than of transformers."""
-    return "mm_vision_tower" in config or decoder_of(config) is not None
-
-
 def decoder_of(config: Mapping[str, Any]) -> str | None:
     """The decoder of an original checkpoint, by its class, else by its model_type."""
     classes = config.get("architectures")
@@ -126,10 +120,8 @@ def check_counts(config: Mapping[str, Any], name: str) -> None:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The content of a JSON file that holds an object; ValueError for one that is damaged, too large or too deep."""
+    """The content of a JSON file that holds an object; ValueError for one that is damaged or too deep."""
     try:
-        if (size := file.stat().st_size) > MOST_BYTES:
-            raise ValueError(f"{size:,} bytes, and {MOST_BYTES:,} is the most")
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
@@ -293,7 +285,7 @@ def place(
     elif quantization or (chosen.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         options["device_map"] = {"": chosen}  # each weight straight to its device, not by way of the CPU's memory
     if quantization is not None:
-        options["quantization_config"] = _quantized(quantization, chosen, precision)
+        options["quantization_config"] = _quantized(quantization, precision)
     return Placement(chosen, precision, quantization, options)
 
 
@@ -324,22 +316,15 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def _quantized(quantization: str, device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
+def _quantized(quantization: str, dtype: torch.dtype) -> BitsAndBytesConfig:
     """How bitsandbytes is to quantise a model; ValueError where it can't."""
-    if quantization not in ("8bit", "4bit"):
+    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
+    ways: dict[str, dict[str, Any]] = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True, **nf4}}
+    if quantization not in ways:
         raise ValueError(f'quantization {quantization!r} is unknown; use None, "8bit" or "4bit"')
-    if device.type not in ("cuda", "cpu"):
-        raise ValueError(
-            f"quantization={quantization!r} runs on CUDA or a CPU (bitsandbytes), and the device is {device}; here, use"
-            ' dtype="float16", or a server (engine="server")'
-        )
     if lacks := [name for name in ("accelerate", "bitsandbytes") if importlib.util.find_spec(name) is None]:
         raise ValueError(f"quantization={quantization!r} needs {' and '.join(lacks)}: pip install 'vjudge[gpu]'")
-    unquantized = {"llm_int8_skip_modules": list(UNQUANTIZED)}
-    if quantization == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True, **unquantized)
-    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
-    return BitsAndBytesConfig(load_in_4bit=True, **nf4, **unquantized)
+    return BitsAndBytesConfig(**ways[quantization], llm_int8_skip_modules=list(UNQUANTIZED))
 
 
 def input_device(module: torch.nn.Module) -> torch.device:
