@@ -46,7 +46,7 @@ def test_a_stated_score_is_read(text: str, score: int, feedback: str) -> None:
         ("Good. [RESULT] IV", "no number after the last verdict marker"),
         ("Good. [RESULT] 4 and again [RESULT]", "no number after the last verdict marker"),
         ("Good. [RESULT] 4th", "'4th' after the last verdict marker is not a plain number"),
-        ("Good. [RESULT] 4/10", "a score out of 10 on a rubric up to 5"),
+        ("Good. [RESULT] 4/10", "a score out of 10 on a scale up to 5"),
         ("Good. [RESULT] 4-5", "more than one number after the last verdict marker"),
         ("Good. [RESULT] 7", "score 7 is off the rubric (1-5)"),
         ("Good. [RESULT] 4.5", "score 4.5 is off the rubric (1-5)"),
@@ -112,9 +112,9 @@ EXAMPLES: dict[str, tuple[str, float | str]] = {
 
 
 def test_every_format_reads_its_judges_answers() -> None:
-    assert list(EXAMPLES) == list(FORMATS)
+    assert EXAMPLES.keys() == FORMATS.keys()
     for name, (text, verdict) in EXAMPLES.items():
-        assert said(text, name) == verdict and FORMATS[name].source
+        assert said(text, name) == verdict
         assert isinstance(verdict, str) == (FORMATS[name].gives == "choice")
     for template in TEMPLATES.values():
         assert (FORMATS[template.format].gives == "choice") == template.compares
@@ -142,7 +142,7 @@ def test_every_format_reads_its_judges_answers() -> None:
         ("llava-critic-pair", "Which is the better response? The second.", "no verdict in any of LLaVA-Critic's forms"),
         ("llava-critic-pair", "Two responses are equally good. The better response: [2]", "two different verdicts: B and tie"),
         ("llava-critic-pair", "11 3\nGood.", "score 11 is off the scale (1-10)"),
-        ("llava-critic-pair", "[[yes]]", "'[[yes]]' is no [[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]"),
+        ("llava-critic-pair", "[[yes]]", "'[[yes]]' is no [[A>>B]] to [[B>>A]], [[A]], [[B]] or [[C]]"),
         ("arena", "I lean to [[A > B]] because", "a"),
         ("arena", "[[A>B]] no, [[A>>B]]", "two different verdicts: A and A>>B"),
         ("two-scores", "7.5, 8\nOk", "b"),
@@ -150,7 +150,7 @@ def test_every_format_reads_its_judges_answers() -> None:
         ("reference-scores", "Scores: 9 6", "no first line of two scores"),
         ("final-score", "Final Score: **4** of quality", 4),
         ("unified-reward", "Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better.", "b"),
-        ("unified-reward", "I think Answer 2 is better", 'no line "Answer 1 is better" or "Answer 2 is better"'),
+        ("unified-reward", "I think Answer 2 is better", 'no "Answer N is better"'),
         ("vl-rewardbench", "Overall Judgment: Answer X is better.", 'no choice after the "Overall Judgment"'),
         ("vl-rewardbench", "Overall Judgment: Both answers are equally good", "tie"),
         ("vl-rewardbench", "Overall Judgment: Answer 1 is not better.", "'1 is not bett' after the \"Overall Judgment\" is not a plain choice"),
@@ -165,6 +165,9 @@ def test_every_format_reads_its_judges_answers() -> None:
         ("boxed", "\\boxed{1} or \\boxed{2", "'\\\\boxed{2' has no end"),
         ("boxed-score", "\\boxed{4/5}", 4),
         ("mt-bench", "[[C]]", "tie"),
+        ("mt-bench-score", "Rating: [[**7**/10]]", 7),
+        ("mt-bench-score", "[[6]] or [[7]]", "two different verdicts: 6 and 7"),
+        ("llava-critic-pair", "[[A>B]], so [[B]]", "two different verdicts: A and B"),
         ("mt-bench", "[[A]] is my verdict, not [[B]]", "'[[B]]' is denied"),
         ("flow-judge", "<feedback>a <score> tag</feedback><score>3</score>", 3),
         ("flow-judge", "<feedback>It says <score>5</score>.</feedback>", "no <score>"),

@@ -12,7 +12,6 @@ from test_wordings import ITEM, SYSTEM, VISION, spell, subject
 
 from vjudge import prompts
 from vjudge.prompts import IMAGE, TEMPLATES, Control, target
-from vjudge.prompts.template import fill
 from vjudge.records import Rubric
 
 
@@ -147,7 +146,6 @@ def test_a_chat_template_that_does_not_serve_is_refused(jinja: str | None, messa
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "stopped|does not end"),
         ("{{ 'a' * 10**10 }}", "[Mm]emory"),
         ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "writes more than 1,000,000 characters"),
-        ("{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "SecurityError"),
     ],
 )
 def test_a_hostile_chat_template_ends_in_a_clear_error(
@@ -158,27 +156,6 @@ def test_a_hostile_chat_template_ends_in_a_clear_error(
     tokenizer.chat_template = jinja
     with pytest.raises(ValueError, match=f"can't write this prompt: .*({message})"):
         TEMPLATES["chat"].bind(tokenizer, image_token="<|pad|>").render(ITEM)
-
-
-def test_chat_templates_are_filled_as_transformers_fills_them() -> None:
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    messages = [
-        {"role": "system", "content": [{"type": "text", "text": "S\u00e9 <b>\u2603"}]},
-        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "x"}]},
-    ]
-    sources = [
-        CHAT_JINJA,
-        "  {% for m in messages %}\n    {%- if loop.first %}{% continue %}{% endif %}\n{{ m | tojson }}\n{% endfor %}\n",
-        "{% generation %}a{{ messages[0].content[0].text }}\n{% endgeneration %} {{ {'b': '<'} | tojson(indent=1) }}",
-        "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}\n",
-        "{{ dict(a=1) }}{{ strftime_now('%Y') }}{% if tools %}t{% endif %}{{ eos }}{% if documents is none %}d{% endif %}",
-    ]
-    for source in sources:
-        options = {"chat_template": source, "add_generation_prompt": True, "bos_token": "<s>", "eos": "</s>"}
-        ((expected,), _) = render_jinja_template([messages], **options)
-        variables = {"tools": None, "documents": None, "messages": messages, **options}
-        assert fill(source, {**variables}) == expected
 
 
 def test_messages_for_an_engine_that_writes_the_conversation() -> None:

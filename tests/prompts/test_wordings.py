@@ -125,7 +125,7 @@ def test_the_benchmarks_own_protocols_to_the_letter() -> None:
         assert prompt.n_images == (name == "llava-wilder")  # the others read the context instead
     assert prompt.system == "You are a helpful assistant."
     assert "checking the quality of the answer" in TEMPLATES["llava-bench-wild"].as_messages().render(item).system
-    with pytest.raises(ValueError, match="what is in the picture, in words, and 'i' has none: add cont"):
+    with pytest.raises(ValueError, match="shows context, and 'i' has none: add the column"):
         TEMPLATES["llava-bench-wild"].render(replace(item, context=" "))
     assert "background. \nDo not consider" in TEMPLATES["detailed-caption"].render(item).text
 

@@ -10,40 +10,26 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from vjudge.prompts.parse import FORMATS
 from vjudge.prompts.template import Template
 from vjudge.prompts.wordings import TEMPLATES
 
 RECORD = "judge.json"  # in a checkpoint's folder: the wording it was fine-tuned on
 
-_SAMPLED = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 1024}
-_PENALIZED = {"repetition_penalty": 1.03}
-
 
 @dataclass(frozen=True)
 class Family:
-    """Judges that are asked and read alike.
-
-    Args:
-        template, pairs: how it scores one response, and how it compares two (None where it was never taught to).
-        ids: hub ids of its checkpoints; stems: a folder or id whose name holds one of these belongs to it, too.
-        published: the decoding of its paper: `judge.grade(items, **judge.family.published)`, not the default, which is
-            greedy; a comparison drops "samples".
-    """
+    """Judges that are asked and read alike."""
 
     name: str
-    template: Template
-    pairs: Template | None = None
-    ids: tuple[str, ...] = ()
+    template: Template  # how it scores one response
+    pairs: Template | None = None  # how it compares two; None where it was never taught to
+    ids: tuple[str, ...] = ()  # hub ids of its checkpoints
+    # The decoding of its paper: `judge.grade(items, **judge.family.published)`; a comparison drops "samples".
     published: Mapping[str, Any] = field(default_factory=dict)
     paper: str = ""
-    stems: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
+    stems: tuple[str, ...] = ()  # a folder or id whose name holds one of these belongs to it, too
 
     @property
     def max_new_tokens(self) -> int:
@@ -69,9 +55,8 @@ def register(
     'mine'
 
     Args:
-        template, pairs: a `Template`, or the name of one in `vjudge.prompts.TEMPLATES`.
+        template, pairs: a `Template`, or the name of one in `vjudge.prompts.TEMPLATES`; fields: others of `Family`.
         replace: whether a family of that name may be replaced.
-        fields: others of `Family`.
 
     Raises:
         ValueError: the name or an id is taken, or a template does not fit its place; all that is wrong is named.
@@ -80,15 +65,13 @@ def register(
     fields |= {key: tuple(fields[key]) for key in ("ids", "stems") if key in fields}
     family = Family(name, single, double, **fields)
     owners = {id.lower(): other.name for other in FAMILIES.values() for id in other.ids if other.name != name}
-    exists = name in FAMILIES and not replace
-    faults = [f"family {name!r} exists: choose another name, or pass replace=True"] if exists else []
-    faults += [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in family.ids if id.lower() in owners]
+    faults = [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in family.ids if id.lower() in owners]
+    if name in FAMILIES and not replace:
+        faults.append(f"family {name!r} exists: choose another name, or pass replace=True")
     if single.compares:
         faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
     if double is not None and not double.compares:
         faults.append(f"pairs={double.name!r} judges one response: give it as template=")
-    odd = [one for one in (single, double) if one is not None and one.format not in FORMATS]
-    faults += [f"template {one.name!r} has the unknown format {one.format!r}; one of {sorted(FORMATS)}" for one in odd]
     if faults:
         raise ValueError("; ".join(faults))
     FAMILIES[name] = family
@@ -108,8 +91,6 @@ def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -
 
     >>> find("lmms-lab/llava-critic-7b").name
     'llava-critic'
-    >>> find("runs/judge", config={"model_type": "llava_onevision"}).name
-    'llava-critic'
     >>> find("openai:gpt-4o") is None
     True
 
@@ -124,38 +105,33 @@ def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -
         if id in owners:
             return owners[id]
     lasts = {id.rpartition("/")[2]: family for id, family in owners.items()}
-    stems = [(stem, family) for family in FAMILIES.values() for stem in family.stems]
     # A folder as the hub's cache names it: models--kaist-ai--prometheus-vision-7b-v1.0/snapshots/...
     cached = [part.rpartition("--")[2] for part in Path(name).parts if part.startswith("models--")]
-    for part in (name.replace("\\", "/").rpartition("/")[2].lower(), *map(str.lower, cached)):
+    for part in map(str.lower, (name.replace("\\", "/").rpartition("/")[2], *cached)):
         if part in lasts:
             return lasts[part]
-        if fits := [(len(stem), family) for stem, family in stems if stem in part]:
-            return max(fits, key=lambda pair: pair[0])[1]  # "prometheus-vision" before "prometheus"
+        fits = [(len(stem), family.name) for family in FAMILIES.values() for stem in family.stems if stem in part]
+        if fits:
+            return FAMILIES[max(fits)[1]]  # "prometheus-vision" before "prometheus"
     build = " ".join([str(config.get("model_type", "")), *(config.get("architectures") or ())]).lower()
     if any(kind in build for kind in ("llava_onevision", "llavaqwen", "llava_qwen")):
         return FAMILIES["llava-critic"]
-    if build.split(" ")[0] == "llava" or "llavallama" in build:
-        return FAMILIES["prometheus-vision"]
-    return None
+    return FAMILIES["prometheus-vision"] if build.split(" ")[0] == "llava" or "llavallama" in build else None
 
 
 def recorded(folder: Path) -> Template | None:
     """The wording that a checkpoint was fine-tuned on, as `vjudge.training` wrote it down; None where nothing is said,
     ValueError where it can't be read or is unknown here."""
     path = folder / RECORD
-    if not path.is_file():
-        return None
     try:
-        name = json.loads(path.read_bytes()).get("template")
-        return TEMPLATES[name] if name else None
-    except (KeyError, TypeError):
-        raise ValueError(
-            f"{path} names template {name!r}, which is unknown here: give load_judge a template="
-        ) from None
+        name = json.loads(path.read_bytes()).get("template") if path.is_file() else None
+        return wording(name) if name else None
     except (ValueError, RecursionError, AttributeError) as error:
-        raise ValueError(f"{path} can't be read ({type(error).__name__}): give load_judge a template=") from error
+        raise ValueError(f"{path} can't be read ({error}): give load_judge a template=") from error
 
+
+_SAMPLED = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 1024}
+_PENALIZED = {"repetition_penalty": 1.03}
 
 register(
     "prometheus-vision",

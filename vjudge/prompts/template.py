@@ -8,20 +8,22 @@ with special tokens switched off. A checkpoint's own chat template is filled in 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from string import Formatter
 from typing import Any
 
+from vjudge.prompts.parse import FORMATS
 from vjudge.records import Item, Pair, Rubric
 
 
@@ -48,8 +50,8 @@ class Control:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What goes to an engine: in reading order strings, which are literal text, `IMAGE` where an image belongs, and
-    `Control` tokens; and a system message, where the engine and not the template writes the conversation."""
+    """What goes to an engine: in reading order literal text, `IMAGE`s and `Control` tokens; and a system message, where
+    the engine and not the template writes the conversation."""
 
     parts: tuple[str | _Mark | Control, ...]
     system: str = ""
@@ -62,7 +64,6 @@ class Prompt:
 
     @property
     def n_images(self) -> int:
-        """How many images the prompt expects."""
         return sum(part is IMAGE for part in self.parts)
 
     def append(self, text: str) -> Prompt:
@@ -87,24 +88,17 @@ class Prompt:
         return [*system, {"role": "user", "content": content}]
 
 
-def _join(parts: Iterable[str | _Mark | Control]) -> tuple[str | _Mark | Control, ...]:
-    """Make neighbouring texts one, and leave out empty ones."""
-    joined: list[str | _Mark | Control] = []
-    for part in parts:
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
-        elif part != "":
-            joined.append(part)
-    return tuple(joined)
+def _join(parts: Iterable[Any]) -> tuple[Any, ...]:
+    """Neighbouring texts as one, and no empty ones."""
+    groups = itertools.groupby((part for part in parts if part != ""), key=lambda part: isinstance(part, str))
+    return tuple(part for is_text, group in groups for part in (["".join(group)] if is_text else group))
 
 
 def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[Any, ...]:
     """Text that a template or a processor wrote, never data, with its control tokens (of two that fit, the longer one)
     and image places (`image_token`, "" for nothing) as parts."""
     marks = sorted((mark for mark in {*controls, image_token} if mark), key=len, reverse=True)
-    if not marks:
-        return (text,)
-    pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text)
+    pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text) if marks else [text]
     return tuple(
         piece if place % 2 == 0 else IMAGE if piece == image_token else Control(piece)
         for place, piece in enumerate(pieces)
@@ -113,23 +107,14 @@ def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[An
 
 @dataclass(frozen=True)
 class Conversation:
-    """The words around one user turn, up to where the judge's reply starts.
+    """The words around one user turn, up to where the judge's reply starts."""
 
-    Args:
-        name: its name in the original code.
-        opening: system message and the user's role, up to the image or the prompt.
-        closing: from the end of the prompt to the reply, without the space that separates the reply.
-        controls: spellings of the control tokens in `opening` and `closing`; all else there is plain text.
-        reply: what separates the reply from `closing`.
-        system: the system message by itself, for an engine that writes the conversation (`Template.as_messages`).
-    """
-
-    name: str
-    opening: str
-    closing: str
-    controls: tuple[str, ...] = ()
-    reply: str = " "
-    system: str = ""
+    name: str  # in the original code
+    opening: str = ""  # system message and the user's role, up to the image or the prompt
+    closing: str = ""  # from the end of the prompt to the reply, without what separates the reply
+    controls: tuple[str, ...] = ()  # spellings of the control tokens in both; all else there is plain text
+    reply: str = " "  # what separates the reply
+    system: str = ""  # the system message by itself, for an engine that writes the conversation
 
     def ask(self, parts: Iterable[Any]) -> Prompt:
         """The prompt of one user turn: literal text, and `IMAGE` where an image stands."""
@@ -151,7 +136,7 @@ class Messages(Conversation):
         return self.ask([*[IMAGE] * n_images, text])
 
 
-MESSAGES = Messages(name="messages", opening="", closing="", reply="")
+MESSAGES = Messages("messages", reply="")
 """The engine writes the conversation: a server, or a checkpoint's chat template once `Template.bind` has it."""
 
 
@@ -183,38 +168,35 @@ def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
     if chat.text_only:
         content, system = _STAND_IN, chat.system
     messages = [{"role": "system", "content": system}] * bool(chat.system) + [{"role": "user", "content": content}]
-    variables = {"tools": None, "documents": None, "add_generation_prompt": True, **dict(chat.variables)}
     try:
-        whole = fill(chat.jinja, {**variables, "messages": messages})
+        whole = fill(chat.jinja, {**dict(chat.variables), "add_generation_prompt": True, "messages": messages})
     except ValueError as error:
         raise ValueError(f"the checkpoint's chat template can't write this prompt: {error}") from error
-    written: list[Any] = []
-    for number, piece in enumerate(whole.removeprefix(chat.start).split(_STAND_IN)):
-        written += [*([_STAND_IN] if number else []), *split(piece, chat.controls, chat.image_token)]
+    pieces = [
+        split(piece, chat.controls, chat.image_token) for piece in whole.removeprefix(chat.start).split(_STAND_IN)
+    ]
+    written = (*pieces[0], *(part for piece in pieces[1:] for part in (_STAND_IN, *piece)))
     (texts, places), images = (sum(part is mark for part in written) for mark in (_STAND_IN, IMAGE)), sum(is_image)
     if (texts, places) != (len(is_image) - images, images):
         raise ValueError(
             f"the checkpoint's chat template writes {texts} text(s) and {places} image place(s) for"
             f" {len(is_image) - images} text(s) and {images} image(s)"
         )
-    return tuple(written)
+    return written
 
 
 # A chat template is a program that came with the weights. Jinja's sandbox keeps it from files and Python's insides,
 # but not from looping for ever or writing without end, and no thread can be stopped from outside. A process can, on
-# every platform; it starts in about 0.15 s, once for each shape of prompt.
+# every platform; it starts in about 0.6 s, once for each shape of prompt.
 SECONDS, CPU_SECONDS = 20.0, 5  # on a busy machine, a process can take some seconds to start
 CHARACTERS, MEMORY = 1_000_000, 2**30  # bytes, where the platform can bound them
 _CHILD = "import sys; sys.path[:1] = []; from vjudge.prompts.template import _child; _child()"
 
 
 def fill(template: str, variables: Mapping[str, Any]) -> str:
-    """A chat template's source, filled as transformers fills it with plain JSON values: `messages` and so on.
-
-    Raises:
-        ValueError: it raises, takes too long, needs too much memory or writes too much; the message says which.
-    """
-    task = json.dumps({"template": template, "variables": dict(variables), "cpu": CPU_SECONDS}).encode()
+    """A chat template's source, filled by transformers with plain JSON values, `messages` among them; ValueError where
+    it raises, takes too long, needs too much memory or writes too much."""
+    task = json.dumps([template, dict(variables), CPU_SECONDS]).encode()
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": ""}
     try:
@@ -223,75 +205,35 @@ def fill(template: str, variables: Mapping[str, Any]) -> str:
     except subprocess.TimeoutExpired:
         raise ValueError(f"it does not end within {SECONDS:g} s") from None
     try:
-        answer = json.loads(child.stdout)
+        text, fault = json.loads(child.stdout)
     except ValueError:
         last = child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200] or child.returncode
         raise ValueError(f"it was stopped after {CPU_SECONDS} s or out of memory ({last})") from None
-    if "error" in answer:
-        raise ValueError(answer["error"])
-    return answer["text"]
+    if fault:
+        raise ValueError(fault)
+    return str(text)
 
 
 def _child() -> None:
-    """In the process of its own: a task from standard input, the text or an error to standard output."""
-    task = json.loads(sys.stdin.buffer.read())
+    """In the process of its own: a task from standard input, the text and what went wrong to standard output."""
+    import psutil
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    template, variables, seconds = json.loads(sys.stdin.buffer.read())
     with suppress(ImportError):  # Windows has none: the parent's bound on time holds alone
         import resource
 
-        for kind, limit in ((resource.RLIMIT_CPU, task["cpu"]), (resource.RLIMIT_AS, MEMORY)):
+        seconds += int(time.process_time()) + 1
+        memory = MEMORY + psutil.Process().memory_info().vms
+        for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory)):
             with suppress(ValueError, OSError):  # macOS bounds no address space
                 resource.setrlimit(kind, (limit, limit))
     try:
-        answer = {"text": _fill(task["template"], task["variables"])}
+        text = render_jinja_template([variables.pop("messages")], chat_template=template, **variables)[0][0]
+        fault = f"it writes more than {CHARACTERS:,} characters" if len(text) > CHARACTERS else ""
     except BaseException as error:  # whatever a checkpoint's template raises
-        answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
-
-
-def _fill(source: str, variables: Mapping[str, Any]) -> str:
-    """Fill it with what transformers gives to templates: loop controls, {% generation %} and four names.
-
-    Source: huggingface/transformers src/transformers/utils/chat_template_utils.py, which takes seconds to import.
-    """
-    import jinja2
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """{% generation %} marks what a model wrote; here nothing is trained, so its body stands as it is."""
-
-        tags = {"generation"}
-
-        def parse(self, parser: Any) -> Any:
-            line = next(parser.stream).lineno
-            return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-    class Names(jinja2.utils.Namespace):
-        """A namespace without names of Python's own, through which templates have left the sandbox."""
-
-        def __setitem__(self, name: str, value: Any) -> None:
-            if name.startswith("_"):
-                raise jinja2.exceptions.SecurityError(f"{name!r} can't be set on a namespace")
-            super().__setitem__(name, value)
-
-    def refuse(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)  # Jinja's own escapes HTML
-
-    extensions = [Generation, loopcontrols]
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-    environment.filters["tojson"] = to_json
-    environment.globals |= {"raise_exception": refuse, "namespace": Names}
-    environment.globals["dict"] = lambda *pairs, **items: dict(*pairs, **items)
-    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
-    text = ""
-    for piece in environment.from_string(source).generate(**variables):
-        text += piece
-        if len(text) > CHARACTERS:
-            raise ValueError(f"it writes more than {CHARACTERS:,} characters")
-    return text
+        text, fault = "", f"{type(error).__name__}: {error}"[:2000]
+    sys.stdout.buffer.write(json.dumps([text[:CHARACTERS], fault]).encode())
 
 
 def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
@@ -306,77 +248,59 @@ def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
 
 
 _KINDS = ("absolute", "pointwise", "relative", "pairwise")
-_SHARED = frozenset(
-    "instruction criteria levels lowest highest reference_clause reference_section images look"
-    " reference_answer context".split()
-)
-_NEEDS = {
-    "criteria": ("criteria", "a criterion"),
-    "descriptions": ("levels", "a level for each score"),
-    "reference_answer": ("reference_answer", "a reference answer"),
-    "context": ("context", "what is in the picture, in words"),
-}  # column -> the field that shows it, and what that is
+_SHARED = {"instruction", "criteria", "levels", "lowest", "highest", "reference_clause", "reference_section"}
+_SHARED |= {"images", "look", "reference_answer", "context"}
+_NEEDS = dict(criteria="criteria", descriptions="levels", reference_answer="reference_answer", context="context")
 _BRACES = "write a brace that is no field as {{ or }}"
 
 
 @dataclass(frozen=True)
 class Template:
-    """One family's wording of a judging task.
+    """One family's wording of a judging task; ValueError for a wording that can't be filled, or not be read."""
 
-    Args:
-        name: its key in `TEMPLATES`.
-        source: where the wording is published; "ours" where it is this project's own.
-        conversation: the words around the user turn.
-        body: the wording. Its fields for one response: {instruction}, {response}; for two: {instruction},
-            {response_a}, {response_b}; and where the wording has them {criteria}, {levels}, {lowest}, {highest},
-            {reference_clause}, {reference_section}, {reference_answer}, {context}, {images}, {look}.
-        kind: "absolute" scores a response by a rubric, "pointwise" without one; "relative" compares two responses by a
-            criterion, "pairwise" without one.
-        scale: lowest and highest score; None where the rubric's scale holds, or where a choice is made.
-        sees_images: whether the judge reads images; a text-only judge's prompt holds none and says so.
-        marker: what the judge writes before its verdict; "" where its answers have no single place for one.
-        format: how `vjudge.prompts.parse.parse` reads the answer.
-        reference_clause, reference_section: how the wording speaks of a reference answer, where there is one.
-
-    Raises:
-        ValueError: an unknown kind, or a body with an unknown field or without the response that is judged.
-    """
-
-    name: str
-    source: str
+    name: str  # its key in `TEMPLATES`
+    source: str  # where the wording is published; "ours" where it is this project's own
     conversation: Conversation
+    # Its fields: {instruction}, {response}, or {instruction}, {response_a}, {response_b}; and where the wording has
+    # them {criteria}, {levels}, {lowest}, {highest}, {reference_clause}, {reference_section}, {reference_answer},
+    # {context}, {images}, {look}.
     body: str
+    # "absolute" scores a response by a rubric, "pointwise" without one; "relative" compares two responses by a
+    # criterion, "pairwise" without one.
     kind: str = "absolute"
-    scale: tuple[int, int] | None = None
-    sees_images: bool = True
-    marker: str = "[RESULT]"
-    format: str = "prometheus"
+    scale: tuple[int, int] | None = None  # lowest and highest score; None for the rubric's, or for a choice
+    sees_images: bool = True  # a text-only judge's prompt holds no images and says so
+    marker: str = "[RESULT]"  # what stands before the verdict; "" where it has no single place
+    format: str = "prometheus"  # how `vjudge.prompts.parse.parse` reads the answer
+    # How the wording speaks of a reference answer, where there is one.
     reference_clause: str = ", a reference answer that gets a score of {highest}"
     reference_section: str = "###Reference Answer (Score {highest}):\n{reference_answer}\n\n"
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise ValueError(f"template {self.name!r}: kind {self.kind!r} is unknown; one of {', '.join(_KINDS)}")
         judged = {"response_a", "response_b"} if self.compares else {"response"}
         try:
             used = {field for _, field, _, _ in Formatter().parse(self.body) if field is not None}
         except ValueError as error:
             raise ValueError(f"template {self.name!r}: its body can't be read ({error}); {_BRACES}") from error
-        faults = [f"its body has the unknown field {{{field}}}; {_BRACES}" for field in sorted(used - judged - _SHARED)]
+        faults = [] if self.kind in _KINDS else [f"kind {self.kind!r} is unknown; one of {', '.join(_KINDS)}"]
+        faults += [
+            f"its body has the unknown field {{{field}}}; {_BRACES}" for field in sorted(used - judged - _SHARED)
+        ]
         faults += [f"its body lacks {{{field}}}" for field in sorted(judged - used)]
+        gives = "choice" if self.compares else "score"
+        if self.format not in (formats := [name for name, rule in FORMATS.items() if rule.gives == gives]):
+            faults.append(f"format {self.format!r} gives no {gives}; one of {', '.join(formats)}")
         if faults:
             raise ValueError(f"template {self.name!r} ({self.kind}): {'; '.join(faults)}")
 
     @property
     def compares(self) -> bool:
-        """Whether the judge is shown two responses."""
         return self.kind in ("relative", "pairwise")
 
     @property
     def needs(self) -> frozenset[str]:
-        """What else an item or a pair must bring for this wording: "criteria", "descriptions", "reference_answer" where
-        there is no wording without one, "context"."""
-        return frozenset(column for column, (field, _) in _NEEDS.items() if f"{{{field}}}" in self.body)
+        """What the wording can't do without: of criteria, descriptions, reference_answer, context."""
+        return frozenset(column for column, field in _NEEDS.items() if f"{{{field}}}" in self.body)
 
     @property
     def forced(self) -> str:
@@ -407,28 +331,44 @@ class Template:
         >>> prompt.n_images, prompt.parts[1], prompt.text[-63:]
         (1, IMAGE, 'Is it true?\\nScore 1: No.\\nScore 2: Yes.\\n\\n###Feedback: ASSISTANT:')
 
-        Without a reference answer its section is left out, and its mention in the first sentence, as in Prometheus 2's
-        own templates; for Prometheus-Vision, which publishes none, that is our choice. So is that "Score 5" and
-        "between 1 and 5" follow the rubric's scale, and that a text-only judge is told of images that it can't see.
+        Without a reference answer its section and its mention are left out, as in Prometheus 2's own templates. That
+        Prometheus-Vision's does so, that "Score 5" follows the rubric's scale, and that a text-only judge is told of
+        images that it can't see, are our choices.
 
         Raises:
-            ValueError: an item where the template compares two responses, or the reverse; what the wording needs is
-                missing.
+            ValueError: an item where the template compares two responses, or the reverse; a column of `needs` is blank.
 
-        Source: prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py
-        (ABSOLUTE_PROMPT_WO_REF) for the absent reference.
+        Source: prometheus-eval/prometheus-eval prometheus_eval/prompts.py (ABSOLUTE_PROMPT_WO_REF).
         """
         if isinstance(item, Pair) != self.compares:
             needed, present = ("a pair", "one response") if self.compares else ("one response", "a pair")
             raise ValueError(f"template {self.name!r} ({self.kind}) judges {needed}, and {item.id!r} is {present}")
-        texts = self._texts(item)
+        rubric, n_images = item.rubric, len(item.images)
+        lowest, highest = (rubric.lowest, rubric.highest) if rubric else self.scale or (1, 5)
+        reference = item.reference_answer if item.reference_answer and item.reference_answer.strip() else ""
+        unseen = ""
+        if n_images and not self.sees_images and "{context}" not in self.body:
+            count = "an image" if n_images == 1 else f"{n_images} images"
+            unseen = f"(This instruction comes with {count} that you cannot see.)\n"
+        levels = zip(rubric.scores, rubric.descriptions, strict=True) if rubric else ()
+        section = self.reference_section.format(highest=highest, reference_answer=reference)
+        texts: dict[str, Any] = {
+            "instruction": unseen + item.instruction,
+            "reference_answer": reference,
+            "images": {0: "", 1: " about an image"}.get(n_images, f" about {n_images} images"),
+            "look": " Check what is said about an image against the image." if self.sees_images and n_images else "",
+            "lowest": lowest,
+            "highest": highest,
+            "reference_clause": self.reference_clause.format(highest=highest) if reference else "",
+            "reference_section": section if reference else "",
+            "criteria": getattr(item, "criteria", "") or (rubric.criteria if rubric else ""),
+            "levels": "\n".join(f"Score {score}: {description}" for score, description in levels),
+        }
+        texts |= {name: getattr(item, name, None) or "" for name in ("response", "response_a", "response_b", "context")}
         for column in sorted(self.needs):
-            field, what = _NEEDS[column]
-            if not texts[field].strip():
-                raise ValueError(
-                    f"template {self.name!r} shows the judge {what}, and {item.id!r} has none: add {column}"
-                )
-        return self.conversation.wrap(self.body.format(**texts), len(item.images) if self.sees_images else 0)
+            if not texts[_NEEDS[column]].strip():
+                raise ValueError(f"template {self.name!r} shows {column}, and {item.id!r} has none: add the column")
+        return self.conversation.wrap(self.body.format(**texts), n_images if self.sees_images else 0)
 
     def as_messages(self) -> Template:
         """The same wording without the conversation around it, for an engine that writes the conversation itself."""
@@ -444,53 +384,26 @@ class Template:
             raise ValueError("this checkpoint has no chat template: give load_judge a template= that fits its training")
         if image_token is None:
             image_token = getattr(tokenizer, "image_token", None) or getattr(inner, "image_token", None) or ""
-        added = getattr(inner, "added_tokens_decoder", {})
-        controls = {str(token) for token in added.values() if getattr(token, "special", True)}
-        controls |= {str(token) for token in inner.all_special_tokens}
+        added = getattr(inner, "added_tokens_decoder", {}).values()
+        controls = {str(token) for token in added if getattr(token, "special", True)} | {*inner.all_special_tokens}
         special = {name: value for name, value in inner.special_tokens_map.items() if isinstance(value, str)}
         starts = inner.bos_token_id is not None and list(inner("").input_ids[:1]) == [inner.bos_token_id]
-        chat = Chat("chat", "", "", tuple(sorted(controls - {image_token, ""})), "", self.conversation.system, source)
-        start, variables = inner.bos_token if starts else "", tuple(sorted(special.items()))
-        own: dict[str, Any] = {
-            "image_token": image_token,
-            "variables": variables,
-            "start": start,
-            "text_only": not image_token,
-        }
-        return replace(self, conversation=replace(chat, **own))
+        chat = Chat(
+            name="chat",
+            controls=tuple(sorted(controls - {image_token, ""})),
+            reply="",
+            system=self.conversation.system,
+            jinja=source,
+            image_token=image_token,
+            variables=tuple(sorted(special.items())),
+            start=inner.bos_token if starts else "",
+            text_only=not image_token,
+        )
+        return replace(self, conversation=chat)
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that shapes a prompt; a run records it."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
-    def _texts(self, item: Item | Pair) -> dict[str, Any]:
-        """The fields of the wording."""
-        rubric, n_images = item.rubric, len(item.images)
-        lowest, highest = (rubric.lowest, rubric.highest) if rubric else self.scale or (1, 5)
-        reference = item.reference_answer if item.reference_answer and item.reference_answer.strip() else ""
-        unseen = ""
-        if n_images and not self.sees_images and "{context}" not in self.body:
-            count = "an image" if n_images == 1 else f"{n_images} images"
-            unseen = f"(This instruction comes with {count} that you cannot see.)\n"
-        levels = zip(rubric.scores, rubric.descriptions, strict=True) if rubric else ()
-        section = self.reference_section.format(highest=highest, reference_answer=reference)
-        texts: dict[str, Any] = {
-            "instruction": unseen + item.instruction,
-            "reference_answer": reference,
-            "context": getattr(item, "context", None) or "",
-            "images": {0: "", 1: " about an image"}.get(n_images, f" about {n_images} images"),
-            "look": " Check what is said about an image against the image." if self.sees_images and n_images else "",
-            "lowest": lowest,
-            "highest": highest,
-            "reference_clause": self.reference_clause.format(highest=highest) if reference else "",
-            "reference_section": section if reference else "",
-            "criteria": rubric.criteria if rubric else "",
-            "levels": "\n".join(f"Score {score}: {description}" for score, description in levels),
-        }
-        if isinstance(item, Pair):
-            criteria = item.criteria or texts["criteria"]
-            return texts | {"criteria": criteria, "response_a": item.response_a, "response_b": item.response_b}
-        return texts | {"response": item.response}
 
 
 def target(feedback: str, score: int) -> str:
@@ -499,8 +412,7 @@ def target(feedback: str, score: int) -> str:
     >>> target("The caption names every box.", 5)
     'The caption names every box. So the overall score is 5.\\n[RESULT] 5'
 
-    Raises:
-        ValueError: the feedback closes with another score, or holds the verdict marker already.
+    ValueError where the feedback closes with another score, or holds the verdict marker already.
 
     Source: kaistAI/prometheus-vision sample_train_data.json.
     """

@@ -8,27 +8,17 @@ from typing import Any
 
 from vjudge.prompts.template import MESSAGES, Conversation, Template
 
-_VICUNA = (
-    "A chat between a curious user and an artificial intelligence assistant. "
-    "The assistant gives helpful, detailed, and polite answers to the user's questions."
-)
+_VICUNA = "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions."
 _EVALUATOR = "You are a fair evaluator language model."
-_ASSISTANT = "You are a helpful assistant."
-_CHECKER = "You are a helpful and precise assistant for checking the quality of the answer."
 
 VICUNA_V1 = Conversation(name="vicuna_v1", opening=f"{_VICUNA} USER: ", closing=" ASSISTANT:", system=_VICUNA)
 """Source: kaistAI/prometheus-vision llava/conversation.py (conv_vicuna_v1)."""
 
-LLAMA_2 = Conversation(
-    "llama-2", opening=f"[INST] <<SYS>>\n{_EVALUATOR}\n<</SYS>>\n\n", closing=" [/INST]", system=_EVALUATOR
-)
+LLAMA_2 = Conversation("llama-2", f"[INST] <<SYS>>\n{_EVALUATOR}\n<</SYS>>\n\n", " [/INST]", system=_EVALUATOR)
 """Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py, with FastChat's "llama-2"."""
 
 MISTRAL = Conversation(name="mistral", opening="[INST] ", closing=" [/INST]")
-"""It knows no system role: a system sentence opens the user's turn.
-
-Source: prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/judge.py, with FastChat's "mistral".
-"""
+"""It knows no system role. Source: prometheus-eval/prometheus-eval prometheus_eval/judge.py, with FastChat's "mistral"."""
 
 
 def chatml(system: str) -> Conversation:
@@ -43,7 +33,7 @@ def chatml(system: str) -> Conversation:
     )
 
 
-QWEN_1_5 = chatml(_ASSISTANT)
+QWEN_1_5 = chatml("You are a helpful assistant.")
 """LLaVA-Critic's conversation."""
 
 # Prometheus-Vision, by its published samples and by its README.
@@ -67,9 +57,7 @@ An instruction (might include an Input inside it), a response to evaluate{refere
 
 ###Feedback:"""
 
-_VISION_README = _VISION.replace(", and a score rubric", ", image and a score rubric").replace(
-    "{criteria}", "[{criteria}]"
-)
+_VISION_README = _VISION.replace(", and a score", ", image and a score").replace("{criteria}", "[{criteria}]")
 
 # Prometheus and Prometheus 2, which read no images.
 _TEXT = """\
@@ -296,22 +284,15 @@ _SOURCES = {
     "chat-relative": _CHAT_SOURCE,
 }
 
-_CAPTIONS = replace(MESSAGES, system=_CHECKER)
+_CAPTIONS = replace(MESSAGES, system="You are a helpful and precise assistant for checking the quality of the answer.")
 _BLIND = {"sees_images": False}
-_SCORES_0_100 = {"kind": "pointwise", "scale": (0, 100), "marker": "", "format": "llava-critic"}
-_SCORES_OF_TWO = {"kind": "pointwise", "scale": (1, 10), "marker": "", "format": "reference-scores"}
-_BETTER_OF_TWO = {"kind": "pairwise", "marker": ""}
-_FINAL_SCORE = {
-    "marker": "Final Score:",
-    "format": "final-score",
-    "reference_section": "A reference answer of score {highest}: [{reference_answer}]\n",
-}
-_CHOICE = {
-    "kind": "relative",
-    "format": "prometheus-relative",
-    "reference_clause": ", a reference answer",
-    "reference_section": "###Reference Answer:\n{reference_answer}\n\n",
-}
+_SCORES_0_100 = dict(kind="pointwise", scale=(0, 100), marker="", format="llava-critic")
+_SCORES_OF_TWO = dict(kind="pointwise", scale=(1, 10), marker="", format="reference-scores")
+_BETTER_OF_TWO = dict(kind="pairwise", marker="", format="llava-critic-pair")
+_SECTION = "A reference answer of score {highest}: [{reference_answer}]\n"
+_FINAL_SCORE = dict(marker="Final Score:", format="final-score", reference_section=_SECTION)
+_CHOICE = dict(kind="relative", format="prometheus-relative", reference_clause=", a reference answer")
+_CHOICE |= {"reference_section": "###Reference Answer:\n{reference_answer}\n\n"}
 _WORDINGS: tuple[tuple[str, Conversation, str, dict[str, Any]], ...] = (
     ("prometheus-vision", VICUNA_V1, _VISION, {}),
     ("prometheus-vision-readme", VICUNA_V1, _VISION_README, {}),
@@ -319,7 +300,7 @@ _WORDINGS: tuple[tuple[str, Conversation, str, dict[str, Any]], ...] = (
     ("prometheus-2", MISTRAL, _ABSOLUTE_2, _BLIND),
     ("prometheus-2-relative", MISTRAL, _RELATIVE_2, _BLIND | _CHOICE),
     ("llava-critic", QWEN_1_5, _POINTWISE, _SCORES_0_100),
-    ("llava-critic-pair", QWEN_1_5, _PAIRWISE, _BETTER_OF_TWO | {"format": "llava-critic-pair"}),
+    ("llava-critic-pair", QWEN_1_5, _PAIRWISE, _BETTER_OF_TWO),
     ("llava-critic-rubric", QWEN_1_5, _RUBRIC, _FINAL_SCORE),
     ("llava-bench-wild", _CAPTIONS, _LLAVA_WILD, _BLIND | _SCORES_OF_TWO),
     ("llava-bench-coco", _CAPTIONS, _LLAVA_COCO, _BLIND | _SCORES_OF_TWO),
