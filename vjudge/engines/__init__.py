@@ -1,15 +1,12 @@
 """Prompts in; texts, token counts and score probabilities out.
 
     engine.py  Ask, Answer, Work and Engine, the interface of all of them
-    tokens.py  text -> token ids: data text is never markup; which tokens carry a score
-    vision.py  images -> pixels -> features, each image once; a chat model's own processor
+    tokens.py, vision.py  text -> token ids, data text never markup; images -> features, each image once
     torch.py   a model on this machine: shared prefixes, batches, decoding, score distributions
-    transport.py  requests to a server: bounded, repeated where the transport failed, the key kept
-    server.py  the engine of a judge behind an OpenAI-compatible server, and what it finds out about one
-    vllm.py    vLLM in this process
-    ray.py     any of the others in many processes, by Ray
+    transport.py, server.py  a judge behind an OpenAI-compatible server: bounded requests, the key kept
+    vllm.py, ray.py  vLLM in this process; any of the others in many processes, by Ray
 
-A name brings its module when it is first used, so that the server engine needs no torch, and none needs vLLM or Ray.
+A name brings its module when it is first used: the server engine needs no torch, and none needs vLLM or Ray.
 """
 
 from __future__ import annotations

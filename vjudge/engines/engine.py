@@ -13,8 +13,6 @@ from tqdm.auto import tqdm
 
 from vjudge.prompts import Prompt
 
-CHARACTERS = 4  # a token, about, in English
-
 
 @dataclass(frozen=True)
 class Ask:
@@ -154,12 +152,12 @@ class Engine(ABC):
         """What `answer` would take, without running it: here only what the prompts themselves show."""
         shown = sum(prompt.n_images for prompt in prompts)
         characters = sum(len(part) for prompt in prompts for part in prompt.parts if isinstance(part, str))
-        extra = "; pictures come on top, as many tokens as the model makes of them" if shown else ""
+        extra = "; pictures come on top" if shown else ""
         limit = 1 if ask.scores else ask.max_new_tokens
         most = "one a prompt" if ask.scores else f"at most: every answer at its limit of {limit}"
         return [
             Quantity("verdicts", len(prompts)),
-            Quantity("prompt tokens", characters / CHARACTERS, "", f"estimated, {CHARACTERS} characters each{extra}"),
+            Quantity("prompt tokens", characters / 4, "", f"estimated, 4 characters each, as in English{extra}"),
             Quantity("images shown", shown),
             Quantity("new tokens", limit * len(prompts), "", most),
             Quantity("total", math.nan, "seconds", "not measured: time a part of the items"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
+import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +12,15 @@ from typing import Any
 from tokenizers import AddedToken
 
 from vjudge.engines.engine import Ask
-from vjudge.prompts import Control, Conversation, Prompt
+from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 
 TAIL = 24  # characters at a prompt's end that can merge with what follows
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How a tokenizer writes the scores after the marker, such as "[RESULT]".
-
-    `texts` is score -> what follows the marker, such as {1: " 1"}; `paths` score -> its tokens from the first on in
-    which the scores differ. On a scale of 1 to 10 those of 1 may begin those of 10.
+    """How a tokenizer writes the scores after the marker: `texts` is score -> what follows it, such as {1: " 1"}, and
+    `paths` score -> its tokens from the first on in which scores differ; those of 1 may begin those of 10.
     """
 
     marker: str
@@ -38,14 +36,12 @@ class Scale:
     @property
     def stems(self) -> tuple[tuple[int, ...], ...]:
         """What to read a distribution after: nothing, and whatever begins several scores, such as the "1" of 10."""
-        if self.tokens:
-            return ((),)
-        return tuple(sorted({path[:end] for path in self.paths.values() for end in range(len(path))}, key=len))
+        beginnings = {path[:end] for path in self.paths.values() for end in range(len(path))}
+        return ((),) if self.tokens else tuple(sorted(beginnings, key=len))
 
     def reads(self, stem: tuple[int, ...]) -> list[int]:
         """The tokens whose log-probabilities are wanted after a stem."""
-        size = len(stem)
-        return sorted({path[size] for path in self.paths.values() if len(path) > size and path[:size] == stem})
+        return sorted({path[len(stem)] for path in self.paths.values() if path[: len(stem)] == stem != path})
 
     def logprobs(self, after: Mapping[tuple[int, ...], Mapping[int, float]]) -> dict[int, float]:
         """The log-probability of each score's text, from stem -> token -> log-probability of the tokens in `reads`.
@@ -62,10 +58,8 @@ class Scale:
 
 
 class Encoder:
-    """Turn prompts into token ids.
+    """Turn prompts into token ids, with special tokens disabled: "<image>" or "</s>" in a response is spelled out.
 
-    Text is tokenised in chunks split at images, with special tokens disabled: "<image>" or "</s>" inside a response is
-    spelled out like any other text. The beginning-of-sequence token stands once, if the tokenizer's settings add one.
     `image_token_id` holds an image's `tokens_per_image` places, None for a judge without images. ValueError: the
     tokenizer reads a control token in plain text even so.
 
@@ -87,16 +81,13 @@ class Encoder:
         self._continues: dict[tuple[str, ...], bool] = {}
         self._scales: dict[tuple[Any, ...], Scale] = {}
         self._added: dict[str, int] = tokenizer.get_added_vocab()
-        read = controls & set(self.text_ids(self._spell(controls)))
-        if read:
+        if read := controls.intersection(self.text_ids(self._spell(controls))):
             raise ValueError(f"this tokenizer reads {self._spell(read)!r} in plain text as control tokens")
 
     def text_ids(self, text: str) -> list[int]:
-        """The ids of one chunk of plain text."""
-        # Not verbose: of a text that is too long the row's own failure says what to do.
+        """The ids of one chunk of plain text; of one that is too long the row's own failure says what to do."""
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        ids: list[int] = self.tokenizer.encode(text, **options)
-        return ids
+        return list(self.tokenizer.encode(text, **options))
 
     def ids(self, prompt: Prompt, *, suffix: str = "", image_tokens: Sequence[int] | None = None) -> list[int]:
         """The ids of a prompt followed by `suffix`; neighbouring texts are one chunk.
@@ -104,8 +95,8 @@ class Encoder:
         `image_tokens` is how many places each image takes, in order; None for the same number each. ValueError: the
         conversation is written with a control token that this vocabulary lacks.
         """
-        ids, text, n_images = list(self.start), "", 0
-        for part in prompt.parts:
+        ids, text, places = list(self.start), "", iter(image_tokens or ())
+        for part in (*prompt.parts, suffix, None):
             if isinstance(part, str):
                 text += part
                 continue
@@ -113,22 +104,16 @@ class Encoder:
             text = ""
             if isinstance(part, Control):
                 ids += [self._control(part)] * part.times
-            else:
-                ids += self.image_ids if image_tokens is None else self.image_ids[:1] * image_tokens[n_images]
-                n_images += 1
-        text += suffix
-        return ids + self.text_ids(text) if text else ids
+            elif part is IMAGE:
+                ids += self.image_ids if image_tokens is None else self.image_ids[:1] * next(places)
+        return ids
 
     def scale(self, marker: str, score_texts: Mapping[int, str]) -> Scale:
-        """The tokens by which each score is read after the marker, from the first in which the scores differ on.
-
-        A sentencepiece vocabulary may write " 4" as "▁" and "4". ValueError: two scores are written alike.
-        """
+        """The tokens by which each score is read after the marker; ValueError: two scores are written alike."""
         key = (marker, *score_texts.items())
         if key not in self._scales:
             written = {score: self.text_ids(f".\n{marker}{text}") for score, text in score_texts.items()}
-            columns = zip(*written.values(), strict=False)
-            shared = sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
+            shared = len(os.path.commonprefix(list(written.values())))  # "▁" of "▁" and "4"
             shared = min([shared, *(len(ids) - 1 for ids in written.values())])  # " 1" begins " 10"
             paths = {score: tuple(ids[shared:]) for score, ids in written.items()}
             if len(set(paths.values())) < len(paths):
@@ -139,9 +124,8 @@ class Encoder:
     def answered(
         self, prompt: Prompt, answers: Sequence[str], *, image_tokens: Sequence[int] | None = None
     ) -> tuple[list[int], list[list[int]]]:
-        """The ids of a prompt as a model is asked, and of each answer after it, for training; see `ids`.
-
-        Where a vocabulary merges the two at their border, which generation can't do, the answer is encoded by itself.
+        """The ids of a prompt as a model is asked, and of each answer after it, for training; by itself where a
+        vocabulary merges the two at their border, which generation can't do.
         """
         question, replies = self.ids(prompt, image_tokens=image_tokens), []
         for answer in answers:
@@ -161,9 +145,8 @@ class Encoder:
     def asked(
         self, prompt: Prompt, ask: Ask, index: int, *, image_tokens: Sequence[int] | None = None
     ) -> tuple[list[int], Scale | None, Sequence[tuple[int, ...]]]:
-        """The ids of a call's prompt, the scale of its verdict, and the stems after which a score pass reads it.
-
-        An answer that is written has one stem, the empty one. `image_tokens` as in `ids`.
+        """The ids of a call's prompt, up to the scores' own tokens in a score pass; the scale of its verdict, and the
+        stems after which a score pass reads it.
         """
         texts = ask.scale(index)
         scale = self.scale(ask.marker, texts) if texts else None
@@ -171,28 +154,19 @@ class Encoder:
             return self.ids(prompt, image_tokens=image_tokens), scale, ((),)
         if scale is None:
             raise ValueError("a score pass needs a scale: this prompt has none")
-        return self.forced_ids(prompt, scale, image_tokens=image_tokens), scale, scale.stems
-
-    def forced_ids(self, prompt: Prompt, scale: Scale, *, image_tokens: Sequence[int] | None = None) -> list[int]:
-        """The ids of a prompt that ends in the marker, up to the token that tells the scores apart.
-
-        ValueError: after this prompt the scores are written with other tokens than after the bare marker.
-        """
-        first, last = min(scale.texts), max(scale.texts)
-        end = str(prompt.parts[-1])[-TAIL:] if prompt.parts and isinstance(prompt.parts[-1], str) else ""
-        key = (end, *scale.texts.values())
-        if key not in self._continues:
-            pairs = [(self.text_ids(end + scale.texts[score]), scale.paths[score]) for score in (first, last)]
+        first, last, end = min(texts), max(texts), prompt.text[-TAIL:]
+        key = (end, *texts.values())
+        if key not in self._continues:  # whether scores are written with the scale's tokens there, too
+            pairs = [(self.text_ids(end + texts[score]), scale.paths[score]) for score in (first, last)]
             self._continues[key] = all(tuple(ids[-len(path) :]) == path for ids, path in pairs)
-        ids, path = self.ids(prompt, suffix=scale.texts[first], image_tokens=image_tokens), scale.paths[first]
+        ids, path = self.ids(prompt, suffix=texts[first], image_tokens=image_tokens), scale.paths[first]
         if not self._continues[key] or tuple(ids[-len(path) :]) != path:
             raise ValueError("the end of the prompt merges with the score into tokens that are not the scale's")
-        return ids[: -len(path)]
+        return ids[: -len(path)], scale, scale.stems
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens spelled out: what the model wrote is shown, not tidied."""
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return text
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def verdict_step(self, ids: Sequence[int], steps: Sequence[int], marker: str) -> int | None:
         """The step of `steps` that wrote the verdict: a score's token after the last marker before any word."""
@@ -205,14 +179,12 @@ class Encoder:
         return None
 
     def _control(self, control: Control) -> int:
-        """The id of a control token."""
-        token = self._added.get(control.text)
-        if token is None:
+        if control.text not in self._added:
             raise ValueError(
                 f"the conversation is written with {control.text!r}, which is no control token of this judge's"
                 " vocabulary; use a template with the judge's own conversation"
             )
-        return int(token)
+        return self._added[control.text]
 
     def _spell(self, ids: set[int]) -> str:
         return "".join(self.tokenizer.convert_ids_to_tokens(sorted(ids)))

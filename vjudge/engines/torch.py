@@ -1,12 +1,10 @@
 """The torch engine: a loaded model on this machine, read from top to bottom.
 
-A call is cut into blocks of prompts that belong together, by their images and texts alone; a block is one batch, or
-several where memory is short. In a batch each distinct prefix (what a row shares with others about its images, or all
-but its last token) is computed once, its keys and values are copied to the rows, and what a row has to itself follows,
-padded on the left. Then all rows write a token a step; finished rows leave.
-
-What is computed together follows from the whole call, never from what is still wanted: a continued run has the bits of
-an unbroken one. Models whose cache can't be copied so (sliding windows, states) go through transformers' `generate`.
+A call is cut into blocks of prompts that belong together, by their images and texts alone: a continued run has the bits
+of an unbroken one. A block is one batch, or several where memory is short. In a batch each distinct prefix (what a row
+shares with others about its images, or all but its last token) is computed once, its keys and values are copied to the
+rows, and what a row has to itself follows, padded on the left. Then all rows write a token a step; finished rows leave.
+Models whose cache can't be copied so (sliding windows, states) go through transformers' `generate`.
 """
 
 from __future__ import annotations
@@ -56,10 +54,8 @@ class TorchEngine(Engine):
     Args:
         model: from `vjudge.models.load`.
         image_mode: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision; None for the family's own way.
+            ValueError for one that it does not have.
         threads: of torch on a CPU; None lets the model's size decide, see `threads_for`.
-
-    Raises:
-        ValueError: an unsound option; the family has no such image mode.
     """
 
     name = "torch"
@@ -142,9 +138,8 @@ class TorchEngine(Engine):
         ids = torch.tensor([IMAGE_INDEX if token == self.model.image_token_id else token for token in marks])
         if not row.keys:
             return Forward(ids, logits=logits)
-        tiles = [source.prepare(key)[0] for key in row.keys]
-        features = torch.cat([source.features[key].float().cpu() for key in row.keys])
-        return Forward(ids, torch.cat(tiles), features, logits, tuple(map(len, tiles)))
+        tiles = torch.cat([source.prepare(key)[0] for key in row.keys])
+        return Forward(ids, tiles, torch.cat([source.features[key].float().cpu() for key in row.keys]), logits)
 
     def complete(
         self, prompt: Prompt, images: Sequence[Any], *, max_new_tokens: int, image_mode: str | None = None, **how: Any
@@ -180,26 +175,22 @@ class Forward(ModelOutput):
 
     Args:
         input_ids: (ids,) int64; for LLaVA's families one -200 for each image, as the original's
-            `tokenizer_image_token` gives them; for chat models the model's own, with all places of an image.
+            `tokenizer_image_token` gives them, else the model's own, with all places of an image.
         pixel_values: float32, (tiles, 3, side, side) of all images in order, or as a chat model's processor makes them.
-        image_features: (places, hidden) after the projector, as inserted into the prompt; None for chat models.
+        image_features: (places, hidden) after the projector; None for chat models.
         logits: (positions, vocabulary) float32 over the original's vocabulary, images expanded in place.
-        tiles_per_image: how many of the tiles belong to each image.
     """
 
     input_ids: torch.Tensor | None = None
     pixel_values: torch.Tensor | None = None
     image_features: torch.Tensor | None = None
     logits: torch.Tensor | None = None
-    tiles_per_image: tuple[int, ...] | None = None
 
 
 @dataclass(eq=False)
 class Row:
-    """One prompt as tokens, and its answer while it is written.
-
-    `limit` is the most tokens of its answer, 0 in a score pass; `stem` what of a score's text the prompt ends in there;
-    `scores` step -> token -> log-probability, where a score's token was written; `own` the tokens after its prefix.
+    """One prompt as tokens, and its answer while it is written: of `limit` tokens at most, 0 in a score pass, where the
+    prompt ends in `stem` of a score's text; `scores` is step -> token -> log-probability.
     """
 
     index: int
@@ -217,7 +208,7 @@ class Row:
     stopped: bool = field(init=False, default=False)
 
     @property
-    def own(self) -> int:
+    def own(self) -> int:  # tokens after its prefix
         return len(self.ids) - len(self.prefix.ids)
 
     @functools.cached_property
@@ -227,8 +218,8 @@ class Row:
 
 @dataclass(eq=False)
 class Prefix:
-    """The beginning of prompts of a batch, with all its images, computed once: each layer's keys and values (heads,
-    tokens, width), and `delta`, what multimodal positions add to a token's number after it.
+    """The beginning of prompts, with all its images, computed once: each layer's keys and values (heads, tokens,
+    width), and `delta`, what multimodal positions add to a token's number after it.
     """
 
     ids: list[int]
@@ -252,7 +243,6 @@ class TorchCall:
         self._most = self._most if ask.batch_size == "auto" else int(ask.batch_size)
 
     def answers(self, wanted: Container[int] | None) -> Iterator[list[Answer]]:
-        """The answers to prompts of `wanted`, a batch at a time."""
         for batch in self.batches(wanted):
             with using_threads(self.engine.threads):
                 answers = self.compute(batch)
@@ -289,8 +279,8 @@ class TorchCall:
         return [block for block in [list(self._failures), *blocks] if block]
 
     def batches(self, wanted: Container[int] | None = None) -> Iterator[list[list[Row]]]:
-        """The rows of prompts that are computed together, with any of `wanted` among them: blocks, cut where memory
-        does not hold all of one at once; prompts that fail before stand by themselves.
+        """What is computed together, with any of `wanted` among it: blocks, cut where memory does not hold all of one;
+        prompts that fail before stand by themselves.
         """
         cached, active = token_bytes(self.model.model.config, self.model.dtype)
         room = self.engine.memory_bytes // (cached + active)  # in tokens
@@ -435,7 +425,7 @@ def share(rows: Sequence[Row], wordless: Sequence[int]) -> list[Prefix]:
 
 
 def best_prefixes(rows: Sequence[Row], least: int) -> tuple[int, list[tuple[int, Sequence[Row]]]]:
-    """The tokens saved, and each prefix's length with its rows, of the prefixes of `least` tokens that save most.
+    """Of the prefixes of `least` tokens that save most the tokens saved, and each one's length with its rows.
 
     The rows are about the same images, sorted by text.
     """
@@ -462,9 +452,7 @@ def cut(lengths: Sequence[int], most: int) -> list[slice]:
 
 
 class GrowingLayer(DynamicLayer):
-    """A layer's keys and values in buffers (rows, heads, tokens, width) with room for tokens to come, `end` of them
-    held, where `DynamicLayer` copies all it holds every time.
-    """
+    """A layer's keys and values in buffers with room for more tokens, where `DynamicLayer` copies all every time."""
 
     def __init__(self, buffers: Sequence[torch.Tensor], end: int) -> None:
         super().__init__()
@@ -491,8 +479,7 @@ class Lanes:
     """The rows of a batch side by side: a lane is one prefix, and after it the rows that share it, `abreast` at most.
 
     With one row a lane, rows are padded on the left as usual. With two, a prefix is kept and read once for both, and a
-    mask keeps them apart; that pays where prefixes are long. An empty place holds a done row. `new` is the most tokens
-    of an answer, `most` those that are computed in one pass.
+    mask keeps them apart. `new` is the most tokens of an answer, `most` those that are computed in one pass.
     """
 
     def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], *, new: int, most: int) -> None:
@@ -502,7 +489,7 @@ class Lanes:
             by_prefix.setdefault(row.prefix, []).append(row)
         lanes = [row[at : at + abreast] for row in by_prefix.values() for at in range(0, len(row), abreast)]
         lanes.sort(key=lambda lane: lane[-1].own)
-        empty = Row(-1)
+        empty = Row(-1)  # in a place without a row
         empty.done = True
         self.rows = [row for lane in lanes for row in [*lane, *[empty] * (abreast - len(lane))]]
         self.prefixes = [lane[0].prefix for lane in lanes]
@@ -511,26 +498,24 @@ class Lanes:
         # Lanes whose own tokens are computed in one pass, and the column where these begin.
         self.parts = [(part, self.width - widths[part.stop - 1]) for part in cut(widths, most)]
         # Whose token stands where: a place in the lane, SHARED for the prefix's, NOTHING for padding.
-        slots = np.full((len(lanes), self.width), NOTHING)
-        tokens, positions = np.zeros((2, len(lanes), self.width), dtype=np.int64)
-        lengths = np.zeros((len(lanes), abreast), dtype=np.int64)
+        slots, tokens = np.full((len(lanes), self.width), NOTHING), np.zeros((len(lanes), self.width), dtype=np.int64)
         for part, start in self.parts:
             for number in range(part.start, part.stop):
-                prefix, size = self.prefixes[number], len(self.prefixes[number].ids)
+                size = len(self.prefixes[number].ids)
                 slots[number, start - size : start] = SHARED
                 for place, row in enumerate(lanes[number]):
                     end = start + (place + 1) * (self.width - start) // abreast
                     slots[number, end - row.own : end] = place
                     tokens[number, end - row.own : end] = row.ids[size:]
-                    positions[number, end - row.own : end] = np.arange(size, len(row.ids)) + prefix.delta
-                    lengths[number, place] = len(row.ids) + prefix.delta
-        self._slots, self._tokens, self._positions, self._lengths = (
-            torch.from_numpy(array).to(model.device) for array in (slots, tokens, positions, lengths)
+        deltas = np.array([[prefix.delta] for prefix in self.prefixes])
+        self._slots, self._tokens, self._deltas = (
+            torch.from_numpy(array).to(model.device) for array in (slots, tokens, deltas)
         )
         # Which keys each place sees while answers are written, those to come included: (lanes, 1, places, keys).
         places = torch.arange(abreast, device=model.device)
         columns = torch.cat([self._slots, places.repeat(new).expand(len(lanes), -1)], dim=1)[:, None, None]
-        self._mask = self._masked((columns == SHARED) | (columns == places[:, None]))
+        visible = (columns == SHARED) | (columns == places[:, None])
+        self._mask, self._next = self._masked(visible), visible[:, 0, :, : self.width].sum(-1) + self._deltas
         self.cache: Any = DynamicCache()  # keys and values of each layer: (lanes, heads, tokens, width)
         for layer in self.prefixes[0].states:
             shape = (len(lanes), len(layer[0]), self.width + abreast * min(STEP, new), layer[0].shape[-1])
@@ -551,28 +536,28 @@ class Lanes:
             columns = torch.arange(slots.shape[-1], device=slots.device)
             visible = (slots == SHARED) | (slots == slots[:, :, start - first :].transpose(1, 2))
             visible &= columns <= columns[start - first :, None]
-            tokens, positions, mask = self._tokens[part, start:], self._positions[part, start:], visible[:, None]
+            tokens, positions = self._tokens[part, start:], visible.sum(-1) - 1 + self._deltas[part]
+            positions = positions.masked_fill(slots[:, 0, start - first :] == NOTHING, 0)
             ends = torch.arange(1, self.abreast + 1, device=slots.device) * (tokens.shape[1] // self.abreast) - 1
-            yield self._inputs(cache, tokens, positions, self._masked(mask), ends)
+            yield self._inputs(cache, tokens, positions, self._masked(visible[:, None]), ends)
 
     def step(self, tokens: torch.Tensor) -> dict[str, Any]:
         """What the model takes to compute the next token of every row, from the last ones (rows,)."""
         mask = self._mask[..., : self.cache.get_seq_length() + self.abreast]
-        positions, self._lengths = self._lengths, self._lengths + 1
+        positions, self._next = self._next, self._next + 1
         return self._inputs(self.cache, tokens.view(-1, self.abreast), positions, mask, 0)
 
     def compact(self) -> list[int] | None:
         """Drop lanes whose rows are done, once they are many; the places of the rows that stay, None for all."""
-        size = self.abreast
-        starts = range(0, len(self.rows), size)
-        alive = [n for n, start in enumerate(starts) if not all(row.done for row in self.rows[start : start + size])]
-        if len(alive) > COMPACT_BELOW * len(starts):
+        going = np.array([not row.done for row in self.rows]).reshape(-1, self.abreast)
+        alive = np.flatnonzero(going.any(1))
+        if len(alive) > COMPACT_BELOW * len(going):
             return None
-        keep = torch.tensor(alive)  # on the CPU: the layers' caches may be on several devices
+        keep = torch.from_numpy(alive)  # on the CPU: the layers' caches may be on several devices
         for layer in self.cache.layers:
             layer.hold([buffer[keep.to(buffer.device)] for buffer in layer.buffers], layer.get_seq_length())
-        self._mask, self._lengths = self._mask[keep], self._lengths[keep]
-        places = [number * size + place for number in alive for place in range(size)]
+        self._mask, self._next = self._mask[keep], self._next[keep]
+        places: list[int] = (alive[:, None] * self.abreast + np.arange(self.abreast)).ravel().tolist()
         self.rows = [self.rows[place] for place in places]
         return places
 
@@ -589,10 +574,8 @@ class Lanes:
 
 
 def rows_abreast(model: VisionLanguageModel, rows: Sequence[Row]) -> int:
-    """How many rows stand in a lane: two where they share a prefix that is twice as long as what is a row's own.
-
-    More than two were slower in `tests/bench/versus.py`, as two may be behind a short prefix: every row is multiplied
-    with all of its lane. Attention other than "sdpa" takes no mask of a lane's own.
+    """How many rows stand in a lane: two where they share a prefix that is twice as long as what is a row's own; more
+    were slower. Attention other than "sdpa" takes no mask of a lane's own.
     """
     sharing = len(rows) / len({row.prefix for row in rows})
     prefix, own = sum(len(row.prefix.ids) for row in rows), sum(row.own for row in rows)
@@ -615,7 +598,6 @@ class Writer(LogitsProcessor):
         """Write answers by the model's own `generate`: its positions, masks and cache are its own business."""
         pad = self.model.tokenizer.pad_token_id
         config = GenerationConfig(
-            do_sample=False,
             max_new_tokens=max(1, *(row.limit for row in self.rows)),
             pad_token_id=min(self.ends) if pad is None else int(pad),
             eos_token_id=sorted(self.ends),
@@ -629,7 +611,7 @@ class Writer(LogitsProcessor):
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
     def keep(self, places: list[int]) -> None:
-        """Note that these rows alone stay in the batch, in this order."""
+        """These rows alone stay in the batch, in this order."""
         self.rows = [self.rows[place] for place in places]
         self._counted = None if self._counted is None else self._counted[places]
 
@@ -677,10 +659,7 @@ class Writer(LogitsProcessor):
             row.scores[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
 
     def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits after the repetition penalty.
-
-        Source: Keskar et al., CTRL (arXiv 1909.05858), section 4.1, with the sign as Hugging Face and vLLM have it.
-        """
+        """The logits after the repetition penalty of Keskar et al., CTRL (arXiv 1909.05858), section 4.1."""
         penalty = self.ask.repetition_penalty
         if penalty == 1.0:
             return logits

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from transformers import BatchFeature
 from transformers.image_processing_utils import select_best_resolution
 
 from vjudge.images import MAX_PIXELS, pad_to_square
@@ -55,8 +56,6 @@ class ImageFeatures:
         self._chunks: dict[str, tuple[str, ...]] = {}  # key -> the images that it is encoded with
         self._broken: dict[str, str] = {}
 
-    # --- the images of a call -----------------------------------------------------------------------------------------
-
     def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
         """Names for a prompt's images, equal where these are and are prepared alike; ValueError for too narrow ones.
 
@@ -64,7 +63,11 @@ class ImageFeatures:
         """
         mode, keys = self.mode or self.modes[self.model.tiled and len(pictures) > 1], []
         for picture in pictures:
-            self._check(picture.size, mode)
+            (width, height), edge = picture.size, dict(self.processor.size).get("shortest_edge") or 0
+            # Cutting scales the short side up; of a grid no row or column of features may be left.
+            huge = mode == "crop" and edge * edge * max(width, height) / min(width, height) > MAX_PIXELS
+            if huge or (mode == "anyres" and min(self._layout(picture.size)[-1]) < 1):
+                raise ValueError(f"an image of {width} x {height} pixels is too narrow for this judge; crop it")
             keys.append(f"{mode}:{picture.key}")
             self._pictures.setdefault(keys[-1], (picture, mode))
         return tuple(keys)
@@ -120,19 +123,6 @@ class ImageFeatures:
             self.features[key] = feature.clone()  # its own memory, so that dropping it frees it
         self.encoded += len(prepared)
 
-    # --- one image ----------------------------------------------------------------------------------------------------
-
-    def _check(self, size: Size, mode: str) -> None:
-        """Refuse an image that can't be prepared within bounds."""
-        edge = dict(self.processor.size).get("shortest_edge") or 0
-        if mode == "crop" and edge * edge * max(size) / min(size) > MAX_PIXELS:  # it scales the short side up
-            raise ValueError(
-                f"an image of {size[0]} x {size[1]} pixels is too narrow: scaled to a short side of {edge} it would"
-                f" exceed {MAX_PIXELS} pixels; crop it"
-            )
-        if mode == "anyres" and min(self._layout(size)[-1]) < 1:  # no row or column of features would be left
-            raise ValueError(f"an image of {size[0]} x {size[1]} pixels is too narrow for tiles; crop it")
-
     def n_tokens(self, size: Size, mode: str) -> int:
         """The places that an image takes in a prompt."""
         if mode != "anyres":
@@ -146,8 +136,7 @@ class ImageFeatures:
         if mode == "pad":
             image = pad_to_square(image, tuple(int(value * 255) for value in processor.image_mean))
         if not self.model.tiled:
-            pixels: torch.Tensor = processor(image, return_tensors="pt")["pixel_values"]
-            return pixels
+            return processor(image, return_tensors="pt")["pixel_values"]
         # transformers' tiles of 8-bit levels, made numbers as the original does, which rounds otherwise.
         grid = [[self.side, self.side]] if mode == "pad" else self.config.image_grid_pinpoints
         how = {"size": {"height": self.side, "width": self.side}, "image_grid_pinpoints": grid}
@@ -207,9 +196,8 @@ class ImageFeatures:
 
 
 class ProcessedImages:
-    """A chat model's images, by its own processor, encoded with their prompts; none for a judge of texts.
-
-    The methods are those of `ImageFeatures`.
+    """As `ImageFeatures` a chat model's images, by its own processor, encoded with their prompts; none for a judge of
+    texts.
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
@@ -266,11 +254,7 @@ class ProcessedImages:
                 kinds = torch.tensor(self.model.processor.create_mm_token_type_ids(padded.tolist()))
                 inputs[kind] = kinds.to(mask) * mask
             self.encoded += sum(map(len, shown))
-        for name, tensor in inputs.items():
-            if isinstance(tensor, torch.Tensor):
-                dtype = self.model.dtype if tensor.is_floating_point() else None
-                inputs[name] = tensor.to(self.model.device, dtype)
-        return inputs
+        return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))  # of numbers with a fraction
 
     def _process(self, images: Sequence[Sequence[Image.Image]], **options: Any) -> Any:
         processor = self.model.processor
@@ -294,7 +278,7 @@ def left_padded(ids: Sequence[Sequence[int]], pad: int, device: torch.device) ->
 def embedded(model: VisionLanguageModel, ids: torch.Tensor, features: Sequence[torch.Tensor]) -> torch.Tensor:
     """Embeddings (rows, tokens, hidden) of ids, with image features in the images' places, in order."""
     is_image = torch.zeros_like(ids, dtype=torch.bool) if model.image_token_id is None else ids == model.image_token_id
-    inputs: torch.Tensor = model.model.get_input_embeddings()(ids.masked_fill(is_image, 0)).to(ids.device)
+    inputs = model.model.get_input_embeddings()(ids.masked_fill(is_image, 0)).to(ids.device)
     if features:
         inputs = inputs.masked_scatter(is_image.unsqueeze(-1), torch.cat([feature.to(inputs) for feature in features]))
     return inputs
