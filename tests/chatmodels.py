@@ -7,8 +7,7 @@ preprocessing, chat template and, where the family has one, generation settings 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
@@ -36,31 +34,11 @@ INST = (
     "{{ bos_token }}{% for m in messages %}[INST] {% for p in m.content %}{% if p.type == 'image' %}<image>\n"
     "{% else %}{{ p.text }}{% endif %}{% endfor %} [/INST]{% endfor %}"
 )
-TEXT: dict[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 4096,
-    "initializer_range": 0.15,
-}
-VISION: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "initializer_range": 0.15,
-}
-
-
-@dataclass(frozen=True)
-class Chat:
-    """One architecture: how its folder is made, and which of its tokens no text may become."""
-
-    make: Callable[[Path], Any]
-    hostile: str
+LAYERS: dict[str, Any] = {"num_hidden_layers": 2, "initializer_range": 0.15}
+VISION = LAYERS | {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
+TEXT = LAYERS | {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+TEXT |= {"head_dim": 16, "max_position_embeddings": 4096}
+GRID = [[16, 32], [32, 16], [32, 32]]
 
 
 def make_tokenizer(
@@ -90,31 +68,38 @@ def make_tokenizer(
     return tokenizer
 
 
-def _save(folder: Path, model: Any, tokenizer: Any, preprocessor: dict[str, Any], processor: dict[str, Any]) -> Path:
+def _save(folder: Path, model: Any, tokenizer: Any, preprocessor: dict[str, Any], **processor: Any) -> Path:
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if preprocessor:
-        (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
-    if processor:
-        (folder / "processor_config.json").write_text(json.dumps(processor))
+    processor |= {"processor_class": preprocessor["processor_class"]} if processor else {}
+    for name, content in (("preprocessor", preprocessor), ("processor", processor)):
+        if content:
+            (folder / f"{name}_config.json").write_text(json.dumps(content))
     # Sampling and penalties that the checkpoint's authors suggest: the judge's decoding is vjudge's to say.
     settings = {"do_sample": True, "temperature": 0.1, "repetition_penalty": 1.5, "top_k": 1}
-    ids = {"bos_token_id": tokenizer.bos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    ids["eos_token_id"] = [tokenizer.eos_token_id]
-    (folder / "generation_config.json").write_text(json.dumps(settings | ids))
+    settings |= {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "pad")}
+    ends = [tokenizer.eos_token, *({"<end_of_turn>"} & tokenizer.get_added_vocab().keys())]
+    settings["eos_token_id"] = tokenizer.convert_tokens_to_ids(ends)
+    (folder / "generation_config.json").write_text(json.dumps(settings))
     return folder
 
 
-def _qwen(folder: Path, kind: str) -> Path:
+def _ids(tokenizer: Any) -> dict[str, Any]:
+    return {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+
+
+def _text(kind: str, tokenizer: Any) -> dict[str, Any]:
+    return TEXT | _ids(tokenizer) | {"model_type": kind, "vocab_size": len(tokenizer)}
+
+
+def _qwen(kind: str, folder: Path) -> Path:
     specials = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
     written = CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
     tokenizer = make_tokenizer(specials, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written)
-    named = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
-    named |= {"vision_start": "<|vision_start|>", "vision_end": "<|vision_end|>"}
-    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(token) for name, token in named.items()}
+    named = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
+    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>") for name, token in named.items()}
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
-    text = TEXT | {"vocab_size": len(tokenizer) + 3, "rope_parameters": rope, "bos_token_id": None}
-    text |= {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    text = TEXT | _ids(tokenizer) | {"vocab_size": len(tokenizer) + 3, "rope_parameters": rope}
     vision = {"hidden_size": 32, "out_hidden_size": 64, "depth": 2, "num_heads": 2, "patch_size": 4}
     family, own = {
         "qwen2_vl": ("Qwen2VL", {"embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2}),
@@ -125,24 +110,19 @@ def _qwen(folder: Path, kind: str) -> Path:
         ),
     }[kind]
     config = getattr(transformers, f"{family}Config")(text_config=text, vision_config=vision | own, **ids)
-    model = getattr(transformers, f"{family}ForConditionalGeneration")(config)
     preprocessor = {
         "image_processor_type": "Qwen2VLImageProcessor" if kind == "qwen2_vl" else "Qwen2VLImageProcessorFast",
         "processor_class": f"{family}Processor",
-        "patch_size": 4,
-        "merge_size": 2,
-        "temporal_patch_size": 2,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
+        **{"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2},
+        **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
     }
     if kind != "qwen3_vl":
         preprocessor |= {"min_pixels": 64, "max_pixels": 2048}
     else:
         preprocessor["size"] = {"shortest_edge": 64, "longest_edge": 2048}
-        (folder / "video_preprocessor_config.json").write_text(
-            json.dumps(preprocessor | {"video_processor_type": "Qwen3VLVideoProcessor"})
-        )
-    return _save(folder, model, tokenizer, preprocessor, {})
+        video = preprocessor | {"video_processor_type": "Qwen3VLVideoProcessor"}
+        (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
+    return _save(folder, getattr(transformers, f"{family}ForConditionalGeneration")(config), tokenizer, preprocessor)
 
 
 def _internvl(folder: Path) -> Path:
@@ -151,28 +131,20 @@ def _internvl(folder: Path) -> Path:
     written = CHATML.replace("IMAGE", "<IMG_CONTEXT>\n")
     specials = ["<|im_start|>", "<|im_end|>", *named.values()]
     tokenizer = make_tokenizer(specials, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written, **named)
-    text = TEXT | {"model_type": "qwen2", "vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
-    vision = VISION | {"image_size": [16, 16], "patch_size": [4, 4], "norm_type": "layer_norm"}
     config = transformers.InternVLConfig(
-        text_config=text,
-        vision_config=vision,
+        text_config=_text("qwen2", tokenizer),
+        vision_config=VISION | {"image_size": [16, 16], "patch_size": [4, 4], "norm_type": "layer_norm"},
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=4,
         downsample_ratio=0.5,
     )
-    preprocessor = {
-        "image_processor_type": "GotOcr2ImageProcessorFast",
-        "processor_class": "InternVLProcessor",
-        "size": {"height": 16, "width": 16},
-        "crop_to_patches": False,
-        "min_patches": 1,
-        "max_patches": 4,
-    }
-    processor = {"processor_class": "InternVLProcessor", "image_seq_length": 4}
-    (folder / "video_preprocessor_config.json").write_text(
-        json.dumps({"video_processor_type": "InternVLVideoProcessor", "size": {"height": 16, "width": 16}})
-    )
-    return _save(folder, transformers.InternVLForConditionalGeneration(config), tokenizer, preprocessor, processor)
+    size = {"size": {"height": 16, "width": 16}}
+    preprocessor = {"image_processor_type": "GotOcr2ImageProcessorFast", "processor_class": "InternVLProcessor", **size}
+    preprocessor |= {"crop_to_patches": False, "min_patches": 1, "max_patches": 4}
+    video = {"video_processor_type": "InternVLVideoProcessor", **size}
+    (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
+    model = transformers.InternVLForConditionalGeneration(config)
+    return _save(folder, model, tokenizer, preprocessor, image_seq_length=4)
 
 
 def _gemma3(folder: Path) -> Path:
@@ -180,68 +152,49 @@ def _gemma3(folder: Path) -> Path:
     specials = ["<start_of_turn>", "<end_of_turn>", *named.values()]
     tokenizer = make_tokenizer(specials, bos="<bos>", eos="<eos>", pad="<pad>", template=GEMMA, **named)
     token = tokenizer.convert_tokens_to_ids
-    text = TEXT | {"vocab_size": len(tokenizer) + 1, "sliding_window": 32, "query_pre_attn_scalar": 16}
-    text |= {"layer_types": ["sliding_attention", "full_attention"]}
-    text |= {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    text = TEXT | _ids(tokenizer) | {"vocab_size": len(tokenizer) + 1, "query_pre_attn_scalar": 16}
     config = transformers.Gemma3Config(
-        text_config=text,
+        text_config=text | {"sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"]},
         vision_config=VISION | {"image_size": 16, "patch_size": 4},
         mm_tokens_per_image=4,
         image_token_index=token("<image_soft_token>"),
         boi_token_index=token("<start_of_image>"),
         eoi_token_index=token("<end_of_image>"),
     )
-    preprocessor = {
-        "image_processor_type": "Gemma3ImageProcessor",
-        "processor_class": "Gemma3Processor",
-        "size": {"height": 16, "width": 16},
-        "image_seq_length": 4,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-        "do_pan_and_scan": None,
-        "do_convert_rgb": None,
-    }
+    preprocessor = {"image_processor_type": "Gemma3ImageProcessor", "processor_class": "Gemma3Processor"}
+    preprocessor |= {"size": {"height": 16, "width": 16}, "image_seq_length": 4, "image_mean": [0.5, 0.5, 0.5]}
+    preprocessor |= {"image_std": [0.5, 0.5, 0.5], "do_pan_and_scan": None, "do_convert_rgb": None}
     model = transformers.Gemma3ForConditionalGeneration(config)
     torch.nn.init.normal_(model.model.multi_modal_projector.mm_input_projection_weight, std=0.2)
-    folder = _save(
-        folder, model, tokenizer, preprocessor, {"processor_class": "Gemma3Processor", "image_seq_length": 4}
-    )
-    settings = json.loads((folder / "generation_config.json").read_text())
-    settings["eos_token_id"] = [tokenizer.eos_token_id, token("<end_of_turn>")]
-    (folder / "generation_config.json").write_text(json.dumps(settings))
-    return folder
+    return _save(folder, model, tokenizer, preprocessor, image_seq_length=4)
 
 
 def _llava_next(folder: Path) -> Path:
     tokenizer = make_tokenizer(["<image>"], bos="<s>", eos="</s>", pad="<pad>", template=INST, image_token="<image>")
-    text = TEXT | {"model_type": "mistral", "vocab_size": len(tokenizer), "sliding_window": None}
-    text |= {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    grid = [[16, 32], [32, 16], [32, 32]]
     config = transformers.LlavaNextConfig(
-        text_config=text,
+        text_config=_text("mistral", tokenizer) | {"sliding_window": None},
         vision_config=VISION | {"model_type": "clip_vision_model", "image_size": 16, "patch_size": 8},
-        image_grid_pinpoints=grid,
+        image_grid_pinpoints=GRID,
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         vision_feature_layer=-1,
     )
-    preprocessor = {
-        "image_processor_type": "LlavaNextImageProcessor",
-        "processor_class": "LlavaNextProcessor",
-        "size": {"shortest_edge": 16},
-        "crop_size": {"height": 16, "width": 16},
-        "image_grid_pinpoints": grid,
+    preprocessor = {"image_processor_type": "LlavaNextImageProcessor", "processor_class": "LlavaNextProcessor"}
+    preprocessor |= {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}
+    preprocessor |= {"image_grid_pinpoints": GRID}
+    processor = {
+        "vision_feature_select_strategy": "default",
+        "num_additional_image_tokens": 1,
+        "image_token": "<image>",
     }
-    processor = {"processor_class": "LlavaNextProcessor", "patch_size": 8, "vision_feature_select_strategy": "default"}
-    processor |= {"num_additional_image_tokens": 1, "image_token": "<image>"}
-    return _save(folder, transformers.LlavaNextForConditionalGeneration(config), tokenizer, preprocessor, processor)
+    model = transformers.LlavaNextForConditionalGeneration(config)
+    return _save(folder, model, tokenizer, preprocessor, patch_size=8, **processor)
 
 
 def _llava(folder: Path) -> Path:
     """LLaVA's class with another tower than CLIP's, so that its own processor prepares the images."""
     tokenizer = make_tokenizer(["<image>"], bos="<s>", eos="</s>", pad="<pad>", template=INST, image_token="<image>")
-    text = TEXT | {"model_type": "llama", "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     config = transformers.LlavaConfig(
-        text_config=text,
+        text_config=_text("llama", tokenizer),
         vision_config=VISION | {"model_type": "siglip_vision_model", "image_size": 16, "patch_size": 4},
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         vision_feature_layer=-1,
@@ -250,33 +203,31 @@ def _llava(folder: Path) -> Path:
     )
     preprocessor = {"image_processor_type": "SiglipImageProcessor", "processor_class": "LlavaProcessor"}
     preprocessor |= {"size": {"height": 16, "width": 16}}
-    processor = {"processor_class": "LlavaProcessor", "patch_size": 4, "vision_feature_select_strategy": "full"}
-    return _save(folder, transformers.LlavaForConditionalGeneration(config), tokenizer, preprocessor, processor)
+    model = transformers.LlavaForConditionalGeneration(config)
+    return _save(folder, model, tokenizer, preprocessor, patch_size=4, vision_feature_select_strategy="full")
 
 
-def make_onevision(folder: Path) -> Path:
+def _onevision(folder: Path) -> Path:
     """LLaVA-OneVision in the transformers layout: its images are prepared by vjudge, its chat template is its own."""
-    torch.manual_seed(0)
-    folder.mkdir(parents=True, exist_ok=True)
     specials = ["<|im_start|>", "<|im_end|>", "<image>", "<video>"]
     written = CHATML.replace("IMAGE", "<image>\n")
     tokenizer = make_tokenizer(specials, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written)
-    grid = [[16, 32], [32, 16], [32, 32]]
-    text = TEXT | {"model_type": "qwen2", "vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
     config = transformers.LlavaOnevisionConfig(
-        text_config=text,
+        text_config=_text("qwen2", tokenizer),
         vision_config=VISION | {"model_type": "siglip_vision_model", "image_size": 16, "patch_size": 4},
-        image_grid_pinpoints=grid,
+        image_grid_pinpoints=GRID,
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         video_token_index=tokenizer.convert_tokens_to_ids("<video>"),
         vision_feature_layer=-1,
     )
-    preprocessor = {"image_processor_type": "LlavaOnevisionImageProcessor", "image_grid_pinpoints": grid}
-    preprocessor |= {"processor_class": "LlavaOnevisionProcessor", "size": {"height": 16, "width": 16}}
-    processor = {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": 16, "image_token": "<image>"}
-    processor |= {"vision_feature_select_strategy": "full", "video_token": "<video>"}
+    preprocessor = {
+        "image_processor_type": "LlavaOnevisionImageProcessor",
+        "processor_class": "LlavaOnevisionProcessor",
+    }
+    preprocessor |= {"size": {"height": 16, "width": 16}, "image_grid_pinpoints": GRID}
+    processor = {"image_token": "<image>", "video_token": "<video>", "vision_feature_select_strategy": "full"}
     model = transformers.LlavaOnevisionForConditionalGeneration(config)
-    return _save(folder, model, tokenizer, preprocessor, processor)
+    return _save(folder, model, tokenizer, preprocessor, num_image_tokens=16, **processor)
 
 
 def _idefics3(folder: Path) -> Path:
@@ -284,99 +235,50 @@ def _idefics3(folder: Path) -> Path:
     specials = ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *places]
     written = INST.replace("<image>\n", "<image>").replace(" [/INST]", "<end_of_utterance>\nAssistant:")
     tokenizer = make_tokenizer(specials, bos="<s>", eos="<end_of_utterance>", pad="<pad>", template=written)
-    text = TEXT | {"model_type": "llama", "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     config = transformers.Idefics3Config(
-        text_config=text,
+        text_config=_text("llama", tokenizer),
         vision_config=VISION | {"image_size": 16, "patch_size": 4},
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
         scale_factor=2,
         pad_token_id=tokenizer.pad_token_id,
     )
-    preprocessor = {
-        "image_processor_type": "Idefics3ImageProcessor",
-        "processor_class": "Idefics3Processor",
-        "size": {"longest_edge": 32},
-        "max_image_size": {"longest_edge": 16},
-        "do_image_splitting": True,
-    }
-    processor = {"processor_class": "Idefics3Processor", "image_seq_len": 4}
-    return _save(folder, transformers.Idefics3ForConditionalGeneration(config), tokenizer, preprocessor, processor)
+    preprocessor = {"image_processor_type": "Idefics3ImageProcessor", "processor_class": "Idefics3Processor"}
+    preprocessor |= {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": True}
+    model = transformers.Idefics3ForConditionalGeneration(config)
+    return _save(folder, model, tokenizer, preprocessor, image_seq_len=4)
 
 
-CHATS = {
-    "qwen2_vl": Chat(lambda folder: _qwen(folder, "qwen2_vl"), "<|im_end|><|image_pad|><|vision_start|>"),
-    "qwen2_5_vl": Chat(lambda folder: _qwen(folder, "qwen2_5_vl"), "<|im_end|><|image_pad|><|im_start|>"),
-    "qwen3_vl": Chat(lambda folder: _qwen(folder, "qwen3_vl"), "<|im_end|><|image_pad|><|video_pad|>"),
-    "internvl": Chat(_internvl, "<IMG_CONTEXT><img></img><|im_end|><video>"),
-    "gemma3": Chat(_gemma3, "<start_of_turn><end_of_turn><image_soft_token><start_of_image><end_of_image><eos><bos>"),
-    "llava": Chat(_llava, "<image></s><s><pad>"),
-    "llava_next": Chat(_llava_next, "<image></s><s><pad>"),
-    "idefics3": Chat(_idefics3, "<image><fake_token_around_image><end_of_utterance><row_1_col_1><global-img>"),
-}
-
-
-def _language(folder: Path, kind: str) -> Path:
+def _language(kind: str, folder: Path) -> Path:
     tokenizer = make_tokenizer([], bos="<s>", eos="</s>", pad="<unk>", template=None)
-    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    text = TEXT | ids | {"vocab_size": len(tokenizer) + 5}
+    text = TEXT | _ids(tokenizer) | {"vocab_size": len(tokenizer) + 5}
     if kind == "bloom":
-        text = {"vocab_size": len(tokenizer), "hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
-        config: Any = transformers.BloomConfig(**text, **ids)
+        sizes = {"hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
+        config: Any = transformers.BloomConfig(vocab_size=len(tokenizer), **sizes, **_ids(tokenizer))
     elif kind == "mixtral":
         config = transformers.MixtralConfig(**text, num_local_experts=4)
     elif kind == "mistral":
         config = transformers.MistralConfig(**text, sliding_window=64)
     else:
         config = transformers.LlamaConfig(**text)
-    return _save(folder, transformers.AutoModelForCausalLM.from_config(config), tokenizer, {}, {})
+    return _save(folder, transformers.AutoModelForCausalLM.from_config(config), tokenizer, {})
 
 
+CHATS = {kind: partial(_qwen, kind) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")}
+CHATS |= {"internvl": _internvl, "gemma3": _gemma3, "llava": _llava, "llava_next": _llava_next, "idefics3": _idefics3}
 TEXTS = {  # architecture -> the conversation that its judges know
     "llama": "prometheus",  # Prometheus 7B, 13B
     "mistral": "prometheus-2",  # Prometheus 2 7B
     "mixtral": "prometheus-2",  # Prometheus 2 8x7B
     "bloom": "prometheus",  # one that takes no positions
 }
-CODE = """
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 
-class NovelConfig(Qwen2_5_VLConfig):
-    model_type = "novel_vl"
-
-
-class NovelForConditionalGeneration(Qwen2_5_VLForConditionalGeneration):
-    config_class = NovelConfig
-"""
-
-
-def make_novel(folder: Path) -> Path:
-    """A chat model that is code of its checkpoint, laid out as LLaVA-OneVision-1.5's is."""
-    make_chat("qwen2_5_vl", folder)
-    (folder / "modeling_novel.py").write_text(CODE)
-    model = transformers.AutoModelForImageTextToText.from_pretrained(folder)
-    # transformers stores Qwen's weights under older names, which it knows by the model_type.
-    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "novel_vl", "architectures": ["NovelForConditionalGeneration"]}
-    classes = {"AutoConfig": "NovelConfig", "AutoModelForCausalLM": "NovelForConditionalGeneration"}
-    config["auto_map"] = {auto: f"modeling_novel.{name}" for auto, name in classes.items()}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
-def make_text(kind: str, folder: Path, *, seed: int = 0) -> Path:
-    """Write the folder of a language model that sees no images."""
-    torch.manual_seed(seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    return _language(folder, kind)
-
-
-def make_chat(kind: str, folder: Path, *, seed: int = 0) -> Path:
-    """Write the folder of one architecture; what this transformers can't load here is skipped."""
+def make(kind: str, folder: Path) -> Path:
+    """Write the folder of one architecture: of `CHATS`, of `TEXTS`, or "onevision"; skips what can't be loaded here."""
     if kind == "idefics3" and not is_torchvision_available() and Version(transformers.__version__) < Version("5.20"):
         pytest.skip("older releases load Idefics3's processor with torchvision alone")
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     folder.mkdir(parents=True, exist_ok=True)
-    return CHATS[kind].make(folder)
+    if kind == "onevision":
+        return _onevision(folder)
+    return CHATS[kind](folder) if kind in CHATS else _language(kind, folder)

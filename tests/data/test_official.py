@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from chatmodels import make_onevision
+from chatmodels import make
 from rapidfuzz.distance import Levenshtein
 from samples import ROWS, judge_of
 
@@ -164,7 +164,7 @@ def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind: str) -> Non
 
 def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path: Path) -> None:
     """A judge of LLaVA-Critic's build keeps each protocol's own system message, in its own conversation."""
-    folder = make_onevision(tmp_path / "onevision")
+    folder = make("onevision", tmp_path / "onevision")
     item = {"id": "i", "images": [], "instruction": "Q?", "response": "R", "reference_answer": "REF", "context": "CTX"}
     pair = {"id": "p", "images": [], "instruction": "Q?", "response_a": "A1", "response_b": "B1"}
     for name, row, system in [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from chatmodels import TEXTS, make_text
+from chatmodels import TEXTS, make
 from conftest import make_rows
 
 from vjudge import models
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*batched plainly")
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_language_model_judges_as_generate_does_and_is_told_of_images(name: str, tmp_path: Path) -> None:
-    folder = make_text(name, tmp_path / name)
+    folder = make(name, tmp_path / name)
     judge: Any = load_judge(folder, device="cpu", template=TEXTS[name])
     assert type(judge.engine) is TorchEngine and (judge.engine.plain is None) == (name not in ("bloom", "mistral"))
     rows = make_rows(4)
@@ -56,7 +56,7 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(name: st
 
 
 def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
-    judge: Any = load_judge(make_text("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
+    judge: Any = load_judge(make("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
     published = dict(judge.family.published)
     decoding = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 256, "samples": 3, "repetition_penalty": 1.03}
     assert published == decoding
@@ -64,13 +64,13 @@ def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
     assert list(frame["sample"]) == [0, 1, 2] * 2
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["decoding"]["repetition_penalty"] == 1.03
-    judge = load_judge(make_text("mistral", tmp_path / "prometheus-7b-v2.0"), device="cpu")
+    judge = load_judge(make("mistral", tmp_path / "prometheus-7b-v2.0"), device="cpu")
     assert (judge.template.name, judge.pairs.name) == ("prometheus-2", "prometheus-2-relative")
 
 
 def test_pickled_weights_of_a_language_model_and_unused_ones(tmp_path: Path) -> None:
     """Prometheus 13B v1 is published as pickles alone."""
-    folder = make_text("llama", tmp_path / "prometheus-13b-v1.0")
+    folder = make("llama", tmp_path / "prometheus-13b-v1.0")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     (folder / "model.safetensors").unlink()
     torch.save({**model.state_dict(), "stray.weight": torch.zeros(2)}, folder / "pytorch_model.bin")

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from chatmodels import make_chat, make_onevision  # noqa: E402
+from chatmodels import make  # noqa: E402
 from PIL import Image  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
@@ -82,7 +82,7 @@ def test_a_conversation_has_its_own_end_and_a_pair_that_is_too_long_is_named(pai
 
 @pytest.mark.parametrize("kind", ["onevision", "qwen2_vl", "gemma3"])
 def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: str, tmp_path: Path) -> None:
-    folder = make_onevision(tmp_path / kind) if kind == "onevision" else make_chat(kind, tmp_path / kind)
+    folder = make(kind, tmp_path / kind)
     policy: Any = preference.load_policy(folder)
     pictures = [Image.effect_noise(size, 90).convert("RGB") for size in ((60, 40), (30, 90))]
     texts = {"instruction": "What is <image> here?", "chosen": "a dog", "rejected": "something much longer"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from chatmodels import make_chat, make_onevision, make_text
+from chatmodels import make
 from PIL import Image
 from training_cases import examples_of, rows_with_feedback
 
@@ -26,7 +26,7 @@ from vjudge.training.finetune import Network
 def folders(random_judge, tmp_path_factory) -> dict[str, Path]:
     """A checkpoint of each kind that is trained here."""
     new = tmp_path_factory.mktemp("kinds")
-    return {"llava": random_judge, "onevision": make_onevision(new / "one"), "text": make_text("llama", new / "text")}
+    return {"llava": random_judge, "onevision": make("onevision", new / "one"), "text": make("llama", new / "text")}
 
 
 WORDINGS = [name for name, t in TEMPLATES.items() if not t.compares and t.marker in ("[RESULT]", "Final Score:")]
@@ -126,4 +126,4 @@ def test_the_published_sample_gives_its_own_target():
 
 def test_a_chat_model_with_its_own_processor_is_refused_with_another_way(tmp_path):
     with pytest.raises(ValueError, match="SFTTrainer"):
-        examples_of(make_chat("qwen2_vl", tmp_path / "judge"), "chat")
+        examples_of(make("qwen2_vl", tmp_path / "judge"), "chat")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from chatmodels import make_onevision
+from chatmodels import make
 from PIL import Image
 from training_cases import losses_of
 
@@ -50,7 +50,7 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
     file.write_text(json.dumps(stored))
     items = vj.load_collection(file)
     assert all(map(has_own_texts, items)) and not all(row.get("response") for row in items)
-    base = make_onevision(tmp_path / "base")
+    base = make("onevision", tmp_path / "base")
     more = dict(lora=ADAPTERS, quantization=quantization, allow=["length", "scores"])
     folder = fine_tune(base, items, out=tmp_path / "out", recipe="llava-critic", freeze=["tower"], **FEW, **more)
     losses = losses_of(tmp_path / "out")
