@@ -100,7 +100,11 @@ class JudgeCall:
                 f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
                 ' none: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
             )
-        rows = self.candidates if by is None else data.rows_of(list(_parts(self.candidates, by)))
+        rows = self.candidates
+        if by is not None:
+            sound = [isinstance(texts := plain(row.get("responses")), list) and len(texts) > 1 for row in rows]
+            check_rows(rows, "responses", sound, "is not a list of two texts or more", "give the candidates")
+            rows = data.rows_of(list(parts_of(rows, by)))
         self.one_sided = one_sided(rows.column("preference")) if orders == "one" else None
         self.units: Sequence[Any] = range(samples)
         if template.compares:
@@ -423,13 +427,6 @@ def parts_of(candidates: Iterable[Mapping[str, Any]], by: str) -> Iterator[Recor
         for part in combinations(enumerate(row["responses"]), len(names)):
             id = f"{row['id']}/{'-'.join(str(place) for place, _ in part)}"
             yield {**shared, "id": id} | {name: text for name, (_, text) in zip(names, part, strict=True)}
-
-
-def _parts(candidates: Rows, by: str) -> Iterator[Record]:
-    """What a ranking compares or grades; rows without two responses are refused."""
-    sound = [isinstance(texts := plain(row.get("responses")), list) and len(texts) > 1 for row in candidates]
-    check_rows(candidates, "responses", sound, "is not a list of two texts or more", "give the candidates")
-    return parts_of(candidates, by)
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]], field: str, sound: Sequence[bool], what: str, remedy: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import vjudge as vj
 from vjudge import images
 from vjudge.data import CollectionError
 from vjudge.images import open_image
+from vjudge.prompts import TEMPLATES, VICUNA_V1
 from vjudge.records import Item
 
 QUIET: dict[str, Any] = {"progress": False, "max_new_tokens": 60}
@@ -25,16 +27,18 @@ def judge() -> vj.Judge:
     return vj.load_judge("tiny", device="cpu")
 
 
+def _plain(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("path", "images")}
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Rows of three pictures, whose files lie in a folder."""
-    folder = tmp_path_factory.mktemp("pictures")
-    rows = [dict(row) for row in vj.load_collection("scenes", split="test", limit=30)][::5]
-    for row in rows:
+    folder, rows = tmp_path_factory.mktemp("pictures"), []
+    for row in list(vj.load_collection("scenes", split="test", limit=30))[::5]:
         path = folder / f"{row['group']}.png"
         open_image(row["images"][0]).save(path)
-        row["path"] = str(path)
-        del row["images"]
+        rows.append({**_plain(row), "path": str(path)})
     return rows
 
 
@@ -45,21 +49,11 @@ def expected(judge: vj.Judge, rows: Any) -> list[float]:
     return frame["expected_score"].tolist()
 
 
-def _plain(row: Any) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "path"}
-
-
-def _bytes(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
 GIVEN = {
     "images, a path": ("images", lambda path: [path]),
-    "image, a path": ("image", lambda path: path),
     "image_path": ("image_path", lambda path: path),
     "img, a Path": ("img", Path),
-    "image, bytes": ("image", _bytes),
-    "image, a dict": ("image", lambda path: {"bytes": _bytes(path), "path": None}),
+    "image, a dict": ("image", lambda path: {"bytes": Path(path).read_bytes(), "path": None}),
     "images, an array": ("images", lambda path: [np.asarray(open_image(path))]),
     "image, a PIL image": ("image", open_image),
 }
@@ -78,13 +72,9 @@ def test_datasets_files_and_items(judge: vj.Judge, rows: Any, expected: Any, tmp
     typed = datasets.Dataset.from_list([{**_plain(row), "image": row["path"]} for row in rows])
     datasets.Dataset.from_list(flat).to_parquet(str(tmp_path / "rows.parquet"))
     datasets.Dataset.from_list(flat).to_json(str(tmp_path / "rows.jsonl"))
-    forms = [
-        typed.cast_column("image", datasets.Image()),
-        [Item.from_row({**r, "images": [r["image_path"]]}) for r in flat],
-    ]
-    forms += [vj.load_collection(tmp_path / name) for name in ("rows.parquet", "rows.jsonl")]
-    forms += [tmp_path / "rows.parquet", str(tmp_path / "rows.jsonl")]
-    for form in forms:
+    items = [Item.from_row({**row, "images": [row["image_path"]]}) for row in flat]
+    forms = [typed.cast_column("image", datasets.Image()), items, vj.load_collection(tmp_path / "rows.parquet")]
+    for form in (*forms, tmp_path / "rows.parquet", str(tmp_path / "rows.jsonl")):
         assert judge.grade(form, **QUIET)["expected_score"].tolist() == pytest.approx(expected, abs=1e-5)
 
 
@@ -97,37 +87,27 @@ def test_rows_among_which_no_column_names_a_picture_are_refused(judge: vj.Judge,
     candidates = [{**row, "responses": ["one", "two"]} for row in blind]
     with pytest.raises(CollectionError, match="image"):
         judge.rank(candidates, by="scores", **QUIET)
-    meant = [{**row, "images": []} for row in blind]
-    assert judge.grade(meant, mode="score", progress=False).attrs["without_images"] == len(rows)
-    ranked = judge.rank([{**row, "images": []} for row in candidates], by="scores", mode="score", progress=False)
+    score: dict[str, Any] = {"mode": "score", "progress": False}
+    assert judge.grade([{**row, "images": []} for row in blind], **score).attrs["without_images"] == len(rows)
+    ranked = judge.rank([{**row, "images": []} for row in candidates], by="scores", **score)
     assert ranked.attrs["without_images"] == 2 * len(rows)
 
 
-def test_pairs_and_candidates_bring_their_picture(judge: vj.Judge, rows: Any) -> None:
-    from dataclasses import replace
-
-    from vjudge.prompts import TEMPLATES, VICUNA_V1
-
-    wording = replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1)
-    comparing = vj.load_judge("tiny", device="cpu", template=wording)
-    few = [{**_plain(row), "response_a": row["response"], "response_b": "It is red."} for row in rows[:3]]
+def test_pairs_and_candidates_bring_their_picture(rows: Any) -> None:
+    wording, score = replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1), {"mode": "score", "progress": False}
+    judge: Any = vj.load_judge("tiny", device="cpu", template=wording)
     tables = []
-    for name in ("images", "image", "image_path"):
-        pairs = [
-            {**row, name: [r["path"]] if name == "images" else r["path"]} for row, r in zip(few, rows, strict=False)
-        ]
-        table = comparing.compare(pairs, mode="score", progress=False)
-        candidates = [{**row, "responses": [row["response_a"], row["response_b"]]} for row in pairs]
-        for row in candidates:
-            del row["response_a"], row["response_b"]
-        ranked = comparing.rank(candidates, mode="score", progress=False)
+    for name, given in (("images", lambda path: [path]), ("image_path", str)):
+        pictured = [{**_plain(row), name: given(row["path"])} for row in rows[:3]]
+        pairs = [{**row, "response_a": row["response"], "response_b": "It is red."} for row in pictured]
+        ranked = judge.rank([{**row, "responses": [row["response"], "It is red."]} for row in pictured], **score)
+        table = judge.compare(pairs, **score)
         tables.append((table["probability_a"].tolist(), ranked["value"].tolist(), table["n_prompt_tokens"].tolist()))
         assert table.attrs["without_images"] == ranked.attrs["without_images"] == 0
-    assert tables[0] == tables[1] == tables[2]
-    with pytest.raises(CollectionError, match="image"):
-        comparing.compare(few, mode="score", progress=False)
-    with pytest.raises(CollectionError, match="image"):
-        comparing.rank([{**_plain(rows[0]), "responses": ["a", "b"]}], mode="score", progress=False)
+        for call, row in ((judge.compare, pairs[0]), (judge.rank, {**pairs[0], "responses": ["a", "b"]})):
+            with pytest.raises(CollectionError, match="image"):
+                call([{column: cell for column, cell in row.items() if column != name}], **score)
+    assert tables[0] == tables[1]
 
 
 def test_a_file_is_read_once_a_call(judge: vj.Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -144,6 +124,6 @@ def test_a_file_is_read_once_a_call(judge: vj.Judge, rows: Any, tmp_path: Path, 
     monkeypatch.setattr("io.open", counting)
     assert images.open_image(rows[0]["path"]) and opened  # it counts
     opened.clear()
-    items = [{**_plain(row), "images": [row["path"]]} for row in rows for _ in range(1)]
+    items = [{**_plain(row), "images": [row["path"]]} for row in rows]
     judge.grade(items, mode="score", out=tmp_path, progress=False)
     assert sorted(opened) == sorted({row["path"] for row in rows})

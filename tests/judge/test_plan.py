@@ -29,17 +29,14 @@ def test_a_plan_is_what_the_run_computes(judge, items):
     assert table.index[plan.isna()].tolist() == ["total"] and "not measured" in table.loc["total", "note"]
 
 
-def test_a_ranking_is_planned_by_what_it_asks(judge, items):
-    rows = [{**items[0], "responses": ["one", "two", "three"]}]
-    assert vj.plan(judge, rows, by="scores").loc["verdicts", "planned"] == 3
-    with pytest.raises(ValueError, match="no wording for two"):
-        vj.plan(judge, rows)
-
-
 def test_what_the_call_would_refuse_is_refused(judge, items):
-    with pytest.raises(vj.data.CollectionError, match="no rows"):
-        vj.plan(judge, [])
-    with pytest.raises(TypeError, match="foo"):
-        vj.plan(judge, items, foo=1)
-    with pytest.raises(ValueError, match="by='foo'"):
-        vj.plan(judge, [{**items[0], "responses": ["one", "two"]}], by="foo")
+    candidates = [{**items[0], "responses": ["one", "two", "three"]}]
+    assert vj.plan(judge, candidates, by="scores").loc["verdicts", "planned"] == 3
+    for rows, options, error, message in (
+        (candidates, {}, ValueError, "no wording for two"),
+        (candidates, {"by": "foo"}, ValueError, "by='foo'"),
+        (items, {"foo": 1}, TypeError, "foo"),
+        ([], {}, vj.data.CollectionError, "no rows"),
+    ):
+        with pytest.raises(error, match=message):
+            vj.plan(judge, rows, **options)
