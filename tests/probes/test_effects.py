@@ -37,30 +37,22 @@ def test_a_coefficient_is_the_least_squares_one_with_a_jackknife_over_groups(rng
     assert effect.high - effect.low == pytest.approx(2 * error * stats.t.ppf(0.975, len(fits) - 1), abs=1e-10)
 
 
-def test_single_rows_agree_with_statsmodels_hc3(rng):
-    models = pytest.importorskip("statsmodels.api")
-    x = np.column_stack([rng.normal(size=200), np.ones(200)])
-    y = x[:, 0] * 0.1 + rng.normal(size=200) * (1 + np.abs(x[:, 0]))
-    expected, effect = models.OLS(y, x).fit(cov_type="HC3", use_t=True), coefficient(y, x, range(200))
-    assert effect.effect == pytest.approx(expected.params[0], abs=1e-10)
-    assert (effect.high - effect.low) / 2 == pytest.approx(expected.bse[0] * stats.t.ppf(0.975, 199), rel=0.01)
-
-
 def test_a_share_is_wilsons_and_keeps_a_width_where_all_agree(rng):
     effect = share(rng.permutation(np.arange(2000) < 300), range(2000))
     expected = stats.binomtest(300, 2000).proportion_ci(0.95, method="wilson")
     assert (effect.low, effect.high) == pytest.approx((expected.low, expected.high), abs=2e-4)
     none = share(np.zeros(40), np.repeat(np.arange(10), 4))
     assert none.effect == none.low == 0 and 0.2 < none.high < 0.4
-    clustered = share(np.repeat([0, 1] * 5, 20), np.repeat(np.arange(10), 20))
-    assert clustered.high - clustered.low > 0.5  # ten images, not 200 rows
+    gold = rng.uniform(1, 5, 400)  # many levels are held equal by classes
+    design = np.column_stack([gold + rng.normal(0, 0.5, 400), equal(gold)])
+    assert abs(coefficient(gold + rng.normal(0, 0.1, 400), design, range(400)).effect) < 0.05
 
 
-@pytest.mark.parametrize("groups", [[], ["a", "a"]], ids=["nothing", "one group"])
 @pytest.mark.parametrize("estimate", [mean, share])
-def test_too_little_is_nan_with_a_warning(estimate, groups):
-    with pytest.warns(UserWarning, match="undefined"):
-        assert np.isnan(estimate(np.ones(len(groups)), groups).effect)
+def test_too_little_is_nan_with_a_warning(estimate):
+    for groups in ([], ["a", "a"]):
+        with pytest.warns(UserWarning, match="undefined"):
+            assert np.isnan(estimate(np.ones(len(groups)), groups).effect)
 
 
 def test_what_does_not_vary_is_undefined_and_what_never_moves_has_p_of_one(rng):
@@ -87,25 +79,23 @@ def test_noise_in_what_is_held_equal_is_taken_out(rng):
 
 
 VERDICTS = [
-    (("stay", 0.0, -0.1, 0.1, 0.2, 1.0), "stays"),
-    (("stay", 0.1, 0.05, 0.15, 0.2, 0.0001), "stays"),  # shown, and too small to matter
-    (("stay", 0.3, 0.1, 0.5, 0.2, 0.0001), "moves"),
-    (("stay", 0.3, 0.01, 0.5, 0.2, 0.04), "can't say"),  # its own interval leaves out 0, Holm's p does not
-    (("stay", 0.0, -0.3, 0.3, 0.2, 1.0), "can't say"),
-    (("move", -0.9, -1.0, -0.8, 0.25, 0.0001), "moves"),
-    (("move", -0.1, -0.2, 0.0, 0.25, 0.0001), "stays"),
-    (("move", -0.3, -0.5, -0.1, 0.25, 0.4), "can't say"),
-    (("stay", np.nan, np.nan, np.nan, 0.2, np.nan), "can't say"),
-    ((None, 0.3, 0.1, 0.5, np.nan, np.nan), None),
+    ("stay", 0.0, -0.1, 0.1, 0.2, 1.0, "stays", "stays; 30% of items moved"),
+    ("stay", 0.1, 0.05, 0.15, 0.2, 0.0001, "stays", "stays; 30% of items moved"),  # shown, and too small to matter
+    ("stay", 0.3, 0.1, 0.5, 0.2, 0.0001, "moves", "moves, though it must stay"),
+    ("stay", 0.3, 0.01, 0.5, 0.2, 0.04, "can't say", "can't say"),  # its own interval leaves out 0, Holm's p does not
+    ("stay", 0.0, -0.3, 0.3, 0.2, 1.0, "can't say", "can't say"),
+    ("move", -0.9, -1.0, -0.8, 0.25, 0.0001, "moves", "moves, as it must"),
+    ("move", -0.1, -0.2, 0.0, 0.25, 0.0001, "stays", "stays, though it must move"),
+    ("move", -0.3, -0.5, -0.1, 0.25, 0.4, "can't say", "can't say"),
+    ("stay", np.nan, np.nan, np.nan, 0.2, np.nan, "can't say", "undefined"),
+    (None, 0.3, 0.1, 0.5, np.nan, np.nan, None, "described"),
 ]
 
 
 def test_verdicts_follow_holms_p_and_the_stated_margin():
-    frame = pd.DataFrame([line for line, _ in VERDICTS], columns=["must", "effect", "low", "high", "margin", "p"])
-    table = judged(frame.astype({"must": object}).assign(unit="score points", moved=0.3))
-    assert [None if verdict is None else str(verdict) for verdict in table["verdict"]] == [name for _, name in VERDICTS]
-    assert table["reading"].tolist() == [
-        *["stays; 30% of items moved"] * 2, "moves, though it must stay", *["can't say"] * 2, "moves, as it must",
-        "stays, though it must move", "can't say", "undefined", "described",
-    ]  # fmt: skip
+    frame = pd.DataFrame(VERDICTS, columns=["must", "effect", "low", "high", "margin", "p", "verdict", "reading"])
+    frame = frame.astype(dict.fromkeys(("must", "verdict", "reading"), object))
+    table = judged(frame.assign(unit="score points", moved=0.3, verdict=None, reading=None))
     assert table["p_holm"].iloc[:4].tolist() == pytest.approx([1, 0.0008, 0.0008, 0.16])
+    assert table["reading"].tolist() == [line[-1] for line in VERDICTS]
+    assert table["verdict"].tolist() == [line[-2] for line in VERDICTS]

@@ -40,17 +40,13 @@ def test_what_cannot_be_perturbed_is_refused(items):
         probes.swapped(items.select(range(5)))
     with pytest.raises(ValueError, match="no row has an image"):
         probes.blanked(items.remove_columns("images").add_column("images", [[]] * len(items)))
-    assert len(probes.blanked(list(items.select(range(2))))) == 2
 
 
 @pytest.mark.parametrize("name", probes.PERTURBATIONS)
 def test_a_perturbation_changes_its_part_and_repeats_itself(items, name):
-    columns = {"query": {"instruction"}, "response": {"response"}, "injected": {"response"}, "image": {"images"}}
-    columns |= {
-        "levels": {"descriptions"},
-        "criterion": {"criteria", "descriptions"},
-        "reference": {"reference_answer"},
-    }
+    columns = {"query": {"instruction"}, "response": {"response"}, "injected": {"response"}, "image": {"images"},
+               "levels": {"descriptions"}, "criterion": {"criteria", "descriptions"},
+               "reference": {"reference_answer"}}  # fmt: skip
     part, changed, again = name.split("_")[0], *(probes.perturb(items, name, seed=1) for _ in range(2))
     assert len(changed) and changed.column_names == items.column_names and changed.features == items.features
     before = {row["id"]: row for row in items.remove_columns("images")}

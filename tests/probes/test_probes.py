@@ -13,6 +13,8 @@ import vjudge as vj
 from vjudge import probes
 from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection
 
+EXACT = Planted(item=0, group=0, noise=0, whole=False)
+
 
 @pytest.fixture(scope="module")
 def collected() -> datasets.Dataset:
@@ -36,6 +38,54 @@ def runs_of(collected):
 @pytest.fixture
 def run(collected) -> pd.DataFrame:
     return SimulatedJudge(collected).grade(collected)
+
+
+def test_a_simulated_collection_and_its_judges_repeat_themselves_and_are_called_simulated(collected, run):
+    assert collected["gold"] == collection(240, per_group=4)["gold"] and len(set(collected["group"])) == 60
+    longer = collection(400, better_is_longer=0.5)
+    words = np.log2([len(text.split()) for text in longer["response"]])
+    assert np.polyfit(longer["gold"], words, 1)[0] == pytest.approx(0.5, abs=0.1)
+    assert set(run["judge"]) == {"simulated: unbiased"} and set(run["score"]) == {1, 2, 3, 4, 5}
+    again, other = (SimulatedJudge(collected, seed=seed).grade(collected)["score"] for seed in (0, 5))
+    assert again.equals(run["score"]) and not other.equals(run["score"])
+
+
+@pytest.mark.parametrize(
+    ("planted", "probe", "case", "effect"),
+    [
+        ({"sight": 0.4}, probes.blindness, "image blanked: agreement", -0.4),
+        ({"sight": 0.4}, probes.blindness, "image swapped: agreement", -0.4),
+        ({"sight": 0.0}, probes.blindness, "image shuffled: agreement", 0.0),
+        ({"reading": 1.0}, probes.rubric, "levels reversed: agreement", -2.0),
+        ({"reading": 0.5}, probes.rubric, "criterion swapped: agreement", -0.5),
+        ({"listening": 0.3}, probes.question, "query removed: agreement", -0.3),
+        ({"listening": 0.3}, probes.question, "query reworded: agreement", 0.0),
+        ({"copying": 0.7}, probes.reference, "reference removed: agreement", -0.7),
+        ({"copying": 0.7}, probes.reference, "reference swapped: agreement", -0.7),
+        ({"length": 0.1}, probes.length, "slope at equal gold", 0.1),
+        ({"formatting": 0.6}, probes.formatting, "response bold: change", 0.6),
+        ({"formatting": 0.6}, probes.formatting, "response listed: change", 0.6),
+        ({"injection": 0.9}, probes.injection, "injected order: change", 0.9),
+        ({"injection": 0.9}, probes.injection, "injected worst: change", 0.9),
+        ({"leniency": 0.5}, probes.scale, "leniency", 0.5),
+        ({"kind": 0.4}, probes.image_kinds, "photo: agreement", 1.0),
+        ({"kind": 0.4}, probes.image_kinds, "photo: against the others", -0.4),
+    ],
+)
+def test_a_probe_recovers_what_is_planted_exactly_without_noise(collected, runs_of, planted, probe, case, effect):
+    frame = probe(runs_of(replace(EXACT, **planted)), collected).set_index("case")
+    assert frame.loc[case, "effect"] == pytest.approx(effect, abs=1e-9)
+
+
+def test_padding_is_worth_its_doublings_and_position_its_place(collected):
+    judge = SimulatedJudge(collected, replace(EXACT, length=0.1, pairwise_length=1000.0))
+    effect = probes.verbosity(judge, collected).set_index("case")["effect"]
+    long, short = ([len(text.split()) for text in rows["response"]] for rows in (probes.padded(collected), collected))
+    assert effect["response padded: change"] == pytest.approx(0.1 * np.log2(np.divide(long, short)).mean())
+    assert effect["padded against itself: wins"] == 0.5
+    pairs = probes.pairs_of_items(collected)
+    first = probes.position(SimulatedJudge(collected, replace(EXACT, position=1000.0)), pairs)
+    assert len(pairs) == 60 * 6 and first["effect"].tolist() == [0.5, 1]
 
 
 def test_of_twelve_honest_judges_none_is_accused(collected, runs_of):
@@ -133,21 +183,16 @@ LACKS = {
     "needs the run 'original': grade the items": lambda run, items: probes.length({"image_blanked": run}),
     "needs gold scores": lambda run, items: probes.length(run.drop(columns="gold"), items),
     "needs the items": lambda run, items: probes.length(run),
-    "repeated verdicts": lambda run, items: probes.consistency(run),
-    "two kinds": lambda run, items: probes.image_kinds(run.assign(kind="photo")),
     "both orders": lambda run, items: probes.position(pd.DataFrame({"id": ["a"], "verdict_ab": ["a"]})),
 }
 FAULTS = {
     "belong to the Trials": lambda run, items: probes.length(probes.Trials(run, items), gold="exact"),
     "no unit is called pounds": lambda run, items: probes.formatting(run, margins={"pounds": 1}),
-    "observed, exact, rated": lambda run, items: probes.length(run, items, gold="perfect"),
     "above 0 and below 1": lambda run, items: probes.blindness(run, least=25),
     "ids stand twice": lambda run, items: probes.scale(pd.concat([run, run])),
     "not in the first": lambda run, items: probes.drift(run.head(5), run),
     "'compared'.*Judge.compare": lambda run, items: probes.battery({"original": run, "compared": run}, items),
     "position 0: 'five'": lambda run, items: probes.scale(run.assign(score=["five", *run["score"][1:]])),
-    "columns id and score": lambda run, items: probes.scale(run.drop(columns="score")),
-    "give a Judge, a run": lambda run, items: probes.scale(run["score"]),
 }
 
 
@@ -210,23 +255,12 @@ def test_the_embedded_judge_sees_and_a_broken_off_probe_continues(tmp_path, monk
     pd.testing.assert_frame_equal(probes.blindness(judge, items, out=tmp_path, progress=False), first)
 
 
-DEGENERATE = {
-    "two rows": lambda run: run.head(2),
-    "constant": lambda run: run.assign(score=3.0),
-    "one level of gold": lambda run: run.assign(gold=3.0),
-    "all missing": lambda run: run.assign(score=np.nan),
-    "one group": lambda run: run.assign(group="one"),
-    "numbers for ids": lambda run: run.assign(id=range(len(run))).drop(columns="group"),
-}
-
-
-@pytest.mark.parametrize("case", DEGENERATE)
+@pytest.mark.parametrize("column", [{"score": 3.0}, {"gold": 3.0}, {"score": np.nan}, {"group": "one"}], ids=str)
 @pytest.mark.filterwarnings("ignore:.*undefined")
-def test_degenerate_runs_give_nan_and_never_a_crash(collected, run, case):
-    run = DEGENERATE[case](run)
-    texts = pd.DataFrame({"id": run["id"], "response": list(collected["response"])[: len(run)]})
-    kinds = run.assign(kind=["a", "b"] * (len(run) // 2))
-    for frame in (probes.scale(run), probes.length(run, texts), probes.drift(run, run), probes.image_kinds(kinds)):
+def test_degenerate_runs_give_nan_and_never_a_crash(collected, run, column):
+    run, kinds = run.assign(**column), {"kind": ["a", "b"] * (len(run) // 2)}
+    tables = probes.scale(run), probes.length(run, collected), probes.drift(run, run.head(2))
+    for frame in (*tables, probes.image_kinds(run.assign(**kinds))):
         rows = frame[frame["effect"].notna()]
         assert ((frame["reading"] == "undefined") == frame["effect"].isna()).all()
         assert (rows["low"] <= rows["effect"] + 1e-12).all() and rows["p"].dropna().between(0, 1).all()

@@ -23,8 +23,8 @@ def main() -> None:
     n, seed = o.simulations, {"seed": o.seed}
     o.out.mkdir(parents=True, exist_ok=True)
     studies = {
-        "validity_battery": lambda: batteries(n // 20, n // 80, report=print, **seed),
-        "validity": lambda: study_all(null_simulations=n, power_simulations=n // 10, report=print, **seed),
+        "validity_battery": lambda: batteries(n // 20, n // 80, **seed),
+        "validity": lambda: study_all(null_simulations=n, power_simulations=n // 10, **seed),
         "validity_comparison": lambda: measure("comparison", simulations=n // 2, **seed),
         "validity_correlation_coverage": lambda: measure("coverage", simulations=n, **seed),
         "validity_labels": lambda: labelling(simulations=n // 20, **seed),

@@ -40,12 +40,18 @@ TABLE = (
 def levels(cells: pd.DataFrame) -> Figure:
     """False-positive rates and coverage of all cases, each with its exact 95 % interval."""
     kinds = plots.looks(list(dict.fromkeys(cells["design"])))
-    order = [(study.name, case) for study in STUDIES for case in study.cases.values()]
+    order = [(study.name, case) for study in STUDIES for case in study.names]
     cases = [key for key in order if key in set(zip(cells["probe"], cells["case"], strict=True))]
+    rows = []
+    for (probe, case, design), part in cells.groupby(["probe", "case", "design"], sort=False):
+        defined = part["simulations"] - part["undefined"]
+        share = exact(round(float((part["covered"] * defined).sum())), int(defined.sum()), "covered")
+        rows.append({"probe": probe, "case": case, "design": design, **share})
+    pooled = pd.DataFrame(rows)  # over all planted sizes
     with plots.page(column="full") as paper:
         fig, (left, right) = paper.subplots(0.16 * len(cases) + 0.8, 1, 2, sharey=True)
         _dots(left, cells[cells["null"] & cells["rejected"].notna()], cases, "rejected", kinds)
-        _dots(right, pooled(cells), cases, "covered", kinds)
+        _dots(right, pooled, cases, "covered", kinds)
         left.set_xlabel("false-positive rate at 5 %")
         right.set_xlabel("coverage of 95 % intervals")
         left.set_yticks(range(len(cases)), [f"{probe.replace('_', ' ')}: {case}" for probe, case in cases])
@@ -68,19 +74,9 @@ def _dots(ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: di
     ax.tick_params(axis="y", length=0)
 
 
-def pooled(cells: pd.DataFrame) -> pd.DataFrame:
-    """Coverage over all planted sizes of a case and design, with its exact interval."""
-    rows = []
-    for (probe, case, design), part in cells.groupby(["probe", "case", "design"], sort=False):
-        defined = part["simulations"] - part["undefined"]
-        share = exact(round(float((part["covered"] * defined).sum())), int(defined.sum()), "covered")
-        rows.append({"probe": probe, "case": case, "design": design, **share})
-    return pd.DataFrame(rows)
-
-
 def power(cells: pd.DataFrame) -> Figure:
     """Share of simulations in which a test rejects, by planted size, a panel a test."""
-    first = {case for study in STUDIES for case in list(study.cases.values())[:1]}
+    first = {study.names[0] for study in STUDIES}
     return plots.curves(
         cells[cells["case"].isin(first)], x="planted", y="rejected", by="design",
         panel="label", low="rejected_low", high="rejected_high", labels=("planted", "rejected"), lines=(ALPHA, 0.9),

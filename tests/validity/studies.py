@@ -1,12 +1,10 @@
 """Do the probes find what was planted, and nothing else? False positives, power and coverage on simulated judges.
 
-Each simulation draws items from a large simulated collection and a judge of its own, plants one effect, and runs the
-public probe on the runs of that judge. Coverage is the share of 95 % intervals that hold the true effect on the judge's
-own scale (rounded and clipped scores make it smaller than what was planted), which is the mean estimate over the other
-half of the simulations. Where a score must move, the null is a judge that loses just the least share that counts.
-
-An accusation is a verdict of a battery, which asks about thirty times, against what must be: at most one honest judge
-in twenty may be accused of anything.
+Each simulation draws items and a judge of its own, plants one effect, and runs the public probe. Coverage is the share
+of 95 % intervals that hold the true effect on the judge's own scale (rounded and clipped scores make it smaller than
+what was planted), which is the mean estimate over the other half of the simulations. Where a score must move, the null
+is a judge that loses just the least share that counts. A battery asks about thirty times: at most one honest judge in
+twenty may be accused, by a verdict against what must be, of anything.
 """
 
 from __future__ import annotations
@@ -29,23 +27,24 @@ SPREAD = 1.25  # doublings; the 500 answers of WildVision's baseline model have 
 RATER = 1.05  # standard deviation of a simulated rater's error, before rounding: two of them then correlate by .66
 ALPHA = 0.05
 DESIGNS = {"500 items, 500 images": (500, 1), "120 items, 24 images": (120, 5)}
-VIEWS = ("image_blanked", "levels_reversed", "query_removed", "reference_removed", "response_padded", "response_bold",
-         "injected_verdict")  # fmt: skip
 Pairs = tuple[dict[str, Any], np.ndarray, np.ndarray]  # cells; gold and doublings of length of both, shape (pairs, 2)
 
 
 class Pool:
-    """A large simulated collection, looked at once; simulations draw from it."""
+    """A large simulated collection; simulations draw from it."""
 
-    def __init__(
-        self, per_group: int, *, n: int = POOL, longer: float = 0.0, seed: int = 0, names: Sequence[str] = VIEWS
-    ) -> None:
-        items = collection(n, per_group=per_group, median_words=16, spread=SPREAD, better_is_longer=longer, seed=seed)
-        self.truth = Truth(items)
-        self.views = {name: self.truth.view(probes.perturb(items, name, seed=seed)) for name in names}
-        self.views["original"] = self.truth.view(items)
-        self.columns = {name: np.array(items[name], dtype=object) for name in ("response", "kind")}
-        self.groups, self.per_group = n // per_group, per_group
+    def __init__(self, per_group: int, *, n: int = POOL, longer: float = 0.0, seed: int = 0) -> None:
+        sizes = {"median_words": 16, "spread": SPREAD, "better_is_longer": longer}
+        self.items, self.seed, self.views = collection(n, per_group=per_group, **sizes, seed=seed), seed, {}
+        self.truth, self.groups, self.per_group = Truth(self.items), n // per_group, per_group
+        self.columns = {name: np.array(self.items[name], dtype=object) for name in ("response", "kind")}
+
+    def view(self, name: str) -> pd.DataFrame:
+        """What judges see of it under a perturbation, looked at once."""
+        if name not in self.views:
+            items = self.items if name == "original" else probes.perturb(self.items, name, seed=self.seed)
+            self.views[name] = self.truth.view(items)
+        return self.views[name]
 
     def draw(self, n: int, rng: np.random.Generator) -> Sample:
         """n items of whole groups, drawn without replacement."""
@@ -64,7 +63,7 @@ class Sample:
 
     def view(self, name: str = "original") -> pd.DataFrame:
         """The drawn items as the judge is shown them."""
-        view = self.pool.views[name]
+        view = self.pool.view(name)
         return view[np.isin(view["place"], self.rows)]
 
     def original(self, judge: SimulatedJudge, gold: str = "exact") -> pd.DataFrame:
@@ -92,7 +91,7 @@ class Sample:
     def padded_pairs(self) -> Pairs:
         """Each response against itself, padded."""
         after = self.view("response_padded")  # it may lack items
-        before = self.pool.views["original"].iloc[after["place"]]
+        before = self.pool.view("original").iloc[after["place"]]
         words = np.column_stack([before["doublings"], after["doublings"]])
         return {name: before[name].to_numpy() for name in ("id", "group")}, before[["gold", "gold"]].to_numpy(), words
 
@@ -112,33 +111,38 @@ def simulate(pool: Pool, n: int, planted: Planted, seeds: Iterable[list[int]]) -
 class Study:
     """A probe on runs of judges with one effect planted.
 
-    `cases` are those of its table and how the table here calls them; `plant` is the field of `Planted` that is varied
-    over `effects`, the null first; `longer` the doublings of length a gold point. What is not `tested` has no p; what
-    is slow gets a quarter of the simulations.
+    `cases` of its table are read, one perhaps `called` otherwise; `plant` is the field of `Planted` that is varied over
+    `effects`, the null first; `longer` the doublings of length a gold point. What is slow gets a quarter of the
+    simulations.
     """
 
     name: str
     label: str
-    cases: dict[str, str]
+    cases: str
     plant: str
     effects: tuple[float, ...]
     unit: str
     probe: Callable[[Sample, SimulatedJudge], pd.DataFrame]
     judge: Planted = Planted()
+    called: str = ""
     longer: float = 0.0
     tested: bool = True
-    margin: float = np.nan
     slow: bool = False
 
+    @property
+    def names(self) -> list[str]:
+        """Its cases, as the table here calls them."""
+        return [self.called] if self.called else self.cases.split(", ")
+
     def run(self, pool: Pool, n: int, effect: float, *, simulations: int, seed: int) -> pd.DataFrame:
-        """The probe on many simulated judges: a row a simulation and case: case, effect, low, high, p, n, groups."""
+        """The probe on many simulated judges: a row a simulation and case."""
         seeds = ([seed, number, round(1000 * effect)] for number in range(simulations))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an undefined estimate is NaN, and counted
             draws = simulate(pool, n, replace(self.judge, **{self.plant: effect}), seeds)
             drawn = pd.concat(self.probe(sample, judge) for sample, judge in draws)
-        drawn = drawn.loc[drawn["case"].isin(self.cases), ["case", "effect", "low", "high", "p", "n", "groups"]]
-        return drawn.assign(case=drawn["case"].map(self.cases))
+        drawn = drawn[drawn["case"].isin(self.cases.split(", "))]
+        return drawn.assign(case=self.called) if self.called else drawn
 
 
 def _original(probe: Callable[..., pd.DataFrame], gold: str = "observed") -> Any:
@@ -164,7 +168,8 @@ def _pairwise(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
     names = pd.Series(np.select([ahead > 0, ahead < 0], ["a", "b"], "tie"))
     table = metrics.length_controlled(verdicts, *np.rint(2**words).T, preferences=names, groups=groups)
     row = table.loc["length_log_odds"].rename({"estimate": "effect"})
-    return pd.DataFrame([{**row, "case": "length: log-odds", "p": table.attrs["p"], "groups": groups.nunique()}])
+    row = row.to_dict() | {"case": "log-odds of length", "p": table.attrs["p"], "groups": groups.nunique()}
+    return pd.DataFrame([row | {"must": None, "margin": np.nan}])
 
 
 def _drift(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
@@ -182,45 +187,43 @@ DOUBLING, ODDS, FIRST, POINTS = "score per doubling", "log-odds per doubling", "
 EXACT, RATED = _original(probes.length, "exact"), _original(probes.length, "rated")
 GOLD = "slope at equal gold"
 
+NOISY, UNROUNDED = Planted(noise=1.2), Planted(whole=False)
 STUDIES = (
-    Study("verbosity", "padding", {"response padded: change": "padding: change"}, "length", SMALL, DOUBLING,
-          _changed(probes.verbosity, "response_padded"), margin=0.2),
-    Study("verbosity", "padded, in pairs", {"padded against itself: wins": "padded against itself"}, "pairwise_length",
-          WIDE, ODDS, _against_itself, margin=0.05),
-    Study("length", "length, gold exact", {GOLD: GOLD}, "length", SMALL, DOUBLING, EXACT, margin=0.2),
-    Study("length", "length, better is longer", {GOLD: "slope, better is longer"}, "length", SMALL, DOUBLING, EXACT,
-          longer=0.5, margin=0.2),
-    Study("length", "length, noisy judge", {GOLD: "slope, noisy judge"}, "length", (0, 0.1, 0.2, 0.3), DOUBLING, EXACT,
-          Planted(noise=1.2), margin=0.2),
-    Study("length", "length, noisy gold, better is longer", {GOLD: "slope, two raters' gold"}, "length", SMALL,
-          DOUBLING, RATED, longer=0.5, margin=0.2),
-    Study("position", "position", {"first shown wins": "first shown wins"}, "position", WIDE, FIRST, _position,
-          margin=0.05),
-    Study("blindness", "blindness", {"image blanked: agreement": "image blanked: agreement"}, "sight", SHARES,
-          "share seen", _changed(probes.blindness, "image_blanked"), Planted(whole=False)),
-    Study("rubric", "rubric", {"levels reversed: agreement": "levels reversed: agreement"}, "reading", SHARES,
-          "share read", _changed(probes.rubric, "levels_reversed"), Planted(whole=False)),
-    Study("reference", "reference", {"reference removed: agreement": "reference removed: agreement"}, "copying", SIZES,
-          "share copied", _changed(probes.reference, "reference_removed"), margin=0.1),
-    Study("formatting", "format", {"response bold: change": "bold: change"}, "formatting", SIZES, POINTS,
-          _changed(probes.formatting, "response_bold"), margin=0.2),
-    Study("formatting", "format, unrounded", {"response bold: change": "bold: change, unrounded"}, "formatting", SMALL,
-          POINTS, _changed(probes.formatting, "response_bold"), Planted(whole=False), margin=0.2),
-    Study("injection", "injection", {"injected verdict: change": "verdict: change"}, "injection", SIZES, POINTS,
-          _changed(probes.injection, "injected_verdict"), margin=0.2),
-    Study("image_kinds", "kinds of image", {"photo: against the others": "photos against the others"}, "kind", WIDE,
-          POINTS, _original(probes.image_kinds, "exact"), margin=0.2),
-    Study("drift", "drift", {"change": "change"}, "leniency", SIZES, POINTS, _drift, margin=0.2),
-    Study("length_controlled", "length in pairs", {"length: log-odds": "log-odds of length"}, "pairwise_length", WIDE,
-          ODDS, _pairwise, slow=True),
-    Study("question", "", {"query removed: agreement": "query removed: agreement"}, "listening", (0, 0.25),
-          "share read", _changed(probes.question, "query_removed"), tested=False),
-    Study("scale", "", {"leniency": "leniency", "compression": "compression"}, "leniency", (0, 0.25), POINTS,
-          _original(probes.scale), tested=False),
-    Study("consistency", "", {"disagreement": "disagreement", "distance": "distance"}, "noise", (0.3, 0.6),
-          "noise, score points", lambda sample, judge: probes.consistency(judge.run(sample.view(), samples=4)),
-          tested=False),
-    Study("position", "", {"order decides": "order decides"}, "position", (0.0, 0.5), FIRST, _position, tested=False),
+    Study("verbosity", "padding", "response padded: change", "length", SMALL, DOUBLING,
+          _changed(probes.verbosity, "response_padded"), called="padding: change"),
+    Study("verbosity", "padded, in pairs", "padded against itself: wins", "pairwise_length", WIDE, ODDS,
+          _against_itself, called="padded against itself"),
+    Study("length", "length, gold exact", GOLD, "length", SMALL, DOUBLING, EXACT),
+    Study("length", "length, better is longer", GOLD, "length", SMALL, DOUBLING, EXACT,
+          called="slope, better is longer", longer=0.5),
+    Study("length", "length, noisy judge", GOLD, "length", (0, 0.1, 0.2, 0.3), DOUBLING, EXACT, NOISY,
+          called="slope, noisy judge"),
+    Study("length", "length, noisy gold, better is longer", GOLD, "length", SMALL, DOUBLING, RATED,
+          called="slope, two raters' gold", longer=0.5),
+    Study("position", "position", "first shown wins", "position", WIDE, FIRST, _position),
+    Study("blindness", "blindness", "image blanked: agreement", "sight", SHARES, "share seen",
+          _changed(probes.blindness, "image_blanked"), UNROUNDED),
+    Study("rubric", "rubric", "levels reversed: agreement", "reading", SHARES, "share read",
+          _changed(probes.rubric, "levels_reversed"), UNROUNDED),
+    Study("reference", "reference", "reference removed: agreement", "copying", SIZES, "share copied",
+          _changed(probes.reference, "reference_removed")),
+    Study("formatting", "format", "response bold: change", "formatting", SIZES, POINTS,
+          _changed(probes.formatting, "response_bold"), called="bold: change"),
+    Study("formatting", "format, unrounded", "response bold: change", "formatting", SMALL, POINTS,
+          _changed(probes.formatting, "response_bold"), UNROUNDED, called="bold: change, unrounded"),
+    Study("injection", "injection", "injected verdict: change", "injection", SIZES, POINTS,
+          _changed(probes.injection, "injected_verdict"), called="verdict: change"),
+    Study("image_kinds", "kinds of image", "photo: against the others", "kind", WIDE, POINTS,
+          _original(probes.image_kinds, "exact"), called="photos against the others"),
+    Study("drift", "drift", "change", "leniency", SIZES, POINTS, _drift),
+    Study("length_controlled", "length in pairs", "log-odds of length", "pairwise_length", WIDE, ODDS, _pairwise,
+          slow=True),
+    Study("question", "", "query removed: agreement", "listening", (0, 0.25), "share read",
+          _changed(probes.question, "query_removed"), tested=False),
+    Study("scale", "", "leniency, compression", "leniency", (0, 0.25), POINTS, _original(probes.scale), tested=False),
+    Study("consistency", "", "disagreement, distance", "noise", (0.3, 0.6), "noise, score points",
+          lambda sample, judge: probes.consistency(judge.run(sample.view(), samples=4)), tested=False),
+    Study("position", "", "order decides", "position", (0.0, 0.5), FIRST, _position, tested=False),
 )  # fmt: skip
 """What `make validity` runs."""
 
@@ -231,7 +234,7 @@ def exact(count: int, of: int, name: str) -> dict[str, float]:
     return {name: count / of, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
-def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
+def summarise(drawn: pd.DataFrame) -> dict[str, Any]:
     """Shares over simulations of one case, with exact 95 % intervals; an undefined result counts as no rejection."""
     estimate = drawn["effect"].to_numpy(dtype=float)
     half = np.arange(len(drawn)) % 2 == 0
@@ -240,8 +243,8 @@ def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
     result = {"effect": float(np.nanmean(estimate)), "simulations": len(drawn), "undefined": len(drawn) - defined}
     result |= exact(int((drawn["p"] < ALPHA).sum()), len(drawn), "rejected")
     result |= exact(int(((drawn["low"] <= truth) & (truth <= drawn["high"])).sum()), defined, "covered")
-    inside = (drawn["low"] > -margin) & (drawn["high"] < margin)
-    result["stays"] = np.nan if np.isnan(margin) else float(inside.mean())
+    inside, stay = (drawn["low"] > -drawn["margin"]) & (drawn["high"] < drawn["margin"]), drawn["must"] == "stay"
+    result["stays"] = float(inside.mean()) if stay.all() else np.nan
     if drawn["p"].isna().all():
         result |= dict.fromkeys(("rejected", "rejected_low", "rejected_high"), np.nan)
     return result
@@ -249,7 +252,7 @@ def summarise(drawn: pd.DataFrame, *, margin: float = np.nan) -> dict[str, Any]:
 
 def study_all(
     studies: Sequence[Study] = STUDIES, *, null_simulations: int, power_simulations: int, pool_size: int = POOL,
-    seed: int = 0, report: Callable[[str], None] = str,
+    seed: int = 0,
 ) -> pd.DataFrame:  # fmt: skip
     """False-positive rate, power and coverage of every probe: a row for each case, design and planted size.
 
@@ -268,41 +271,38 @@ def study_all(
                     setting = {"probe": study.name, "case": name, "label": study.label, "design": design}
                     setting |= {"null": is_null, "n": int(cell["n"].median()), "groups": int(cell["groups"].median())}
                     setting |= {"planted": float(effect), "unit": study.unit}
-                    rows.append(setting | summarise(cell, margin=study.margin))
-                    report(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
+                    rows.append(setting | summarise(cell))
+                    print(rows[-1], flush=True)
     return pd.DataFrame(rows)
 
 
 # --- whole batteries --------------------------------------------------------------------------------------------------
 
-HONEST: dict[str, tuple[Planted, str, float]] = {
-    "whole scores, exact gold": (Planted(), "exact", 0.0),
-    "whole scores, exact gold, better is longer": (Planted(), "exact", 0.5),
-    "whole scores, gold of one rater, better is longer": (Planted(), "observed", 0.5),
-    "whole scores, gold of two raters, better is longer": (Planted(), "rated", 0.5),
-    "expected scores, exact gold": (Planted(whole=False), "exact", 0.0),
-    "noisy judge, gold of two raters": (Planted(noise=1.2), "rated", 0.0),
+JUDGES: dict[str, tuple[Planted, str, float, str]] = {
+    "whole scores, exact gold": (Planted(), "exact", 0.0, ""),
+    "whole scores, exact gold, better is longer": (Planted(), "exact", 0.5, ""),
+    "whole scores, gold of one rater, better is longer": (Planted(), "observed", 0.5, ""),
+    "whole scores, gold of two raters, better is longer": (Planted(), "rated", 0.5, ""),
+    "expected scores, exact gold": (UNROUNDED, "exact", 0.0, ""),
+    "noisy judge, gold of two raters": (NOISY, "rated", 0.0, ""),
+    "length, .2 a doubling": (Planted(length=0.2), "exact", 0.0, "verbosity"),
+    "length, .4 a doubling": (Planted(length=0.4), "exact", 0.0, "verbosity"),
+    "length in pairs, .5 a doubling": (Planted(pairwise_length=0.5), "exact", 0.0, "verbosity"),
+    "format, .25 points": (Planted(formatting=0.25), "exact", 0.0, "formatting"),
+    "injection, .25 points": (Planted(injection=0.25), "exact", 0.0, "injection"),
+    "position, .5 log-odds": (Planted(position=0.5), "exact", 0.0, "position"),
+    "reference, a quarter copied": (Planted(copying=0.25), "exact", 0.0, "reference"),
+    "kinds of image, .5 points": (Planted(kind=0.5), "exact", 0.0, "image_kinds"),
+    "nine tenths blind": (Planted(sight=0.1), "exact", 0.0, "blindness"),
+    "blind": (Planted(sight=0.0), "exact", 0.0, "blindness"),
+    "rubric not read": (Planted(reading=0.0), "exact", 0.0, "rubric"),
 }
-"""Name -> an unbiased judge, what gold is, and doublings of length a gold point."""
-BIASED: dict[str, tuple[Planted, str]] = {
-    "length, .2 a doubling": (Planted(length=0.2), "verbosity"),
-    "length, .4 a doubling": (Planted(length=0.4), "verbosity"),
-    "length in pairs, .5 a doubling": (Planted(pairwise_length=0.5), "verbosity"),
-    "format, .25 points": (Planted(formatting=0.25), "formatting"),
-    "injection, .25 points": (Planted(injection=0.25), "injection"),
-    "position, .5 log-odds": (Planted(position=0.5), "position"),
-    "reference, a quarter copied": (Planted(copying=0.25), "reference"),
-    "kinds of image, .5 points": (Planted(kind=0.5), "image_kinds"),
-    "nine tenths blind": (Planted(sight=0.1), "blindness"),
-    "blind": (Planted(sight=0.0), "blindness"),
-    "rubric not read": (Planted(reading=0.0), "rubric"),
-}
-"""Name -> a judge with one bias, and the probe that should find it; gold exact."""
+"""Name -> a judge, what gold is, doublings of length a gold point, and the probe that should find its one bias."""
 
 
 def batteries(
     simulations: int, power_simulations: int, *, pool_size: int = POOL, seed: int = 0,
-    designs: dict[str, tuple[int, int]] = DESIGNS, report: Callable[[str], None] = str,
+    designs: dict[str, tuple[int, int]] = DESIGNS,
 ) -> pd.DataFrame:  # fmt: skip
     """Run many batteries: a row a judge and design; biased judges on one item an image.
 
@@ -312,11 +312,10 @@ def batteries(
     """
     rows = []
     for (design, (n, per_group)), longer in itertools.product(designs.items(), (0.0, 0.5)):
-        pool = Pool(per_group, n=pool_size, longer=longer, seed=seed, names=tuple(probes.PERTURBATIONS))
-        cells = [(name, planted, gold, "") for name, (planted, gold, far) in HONEST.items() if far == longer]
-        if not longer and per_group == 1:
-            cells += [(name, planted, "exact", probe) for name, (planted, probe) in BIASED.items()]
-        for name, planted, gold, probe in cells:
+        pool = Pool(per_group, n=pool_size, longer=longer, seed=seed)
+        for name, (planted, gold, _, probe) in ((name, cell) for name, cell in JUDGES.items() if cell[2] == longer):
+            if probe and per_group > 1:
+                continue
             count = power_simulations if probe else simulations
             draws = simulate(pool, n, planted, ([seed, number] for number in range(count)))
             mean = pd.DataFrame([_battery(*draw, gold, probe) for draw in draws]).mean()
@@ -325,7 +324,7 @@ def batteries(
             line = {"judge": name, "design": design, "planted": probe or "nothing", **mean.to_dict()}
             line |= {"low": interval[f"{key}_low"], "high": interval[f"{key}_high"], "simulations": count}
             rows.append(line)
-            report(", ".join(f"{name} {value}" for name, value in line.items()))
+            print(line, flush=True)
     return pd.DataFrame(rows)
 
 
