@@ -14,7 +14,6 @@ import signal
 import tempfile
 import types
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -34,40 +33,25 @@ from vjudge.runs import Run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
-# --- how rows are handed out, without Ray -----------------------------------------------------------------------------
-
-
-def test_blocks_keep_an_image_together(tmp_path: Path) -> None:
-    red, blue = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
-    red.save(tmp_path / "red.png")
-    data = (tmp_path / "red.png").read_bytes()
-    images: list[list[Any]] = [[red], [blue], [], [red.copy(), blue], [str(tmp_path / "red.png")], [np.zeros(3)]]
-    images += [[{"bytes": data, "path": "x"}], [blue], [red], []]
-    blocks = engine_module._blocks(images, len(images), 4, Pictures())
-    assert blocks == [[0, 3, 8, 1], [7, 2, 5, 9], [4, 6]]
-
 
 def test_what_is_sent_is_whole_and_each_image_once(tmp_path: Path) -> None:
-    Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
-    path, prompt, pictures = str(tmp_path / "red.png"), Prompt((IMAGE, "What?")), Pictures()
-    images: list[list[Any]] = [[path], [pictures(path)], [str(tmp_path / "gone.png")], []]
-    ask = Ask(marker="x", scales=[{1: " 1"}, {2: " 2"}, {}, {}], seeds=[10, 11, 12, 13])
-    sent = engine_module._parcel([1, 0, 2, 3], [prompt] * 4, images, ask, pictures)
-    (first,), (second,), (gone,), nothing = pickle.loads(pickle.dumps(sent["images"]))
-    assert first["bytes"] == Path(path).read_bytes(), "a file travels as its bytes"
-    assert first is second and nothing == []
-    assert gone.endswith("gone.png"), "whoever opens it says what is wrong"
-    assert sent["ask"] == Ask(marker="x", scales=[{2: " 2"}, {1: " 1"}, {}, {}], seeds=[11, 10, 12, 13])
-
-
-def test_a_judge_that_does_not_load_says_why() -> None:
-    worker = engine_module._Worker(partial(load_judge, "no-such-judge", engine="auto"), [])
-    assert "no judge 'no-such-judge'" in worker.describe()["problem"]
-    with pytest.raises(RuntimeError, match="no-such-judge"):
-        worker.answer({})
-
-
-# --- two workers ------------------------------------------------------------------------------------------------------
+    """Blocks keep an image together, a file travels as its bytes, and whoever opens a missing one says so."""
+    red, blue, path = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue"), tmp_path / "red.png"
+    red.save(path)
+    file = {"bytes": path.read_bytes(), "path": "x"}
+    held = Pictures(keep_bytes=0)(str(path))  # known, and its bytes let go
+    images: list[list[Any]] = [[red], [blue], [], [red.copy(), blue], [str(path)], [str(tmp_path / "gone.png")]]
+    images += [[file], [held], [red], []]
+    assert engine_module._blocks(images, 4) == [[0, 3, 8, 1], [2, 5, 9, 4], [6, 7]]
+    ask = Ask(marker="x", scales=[{row: " 1"} for row in range(10)], seeds=range(10, 20))
+    parcel = engine_module._parcel([7, 4, 5, 2, 6], [Prompt((IMAGE, "What?"))] * 10, images, ask)
+    path.unlink()
+    sent = pickle.loads(pickle.dumps(parcel))
+    (first,), (second,), (gone,), nothing, (third,) = sent["images"]
+    assert first is second is third and np.array_equal(np.asarray(first.open()), np.asarray(red)) and nothing == []
+    assert gone.endswith("gone.png")
+    scales = [{7: " 1"}, {4: " 1"}, {5: " 1"}, {2: " 1"}, {6: " 1"}]
+    assert sent["ask"] == Ask(marker="x", scales=scales, seeds=[17, 14, 15, 12, 16])
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +85,9 @@ def cluster() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def judges(cluster: None) -> tuple[Judge, Judge]:
     """The embedded judge on two workers, and in this process."""
-    return load_judge("tiny", engine="ray", workers=2, rows_per_block=5), load_judge("tiny")
+    spread: Any = load_judge("tiny", engine="ray", workers=2)
+    spread.engine.rows = 5
+    return spread, load_judge("tiny")
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +101,7 @@ def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:
     """Equal but for the time a row took, and the last bits of a probability, which depend on a batch's company."""
     apart = ["seconds", "probabilities", "expected_score", "probability_mass"]
     pd.testing.assert_frame_equal(one.drop(columns=apart), other.drop(columns=apart), check_exact=True)
-    for name in apart[2:]:
-        np.testing.assert_allclose(one[name], other[name], atol=1e-5)
+    np.testing.assert_allclose(one[apart[2:]], other[apart[2:]], atol=1e-5)
 
 
 def test_a_worker_killed_in_mid_run_loses_and_doubles_nothing(
@@ -157,11 +142,16 @@ def test_score_mode_draws_and_a_failure(judges: tuple[Judge, Judge], scenes: Any
         assert set(table["id"][table["failure"].notna()]) == {rows[2]["id"]}
 
 
-def test_a_cluster_without_room(cluster: None) -> None:
-    with pytest.raises(ValueError, match="2 CPUs and 0 GPUs.*gpus=1"):
-        RayEngine("tiny", load=load_judge, workers=1, gpus=1)
-    with pytest.raises(ValueError, match="say how many workers="):
-        RayEngine("tiny", load=load_judge)
+def test_what_a_cluster_cannot_do_is_said(judges: tuple[Judge, Judge]) -> None:
+    for options, reason in (
+        ({"workers": 1, "gpus": 1}, "gpus=1, and this Ray cluster has 2 CPUs and 0 GPUs"),
+        ({}, "workers=None: say how many"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            RayEngine("tiny", load=load_judge, **options)  # type: ignore[arg-type]
+    engine: Any = judges[0].engine
+    with pytest.raises(ValueError, match="no judge 'no-such-judge'"):  # as it is raised in the worker
+        engine._get(engine.workers[0].__ray_call__.remote(lambda worker: load_judge("no-such-judge")))
 
 
 def test_a_block_that_kills_every_worker_is_not_lost_silently() -> None:

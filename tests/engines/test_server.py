@@ -15,9 +15,10 @@ import threading
 import time
 import urllib.request
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -31,17 +32,17 @@ from servers import ChatServer, Proxy, Reply, Request, Tokenizer, completion, ju
 import vjudge as vj
 from vjudge.engines import transport
 from vjudge.engines.engine import Ask
-from vjudge.engines.server import UNCOUNTED, Exchange, at_verdict, read_tokens, scale_key
-from vjudge.engines.transport import Key, ServerError, Unanswered, Usage, check_url
+from vjudge.engines.server import UNCOUNTED, Exchange, at_verdict, read_tokens
+from vjudge.engines.transport import Key, ServerError, Unanswered, check_url
 from vjudge.images import open_image
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
-from vjudge.runs import Run, RunError
+from vjudge.runs import Run
 
 KEY = "sk-proj-4Zt9bQ-7xWm2Kf0aLr8V_Yc3Ne5Hs1"
 SCALE = {n: f" {n}" for n in range(1, 6)}
-THREE = completion("[RESULT] 3")
+THREE, BARE = completion("[RESULT] 3"), completion("[RESULT] 4", logprobs=False)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +86,6 @@ def test_a_whole_grade(rows: Any, capsys: Any) -> None:
     with ChatServer(judge) as server:
         judged = ask(server, price=(2.0, 10.0))
         frame = judged.grade(rows[:20], progress=False)
-        usage = judged.engine.usage
     scores = {request.text: score_of(request) for request in server.asked}
     assert len(server.asked) == 20 and len(server.requests) == 21
     assert list(frame["id"]) == [row["id"] for row in rows[:20]]
@@ -98,9 +98,8 @@ def test_a_whole_grade(rows: Any, capsys: Any) -> None:
         assert row["expected_score"] == pytest.approx(sum(n * p for n, p in share.items()))
     assert (frame["n_prompt_tokens"] == 100).all() and (frame["n_new_tokens"] == 10).all()
     assert frame["seconds"].between(0, 60).all() and (frame["judge"] == "openai:judge-1").all()
-    assert (usage.requests, usage.answers, usage.prompt_tokens, usage.new_tokens) == (21, 21, 2100, 210)
     (line,) = capsys.readouterr().err.strip().splitlines()  # 2100 x 2 + 210 x 10 millionths
-    assert "21 requests; 2100 prompt and 210 new tokens; 0.0063 at the given price" in line
+    assert line.endswith("21 requests; 2100 prompt tokens; 210 new tokens; 0.0063 at the given price")
 
 
 def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
@@ -124,8 +123,7 @@ def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
     assert one.body["seed"] != two.body["seed"] and max(one.body["seed"], two.body["seed"]) < 2**31
     assert one.body["repetition_penalty"] == 1.03 and max(open_image(one.pictures[0]).size) == 8
     tests = [request for request in server.requests if request.is_test]
-    assert len(tests) == 3 and all(len(test.pictures) == 1 for test in tests)  # the same options, a picture too
-    assert {name: tests[0].body[name] for name in body} == body
+    assert len(tests) == 3 and {name: tests[0].body[name] for name in body} == body  # the same options
 
 
 def test_a_plan_sends_nothing(rows: Any) -> None:
@@ -147,61 +145,58 @@ def test_a_plan_sends_nothing(rows: Any) -> None:
 
 
 def test_a_server_without_log_probabilities(rows: Any, capsys: Any) -> None:
-    def without(request: Request) -> Reply:
-        if refuses and request.body.get("logprobs"):
-            return Reply({"error": {"message": "logprobs are not supported with this model"}}, status=400)
-        return Reply(completion("It is so. [RESULT] 3", logprobs=False))
-
-    refuses = False
-    with ChatServer(without, tokenizer=Tokenizer(chatml)) as server:
+    with ChatServer(lambda request: Reply(BARE), tokenizer=Tokenizer(chatml)) as server:
         with pytest.raises(ServerError, match="gives no log-probabilities, which score mode needs"):
             grade(ask(server), rows[:5], mode="score")
         assert not server.asked and len(server.requests) == 1  # one short request, nothing else
         frame = grade(ask(server), rows[:5])
-        assert (frame["score"] == 3).all() and frame["expected_score"].isna().all()
-        assert frame.attrs["without_distribution"] == 5
-        assert "no log-probabilities came with it, or" in capsys.readouterr().err
-        refuses = True
+    assert (frame["score"] == 4).all() and frame["expected_score"].isna().all()
+    assert frame.attrs["without_distribution"] == 5
+    assert "no log-probabilities came with it, or" in capsys.readouterr().err
+
+
+def test_an_option_that_a_server_does_not_take(rows: Any) -> None:
+    def without(request: Request) -> Reply:
+        refusal = Reply({"error": {"message": "logprobs are not supported with this model"}}, status=400)
+        return refusal if request.body.get("logprobs") else Reply(BARE)
+
+    with ChatServer(without) as server:
         with pytest.raises(ServerError, match="not supported with this model; fields= .*by None, leaves out"):
             grade(ask(server), rows[:5])
-        assert (grade(ask(server, fields={"logprobs": None}), rows[:5])["score"] == 3).all()
+        assert (grade(ask(server, fields={"logprobs": None}), rows[:5])["score"] == 4).all()
 
 
 def test_one_answer_without_log_probabilities(rows: Any) -> None:
     """The server offered them, and left them out or sent NaN: no distribution there, in score mode no score."""
-    bare, spoilt = completion("[RESULT] 4", logprobs=False), completion("[RESULT] 3")
+    spoilt = completion("[RESULT] 3")
     spoilt["choices"][0]["logprobs"]["content"][1]["logprob"] = math.nan
-    with ChatServer(Once(Reply(bare), Reply(spoilt))) as server:
+    with ChatServer(Once(Reply(BARE), Reply(spoilt))) as server:
         frame = grade(ask(server), rows[:3])
     assert list(frame["expected_score"].isna()) == [True, True, False] and frame["score"].notna().all()
-    with showing(Tokenizer(chatml), Reply(bare)) as server:
+    with showing(Tokenizer(chatml), Reply(BARE)) as server:
         frame = grade(ask(server), rows[:3], mode="score")
     assert list(frame["score"].isna()) == [True, False, False] and "no log-probabilities" in frame["failure"][0]
 
 
-def chances(body: Any) -> dict[int, float] | None:
-    choice = body["choices"][0]
-    shares = at_verdict(choice["message"]["content"], read_tokens(choice), "[RESULT]", SCALE)
-    return shares and {score: round(math.exp(value), 9) for score, value in shares.items()}
-
-
-def test_the_distribution_by_hand() -> None:
-    # " 4" and "4" are one score; " four" is none; 3 is not listed and counts as 0.
-    near = {" 4": 0.5, "4": 0.2, " 5": 0.1, " 1": 0.05, " four": 0.1}
-    assert chances(completion("A 2 and a 3. [RESULT] 4", alternatives=near)) == {1: 0.05, 2: 0, 3: 0, 4: 0.7, 5: 0.1}
-    # Drawn although it is not among the most probable: the token's own log-probability counts (1e-4 in `completion`).
-    drawn = completion("[RESULT] 2", alternatives={" 1": 0.5, " 3": 0.25})
-    assert chances(drawn) == {1: 0.5, 2: 1e-4, 3: 0.25, 4: 0, 5: 0}
-    for text in ("Good. [result]: **4**", "[RESULT] 2 or rather [RESULT] 4"):
-        assert chances(completion(text, alternatives={" 4": 0.5, "4": 0.3, " 2": 0.1})) == {
-            1: 0,
-            2: 0.1,
-            3: 0,
-            4: 0.8,
-            5: 0,
-        }
-    for text in ("It is 4.", "[RESULT] of it all is 4", "[RESULT] 4 and [RESULT]", "[RESULT] 44"):
-        assert chances(completion(text, alternatives={" 4": 0.5})) is None
+@pytest.mark.parametrize(
+    ("text", "near", "expected"),
+    [
+        # " 4" and "4" are one score; " four" is none; 3 is not listed and counts as 0.
+        ("A 2. [RESULT] 4", {" 4": 0.5, "4": 0.2, " 5": 0.1, " 1": 0.05, " four": 0.1}, [0.05, 0, 0, 0.7, 0.1]),
+        # Drawn although it is not among the most probable: the token's own log-probability counts (1e-4 here).
+        ("[RESULT] 2", {" 1": 0.5, " 3": 0.25}, [0.5, 1e-4, 0.25, 0, 0]),
+        ("Good. [result]: **4**", {" 4": 0.5, "4": 0.3, " 2": 0.1}, [0, 0.1, 0, 0.8, 0]),
+        ("[RESULT] 2 or rather [RESULT] 4", {" 4": 0.5, " 2": 0.1}, [0, 0.1, 0, 0.5, 0]),
+        ("It is 4.", {" 4": 0.5}, None),
+        ("[RESULT] of it all is 4", {" 4": 0.5}, None),
+        ("[RESULT] 4 and [RESULT]", {" 4": 0.5}, None),
+        ("[RESULT] 44", {" 4": 0.5}, None),
+    ],
+)
+def test_the_distribution_by_hand(text: str, near: dict[str, float], expected: list[float] | None) -> None:
+    (choice,) = completion(text, alternatives=near)["choices"]
+    shares = at_verdict(text, read_tokens(choice), "[RESULT]", SCALE)
+    assert (shares and [math.exp(value) for value in shares.values()]) == (expected and pytest.approx(expected))
 
 
 # --- a server that shows its tokens -----------------------------------------------------------------------------------
@@ -241,20 +236,13 @@ def trimming(messages: Any, *, open: bool = False) -> str:
     return vicuna([(role, text.strip()) for role, text in messages], open=open)
 
 
-def wordings(rows: Any, mode: str) -> set[str]:
-    """What the judge itself would read."""
-    end = " [RESULT]" if mode == "score" else ""
-    return {TEMPLATES["prometheus-vision"].render(Item.from_row(row)).text + end for row in rows}
-
-
 @pytest.mark.parametrize("mode", ["feedback", "score"])
 @pytest.mark.parametrize(
     ("tokenizer", "fields"),
     [
-        (Tokenizer(vicuna), {"add_special_tokens"}),  # the first token is missing in the chat template: vLLM's case
+        (Tokenizer(trimming), {"add_special_tokens"}),  # the first token is missing in the chat template: vLLM's case
         (Tokenizer(starting), set()),
         (Tokenizer(vicuna, start=""), set()),  # a vocabulary without one
-        (Tokenizer(trimming), {"add_special_tokens"}),
     ],
 )
 def test_the_prompt_is_the_judges_own_token_for_token(
@@ -266,23 +254,29 @@ def test_the_prompt_is_the_judges_own_token_for_token(
         judged = ask(server, template="prometheus-vision")
         frame = grade(judged, some, mode=mode)
         looks = server.looks
-        grade(judged, some[1:], mode=mode)
         grade(judged, some, mode=mode)
-        assert server.looks > looks and len(server.requests) == 10  # what was seen of a call holds for the next
-    texts = {tokenizer.start + text for text in wordings(some, mode)}
-    assert {tokenizer.text(request.body) for request in server.asked} == texts
+        assert server.looks == looks and len(server.requests) == 7  # what was seen of a call holds for the next
+    end = " [RESULT]" if mode == "score" else ""
+    texts = [TEMPLATES["prometheus-vision"].render(Item.from_row(row)).text + end for row in some]
+    assert {tokenizer.text(request.body) for request in server.asked} == {tokenizer.start + text for text in texts}
     assert {"add_special_tokens"} & set(server.asked[0].body) == fields
     assert frame["failure"].isna().all() and "not checked" not in capsys.readouterr().err
 
 
-def test_another_prompt_than_the_judges_own_is_refused(rows: Any) -> None:
-    with showing(Tokenizer(foreign)) as server:
-        for mode in ("feedback", "score"):
-            with pytest.raises(ServerError, match=r"not the judge's own from token .*conversation=None"):
-                grade(ask(server, template="prometheus-vision"), rows[:3], mode=mode)
+@pytest.mark.parametrize(
+    ("tokenizer", "mode", "reason"),
+    [
+        (Tokenizer(foreign), "feedback", "judge's own prompt: its tokens are not the judge's own"),
+        # The reply was another turn's, and expected scores were off by up to 2.9 in silence.
+        (Tokenizer(vicuna, continues=False), "score", "the beginning of an answer after it: .*from token"),
+    ],
+)
+def test_another_prompt_than_the_judges_own_is_refused(rows: Any, tokenizer: Tokenizer, mode: str, reason: str) -> None:
+    with showing(tokenizer) as server:
+        with pytest.raises(ServerError, match=f"{reason}.*conversation=None"):
+            grade(ask(server, template="prometheus-vision"), rows[:2], mode=mode)
         assert not server.requests
-        frame = grade(ask(server, template="prometheus-vision", conversation=None), rows[:3])
-        assert frame["score"].eq(4).all()
+        assert grade(ask(server, template="prometheus-vision", conversation=None), rows[:2])["score"].eq(4).all()
 
 
 @pytest.mark.parametrize("reply", [{"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}, [1]])
@@ -292,7 +286,7 @@ def test_a_tokenizer_that_talks_nonsense_is_none(rows: Any, capsys: Any, reply: 
     with ChatServer(judge, tokenizer=tokenizer) as server:
         frame = grade(ask(server, template="prometheus-vision"), rows[:2])
         assert frame["failure"].isna().all() and "not checked" in capsys.readouterr().err
-        with pytest.raises(ServerError, match='whether it continues.*/tokenize.*use mode="feedback"'):
+        with pytest.raises(ServerError, match='/tokenize.*whether it continues.*use mode="feedback"'):
             grade(ask(server), rows[:2], mode="score")
 
 
@@ -307,14 +301,6 @@ def test_score_mode_reads_the_scores_tokens(rows: Any) -> None:
     assert begun == {"role": "assistant", "content": "[RESULT]"} and body["continue_final_message"]
     assert not user["content"][1]["text"].endswith("[RESULT]")
     assert (body["max_tokens"], len(body["logprob_token_ids"]), body["return_tokens_as_token_ids"]) == (1, 5, True)
-
-
-def test_score_mode_is_refused_where_an_answer_is_not_continued(rows: Any) -> None:
-    """The reply was another turn's, and expected scores were off by up to 2.9 in silence."""
-    with showing(Tokenizer(vicuna, continues=False)) as server:
-        with pytest.raises(ServerError, match="the beginning of an answer after it: .*from token"):
-            grade(ask(server, template="prometheus-vision"), rows[:2], mode="score")
-        assert not server.requests
 
 
 def test_scores_of_several_tokens(rows: Any) -> None:
@@ -336,13 +322,8 @@ def test_scores_of_several_tokens(rows: Any) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
-    [
-        (Reply({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0"}), "HTTP 429"),
-        (Reply(THREE, cut=40), "Error"),
-        (Reply(THREE, delay=5), "time-out"),
-        (Reply(THREE, drip=0.02), "time-out"),
-    ],
-    ids=["429", "half an answer", "late", "byte by byte"],
+    [(Reply(b"", status=429), "HTTP 429"), (Reply(THREE, cut=40), "Error"), (Reply(THREE, drip=0.02), "time-out")],
+    ids=["429", "half an answer", "byte by byte"],
 )
 def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply, reason: str) -> None:
     with ChatServer(Once(reply, reply)) as server:
@@ -350,110 +331,80 @@ def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply, reaso
         frame = grade(judged, rows[:3])
     assert frame["failure"].isna().all() and len(server.asked) == 5
     assert server.asked[0].body == server.asked[1].body == server.asked[2].body
-    usage: Any = judged.engine.usage
-    ((counted, times),) = usage.retries.items()
-    assert times == 2 and counted.endswith(reason) and usage.answers == 4 and "2 repetitions for" in str(usage)
+    counts: Any = judged.engine.usage
+    assert [count for name, count in counts.items() if name.startswith("rep") and name.endswith(reason)] == [2]
 
 
-@pytest.mark.parametrize(
-    ("reply", "failure"),
-    [
-        (
-            Reply(b"<html>Sign in</html>", headers={"Content-Type": "text/html; charset=x"}),
-            "not JSON as expected (text/html",
-        ),
-        (Reply(b"[" * 100_000), "not JSON"),
-        (Reply(completion("half a \ud83d, [RESULT] 3")), "lone surrogate"),
-        (Reply({}), "no chat completion (KeyError: 'choices')"),
-        (Reply({"error": {"message": "upstream died"}}), "answered with an error: upstream died"),
-        (Reply(b" " * 300_000), "larger than 200000 bytes"),
-    ],
-)
-def test_garbage_is_a_failure_and_is_not_asked_again(rows: Any, monkeypatch: Any, reply: Reply, failure: str) -> None:
+def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(rows: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    """Hidden reasoning alone, a filter and the like are answers; what is none is asked for by the next call."""
     monkeypatch.setattr(transport, "MOST_BYTES", 200_000)
-    with ChatServer(Once(reply, Reply(THREE, headers={"Content-Encoding": "gzip"}))) as server:
-        judged = ask(server)
-        frame = grade(judged, rows[:3])
-    assert len(server.asked) == 3 and not judged.engine.usage.retries
-    assert failure in frame["failure"][0] and math.isnan(frame["score"][0])
-    # Said to be compressed, and plain: the second is read as it is.
-    assert frame["failure"][1:].isna().all() and frame["score"][1:].notna().all()
-
-
-def test_what_a_server_counts_does_not_spoil_a_run(rows: Any, tmp_path: Path) -> None:
-    """A count of 10**30 was recorded, and every later call raised."""
-    huge = THREE | {"usage": {"prompt_tokens": 10**30, "completion_tokens": 10**30}}
-    with ChatServer(Once(*[Reply(huge)] * 3)) as server:
-        judged = ask(server, price=(1.0, 1.0))
-        first = grade(judged, rows[:4], out=tmp_path)
-        usage: Any = judged.engine.usage
-        assert usage.oddities[UNCOUNTED] == 3 and usage.spend < 1 and len(grade(judged, rows[:6])) == 6
-        same(grade(judged, rows[:4], out=tmp_path), first)
-    assert first["failure"].isna().all() and list(first["n_prompt_tokens"]) == [0, 0, 0, 100]
-
-
-def test_an_answer_is_never_asked_for_again(rows: Any, tmp_path: Path) -> None:
-    """One that does not parse, one of hidden reasoning alone, a refusal, a filter, a request that was turned down."""
     empty, refusal = completion("", finish="length"), completion("")
     empty["choices"][0]["message"]["content"] = None
     refusal["choices"][0]["message"] |= {"content": None, "refusal": "I can't judge this."}
-    replies = [Reply(completion("I would rather not say.")), Reply(empty)]
-    replies += [Reply(refusal), Reply(completion("It", finish="content_filter"))]
-    replies += [Reply({"error": {"message": "the image is too small"}}, status=400)]
-    with ChatServer(Once(*replies)) as server:
-        frame = grade(ask(server), rows[:6], out=tmp_path)
-        same(frame, grade(ask(server), rows[:6], out=tmp_path))
-        assert len(server.asked) == 6
-    assert "no verdict marker" in frame["failure"][0]
-    assert frame["failure"][1:].to_list() == [
-        "empty answer (cut off at 10 tokens)",
-        "the judge refused",
-        "the server's content filter cut the answer",
-        "HTTP 400: the image is too small",
-        None,
-    ]
+    answers = {
+        "no verdict marker": Reply(completion("I would rather not say.")),
+        "empty answer (cut off at 10 tokens)": Reply(empty),
+        "the judge refused": Reply(refusal),
+        "the server's content filter cut the answer": Reply(completion("It", finish="content_filter")),
+        "HTTP 400: the image is too small": Reply({"error": {"message": "the image is too small"}}, status=400),
+        "lone surrogate": Reply(completion("half a \ud83d, [RESULT] 3")),
+    }
+    garbage = {
+        "not JSON as expected (text/html": Reply(b"<html>Sign in</html>", headers={"Content-Type": "text/html"}),
+        "not JSON as expected (application/json": Reply(b"[" * 100_000),
+        "no chat completion (KeyError: 'choices')": Reply({}),
+        "answered with an error: upstream died": Reply({"error": {"message": "upstream died"}}),
+        "larger than 200000 bytes": Reply(b" " * 300_000),
+    }
+    packed = Reply(THREE, headers={"Content-Encoding": "gzip"})  # said to be compressed, and read as it is
+    # A count of 10**30 was recorded, and every later call raised.
+    huge = Reply(THREE | {"usage": {"prompt_tokens": 10**30, "completion_tokens": 10**30}})
+    with ChatServer(Once(*answers.values(), *garbage.values(), packed, huge)) as server:
+        judged = ask(server, price=(1.0, 1.0))
+        frame = grade(judged, rows[:13], out=tmp_path)
+        counts: Any = judged.engine.usage
+        assert len(server.asked) == 13 and counts[UNCOUNTED] == 1 and counts["prompt tokens"] == 700
+        again = grade(judged, rows[:13], out=tmp_path)
+        assert len(server.asked) == 13 + len(garbage) and again["score"][6:].notna().all()
+    same(again.drop(index=range(6, 11)), frame.drop(index=range(6, 11)))
+    same(again, grade(ask(server), rows[:13], out=tmp_path))  # the server is gone by now
+    assert all(part in failure for part, failure in zip([*answers, *garbage], frame["failure"][:11], strict=True))
+    assert frame["failure"][11:].isna().all() and list(frame["n_prompt_tokens"][11:]) == [100, 0]
     assert frame["raw"][2] == "I can't judge this."
 
 
-def test_retries_are_bounded_and_the_row_is_asked_again_by_the_next_call(rows: Any, tmp_path: Path) -> None:
+def test_retries_are_bounded_and_the_row_is_asked_again_by_the_next_call(
+    rows: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     down = True
 
     def answer(request: Request) -> Reply:  # the prompts of one score fail for good
         return Reply(b"", status=500) if down and not request.is_test and score_of(request) == 2 else judge(request)
 
+    monkeypatch.setattr(transport, "RETRIES", 2)
     with ChatServer(answer) as server:
-        judged = ask(server, retries=2)
+        judged = ask(server)
         first = judged.grade(rows[:20], progress=False, out=tmp_path)
         failed = first["failure"].notna()
         n = failed.sum()
         assert 1 <= n < 8 and set(first["failure"][failed]) == {"HTTP 500, in each of 3 attempts"}
-        assert len(server.asked) == 20 + 2 * n and judged.engine.usage.retries["HTTP 500"] == 2 * n
-        assert len(Run(tmp_path).verdicts()) == 20 - n
+        assert len(server.asked) == 20 + 2 * n and len(Run(tmp_path).verdicts()) == 20 - n
         down, before = False, len(server.asked)
-        second = ask(server).grade(rows[:20], progress=False, out=tmp_path)
+        second = judged.grade(rows[:20], progress=False, out=tmp_path)
         assert len(server.asked) - before == n
     assert second["failure"].isna().all() and (second["score"][failed] == 2).all()
     same(second[~failed], first[~failed])
 
 
-def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(rows: Any, tmp_path: Path) -> None:
-    served = 0
-
-    def answer(request: Request) -> Reply:
-        nonlocal served
-        served += not request.is_test
-        return judge(request) if served <= 10 else Reply(b"", status=502)
-
-    with ChatServer(answer) as server:
-        with pytest.warns(
-            RuntimeWarning, match=r"8 prompts in a row got no answer.*HTTP 502.*50 prompts have no answer"
-        ):
-            frame = grade(ask(server, retries=1), rows, out=tmp_path)
+def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(transport, "RETRIES", 1)
+    down = Reply(b"", status=502)
+    with ChatServer(Once(*[judge] * 10, *[down] * 50)) as server:
+        message = r"8 prompts in a row got no answer.*HTTP 502.*50 prompts have no answer"
+        with pytest.warns(RuntimeWarning, match=message):
+            frame = grade(ask(server), rows, out=tmp_path)
         assert len(server.asked) == 10 + 2 * 8  # and not 2 x 50
         assert frame["score"].notna().sum() == 10 == len(Run(tmp_path).verdicts())
-        served = -1000
-        frame = ask(server).grade(rows, progress=False, out=tmp_path)
-    assert frame["failure"].isna().all()
 
 
 @pytest.mark.parametrize(
@@ -476,71 +427,48 @@ def test_what_no_prompt_would_survive_stops_at_the_start(
         assert words in str(stop.value) and not server.asked and len(server.requests) == 1 and not other.requests
 
 
-def test_retry_after_is_obeyed_by_every_request(rows: Any) -> None:
-    def late(request: Request) -> Reply:
-        return replace(judge(request), delay=0.5)  # the other two are under way until the client has read the 429
-
-    with ChatServer(Once(Reply(b"", status=429, headers={"Retry-After": "1"}), late, late)) as server:
-        frame = grade(ask(server), rows[:8], batch_size=3)
-    assert frame["failure"].isna().all() and len(server.asked) == 9
-    start = server.asked[0].time
-    later = [request.time - start for request in server.asked[3:]]  # three were under way
-    assert min(later) >= 0.99 and max(later) < 5
+def test_retry_after_is_obeyed(rows: Any) -> None:
+    with ChatServer(Once(Reply(b"", status=429, headers={"Retry-After": "0.5"}))) as server:
+        assert grade(ask(server), rows[:2])["failure"].isna().all()
+    assert 0.5 <= server.asked[1].time - server.asked[0].time < 5
 
 
-def test_the_spend_limit(rows: Any, tmp_path: Path) -> None:
-    with ChatServer(judge) as server:
-        # Each answer costs 100 x 1 + 10 x 10 = 200 millionths; the test request too.
-        judged = ask(server, price=(1.0, 10.0), spend_limit=0.001)
-        with pytest.warns(RuntimeWarning, match=r"the spend limit of 0.001 is reached; 6 prompts have no answer"):
-            frame = grade(judged, rows[:10], out=tmp_path)
-        assert len(server.requests) == 5 and judged.engine.usage.spend == pytest.approx(0.001)
-        assert frame["score"].notna().sum() == 4
-        assert grade(ask(server), rows[:10], out=tmp_path)["score"].notna().all()
-
-
-def test_a_used_up_quota_ends_the_call_and_a_notebooks_loop_may_run(rows: Any, tmp_path: Path) -> None:
-    spent = Reply({"error": {"message": "No quota left", "code": "insufficient_quota"}}, status=429)
-
-    async def cell() -> pd.DataFrame:
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply({"error": {"code": "insufficient_quota"}}, status=429), "quota is used up"),
+        (Reply(b"", status=503, headers={"Retry-After": "9000"}), "asks to wait 9000 s, longer than 600 s"),
+    ],
+)
+def test_where_waiting_does_not_help_the_call_ends(rows: Any, tmp_path: Path, reply: Reply, reason: str) -> None:
+    async def cell() -> pd.DataFrame:  # a notebook's loop is running
         return grade(ask(server), rows[:9], out=tmp_path)
 
-    with ChatServer(Once(judge, judge, spent)) as server:
-        with pytest.warns(RuntimeWarning, match="quota is used up: No quota left; 7 prompts have no answer"):
+    with ChatServer(Once(judge, judge, reply)) as server:
+        with pytest.warns(RuntimeWarning, match=f"{reason}.*; 7 prompts have no answer"):
             frame = asyncio.run(cell())
         assert len(server.asked) == 3 and list(frame["score"].notna()) == [True] * 2 + [False] * 7
         assert asyncio.run(cell())["score"].notna().all() and len(server.asked) == 10
 
 
-def test_a_finished_run_asks_nothing_and_a_server_may_move(rows: Any, tmp_path: Path) -> None:
+def test_the_spend_limit(rows: Any, tmp_path: Path) -> None:
     with ChatServer(judge) as server:
-        first = grade(ask(server, served_as="ours"), rows[:4], out=tmp_path)
-    same(grade(ask(server, served_as="ours"), rows[:4], out=tmp_path), first)  # it is gone by now
-    with pytest.raises(RunError, match="base_url"):
-        grade(ask(server), rows[:4], out=tmp_path)
-
-
-def test_unsound_options() -> None:
-    options: dict[str, Any] = {"timeout": 0, "retries": -1, "image_size": 0, "price": (1,)}
-    with pytest.raises(ValueError, match=r"timeout=0.*retries=-1.*image_size=0.*price="):
-        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", **options)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
-        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", device="cpu")
+        # Each answer costs 100 x 1 + 10 x 10 = 200 millionths; the test request too.
+        with pytest.warns(RuntimeWarning, match=r"the spend limit of 0.001 is reached; 6 prompts have no answer"):
+            frame = grade(ask(server, price=(1.0, 10.0), spend_limit=0.001), rows[:10], out=tmp_path)
+        assert len(server.requests) == 5 and frame["score"].notna().sum() == 4
+        assert grade(ask(server), rows[:10], out=tmp_path)["score"].notna().all()
+    with pytest.raises(ValueError, match="give a price= too"):
+        ask(server, spend_limit=1.0)
 
 
 # --- replies of any kind ----------------------------------------------------------------------------------------------
 
 
+NAMES = st.sampled_from("choices message content finish_reason logprobs top_logprobs token logprob usage".split())
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("[RESULT] 3"),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from("choices message content finish_reason logprobs top_logprobs token logprob usage".split()),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=20,
 )
 
@@ -548,33 +476,18 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_reply_is_read_or_refused(body: Any) -> None:
     """What a server says never ends a run: it is an answer, or a failure with its reason."""
-    reply, usage = completion("It is so. [RESULT] 3"), Usage()
-    exchange = Exchange(Ask(marker="[RESULT]", scales=[SCALE]), {}, tokens={scale_key(SCALE): {}})
+    reply, client, exchange = completion("It is so. [RESULT] 3"), SimpleNamespace(), Exchange.__new__(Exchange)
+    client.usage, client.key, exchange.tokens = Counter(), Key(KEY), {tuple(SCALE.items()): {}}
     replies = [body if isinstance(body, dict) else {}, reply | {"usage": body}, reply | {"choices": [body]}]
     replies += [completion("[RESULT] 3") | {"choices": [reply["choices"][0] | {"logprobs": body}]}]
     for one in replies:
         try:
-            answer = exchange.answer(0, one, usage, Key(KEY))
+            answer = exchange.answer(one, Ask(marker="[RESULT]", scales=[SCALE]), 0, client)  # type: ignore[arg-type]
         except Unanswered:
             continue
         answer.text.encode()
-        assert 0 <= answer.n_prompt_tokens < 2**31 and 0 <= usage.prompt_tokens < 2**40
-        assert not any(math.isnan(value) or value > 1e-3 for value in (answer.score_logprobs or {}).values())
-
-
-def listed(value: Any, token: Any = "a") -> dict[str, Any]:
-    top = [{"token": token, "logprob": value}]
-    return {"logprobs": {"content": [{"token": "b", "logprob": -1.0, "top_logprobs": top}]}}
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [listed(value) for value in (math.nan, 0.5, "-1", None, True, math.inf, 10**400)]
-    + [listed(-1.0, token) for token in (4, None, ["a"])]
-    + [listed(-0.1), {"logprobs": None}, {"logprobs": {"content": 4}}, {"logprobs": {"content": [None]}}],
-)
-def test_log_probabilities_that_are_none(choice: Any) -> None:
-    assert not read_tokens(choice)  # the first of the last line: .90 and .37 are no probabilities
+        assert 0 <= answer.n_prompt_tokens < 2**31 and 0 <= client.usage["prompt tokens"] < 2**40
+        assert not any(math.isnan(value) or value > 0.01 for value in (answer.score_logprobs or {}).values())
 
 
 # --- safety: the key stays on the way ---------------------------------------------------------------------------------
@@ -583,14 +496,12 @@ def test_log_probabilities_that_are_none(choice: Any) -> None:
 @pytest.mark.parametrize(
     "echo",
     [
-        KEY,
         f"Incorrect key: {KEY[:20]} ... {KEY[20:]}",
         "\n".join(KEY[at : at + 9] for at in range(0, len(KEY), 9)),
         quote(KEY, safe=""),
         "".join(f"%{ord(c):02x}" for c in KEY),
         base64.b64encode(f"Bearer {KEY}".encode()).decode(),
         base64.urlsafe_b64encode(f"x{KEY}".encode()).decode(),
-        KEY.encode().hex(),
         KEY.upper(),
         KEY[::-1],
     ],
@@ -609,31 +520,19 @@ def test_a_key_is_nowhere_but_in_the_header(rows: Any, tmp_path: Path, monkeypat
     echo = f"{KEY[:15]} and then {base64.b64encode(KEY.encode()).decode()}"
     body = completion(f"It is {echo}. [RESULT] 4") | {"model": f"judge {echo}"}
     kinds = [Reply(body), Reply({"error": {"message": echo}}, status=400), Reply(f"<p>{echo}</p>".encode())]
-    kinds += [Reply({"error": echo}), Reply([echo]), Reply({"error": {"message": echo}}, status=500)]
+    kinds += [Reply({"error": echo}), Reply([echo]), Reply({"error": {"message": echo}}, status=403)]
     with ChatServer(Once(*kinds)) as server:
-        judged = ask(server, key_variable="MY_KEY", retries=0)
-        frame = grade(judged, rows[:7], out=tmp_path)
+        judged = ask(server, key_variable="MY_KEY")
+        with pytest.warns(RuntimeWarning, match="HTTP 403") as stop:
+            frame = grade(judged, rows[:7], out=tmp_path)
     assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {KEY}"}
-    assert list(frame["score"].notna()) == [True, False, False, False, False, False, True]
-    shown = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()]
+    assert list(frame["score"].notna()) == [True] + [False] * 6
+    shown = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] + [str(stop[0].message)]
     shown += [repr(judged), repr(vars(judged.engine)), *capsys.readouterr(), frame.to_csv()]
     plain = ["".join(filter(str.isalnum, text)).lower() for text in shown]
     for whole in (KEY, echo):
         letters = "".join(filter(str.isalnum, whole)).lower().replace("andthen", "")
         assert not any(letters[at : at + 12] in text for at in range(len(letters) - 11) for text in plain)
-
-
-@pytest.fixture
-def pem(tmp_path: Path) -> Path:
-    """A certificate for judge.test and 127.0.0.1, and its key, in one file; the certificate alone beside it."""
-    if subprocess.run(["openssl", "version"], capture_output=True).returncode:
-        pytest.skip("no openssl here")
-    both = tmp_path / "server.pem"
-    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    make += " -addext subjectAltName=IP:127.0.0.1,DNS:judge.test"
-    subprocess.run([*make.split(), "-keyout", both, "-out", tmp_path / "cert"], check=True, capture_output=True)
-    both.write_bytes(both.read_bytes() + (tmp_path / "cert").read_bytes())
-    return both
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "all_proxy"])
@@ -643,25 +542,30 @@ def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any, va
     with Proxy() as proxy, ChatServer(judge) as server:
         monkeypatch.setenv(variable, proxy.url)
         for host in ("127.0.0.1", "localhost"):
-            url = server.url.replace("127.0.0.1", host)
-            frame = load_judge("openai:judge-1", base_url=url, retries=0).grade(rows[:2], progress=False)
-            assert frame["failure"].isna().all() and proxy.heard == b""
+            judged = load_judge("openai:judge-1", base_url=server.url.replace("127.0.0.1", host))
+            assert judged.grade(rows[:2], progress=False)["failure"].isna().all() and proxy.heard == b""
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_proxy_hears_of_a_key_inside_tls_alone(rows: Any, monkeypatch: Any, pem: Path) -> None:
+def test_a_proxy_hears_of_a_key_inside_tls_alone(rows: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl here")
+    both = tmp_path / "server.pem"  # a certificate and its key
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    make += " -addext subjectAltName=IP:127.0.0.1,DNS:judge.test"
+    subprocess.run([*make.split(), "-keyout", both, "-out", tmp_path / "cert"], check=True, capture_output=True)
+    both.write_bytes(both.read_bytes() + (tmp_path / "cert").read_bytes())
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with Proxy() as proxy, ChatServer(judge, certificate=pem) as server:
+    with Proxy() as proxy, ChatServer(judge, certificate=both) as server:
         monkeypatch.setenv("ALL_PROXY", proxy.url)
-        port = server.url.rpartition(":")[2].partition("/")[0]
-        monkeypatch.setenv("SSL_CERT_FILE", str(pem.parent / "cert"))
-        judged = load_judge("openai:judge-1", base_url=f"https://judge.test:{port}/v1", retries=0)
-        frame = judged.grade(rows[:2], progress=False)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
+        named = server.url.replace("127.0.0.1", "judge.test")
+        frame = load_judge("openai:judge-1", base_url=named).grade(rows[:2], progress=False)
         assert frame["failure"].isna().all() and proxy.heard.startswith(b"CONNECT judge.test:")
         assert KEY.encode() not in proxy.heard and b"uthorization" not in proxy.heard
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
         with pytest.raises(ValueError, match="would go to judge.test in the clear"):
-            load_judge("openai:judge-1", base_url=f"http://judge.test:{port}/v1")
+            load_judge("openai:judge-1", base_url=named.replace("https", "http"))
         with pytest.raises(ServerError, match="CERTIFICATE_VERIFY_FAILED"):
             ask(server).grade(rows[:2], progress=False)
 
@@ -671,9 +575,14 @@ def test_keys_and_addresses(monkeypatch: Any) -> None:
         load_judge("openai:gpt-4o")
     with pytest.raises(ValueError, match="MY_KEY is not set"):
         load_judge("openai:x", base_url="http://127.0.0.1:1/v1", key_variable="MY_KEY")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
+        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", device="cpu")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert load_judge("gpt-4o", engine="server").engine.model == "gpt-4o"
     load_judge("openai:x", base_url="http://gpu-node:8000/v1", key_variable=None)
+    for host in ("127.example.org", "localhost.example.org", "127.0.0.1.example.org"):
+        with pytest.raises(ValueError, match="in the clear"):
+            load_judge("openai:x", base_url=f"http://{host}/v1")
     for url in ("ftp://a/v1", "a/v1", "https:///v1", f"https://me:{KEY}@a/v1", f"https://a/v1?key={KEY}"):
         with pytest.raises(ValueError, match="use one like") as refusal:
             check_url(url)
@@ -750,7 +659,6 @@ def test_transformers_own_server_judges_as_the_engine_here(
     assert there["failure"].isna().all() and (there["score"] == there["gold"]).mean() >= 0.8
     assert there["raw"].to_list() == here["raw"].to_list()
     assert there["n_prompt_tokens"].to_list() == here["n_prompt_tokens"].to_list()
-    assert judged.engine.usage.requests == 11
     with pytest.raises(ServerError, match="whether it continues an answer that is begun"):
         judged.grade(rows[:10], mode="score", progress=False)
 

@@ -192,17 +192,17 @@ def test_failures_stay_in_their_own_row(random_judge: Path, rows: Any, tmp_path:
     few[1]["response"] = "far too long " * 300
     few[4]["images"] = [str(gone)]
     engine: Any = judge.engine
-    requests_of = engine._requests
+    request_of = engine._request
 
-    def vanishes(*args: Any) -> Any:
-        requests, failures = requests_of(*args)
-        next(request for request in requests if request.row == 2).ids.append(999)
-        (picture,) = next(request for request in requests if request.row == 4).pictures
-        picture.data = None  # a file that was too large to keep
-        gone.unlink()
-        return requests, failures
+    def vanishes(row: int, *args: Any) -> Any:
+        request = request_of(row, *args)
+        request.ids.extend([999] if row == 2 else [])
+        if row == 4:
+            request.pictures[0].data = None  # a file that was too large to keep
+            gone.unlink()
+        return request
 
-    engine._requests = vanishes
+    engine._request = vanishes
     table = judge.grade(few, max_new_tokens=3, progress=False)
     assert "context holds 420" in table["failure"][1] and "gone.png" in table["failure"][4]
     assert table["failure"][2] == "vLLM: a token that vLLM turns down"

