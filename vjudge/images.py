@@ -164,14 +164,14 @@ def image_bytes(uri: str) -> bytes:
 
 def _unwrap(source: Any) -> tuple[Any, str]:
     """A source without its {"bytes", "path"} dict, a path as text; and its name in an error message."""
-    shown = source.get("path") if isinstance(source, Mapping) else source
-    shown = os.fspath(shown) if isinstance(shown, os.PathLike) else shown
-    inner = source["bytes"] if isinstance(source, Mapping) and source.get("bytes") is not None else shown
-    if not isinstance(shown, str):
+    place = source.get("path") if isinstance(source, Mapping) else source
+    place = os.fspath(place) if isinstance(place, os.PathLike) else place
+    inner = source["bytes"] if isinstance(source, Mapping) and source.get("bytes") is not None else place
+    if not isinstance(place, str):
         return inner, "the image"
-    if shown.startswith("data:"):
-        return inner, f"the data URI {shown[:40]!r}"
-    return inner, f"the image {shown if len(shown) <= 300 else shown[:60] + '…'!r}"
+    if place.startswith("data:"):
+        return inner, f"the data URI {place[:40]!r}"
+    return inner, f"the image {place if len(place) <= 300 else place[:60] + '…'!r}"
 
 
 def _content(source: Any) -> tuple[bytes | Image.Image, str]:

@@ -141,7 +141,7 @@ def decoded(decoder: Any, weights: dict[str, torch.Tensor], ids: torch.Tensor, f
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("layer", "feature"), [(-2, "patch"), (2, "patch"), (-2, "cls_patch")])
+@pytest.mark.parametrize(("layer", "feature"), [(-2, "patch"), (2, "cls_patch")])
 def test_llava15_of_another_shape(tmp_path: Path, picture: Image.Image, layer: int, feature: str) -> None:
     """Features by layer, counted from either end, the input included; with or without the class token."""
     folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer, mm_vision_select_feature=feature)
@@ -172,10 +172,8 @@ def test_onevision_of_another_shape(onevision: Path, picture: Image.Image) -> No
     rows = [*projected[1, 3:6], *projected[2, 3:6], weights["model.image_newline"]]
     features = torch.cat([projected[0], torch.stack(rows)])
     torch.testing.assert_close(out.image_features, features, atol=1e-5, rtol=1e-5)
-    logits = decoded(transformers.Qwen2ForCausalLM, weights, out.input_ids, features)
-    logits = logits[:, : judge.engine.model.vocabulary_size]
-    assert logits.shape[1] == len(weights["lm_head.weight"]) - 9  # the spare rows are no words
-    torch.testing.assert_close(out.logits, logits, atol=5e-5, rtol=1e-5)
+    logits = decoded(transformers.Qwen2ForCausalLM, weights, out.input_ids, features)[:, :-9]
+    torch.testing.assert_close(out.logits, logits, atol=5e-5, rtol=1e-5)  # the nine spare rows are no words
 
 
 def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_path: Path, onevision: Path) -> None:
@@ -264,7 +262,7 @@ def test_broken_weights(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{shard.name} can't be read"):
         models.convert(folder, tmp_path / "converted")
     shard.unlink()
-    with pytest.raises(ValueError, match=r"weights do not fit its config.json, which asks for \d+: there are \d+"):
+    with pytest.raises(ValueError, match=r"weights do not fit its config.json: it asks for \d+, not \d+"):
         models.convert(folder, tmp_path / "converted")
     assert not (tmp_path / "converted").exists()
 

@@ -82,18 +82,15 @@ def test_sizes_of_an_original_are_known_before_its_tokenizer_and_weights_are_rea
 
 def test_the_memory_of_a_batch_on_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each counts as if it had the room of the fullest."""
-
-    def budget(**sizes: int) -> int:
-        devices = {torch.device(name.replace("_", ":")): size for name, size in sizes.items()}
-        weights = [SimpleNamespace(device=device, nbytes=size) for device, size in devices.items()]
-        network = SimpleNamespace(parameters=lambda: weights, buffers=lambda: [])
-        return batch_budget(SimpleNamespace(device=torch.device("cuda:0"), model=network))
-
-    card = SimpleNamespace(total_memory=10_000_000_000)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    assert budget(cuda_0=2_000_000_000) == budget(cuda_0=2_000_000_000, cpu=10**12) == 6_000_000_000
-    assert budget(cuda_0=2_000_000_000, cpu=2_000_000_000, cuda_1=4_000_000_000) == 8_000_000_000
-    assert budget(cuda_0=7_990_000_000) == 1 << 28
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * GIB))
+    for weights, budget in (
+        ({"cuda:0": 2 * GIB, "cpu": 99 * GIB}, 6 * GIB),
+        ({"cuda:0": 2 * GIB, "cuda:1": 4 * GIB}, 8 * GIB),
+        ({"cuda:0": 8 * GIB - 1}, 1 << 28),
+    ):
+        tensors = [SimpleNamespace(device=torch.device(name), nbytes=size) for name, size in weights.items()]
+        network = SimpleNamespace(parameters=tensors.copy, buffers=list)
+        assert batch_budget(SimpleNamespace(device=torch.device("cuda:0"), model=network)) == budget
 
 
 def test_free_ram_keeps_to_a_containers_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

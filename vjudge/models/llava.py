@@ -77,25 +77,25 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
 
 
 def converted(original: Original) -> Path:
-    """The transformers folder of an original checkpoint in the user's cache, written if it is not there.
+    """The transformers folder of an original checkpoint in the user's cache, written once if it is not there.
 
-    It is named by the content of the checkpoint's files and its tower's. Processes that want the same one wait for the
-    first. The cache is vjudge's in XDG_CACHE_HOME, or in ~/.cache. Raises ValueError as `convert`.
+    It is named by the content of the checkpoint's files and its tower's, in XDG_CACHE_HOME or ~/.cache. Raises
+    ValueError as `convert`.
     """
     original.tower_weights  # noqa: B018  # fetched now, so that the fingerprints are of all files
     files = places.weights_fingerprint(*original.origins), places.settings_fingerprint(*original.origins)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "vjudge" / "converted"
     target = home / hashlib.sha256("\n".join((*files, str(WRITTEN))).encode()).hexdigest()[:16]
+    if target.is_dir():
+        return target
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"judge {original.name!r}: {home} can't be written ({error}); set XDG_CACHE_HOME") from error
     with FileLock(home / f"{target.name}.lock"):
-        if target.is_dir():
-            return target
         for rest in home.glob(f".{target.name}-*"):  # of a process that was killed
             shutil.rmtree(rest, ignore_errors=True)
-        return _write(original, target)
+        return target if target.is_dir() else _write(original, target)
 
 
 def _write(original: Original, target: Path) -> Path:
@@ -110,18 +110,14 @@ def _write(original: Original, target: Path) -> Path:
     tensors = original.tensors
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
-    n_weights = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
-    if len(tensors) != n_weights:
-        raise ValueError(
-            f"{original.folder}: the weights do not fit its config.json, which asks for {n_weights}: there are"
-            f" {len(tensors)}"
-        )
+    need, count = len(model.state_dict()) - bool(original.config.tie_word_embeddings), len(tensors)
+    if count != need:
+        raise ValueError(f"{original.folder}: the weights do not fit its config.json: it asks for {need}, not {count}")
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _write_settings(original, partial)
-        sizes = {
-            name: tensor.to("meta") for name, tensor in tensors.items()
-        }  # of one mapped file, they are one storage
+        # Tensors of one mapped file are one storage, which no plan may cut: it is made of their sizes.
+        sizes = {name: tensor.to("meta") for name, tensor in tensors.items()}
         plan = split_torch_state_dict_into_shards(sizes, max_shard_size=SHARD_BYTES)
         label = f"{original.name} -> {target}"
         with tqdm(total=size, unit="B", unit_scale=True, desc=label, disable=size < WORTH_A_BAR) as bar:
@@ -181,9 +177,9 @@ class Original:
         self.settings = places.read_json(folder / "config.json")
         self.tiled = places.decoder_of(self.settings) == "qwen2"  # images are cut into tiles (LLaVA-NeXT/OneVision)
         tower = str(self.settings["mm_vision_tower"])
-        beside = (folder.parent / tower, folder / tower)  # an absolute path is itself in both
-        found = [place for place in beside if (place / "config.json").is_file()]
-        self.tower_folder = found[0] if found else places.fetch(tower, ["config.json", "preprocessor_config.json"])
+        towers = (folder.parent / tower, folder / tower)  # an absolute path is itself in both
+        here = next((place for place in towers if (place / "config.json").is_file()), None)
+        self.tower_folder = here or places.fetch(tower, ["config.json", "preprocessor_config.json"])
         self.origins = (folder, self.tower_folder)  # of its weights and settings
         # From the tower's own folder: the checkpoint repeats no sizes, heads or activation.
         stored = places.read_json(self.tower_folder / "config.json")

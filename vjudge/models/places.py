@@ -244,12 +244,12 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
                 content: dict[str, Any] = load_file(file)
             else:  # before torch 1.6 it was no archive, and such a file is read whole
                 content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-            held = {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}
+            part = {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}
         except Exception as error:  # of any kind: libraries don't look at what a file holds before they use it
             raise ValueError(f"{file} can't be read ({reason_of(error)}); download it again") from error
-        if again := held.keys() & tensors.keys():
+        if again := part.keys() & tensors.keys():
             raise ValueError(f"{folder} holds {min(again)} in two files; remove those that are not of the checkpoint")
-        tensors |= held
+        tensors |= part
     if not tensors:
         raise ValueError(f"{folder} holds no weights (safetensors or pytorch_model*.bin)")
     return tensors
