@@ -1,12 +1,12 @@
-"""Every figure from made-up numbers, for any number of judges: what the tests draw, and a contact sheet to look at.
+"""Every figure from made-up numbers, for any number of judges: what the tests draw, and to look at.
 
-python tests/plots/gallery.py outputs/gallery --venue eccv --judges 8
+python tests/plots/gallery.py outputs/gallery eccv 8
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ matplotlib.use("agg")
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from PIL import Image
 
 from vjudge import metrics, plots
 
@@ -47,32 +46,29 @@ def run(judges: int, n: int = 120, *, means: bool = False, top: int = 5) -> pd.D
 
 def correlations(judges: int, benchmarks: int = 3) -> pd.DataFrame:
     """As `metrics.correlation_table`, with people's ceiling and a judge that misses a benchmark."""
-    rng = np.random.default_rng(1)
-    rows = []
-    for (j, judge), benchmark in itertools.product(enumerate([*NAMES[:judges], "people"]), BENCHMARKS[:benchmarks]):
-        for statistic, factor in (("pearson", 1.0), ("spearman", 0.95), ("kendall", 0.8)):
-            r = 0.86 if judge == "people" else factor * (0.8 - 0.13 * j + rng.normal(0, 0.08))
-            rows.append((judge, benchmark, statistic, r, r - 0.11, min(r + 0.09, 1), 300 - 10 * j, 2 * j))
-    columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n", "missing"]
-    table = pd.DataFrame(rows, columns=columns)
+    cells = itertools.product([*NAMES[:judges], "people"], BENCHMARKS[:benchmarks], ("pearson", "spearman", "kendall"))
+    table = pd.DataFrame(cells, columns=["judge", "benchmark", "statistic"])
+    place = pd.Series(pd.factorize(table["judge"])[0])
+    r = 0.8 - 0.13 * place + np.random.default_rng(1).normal(0, 0.08, len(table))
+    table["estimate"] = r.where(table["judge"] != "people", 0.86)
+    table = table.assign(low=table["estimate"] - 0.11, high=(table["estimate"] + 0.09).clip(upper=1))
     absent = (table["judge"] == NAMES[1]) & (table["benchmark"] == BENCHMARKS[1])
     table.loc[absent, ["estimate", "low", "high"]] = np.nan
-    return table.assign(ceiling=table["judge"] == "people")
+    return table.assign(n=300 - 10 * place, missing=2 * place, ceiling=table["judge"] == "people")
 
 
 def pearson(judges: int, benchmarks: int = 3) -> pd.DataFrame:
     return correlations(judges, benchmarks).query("statistic == 'pearson'").reset_index(drop=True)
 
 
-def long_names(judges: int = 4) -> pd.DataFrame:
-    table = pearson(judges, 1)
-    return table.assign(judge=[f"{k} {LONG}"[:200] for k in range(len(table))])
+def long_names() -> pd.DataFrame:
+    return pearson(3, 1).assign(judge=[f"{k} {LONG}"[:200] for k in range(4)])
 
 
 def comparisons(judges: int) -> pd.DataFrame:
-    verdicts = run(max(judges, 2))
-    scores = {name: part["score"].reset_index(drop=True) for name, part in verdicts.groupby("judge", sort=False)}
-    return metrics.compare_judges(verdicts["gold"][:120], scores, n_resamples=200)
+    verdicts = run(judges)
+    scores = verdicts.pivot(index="id", columns="judge", values="score")[NAMES[:judges]]
+    return metrics.compare_judges(verdicts["gold"][: len(scores)], scores, n_resamples=200)
 
 
 def calibration(judges: int) -> dict[str, pd.DataFrame]:
@@ -158,9 +154,7 @@ def slope() -> pd.DataFrame:
 
 POWER = dict(x="planted", y="rejected", by="design", panel="test", lines=(0.05, 0.9), band=(0.04, 0.06))
 FIGURES: dict[str, Callable[[int, Options], Figure]] = {
-    "heatmap": lambda k, o: plots.heatmap(pearson(k, 2 + k % 4), **o),
-    "one benchmark": lambda k, o: plots.heatmap(pearson(k, 1), **o),
-    "five benchmarks": lambda k, o: plots.heatmap(pearson(k, 5), **o),
+    "heatmap": lambda k, o: plots.heatmap(pearson(k, 1 + k % 5), **o),
     "no intervals": lambda k, o: plots.heatmap(pearson(k, 4)[["judge", "benchmark", "estimate"]], **o),
     "long criteria": lambda k, o: plots.heatmap(long_names(), **o),
     "forest": lambda k, o: plots.forest(pearson(k, 1), ceiling=0.86, **o),
@@ -172,11 +166,9 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "cost": lambda k, o: plots.agreement_by_cost(costs(k), ceiling=0.86, **o),
     "distribution": lambda k, o: plots.score_distribution(run(k), **o),
     "confusion": lambda k, o: plots.confusion(run(k), **o),
-    "confusion of ten": lambda k, o: plots.confusion(run(1, 300, top=10), **o),
     "confusion of a hundred": lambda k, o: plots.confusion(run(1, 300, top=100), **o),
     "calibration": lambda k, o: plots.calibration_curve(calibration(k), **o),
     "feedback": lambda k, o: plots.preference_bars(answers(k), **o),
-    "wins": lambda k, o: plots.preference_bars(wins(k), **o),
     "tags": lambda k, o: plots.tag_bars(tags(k), **o),
     "length": lambda k, o: plots.length_by_score(run(1), **o),
     "length of judges": lambda k, o: plots.length_by_score(run(k), score="score", **o),
@@ -187,28 +179,10 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
 }
 
 
-def contact_sheet(folder: Path, judges: int, options: Options) -> None:
-    """All figures, each as a file and together on one picture, at 130 dots an inch."""
-    pictures = []
-    for name, draw in FIGURES.items():
-        fig, path = draw(judges, options), folder / f"{name.replace(' ', '_')}.png"
-        fig.savefig(path, dpi=130)
-        print(f"{name}: {fig.get_figwidth():.2f} x {fig.get_figheight():.2f} in. {fig.get_label()}")
-        pictures.append(Image.open(path).convert("RGB"))
-    wide, tall = max(picture.width for picture in pictures) + 12, max(picture.height for picture in pictures) + 12
-    sheet = Image.new("RGB", (4 * wide, -(-len(pictures) // 4) * tall), "#bbbbbb")
-    for place, picture in enumerate(pictures):
-        sheet.paste(picture, (place % 4 * wide, place // 4 * tall))
-    sheet.save(folder / f"sheet_{'_'.join(options.values())}_{judges}.png")
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--judges", type=int, default=3)
-    for option, usual in {"venue": "acl", "column": "half", "font": "sans"}.items():
-        parser.add_argument(f"--{option}", default=usual)
-    options = vars(parser.parse_args())
-    folder, judges = options.pop("folder"), options.pop("judges")
+    folder, venue, judges = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
-    contact_sheet(folder, judges, options)
+    for name, draw in FIGURES.items():
+        fig = draw(judges, {"venue": venue})
+        fig.savefig(folder / f"{name.replace(' ', '_')}.png")
+        print(f"{name}: {fig.get_figwidth():.2f} x {fig.get_figheight():.2f} in. {fig.get_label()}")

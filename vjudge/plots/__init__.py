@@ -3,12 +3,6 @@
 A plotting function takes a frame and returns a matplotlib figure at the venue's width; `save_figure` writes it with its
 caption and data. Every figure takes the options of `page`: venue, column, note and font. What is not drawn is counted,
 in the corner and the caption. A frame that lacks a column, names a cell twice or has nothing to draw is a ValueError.
-
-style.py   venues, text sizes, fonts, colours, and what all figures share
-save.py    figures, captions and tables as files
-scores.py  scores and lengths against the truth: distributions, confusion matrix, calibration curve
-judges.py  judges side by side: heatmap, forest, against each other, model ranking, agreement by cost
-bars.py    wins, ties and losses; tags; curves: power, labels, a training
 """
 
 from vjudge.names import public

@@ -18,7 +18,6 @@ FOUR_WAY = {"left": "left side better", "both_good": "both good", "both_bad": "b
 WINS = {"win": "wins", "tie": "ties", "loss": "loses"}
 FIRST, LAST = Look(PALETTE[0]), Look(PALETTE[1], hatch="////")
 TIES = (Look("#E6E6E6"), Look("#BDBDBD", hatch="...."))
-WHISKER: dict[str, Any] = dict(ecolor=INK, capsize=1.5)
 
 
 def preference_bars(
@@ -56,10 +55,8 @@ def preference_bars(
                     box, ink = dict(fc=look.color, ec="none", pad=0.6), ink_on(look.color)
                     ax.text(starts[row] + share[row] / 2, y, str(counts[row]), color=ink, bbox=box, **MIDDLE, **SMALL)
             for row, start, sign in ((first, 0, 1), (last, 100, -1)):
-                value, *bounds = 100 * table.loc[row, ["estimate", "low", "high"]].astype(float)
-                reach = np.abs(np.subtract(bounds, value)).reshape(2, 1)[::sign]
-                at = start + sign * value, y - sign * 0.07 / pitch
-                ax.errorbar(*at, xerr=reach, fmt="none", elinewidth=0.9, **WHISKER)
+                ends = start + sign * 100 * table.loc[row, ["low", "high"]].astype(float)
+                ax.plot(ends, [y - sign * 0.07 / pitch] * 2, "|-", color=INK, lw=0.9, ms=3)
             for side, x, align in ((pair[0], 0, "left"), (pair[1], 100, "right")):
                 ax.text(x, y - 0.155 / pitch, "\n".join(side), ha=align, va="bottom", linespacing=1.0, **SMALL)
             ax.text(101.5, y, f"n={n}", va="center", **SMALL)
@@ -97,7 +94,7 @@ def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
             y = np.arange(len(tags)) - 0.42 + (place + 0.5) * step
             share, low, high = (100 * rows[name].to_numpy(float) for name in ("share", "low", "high"))
             ax.barh(y, share, step, **look.bar)
-            ax.errorbar(share, y, xerr=np.abs([share - low, high - share]), fmt="none", elinewidth=0.8, **WHISKER)
+            ax.plot([low, high], [y, y], "|-", color=INK, lw=0.8, ms=3)
             for at, end, count in zip(y, np.fmax(share, high), rows["count"], strict=True):
                 if np.isfinite(end):
                     aside: dict[str, Any] = dict(xytext=(3, 0), textcoords="offset points", va="center", **SMALL)

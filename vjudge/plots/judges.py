@@ -15,7 +15,8 @@ from vjudge import metrics
 from vjudge.plots import style
 from vjudge.plots.style import CEILING, INK, MIDDLE, PALE, PALETTE, SMALL, Look, items, looks, need, page, short
 
-BETTER, WORSE, EVEN = PALETTE[0], PALETTE[1], "#E6E6E6"
+RIVALS = {1: (PALETTE[0], "", "column better"), -1: (PALETTE[1], "////", "row better")}
+RIVALS[0] = ("#E6E6E6", "", "no difference shown")
 FEW = 20  # items below which a line is drawn hollow
 BOUNDS = ["estimate", "low", "high"]
 
@@ -45,9 +46,7 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
         fig, ax, side = paper.grid(names, benchmarks, lambda side: 0.36 if wide < side else 0.24, 0.6)
         if bounds and wide >= side:
             paper.account.append("Intervals are in the figure's data")
-        shades: dict[str, Any] = dict(cmap="RdBu", vmin=-1) if negative else dict(cmap="Blues", vmin=0)
-        corners = np.arange(len(benchmarks) + 1) - 0.5, np.arange(len(names) + 1) - 0.5
-        image = ax.pcolormesh(*corners, grid, vmax=1, edgecolors="white", linewidth=1.2, **shades)
+        image = ax.imshow(grid, cmap="RdBu" if negative else "Blues", vmin=-1 if negative else 0, vmax=1, aspect="auto")
         for (i, name), (j, benchmark) in product(enumerate(names), enumerate(benchmarks)):
             number = grid.iat[i, j]
             if np.isnan(number):
@@ -59,6 +58,10 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
             first = name in own and round(number, 3) == best[benchmark] and len(own) > 1
             ax.text(j, i - 0.2 * two, text, color=ink, weight="bold" if first else "normal", **MIDDLE)
             ax.text(j, i + 0.22, below, color=ink, **MIDDLE, **SMALL)
+        ax.set_xticks(np.arange(len(benchmarks) - 1) + 0.5, minor=True)
+        ax.set_yticks(np.arange(len(names) - 1) + 0.5, minor=True)
+        ax.grid(which="minor", color="white", linewidth=1.2)
+        ax.tick_params(which="minor", length=0)
         if len(own) < len(names):
             ax.axhline(len(own) - 0.5, color=INK, lw=1)
         bar = fig.colorbar(image, ax=ax, location="bottom", aspect=40, pad=0.03, label=label)
@@ -131,8 +134,7 @@ def _line(ax: Axes, y: float, row: pd.Series, look: Look, reference: float) -> N
     if np.isfinite(margin):
         ends = reference - margin, reference + margin
         ax.fill_betweenx([y - 0.42, y + 0.42], *ends, color=style.TRUTH, lw=0, zorder=-2)
-    ax.plot([row["low"], row["high"]], [y, y], color=look.color, lw=1.3, solid_capstyle="butt")
-    ax.plot([row["low"], row["high"]], [y, y], "|", color=look.color, ms=4, mew=1)
+    ax.plot([row["low"], row["high"]], [y, y], "|-", color=look.color, lw=1.3, ms=4, solid_capstyle="butt")
     hollow = row.get("n", FEW) < FEW
     fill, edge, wide = ("white", look.color, 0.9) if hollow else (look.color, INK, 0.5)
     ax.plot(row["estimate"], y, look.marker, ms=4.2, color=fill, mec=edge, mew=wide)
@@ -155,7 +157,7 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
 
     Args:
         table: of one judge, as `probes.battery` returns it. The caption names the cases that are not drawn: those that
-            changed no score, descriptions, and what was not run. Where none is left, a ValueError.
+            changed no score, descriptions, and what was not run or is undefined.
     """
     need(table, "probe", "case", "must", "effect", "low", "high", "unit")
     cases = table.rename(columns={"effect": "estimate"})
@@ -169,8 +171,7 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     twice = lines.duplicated(["panel", "line"], keep=False)
     lines["line"] = lines["line"].where(~twice, lines["probe"] + ": " + lines["line"])
     fig = forest(lines, rows="line", panel="panel", **options)
-    rest = {"No score changed in": still, "Described, not drawn": ~ruled & ~undefined}
-    rest |= {"Not run or undefined": undefined}
+    rest = {"No score changed in": still, "Described, not drawn": ~ruled & ~undefined, "Without a number": undefined}
     account = [f"{words}: {', '.join(cases.loc[rows, 'line'].unique())}" for words, rows in rest.items() if rows.any()]
     fig.set_label(". ".join(text for text in (str(fig.get_label()), *account) if text))
     return fig
@@ -200,20 +201,15 @@ def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", **o
         for j, i in combinations_with_replacement(range(len(worse)), 2):
             pair = better[j], worse[i]
             won, chance, gap = verdict.loc[pair], p.loc[pair], difference.loc[pair]
-            fill = {1.0: BETTER, -1.0: WORSE}.get(won, EVEN)
-            hatch = {-1.0: "////", 1.0: "", 0.0: ""}.get(won, "....")
+            fill, hatch, _ = RIVALS.get(won, (RIVALS[0][0], "....", ""))
             ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fc=fill, ec="white", hatch=hatch, lw=1.2))
             look: dict[str, Any] = dict(color="white" if won == 1 else INK, **MIDDLE, **SMALL)
-            box = dict(fc=WORSE, ec="none", pad=0.8) if won == -1 else None
+            box = dict(fc=fill, ec="none", pad=0.8) if won == -1 else None
             sign = "+" * bool(round(gap, 2) > 0)
             least = chance if pair in at_floor or pair[::-1] in at_floor else None
             paper.optional(ax.text(j, i - 0.2, sign + short(gap), bbox=box, **look), "differences", side)
             paper.optional(ax.text(j, i + 0.2, style.p_text(chance, least), bbox=box, **look), "p values", side)
-        keys = [
-            Patch(fc=BETTER, label="column better"),
-            Patch(fc=WORSE, ec="white", hatch="////", label="row better"),
-            Patch(fc=EVEN, label="no difference shown"),
-        ]
+        keys = [Patch(fc=fill, ec="white", hatch=hatch, label=text) for fill, hatch, text in RIVALS.values()]
         paper.legend(fig, keys)
         return paper.finish(fig, f"{len(pairs)} pairs of judges; {items(pairs, 'a pair')}")
 
@@ -246,9 +242,8 @@ def model_ranking(table: pd.DataFrame, *, judge: str = "judge", people: str = "h
             name.set_horizontalalignment(align)
         ax.set_yticks([])
         ax.spines[:].set_visible(False)
-        gone = len(table) - len(whole)
-        text = f"Kendall's tau {short(tau, low, high)}; {len(whole)} models"
-        return paper.finish(fig, text + (f", {gone} more without both" if gone else ""))
+        gone = f", {len(table) - len(whole)} more without both" * (len(whole) < len(table))
+        return paper.finish(fig, f"Kendall's tau {short(tau, low, high)}; {len(whole)} models{gone}")
 
 
 def agreement_by_cost(
@@ -278,5 +273,4 @@ def agreement_by_cost(
         ax.set(xlabel=cost_label, ylabel=label)
         paper.legend(fig, [*style.keys(styles, ls="none"), *mark])
         gone = len(table) - len(whole)
-        note = f"{gone} judges without agreement or cost, not drawn" if gone else ""
-        return paper.finish(fig, items(table, "a judge"), note)
+        return paper.finish(fig, items(table, "a judge"), f"{gone} without agreement or cost, not drawn" * bool(gone))

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from vjudge import metrics
 from vjudge.plots import style
-from vjudge.plots.style import INK, MARKERS, MIDDLE, PALE, SMALL, TRUTH, Look, Page, looks, need, page
+from vjudge.plots.style import INK, MARKERS, MIDDLE, PALE, SMALL, TRUTH, Look, looks, need, page
 
 PEOPLE = Look("#A9A9A9", hatch="////")
 
@@ -116,45 +115,38 @@ def confusion(
     extra = {code: label for code, label in ((-1, "none"), (-2, "off")) if (x[y >= 0] == code).any()}
     with page(**options) as paper:
         fig, axes, inches = paper.panels([name for name, _, _ in judges], 0.85, label=truth_name, margin=0.6)
+        columns, levels, margins = [*where.labels, *extra.values()], range(len(where.labels)), inches > 1.7
+        side = (min(inches, 3.5) - 0.45) / (len(columns) * (1.25 if margins else 1))  # of a cell
+        upright = max(map(paper.text_width, columns)) > side * 0.9
         for ax, (_, look, rows) in zip(axes, judges, strict=True):
             counts = pd.crosstab(where.place(rows["gold"]), where.place(rows["score"]))
-            levels = range(len(where.labels))
             counts = counts.reindex(index=levels, columns=[*levels, *extra], fill_value=0).to_numpy()
-            _matrix(paper, ax, counts, where.labels, [*where.labels, *extra.values()], look, inches)
+            share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+            image = ax.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            for i, j in np.argwhere(counts):
+                color = style.ink_on(image.to_rgba(share[i, j]))
+                paper.optional(ax.text(j, i, str(counts[i, j]), color=color, **MIDDLE, **SMALL), "counts", side)
+            for i in levels:
+                ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, ec=INK, lw=0.8))
+            ax.set_xticks(range(len(columns)), columns, rotation=90 * upright)
+            ax.set_yticks(levels, where.labels)
+            ax.tick_params(length=0)
+            ax.spines[:].set_visible(False)
             ax.set_xlabel("judge's score")
+            if not margins:
+                continue
+            top, right = ax.inset_axes((0, 1.03, 1, 0.2)), ax.inset_axes((1.03, 0, 0.2, 1))
+            by_score, by_truth = counts.sum(axis=0), counts.sum(axis=1)
+            above = top.bar(range(len(columns)), by_score, 0.8, color=look.color, ec="white", hatch=look.hatch, lw=0.4)
+            beside = right.barh(levels, by_truth, 0.8, color=TRUTH, ec=INK, lw=0.4)
+            for inset, bars, room in ((top, above, side), (right, beside, np.inf)):
+                for text in inset.bar_label(bars, padding=1, **SMALL):
+                    paper.optional(text, "counts in the margins", room)
+                inset.set_axis_off()
+            top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(by_score.max(), 1)))
+            right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(by_truth.max(), 1)))
         off = int((y == -2).sum())
         return paper.finish(fig, _account(run, "verdicts", {"score": "score", "gold": truth_name}, off), where.note)
-
-
-def _matrix(
-    paper: Page, ax: Axes, counts: np.ndarray, rows: list[str], columns: list[str], look: Look, inches: float
-) -> None:
-    share, shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), colormaps["Blues"]
-    ax.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="auto")
-    margins = inches > 1.7  # else cells take all the room
-    side = (min(inches, 3.5) - 0.45) / (len(columns) * (1.25 if margins else 1))
-    for i, j in np.argwhere(counts):
-        color = style.ink_on(shades(share[i, j]))
-        paper.optional(ax.text(j, i, str(counts[i, j]), color=color, **MIDDLE, **SMALL), "counts", side)
-    for i in range(len(rows)):
-        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, ec=INK, lw=0.8))
-    upright = max(map(paper.text_width, columns)) > side * 0.9
-    ax.set_xticks(range(len(columns)), columns, rotation=90 if upright else 0)
-    ax.set_yticks(range(len(rows)), rows)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    if not margins:
-        return
-    top, right = ax.inset_axes((0, 1.03, 1, 0.2)), ax.inset_axes((1.03, 0, 0.2, 1))
-    by_score, by_truth = counts.sum(axis=0), counts.sum(axis=1)
-    above = top.bar(range(len(by_score)), by_score, 0.8, color=look.color, ec="white", hatch=look.hatch, lw=0.4)
-    beside = right.barh(range(len(by_truth)), by_truth, 0.8, color=TRUTH, ec=INK, lw=0.4)
-    for inset, bars, room in ((top, above, side), (right, beside, np.inf)):
-        for text in inset.bar_label(bars, padding=1, **SMALL):
-            paper.optional(text, "counts in the margins", room)
-        inset.set_axis_off()
-    top.set(xlim=ax.get_xlim(), ylim=(0, 1.9 * max(by_score.max(), 1)))
-    right.set(ylim=ax.get_ylim(), xlim=(0, 2.1 * max(by_truth.max(), 1)))
 
 
 def calibration_curve(tables: Mapping[str, pd.DataFrame], *, label: str = "mean true score", **options: Any) -> Figure:
@@ -212,9 +204,6 @@ def _account(frame: pd.DataFrame, unit: str, words: Mapping[str, str], off: int 
     return "; ".join([f"{used} {unit}", *gone])
 
 
-# --- length -----------------------------------------------------------------------------------------------------------
-
-
 def length_by_score(
     frame: pd.DataFrame, *, score: str = "gold", score_name: str | None = None,
     scale: Sequence[int] | None = None, **options: Any,
@@ -227,18 +216,18 @@ def length_by_score(
     """
     need(frame, score, "response")
     lengths, where = metrics.lengths(frame["response"]), bins(frame[score], scale=scale)
-    frame = frame.assign(length=lengths, place=where.place(frame[score]))
-    judges, off = by_judge(frame), int((frame["place"] == -2).sum())
-    drawn = frame.query("place >= 0 and length.notna()")
-    counts = np.bincount(drawn["place"], minlength=len(where.labels))
+    place = pd.Series(where.place(frame[score]), frame.index)
+    frame = frame.assign(length=lengths, place=place.where((place >= 0) & lengths.notna()))
+    judges, off = by_judge(frame), int((place == -2).sum())
+    counts = frame["place"].value_counts().reindex(range(len(where.labels)), fill_value=0)
     step, single = np.diff(where.centers).min(), len(judges) == 1
     with page(**options) as paper:
         fig, ax = paper.subplots(0.4 * min(paper.inches, 4) + 0.6)
         for k, (_, look, rows) in enumerate(judges):
             aside = (k - (len(judges) - 1) / 2) * 0.84 / len(judges) * step
             line: dict[str, Any] = dict(color=INK if single else look.color, lw=2.5 if len(judges) < 4 else 1.5)
-            for level, values in rows.query("place >= 0").dropna(subset="length").groupby("place")["length"]:
-                center = where.centers[level] + aside
+            for level, values in rows.groupby("place")["length"]:
+                center = where.centers[int(level)] + aside
                 if single and values.nunique() > 1:
                     (body,) = ax.violinplot(values, [center], widths=0.75 * step, showextrema=False)["bodies"]
                     body.set(facecolor=look.color, edgecolor=INK, alpha=0.35, linewidth=0.5)
@@ -271,7 +260,7 @@ def length_scatter(
             true score's mean, its interval as a band.
     """
     need(frame, "score", "gold", "response")
-    rows = need(probe, "case", "effect", "low", "high", "p").query("case == 'slope at equal gold'")
+    rows = need(probe, "case", "effect", "low", "high", "p")[probe["case"] == "slope at equal gold"]
     if len(rows) != 1:
         raise ValueError(f"the probe's table has {len(rows)} rows 'slope at equal gold': pass that of one judge")
     slope, lengths = rows.iloc[0], metrics.lengths(frame["response"])

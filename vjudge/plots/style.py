@@ -108,7 +108,7 @@ def page(
     """A page of a venue: matplotlib's settings for it, and the `Page` that figures are drawn with.
 
     Args:
-        venue, column: one of `VENUES`, and "half" or "full"; font: "sans" or "times"; all others are a ValueError.
+        venue, column, font: as the types say, and one of `VENUES`; all others are a ValueError.
         note: whether counts stand in grey in the corner, or in the caption alone.
 
     >>> with page(venue="eccv") as paper:
@@ -121,10 +121,11 @@ def page(
     if font not in FONTS:
         raise ValueError(f"font must be one of {', '.join(FONTS)}, not {font!r}")
     east_asian = sorted({font.name for font in fontManager.ttflist if EAST_ASIAN.search(font.name)})[:1]
-    families = [FONTS[font], *east_asian]
+    families = (FONTS[font], *east_asian)
+    held = {c for name in families for c in get_font(findfont(FontProperties(family=[name]))).get_charmap()}
     fonts: dict[str, Any] = {"font.size": max(MIN_TEXT, VENUES[venue].text - 1), "font.family": families}
     with plt.style.context([SHARED, fonts], after_reset=True):  # a user's own settings would change the bytes
-        yield Page(inches, VENUES[venue].height, note, families)
+        yield Page(inches, VENUES[venue].height, note, families, held)
 
 
 @dataclass
@@ -134,7 +135,8 @@ class Page:
     inches: float  # width
     tall: float  # the most height that the venue's page has
     note: bool
-    families: list[str]  # a character is drawn by the first font that has it
+    families: tuple[str, ...]  # a character is drawn by the first font that has it
+    held: set[int]  # the characters that one of them has
     account: list[str] = field(default_factory=list)  # what the caption must say
     spare: dict[str, list[tuple[Text, float]]] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)  # characters that no font has
@@ -165,12 +167,12 @@ class Page:
 
     def text_width(self, text: str, size: float = MIN_TEXT) -> float:
         """Inches of the widest line."""
-        return max(_points(line, tuple(self.families)) for line in text.split("\n")) * size / 100 / 72
+        return max(_points(line, self.families) for line in text.split("\n")) * size / 100 / 72
 
     def drawable(self, text: str) -> str:
         """A text as the fonts can draw it: what they lack is a box, of which `finish` warns."""
-        text, held = clean(text), _characters(tuple(self.families))
-        self.lacking |= (lacking := {c for c in text if not c.isspace() and ord(c) not in held})
+        text = clean(text)
+        self.lacking |= (lacking := {c for c in text if not c.isspace() and ord(c) not in self.held})
         return "".join("\N{WHITE SQUARE}" if c in lacking else c for c in text)
 
     def wrap(self, text: str, inches: float, size: float = MIN_TEXT) -> list[str]:
@@ -213,8 +215,7 @@ class Page:
         high = max(tall(side), 0.13 * max(text.count("\n") + 1 for text in left) + 0.06)
         fig, ax = self.subplots(high * len(left) + head + 0.05 + below)
         ax.set(xlim=(-0.5, len(above) - 0.5), ylim=(len(left) - 0.5, -0.5))
-        alignment = "left" if upright else "center"
-        ax.set_xticks(range(len(above)), above, rotation=90 if upright else 0, multialignment=alignment)
+        ax.set_xticks(range(len(above)), above, rotation=90 * upright, multialignment="left" if upright else "center")
         ax.set_yticks(range(len(left)), left)
         ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
         ax.spines[:].set_visible(False)
@@ -263,7 +264,15 @@ class Page:
             some = f"{len(self.lacking)} of the figure's characters ({''.join(sorted(self.lacking)[:12])})"
             remedy = "Install one that has them, for example Noto Sans CJK, and restart the kernel"
             warnings.warn(f"no installed font has {some}: they are drawn as boxes. {remedy}", stacklevel=3)
-        _settle(fig)
+        for ax in fig.findobj(Axes):  # outside `page` matplotlib would choose the ticks by other settings
+            for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+                if not isinstance(axis.get_major_locator(), FixedLocator):
+                    near = [at for at in axis.get_majorticklocs() if min(limits) <= at <= max(limits)]
+                    axis.set_ticks(near, axis.get_major_formatter().format_ticks(near))
+                axis.set_ticks(axis.get_minorticklocs(), minor=True)
+                axis.set_minor_formatter(NullFormatter())
+            ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
+        fig.draw_without_rendering()
         fig.set_label(". ".join([*counts, *self.account]))
         plt.close(fig)  # a notebook then shows it once, where the cell returns it
         return fig
@@ -300,32 +309,11 @@ def clean(text: Any) -> str:
     return "".join(c if c == "\n" else _KINDS.get(unicodedata.category(c), c) for c in str(text))
 
 
-def _settle(fig: Figure) -> None:
-    """Keep the ticks as they are: outside `page` matplotlib would choose them by other settings."""
-    for ax in fig.findobj(Axes):
-        for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-            if not isinstance(axis.get_major_locator(), FixedLocator):
-                near = [at for at in axis.get_majorticklocs() if min(limits) <= at <= max(limits)]
-                axis.set_ticks(near, axis.get_major_formatter().format_ticks(near))
-            axis.set_ticks(axis.get_minorticklocs(), minor=True)
-            axis.set_minor_formatter(NullFormatter())
-        ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
-    fig.draw_without_rendering()
-
-
-@lru_cache(maxsize=8)
-def _characters(families: tuple[str, ...]) -> frozenset[int]:
-    return frozenset(c for name in families for c in get_font(findfont(FontProperties(family=[name]))).get_charmap())
-
-
 @lru_cache(maxsize=4096)
 def _points(line: str, families: tuple[str, ...]) -> float:
     """The width of a line in points, at 100 points."""
     font = FontProperties(family=list(families), size=100)
     return float(TextToPath().get_text_width_height_descent(line, font, False)[0]) if line.strip() else 0.0
-
-
-# What figures draw alike.
 
 
 def ink_on(color: Any) -> str:
