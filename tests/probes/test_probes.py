@@ -224,6 +224,15 @@ def test_missing_scores_are_counted_and_left_out(collected, run):
     assert set(frame["missing"]) == {10} and set(frame["n"]) == {230}
 
 
+def test_a_battery_warns_of_each_thing_once():
+    items = collection(8, per_group=8)
+    with pytest.warns(UserWarning) as alerts:
+        table = probes.battery(SimulatedJudge(items), items)
+    texts = [str(alert.message) for alert in alerts]
+    assert (table["reading"] == "undefined").sum() > 10 > len(texts) == len(set(texts))
+    assert any(text.startswith("undefined: 8 rows, and not two groups of them (") for text in texts)
+
+
 def test_an_injection_counts_only_where_there_is_room(collected):
     frame = probes.injection(SimulatedJudge(collected, Planted(injection=1)), collected).set_index("case")
     top, bottom = (sum(g == end for g in collected["gold"]) for end in (5, 1))

@@ -8,6 +8,8 @@ that followed gold one to one loses all it knew.
 from __future__ import annotations
 
 import itertools
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -378,15 +380,19 @@ def battery(
     if unknown := [name for name in probes if name not in PROBES]:
         raise ValueError(f"probes {unknown} are unknown; use some of {', '.join(PROBES)}")
     trials, rows, not_run = Trials.of(judge, items, **options), list[Row](), dict[str, str]()
-    for name in probes:
-        try:
-            more: Row = {"samples": samples} if name == "consistency" else {}
-            if name == "position" and trials.judge is not None and COMPARED not in trials.runs:
-                more = {"pairs": pairs_of_items(trials.items, limit=len(trials.items), seed=trials.seed) or None}
-            rows += PROBES[name](trials, **more).to_dict("records")
-        except Unmet as error:
-            not_run[name] = str(error)
-            rows.append(trials.row("", note=str(error)) | {"probe": name})
+    with warnings.catch_warnings(record=True) as alerts:
+        warnings.simplefilter("always")
+        for name in probes:
+            try:
+                more: Row = {"samples": samples} if name == "consistency" else {}
+                if name == "position" and trials.judge is not None and COMPARED not in trials.runs:
+                    more = {"pairs": pairs_of_items(trials.items, limit=len(trials.items), seed=trials.seed) or None}
+                rows += PROBES[name](trials, **more).to_dict("records")
+            except Unmet as error:
+                not_run[name] = str(error)
+                rows.append(trials.row("", note=str(error)) | {"probe": name})
+    for text, count in Counter(str(alert.message) for alert in alerts).items():
+        warnings.warn(text if count == 1 else f"{text} ({count} times)", stacklevel=2)
     result = trials.table("", rows)
     result.attrs["not_run"] = not_run
     return result

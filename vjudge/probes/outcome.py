@@ -78,7 +78,7 @@ def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = N
     y, x, code = np.asarray(y, dtype=float), np.asarray(design, dtype=float), _codes(groups)
     n, n_groups = len(y), int(code.max(initial=-1)) + 1
     if n_groups < 2:
-        return _undefined(f"{n} rows in {n_groups} group(s), at least two groups are needed", n, n_groups)
+        return _undefined(f"{n} rows, and not two groups of them", n, n_groups)
     x = x[:, [0, *(1 + np.flatnonzero(x[:, 1:].any(axis=0)))]]
     if np.linalg.matrix_rank(x) == np.linalg.matrix_rank(x[:, 1:]):
         return _undefined("what is measured does not vary once the rest is held equal", n, n_groups)
