@@ -239,7 +239,7 @@ class Exchange:
             reply = self.client.post("chat/completions", self.request(probes[-1], _blanks(probes[-1]), first, 0))
             _, written = read_reply(reply, self.client)
         except Unanswered as error:
-            remedy = "correct base_url where nothing listens; fields= adds, replaces or, by None, leaves out what is sent"
+            remedy = "correct base_url where nothing listens; fields= changes, or by None leaves out, what is sent"
             raise ServerError(f"{engine!r} did not answer a short test request: {error}; {remedy}") from None
         if ask.scores and not written:
             raise ServerError(f'{engine!r} gives no log-probabilities, which score mode needs; use mode="feedback"')
