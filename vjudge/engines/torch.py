@@ -417,28 +417,26 @@ def share(rows: Sequence[Row], wordless: Sequence[int]) -> list[Prefix]:
     for keys, group in itertools.groupby(rows, key=lambda row: row.keys):
         members = list(group)
         images = [place for place, token in enumerate(members[0].ids) if token in wordless]
-        for length, sharers in best_prefixes(members, max([SHORTEST - 1, *images]) + 1)[1]:
+        for length, sharers in best_prefixes(members, max([SHORTEST - 1, *images]) + 1):
             prefixes.append(Prefix(sharers[0].ids[:length], keys))
             for row in sharers:
                 row.prefix = prefixes[-1]
     return prefixes
 
 
-def best_prefixes(rows: Sequence[Row], least: int) -> tuple[int, list[tuple[int, Sequence[Row]]]]:
-    """Of the prefixes of `least` tokens that save most the tokens saved, and each one's length with its rows.
+def best_prefixes(rows: Sequence[Row], least: int) -> list[tuple[int, Sequence[Row]]]:
+    """The prefixes, of `least` tokens where rows share one, that save most: each one's length, with its rows.
 
     The rows are about the same images, sorted by text.
     """
     if len(rows) == 1:
-        return 0, [(len(rows[0].ids) - 1, rows)]
+        return [(len(rows[0].ids) - 1, rows)]
     common = min(len(os.path.commonprefix([row.ids for row in rows])), *(len(row.ids) - 1 for row in rows))
-    together = (len(rows) - 1) * common if common >= least else 0
     parts = [list(part) for _, part in itertools.groupby(rows, key=lambda row: row.ids[common])]
-    best = [best_prefixes(part, least) for part in (parts if len(parts) > 1 else [[row] for row in rows])]
-    apart = sum(saved for saved, _ in best)
-    if together > apart:
-        return together, [(common, rows)]
-    return apart, [prefix for _, prefixes in best for prefix in prefixes]
+    parts = parts if len(parts) > 1 else [[row] for row in rows]
+    apart = [prefix for part in parts for prefix in best_prefixes(part, least)]
+    saved = sum((len(sharers) - 1) * length for length, sharers in apart)
+    return [(common, rows)] if common >= least and (len(rows) - 1) * common > saved else apart
 
 
 def cut(lengths: Sequence[int], most: int) -> list[slice]:
@@ -499,14 +497,13 @@ class Lanes:
         self.parts = [(part, self.width - widths[part.stop - 1]) for part in cut(widths, most)]
         # Whose token stands where: a place in the lane, SHARED for the prefix's, NOTHING for padding.
         slots, tokens = np.full((len(lanes), self.width), NOTHING), np.zeros((len(lanes), self.width), dtype=np.int64)
-        for part, start in self.parts:
-            for number in range(part.start, part.stop):
-                size = len(self.prefixes[number].ids)
-                slots[number, start - size : start] = SHARED
-                for place, row in enumerate(lanes[number]):
-                    end = start + (place + 1) * (self.width - start) // abreast
-                    slots[number, end - row.own : end] = place
-                    tokens[number, end - row.own : end] = row.ids[size:]
+        starts = [start for part, start in self.parts for _ in range(part.start, part.stop)]
+        for number, (lane, prefix, start) in enumerate(zip(lanes, self.prefixes, starts, strict=True)):
+            slots[number, start - len(prefix.ids) : start] = SHARED
+            for place, row in enumerate(lane):
+                end = start + (place + 1) * (self.width - start) // abreast
+                slots[number, end - row.own : end] = place
+                tokens[number, end - row.own : end] = row.ids[len(prefix.ids) :]
         deltas = np.array([[prefix.delta] for prefix in self.prefixes])
         self._slots, self._tokens, self._deltas = (
             torch.from_numpy(array).to(model.device) for array in (slots, tokens, deltas)
