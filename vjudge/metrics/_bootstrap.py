@@ -1,8 +1,8 @@
 """Bootstrap and permutation, exact and fast, and correlations of weighted tables.
 
 A statistic is a function of weights, shape (cells, replicates), to values, shape (..., replicates): its value for a
-sample in which each cell occurs that often. A mean of rows is `lambda w: values @ w / w.sum(axis=0)`; correlations are
-`lambda w: correlations(table, w)`, where `table = Table(x, y)`, on `Design(table.cell)`.
+sample in which each cell occurs that often, such as `lambda w: values @ w / w.sum(axis=0)` for a mean of rows.
+Correlations are `lambda w: correlations(table, w)`, where `table = Table(x, y)`, on `Design(table.cell)`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def summing(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse
 class Design:
     """How n rows are resampled: single ones, or whole groups where there are codes 0..G-1 of them, shape (n,).
 
-    Rows of one cell, 0..k-1, must be alike to the statistic: a replicate is then one multinomial draw over few cells.
+    Rows of one cell, 0..k-1, are alike to the statistic: a replicate is then one multinomial draw over few cells.
     `missing` counts rows that were left out beforehand.
     """
 
@@ -85,7 +85,7 @@ def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: 
 def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
     """A statistic after the two judges' names are swapped at random, in half of the rows or groups of a design.
 
-    The statistic is of weights (2k, replicates): of each cell first the rows that stand, then those that are swapped.
+    It is of weights (2k, replicates): of each cell first the rows that stand, then those that are swapped.
 
     Source: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses (2005), chapter 3, matched pairs.
     """
@@ -122,9 +122,9 @@ def interval(
 ) -> tuple[float, float, float]:
     """Low and high of the bootstrap interval of one statistic, and the share of replicates that are undefined.
 
-    "t" is Student's with n_units - 1 degrees of freedom around the estimate, with the replicates' variance times
-    n_units / (n_units - 1), over its inflation; "fisher" the same for correlations on Fisher's z scale, where perfect
-    replicates take the most extreme value below 1; "logit" for shares. NaN where more than half the replicates are.
+    "t" is Student's with n_units - 1 degrees of freedom, with the replicates' variance times n_units / (n_units - 1),
+    over its inflation; "fisher" the same on Fisher's z scale, where perfect replicates take the most extreme value
+    below 1; "logit" for shares. NaN where more than half the replicates are.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12; Fisher, Metron 1 (1921), 3-32.
     """
@@ -172,10 +172,9 @@ def p_value(permuted: Floats, observed: Floats | float) -> Floats:
 class Table:
     """The k distinct pairs of two variables, sorted by x, then y, and what their correlations need for any weights.
 
-    `counts` says how often each pair occurs, `cell` which one each observation is. The quadratic form of all k x k
-    signs takes few small products: rows are cut into blocks of neighbours in x, and of neighbours in y, never within a
-    level. Pairs in one block of x, and the others in one block of y, have a matrix of signs; elsewhere blocks decide
-    the sign.
+    `counts` says how often each pair occurs, `cell` which one each observation is. The quadratic form of all signs
+    takes few small products: rows are cut into blocks of neighbours in x, and of neighbours in y, never within a level.
+    Pairs in one block of x, and the others in one block of y, have a matrix of signs; elsewhere blocks decide the sign.
     """
 
     def __init__(self, x: Floats, y: Floats) -> None:

@@ -168,11 +168,10 @@ def tabulate(
     Args:
         statistic: from weights of shape (cells, replicates) to values of shape (rows, replicates).
         names: of the rows; tuples make a MultiIndex, with several names in `index`.
-        n, missing: what each row is made of and leaves out, for all rows or one for each; None takes the design's.
-        method, inflation: of the intervals, see `_bootstrap.interval`; one for all rows or one for each.
-        width: see `_bootstrap.replicates`. unit: the word for a row of the sample, in `attrs["method"]`.
-        why: what a NaN means, for its warning. no_width: whether to warn of an interval without a width.
-        confidence, n_resamples, seed: see `correlate`.
+        n, missing: what each row is made of and leaves out; None takes the design's.
+        method, inflation, width: see `_bootstrap.interval` and `_bootstrap.replicates`.
+        unit: the word for a row of the sample, in `attrs["method"]`. why: what a NaN means, for its warning.
+        no_width: whether to warn of an interval without a width. confidence, n_resamples, seed: see `correlate`.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     table = pd.DataFrame(np.nan, index=pd.Index(list(names)).set_names(index), columns=["estimate", "low", "high"])
@@ -222,12 +221,11 @@ def shares(
     Args:
         rows: name, gain and weight of each of n cases, 0 <= gain <= weight; the share is the sum of gains over the sum
             of weights. Gains and weights of shape (k, n) are k shares, and the row is their plain mean.
-        groups: the group of each case; None takes cases as independent. unit, confidence, index: see `tabulate`.
-        account: goes to `attrs`.
+        groups: of each case; None takes them as independent. unit, confidence, index: see `tabulate`. account: attrs.
 
-    The effective number is p (1 - p) over the variance of the share, linearised and summed by group; with groups
-    Student's t takes the place of the normal quantile. In simulated groups of five 95 % intervals covered shares of .5
-    to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
+    The effective number is p (1 - p) over the variance of the share, summed by group; with groups Student's t takes the
+    place of the normal quantile. In simulated groups of five 95 % intervals covered shares of .5 to .9 in 94 to 96 %
+    with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """

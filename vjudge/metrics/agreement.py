@@ -10,18 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from vjudge.metrics import _tables
 from vjudge.metrics._bootstrap import STATISTICS, Floats, Statistic, Table, Weights, correlations, summing
-from vjudge.metrics._tables import (
-    Column,
-    aligned,
-    check_columns,
-    check_options,
-    design_of,
-    group_codes,
-    scores,
-    tabulate,
-    warn,
-)
+from vjudge.metrics._tables import Column, Groups, aligned, check_columns, design_of, group_codes, scores, tabulate
 from vjudge.records import is_missing
 
 COEFFICIENTS = {  # the scale of each one's interval
@@ -34,7 +25,7 @@ _KEYS, _SCORES = ("judge", "id"), ("score", "expected_score")
 _CARRIED = ("gold", "human_scores", "group", "criteria", "category")
 
 
-def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = None, **options: Any) -> pd.DataFrame:
+def agreement(ratings: Any, *, level: str = "scores", groups: Groups = None, **options: Any) -> pd.DataFrame:
     """Measure how far raters agree with one another, with bootstrap intervals.
 
     Args:
@@ -44,12 +35,11 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Column | None = No
         groups, options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
-        Columns as `correlate`, of items, and rows (of labels alpha_nominal, cohen_kappa and exact alone)
-        - alpha_nominal, alpha_ordinal, alpha_interval: Krippendorff's alpha, over items with at least two ratings;
-        - cohen_kappa, quadratic_kappa: the mean over pairs of raters who share items; weights are squared differences;
-        - icc_2_1, icc_2_k: intraclass correlation of one rating, and of the raters' mean, over items that all rated;
-        - exact, within_one: the share of all pairs of ratings of one item that are equal, or at most 1 apart.
-        Kappa and ICC(2, .) need a column to be one rater; where each item may have had others, take alpha_interval.
+        Columns as `correlate`; rows alpha_nominal, alpha_ordinal, alpha_interval (Krippendorff's, over items with two
+        ratings or more); cohen_kappa, quadratic_kappa (the mean over pairs of raters who share items); icc_2_1, icc_2_k
+        (intraclass correlation of one rating, and of the raters' mean, over items that all rated); exact, within_one
+        (the share of all pairs of ratings of one item that are equal, or at most 1 apart). Of labels alpha_nominal,
+        cohen_kappa and exact alone. Kappa and ICC need a column to be one rater; of various ones take alpha.
 
     Of 400 simulated samples of 50 items and three raters 95 % intervals covered the truth in 94.5 % to 96.2 %.
 
@@ -199,7 +189,7 @@ def rater_table(
     ratings: Any,
     judges: Column | Mapping[str, Column] | None = None,
     *,
-    groups: Column | None = None,
+    groups: Groups = None,
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
@@ -211,13 +201,10 @@ def rater_table(
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
-        Columns as `correlate`, index (who, against, statistic):
-        - (rater, "the others"): the rater and the mean of the other raters;
-        - ("ceiling", "the others"): the plain mean of these, `human_ceiling`;
-        - (judge, rater): the judge and one rater;
-        - (judge, "the mean"): the judge and the mean of all raters, whose lower noise may carry it past the ceiling;
-        - (judge, "all but one"): the mean over raters of the judge's correlation with the mean of the others, on the
-          items which that rater rated: the one to hold beside the ceiling.
+        Columns as `correlate`, index (who, against, statistic): each rater against "the others", their mean; "ceiling",
+        the mean of these; each judge against each rater, against "the mean" of all, whose lower noise may carry it past
+        the ceiling, and against "all but one": the mean over raters of its correlation with the mean of the others, on
+        the items which that rater rated, which is the one to hold beside the ceiling.
 
     Source: Calderon, Reichart and Dror, "The Alternative Annotator Test" (arXiv 2501.10970), section 3.
 
@@ -279,9 +266,7 @@ def _mean_of(values: Floats) -> Floats:
         return np.asarray(np.round(np.nansum(values, axis=1) / (~np.isnan(values)).sum(axis=1), 12))
 
 
-def human_ceiling(
-    ratings: Any, *, groups: Column | None = None, n_resamples: int = 10_000, **options: Any
-) -> pd.DataFrame:
+def human_ceiling(ratings: Any, *, groups: Groups = None, n_resamples: int = 10_000, **options: Any) -> pd.DataFrame:
     """Correlate each rater with the mean of the others: what a judge as good as one more human would reach.
 
     Takes and returns what `correlate` does, for ratings as in `agreement`; each row is the plain mean over the raters.
@@ -305,7 +290,7 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
         One row an item (and judge), in the run's order: what describes the item, the mean of each score over the
         samples that have one, n_samples, n_failed, and failure: the commonest reason where no sample has a score.
 
-    Source: averaging samples as in G-Eval (arXiv 2303.16634), section 2, which estimates expected scores by 20 samples.
+    Source: averaging samples as in G-Eval (arXiv 2303.16634), section 2.
 
     >>> run = pd.DataFrame({"id": ["p", "p", "q"], "score": [4, 5, None], "failure": [None, None, "no score"]})
     >>> average_samples(run)[["score", "n_samples", "n_failed", "failure"]].values.tolist()
@@ -326,7 +311,7 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def calibration_curve(
-    judge: Column, human: Column, *, bins: int | None = None, groups: Column | None = None, confidence: float = 0.95
+    judge: Column, human: Column, *, bins: int | None = None, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
     """The mean human score at each score of the judge: on the diagonal, a score means what it says.
 
@@ -344,7 +329,7 @@ def calibration_curve(
     >>> calibration_curve([1, 1, 2, 2], [1, 2, 3, 4])[["judge", "human", "n"]].values.tolist()
     [[1.0, 1.5, 2.0], [2.0, 3.5, 2.0]]
     """
-    check_options(confidence=confidence)
+    _tables.check_options(confidence=confidence)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and bins < 1:
         raise ValueError(f"bins must be at least 1, not {bins}")
@@ -362,10 +347,10 @@ def calibration_curve(
     table = table.assign(low=table["human"] - half, high=table["human"] + half, n=n, share=n / len(frame))
     table = table.reset_index(drop=True)
     if table.empty:
-        warn("there is no item with both scores")
+        _tables.warn("there is no item with both scores")
     if alone := int(table["low"].isna().sum()):
         what = "of one item or group, or of one human score: give bins=, or more items"
-        warn(f"intervals are undefined in {alone} of {len(table)} bins ({what})")
+        _tables.warn(f"intervals are undefined in {alone} of {len(table)} bins ({what})")
     unit = "items" if groups is None else "groups"
     method = f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
     table.attrs = {"method": method, "missing": int((~used).sum())}
@@ -373,7 +358,7 @@ def calibration_curve(
 
 
 def calibration_errors(
-    judge: Column, human: Column, *, groups: Column | None = None, n_resamples: int = 2_000, **options: Any
+    judge: Column, human: Column, *, groups: Groups = None, n_resamples: int = 2_000, **options: Any
 ) -> pd.DataFrame:
     """How far a judge's scores lie from human scores: rows bias (mean of score - human) and mae (mean absolute error).
 

@@ -48,9 +48,9 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
         responses, references: n texts each; None and NaN are missing. An empty response scores 0.
 
     Returns:
-        n rows, NaN where a text is missing: rouge_l, F1 of the longest common subsequence of words, or of sacrebleu's
-        tokens where a script has no spaces; bleu, chrf: sacrebleu's sentence BLEU and chrF2 over 100, with its
-        tokenizer for the script; all in [0, 1]; length, see `lengths`. `attrs["method"]` has how each was computed.
+        n rows, NaN where a text is missing: rouge_l (F1 of words, or of sacrebleu's tokens where a script has no
+        spaces), bleu, chrf (sacrebleu's sentence BLEU and chrF2 over 100, with its tokenizer for the script), all in
+        [0, 1]; length, see `lengths`. `attrs["method"]` says how each was computed.
 
     Source: Lin, ROUGE (2004), equal to the rouge-score package; Papineni et al., ACL 2002, Popović, WMT 2015, and Post,
     A Call for Clarity in Reporting BLEU Scores (2018), by sacrebleu.
@@ -97,16 +97,14 @@ def _texts(values: Texts, *, name: str) -> list[str | None]:
 
 
 def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> pd.Series:
-    """The length of each text, in words, characters or tokens.
+    """The length of each text, in words, characters or tokens, as float and NaN where it is missing.
 
     Args:
         texts: n texts; None and NaN are missing.
         unit: "words" (between spaces), "characters" (without spaces around the text) or "tokens" (of `tokenizer`). None
             chooses: tokens where there is a tokenizer; characters where any text's script has no spaces; else words.
+            `attrs["unit"]` says which.
         tokenizer: a function from a text to its tokens, or an object with `encode`, such as the judge's own.
-
-    Returns:
-        n counts as float, NaN where the text is missing; `attrs["unit"]` says in what.
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's lengths.
 
@@ -130,10 +128,9 @@ def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> 
 
 
 def published() -> pd.DataFrame:
-    """The results that papers print, to show one's own beside them: a number a row. None was measured here.
+    """The results that papers print, a number a row, to show one's own beside them. None was measured here.
 
-    Returns:
-        Columns paper, table, evaluator, benchmark, truth (what was correlated with), statistic, value, source.
+    Columns paper, table, evaluator, benchmark, truth (what was correlated with), statistic, value, source.
 
     Source: each row names its paper and table.
 

@@ -13,33 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics._bootstrap import (
-    STATISTICS,
-    Design,
-    Floats,
-    Integers,
-    Statistic,
-    Table,
-    Weights,
-    correlations,
-    correlations_of,
-    p_value,
-    summing,
-    swaps,
-    values,
-)
-from vjudge.metrics._tables import (
-    Column,
-    Groups,
-    aligned,
-    check_columns,
-    design_of,
-    group_codes,
-    holm,
-    positive,
-    tabulate,
-    warn,
-)
+from vjudge.metrics import _bootstrap, _tables
+from vjudge.metrics._bootstrap import STATISTICS, Design, Floats, Integers, Statistic, Table, Weights, correlations
+from vjudge.metrics._tables import Column, Groups, aligned, check_columns, design_of, group_codes, tabulate, warn
 from vjudge.metrics.labels import weighted_correlations
 
 LEVELS = ("item", "system", "within")
@@ -99,7 +75,7 @@ def correlate(
     )
     if weights is not None and not why:
         check_columns(weights=np.asarray(weights), x=x)
-        worth = positive(weights, used, name="weights")[used]
+        worth = _tables.positive(weights, used, name="weights")[used]
         codes = None if groups is None else group_codes(groups, used)
         bounds, result.attrs["method"] = weighted_correlations(a, b, worth, codes, confidence=confidence)
         result[["estimate", "low", "high"]] = bounds
@@ -156,7 +132,7 @@ def correlate_levels(
     codes = group_codes(systems, used, name="systems")
     cells, cell = np.unique(np.column_stack([codes, a[used], b[used]]), axis=0, return_inverse=True)
     items, system = design_of(cell, groups, used), cells[:, 0].astype(np.int64)
-    by_system = summing(system, np.arange(len(system)), (int(system.max(initial=-1)) + 1, len(system)))
+    by_system = _bootstrap.summing(system, np.arange(len(system)), (int(system.max(initial=-1)) + 1, len(system)))
     # Systems that lie each in one unit are drawn as wholes.
     whole, unit = np.unique(np.column_stack([codes, codes if items.groups is None else items.groups]), axis=0).T
     design = Design(whole, unit) if len(whole) == by_system.shape[0] else None
@@ -187,7 +163,7 @@ def _of_means(by_system: Any, cells: Floats, items: Design, whole: Design | None
         if items.groups is not None and whole is not None:
             times = n / (by_system @ items.counts)[:, None]
         mean_x, mean_y = (by_system @ (weights * v[:, None]) / n for v in cells.T[1:])
-        return correlations_of(mean_x, mean_y, times)
+        return _bootstrap.correlations_of(mean_x, mean_y, times)
 
     n = by_system.shape[0]
     options |= dict(n=n, width=n**2, why="fewer than two systems, or no variation")
@@ -207,7 +183,7 @@ def _within(by_system: Any, cells: Floats, items: Design, whole: Design | None, 
             result[system] = correlations(table, weights[rows])
         return np.where((by_system @ weights < 3)[:, None], np.nan, result)
 
-    sample = values(own, counts[:, None])
+    sample = _bootstrap.values(own, counts[:, None])
     undefined = np.isnan(sample).sum(axis=0)[:, 0]
 
     def statistic(weights: Weights) -> Floats:
@@ -345,7 +321,7 @@ def compare_judges(
         for (a, x), (b, y) in combinations(zip(names, columns, strict=True), 2)
     }
     table = pd.concat(parts, names=["a", "b", "statistic"])
-    table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: holm(p.to_numpy()))
+    table["p_holm"] = table.groupby(level="statistic")["p"].transform(lambda p: _tables.holm(p.to_numpy()))
     excludes_0 = (table["low"] > 0) | (table["high"] < 0)
     table["conflict"] = table[["p", "low"]].notna().all(axis=1) & ((table["p"] <= 1 - confidence) != excludes_0)
     unit = "items" if groups is None else "groups"
@@ -382,7 +358,7 @@ def _compare(columns: Floats, a: str, b: str, groups: Groups, **options: Any) ->
 def _sides(gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATISTICS) -> Statistic:
     """Two judges' correlations with gold, (2, statistics, replicates), from counts of distinct triples."""
     tables = [Table(gold, judge) for judge in (a, b)]
-    pairs = [(t, summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold)))) for t in tables]
+    pairs = [(t, _bootstrap.summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold)))) for t in tables]
     return lambda w: np.stack([correlations(table, pair @ w, statistics=statistics) for table, pair in pairs])
 
 
@@ -396,8 +372,8 @@ def _permutation(design: Design, gold: Floats, judges: Floats, first: Integers, 
     for statistics, (a, b) in ((("pearson",), standardised), (("spearman", "kendall"), _matched(*judges))):
         own, other = np.concatenate([a[first], b[first]]), np.concatenate([b[first], a[first]])
         sides = _sides(np.concatenate([gold, gold]), own, other, statistics)
-        permuted = swaps(lambda w: np.diff(sides(w), axis=0)[0], design, n_resamples=n_resamples, seed=seed)  # noqa: B023
-        parts.append(p_value(permuted, np.diff(sides(stands), axis=0)[0, :, 0]))
+        permuted = _bootstrap.swaps(lambda w: np.diff(sides(w), axis=0)[0], design, n_resamples=n_resamples, seed=seed)  # noqa: B023
+        parts.append(_bootstrap.p_value(permuted, np.diff(sides(stands), axis=0)[0, :, 0]))
     return np.concatenate(parts)
 
 

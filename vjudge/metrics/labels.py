@@ -1,7 +1,6 @@
 """A few human labels beside many judge scores: what to label next, and correlations of labels so chosen.
 
-Labels chosen by the judge's score are a stratified sample: `label_weights` says how many items each stands for, and
-`correlate(..., weights=)` uses that.
+They are a stratified sample: `label_weights` says how many items each stands for, for `correlate(..., weights=)`.
 """
 
 from __future__ import annotations
@@ -129,9 +128,9 @@ def weighted_correlations(
 ) -> tuple[Floats, str]:
     """Estimate, low, high of `STATISTICS`, shape (3, 3), of labels that stand for several items each, and the method.
 
-    Labels of one weight are one stratum. The interval is Student's on Fisher's scale, by a stratified jackknife over
-    labels and over the strata's sizes with Satterthwaite's degrees of freedom; with groups by one over whole groups, on
-    the wide side. NaN where undefined.
+    The interval is Student's on Fisher's scale, by a stratified jackknife over labels (those of one weight are a
+    stratum) and over the strata's sizes with Satterthwaite's degrees of freedom; with groups, on the wide side, over
+    whole groups.
 
     Source: Cochran, Sampling Techniques (1977), chapter 5; Jones, Biometrika 61 (1974), for the stratified jackknife.
     """

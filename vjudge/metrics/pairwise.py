@@ -14,21 +14,9 @@ import pandas as pd
 from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
+from vjudge.metrics import _tables
 from vjudge.metrics._bootstrap import Design, Floats, Integers, Weights, summing
-from vjudge.metrics._tables import (
-    Column,
-    Groups,
-    aligned,
-    check_columns,
-    design_of,
-    group_codes,
-    positive,
-    read_verdicts,
-    scores,
-    shares,
-    tabulate,
-    warn,
-)
+from vjudge.metrics._tables import Column, Groups, aligned, check_columns, group_codes, read_verdicts, shares, tabulate
 from vjudge.records import is_missing
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
@@ -258,14 +246,13 @@ def length_controlled(
         preferences: of each pair; those without one are left out. None: quality is held equal on average only.
 
     Returns:
-        Rows, columns as `win_rate`:
-        - longer_wins: of decided verdicts on unequal lengths; no bias by itself, since longer answers may be better;
-        - win_rate (ties as half) and length_controlled_win_rate: shares of side a;
-        - length_log_odds: of a's winning for a full advantage in length; 0 without a bias, given preferences.
-        The last two have Student's intervals by a jackknife over groups, and are NaN, with a warning, where length or
-        preference separates the verdicts; of equal lengths alone the controlled rate is the win rate. `attrs` has p (of
+        Rows, columns as `win_rate`: longer_wins, of decided verdicts on unequal lengths (no bias by itself, since
+        longer answers may be better); win_rate (ties as half) and length_controlled_win_rate, of side a;
+        length_log_odds, of a's winning for a full advantage in length, 0 without a bias, given preferences. The last
+        two have Student's intervals by a jackknife over groups, and are NaN, with a warning, where length or preference
+        separates the verdicts; of equal lengths alone the controlled rate is the win rate. `attrs` has p (of
         length_log_odds), overlap (the share in which the mostly shorter side is not the shorter one; below .1 a warning
-        says so), note, and the account as `win_rate`.
+        says so), note, and the account of `win_rate`.
 
     Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for longer winners; Dubois et al., "Length-Controlled
     AlpacaEval" (arXiv 2404.04475), section 3; MacKinnon, Nielsen and Webb, Journal of Econometrics 232 (2023).
@@ -275,7 +262,7 @@ def length_controlled(
     """
     check_columns(verdicts=verdicts, length_a=length_a, length_b=length_b, preferences=preferences, groups=groups)
     choice, used, account = read_verdicts(verdicts)
-    gap = scores(length_a, name="length_a") - scores(length_b, name="length_b")
+    gap = _tables.scores(length_a, name="length_a") - _tables.scores(length_b, name="length_b")
     used, quality = used & ~np.isnan(gap), np.zeros(len(gap))
     decided = used & (choice != "tie") & (gap != 0)
     if preferences is not None:
@@ -287,7 +274,7 @@ def length_controlled(
     y, gap, quality = worth[used], gap[used], quality[used]
     overlap = float(min((gap >= 0).mean(), (gap <= 0).mean())) if len(y) else math.nan
     if overlap < LEAST_OVERLAP:
-        warn(
+        _tables.warn(
             f"lengths hardly overlap: {'a' if (gap > 0).mean() > 0.5 else 'b'} is longer in {1 - overlap:.0%} of the "
             "comparisons, so that the rate at equal lengths is an extrapolation"
         )
@@ -300,7 +287,7 @@ def length_controlled(
     if spread == 0 or np.ptp(y) == 0:  # nothing to control for
         rate = np.array(own)
     if np.isnan([*rate, *slope]).any():
-        warn(
+        _tables.warn(
             "length_log_odds: undefined (lengths or verdicts do not vary, length or preference separates the verdicts, "
             "in all comparisons or without one group, or there are too few groups)"
         )
@@ -396,9 +383,9 @@ def bradley_terry(
     if anchor is not None and anchor not in players:
         raise ValueError(f"the anchor {anchor!r} is none of the players: {', '.join(map(str, players[:20]))}")
     if itself := int((used & (i == j)).sum()):
-        warn(f"{itself} comparisons of a player with itself are left out")
+        _tables.warn(f"{itself} comparisons of a player with itself are left out")
     used, p = used & (i != j), len(players)
-    worth = np.ones(len(choice)) if weights is None else positive(weights, used, name="weights")
+    worth = np.ones(len(choice)) if weights is None else _tables.positive(weights, used, name="weights")
 
     # Each kind of comparison is a cell: who met whom, what came of it, and how much it counts.
     points = np.where(choice == "tie", 0.5, np.where(choice == "a", 1.0, 0.0))
@@ -415,7 +402,7 @@ def bradley_terry(
     table = tabulate(
         statistic,
         players,
-        design_of(cell, groups, used),
+        _tables.design_of(cell, groups, used),
         n=np.bincount(i[used], minlength=p) + np.bincount(j[used], minlength=p),
         width=p * p,
         unit="comparisons",
