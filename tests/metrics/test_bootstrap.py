@@ -58,16 +58,6 @@ def test_many_distinct_pairs_equal_scipy(digits):
     np.testing.assert_allclose(correlations(table, 0.37 * weights), ours, rtol=0, atol=1e-12)  # ratios alone count
 
 
-def test_bootstrap_has_the_spread_of_a_plain_scipy_loop():
-    rng = np.random.default_rng(5)
-    x, y = judged(rng, 60)
-    ours = bootstrap(Table(x, y), n_resamples=4000, seed=1)
-    draws = rng.integers(60, size=(600, 60))
-    loop = np.array([scipy_correlations(x[draw], y[draw]) for draw in draws]).T
-    assert (np.abs(ours.mean(axis=1) - loop.mean(axis=1)) < 5 * loop.std(axis=1) / np.sqrt(600)).all()
-    np.testing.assert_allclose(ours.std(axis=1), loop.std(axis=1), rtol=0.12)
-
-
 def test_copies_of_an_image_do_not_narrow_a_grouped_interval():
     x, y = judged(np.random.default_rng(3), 60)
     copies = Table(np.repeat(x, 4), np.repeat(y, 4))

@@ -101,13 +101,6 @@ def test_strong_ceilings_are_named_by_their_items(n, off, warns):
     assert table.attrs["off_mode"] == {"x": n - np.bincount(x).max(), "y": n - np.bincount(y).max()}
 
 
-def test_unstable_and_widthless_intervals_warn():
-    with pytest.warns(UserWarning, match="undefined in .* of the resamples"):
-        correlate([1, 1, 1, 2], [1, 2, 2, 3], n_resamples=500)
-    with pytest.warns(UserWarning, match="no width"):
-        correlate(range(30), range(30), n_resamples=200)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -180,16 +173,6 @@ def test_width_of_the_mean_within_small_groups(items):
         errors.append((high - low) / 2 / stats.t.ppf(0.975, 29))
         means.append(np.arctanh(row["estimate"].iloc[1]))
     assert np.mean(errors) / np.std(means) == pytest.approx(1, abs=0.19)
-
-
-def test_groups_without_a_correlation_are_left_out_and_counted():
-    rows = of_systems(3, 20)
-    rows.loc[rows.system == "model 1", "judge"] = 4.0
-    with pytest.warns(UserWarning, match="1 of 3 groups"):
-        table = correlate_levels(rows.judge, rows.gold, systems=rows.system, levels=["within"], n_resamples=0)
-    rest = [stats.pearsonr(p.judge, p.gold)[0] for name, p in rows.groupby("system") if name != "model 1"]
-    assert table.loc[("within", "pearson"), "estimate"] == pytest.approx(np.mean(rest), abs=1e-10)
-    assert table.loc[("within", "pearson"), ["n", "missing"]].tolist() == [2, 1]
 
 
 def test_judges_by_benchmarks():
