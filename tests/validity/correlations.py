@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -27,46 +26,38 @@ BETWEEN = {"judges correlated .60": 0.6, "judges correlated .91": 0.91}
 RHO = 0.7  # correlation of what judge and people see, before it is put on the scale
 
 
-@dataclass(frozen=True)
-class Population:
-    """Several scores of each item, such as a reference and two judges: latent ones are normal, a scale cuts them.
+Latent = tuple[tuple[float, ...], ...]
+"""Correlation matrix of the m latent scores of an item, which are normal; cuts are where the next point of a scale
+starts, None leaves scores continuous."""
 
-    Args:
-        latent: correlation matrix of the m latent scores.
-        cuts: the latent values at which the next point of the scale starts; None leaves scores continuous.
-        per_group: items of a group (image).
+
+def sample(
+    latent: Latent, cuts: Sequence[float] | None, per_group: int, n: int, rng: np.random.Generator
+) -> tuple[Floats, Integers | None]:
+    """Scores of n items, shape (n, m), and the group of each; None where every group is one item."""
+    root = np.linalg.cholesky(np.asarray(latent))
+    own = rng.standard_normal((n, len(root))) @ root.T
+    groups = None
+    if per_group > 1:
+        groups = np.arange(n) // per_group
+        common = rng.standard_normal((int(groups[-1]) + 1, len(root))) @ root.T
+        own = np.sqrt(1 - SHARED) * own + np.sqrt(SHARED) * common[groups]
+    return own if cuts is None else np.digitize(own, cuts).astype(float) + 1, groups
+
+
+def correlations_of(rho: float, cuts: Sequence[float] | None) -> Floats:
+    """Pearson, Spearman and Kendall's tau-b of two scores in the population; shape (3,).
+
+    Source: Kruskal, JASA 53 (1958), 814-861, for two normal variables; a scale's from its cell probabilities.
     """
-
-    latent: tuple[tuple[float, ...], ...]
-    cuts: tuple[float, ...] | None
-    per_group: int
-
-    def sample(self, n: int, rng: np.random.Generator) -> tuple[Floats, Integers | None]:
-        """Scores of n items, shape (n, m), and the group of each; None where every group is one item."""
-        root = np.linalg.cholesky(np.asarray(self.latent))
-        own = rng.standard_normal((n, len(root))) @ root.T
-        groups = None
-        if self.per_group > 1:
-            groups = np.arange(n) // self.per_group
-            common = rng.standard_normal((int(groups[-1]) + 1, len(root))) @ root.T
-            own = np.sqrt(1 - SHARED) * own + np.sqrt(SHARED) * common[groups]
-        return own if self.cuts is None else np.digitize(own, self.cuts).astype(float) + 1, groups
-
-    def truth(self, i: int, j: int) -> Floats:
-        """Pearson, Spearman and Kendall's tau-b of scores i and j in the population; shape (3,).
-
-        Source: Kruskal, JASA 53 (1958), 814-861, for two normal variables; a scale's from its cell probabilities.
-        """
-        rho = self.latent[i][j]
-        if self.cuts is None:
-            return np.array([rho, 6 / np.pi * np.arcsin(rho / 2), 2 / np.pi * np.arcsin(rho)])
-        edges = [np.array([-9.0, *self.cuts, 9.0])] * 2
-        grid = np.stack(np.meshgrid(*edges, indexing="ij"), axis=-1)
-        below = stats.multivariate_normal(cov=[[1, rho], [rho, 1]]).cdf(grid)
-        cells = np.diff(np.diff(below, axis=0), axis=1)
-        x, y = np.indices(cells.shape).reshape(2, -1).astype(float)
-        # As counts of so large a sample that pairs of an item with itself don't matter.
-        return correlations(Table(x, y), np.maximum(cells.reshape(-1, 1), 0) * 1e12)[:, 0]
+    if cuts is None:
+        return np.array([rho, 6 / np.pi * np.arcsin(rho / 2), 2 / np.pi * np.arcsin(rho)])
+    grid = np.stack(np.meshgrid(*[np.array([-9.0, *cuts, 9.0])] * 2, indexing="ij"), axis=-1)
+    below = stats.multivariate_normal(cov=[[1, rho], [rho, 1]]).cdf(grid)
+    cells = np.diff(np.diff(below, axis=0), axis=1)
+    x, y = np.indices(cells.shape).reshape(2, -1).astype(float)
+    # As counts of so large a sample that pairs of an item with itself don't matter.
+    return correlations(Table(x, y), np.maximum(cells.reshape(-1, 1), 0) * 1e12)[:, 0]
 
 
 def coverage(tables: pd.DataFrame) -> pd.DataFrame:
@@ -102,10 +93,9 @@ def measure(name: str, *, simulations: int, seed: int) -> pd.DataFrame:
     # Few resamples, since what is measured is a mean over the simulations.
     frames, account = [], {"simulations": simulations, "n_resamples": 199 if compared else 399, "seed": seed}
     for n, (scale, cuts), per_group, (label, latent) in product(SIZES, scales.items(), GROUPS, latents.items()):
-        population, tables = Population(latent, cuts, per_group), []
-        truth = population.truth(0, 1) - (population.truth(0, 2) if compared else 0)
+        tables, truth = [], 0.0 if compared else correlations_of(R, cuts)  # two judges agree with people alike
         for i in range(simulations):  # simulation i depends on (seed, i) alone
-            scores, groups = population.sample(n, np.random.default_rng([seed, i]))
+            scores, groups = sample(latent, cuts, per_group, n, np.random.default_rng([seed, i]))
             options = {"groups": groups, "n_resamples": account["n_resamples"], "seed": i}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # undefined resamples are counted in the result

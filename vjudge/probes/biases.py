@@ -76,14 +76,13 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     response against the same one as it was. Where no row's language can be told, padding is refused.
     """
     trials = Trials.of(judge, items, **options)
-    if PADDED not in trials.runs and getattr(trials.judge, "pairs", None) is None:
-        return _changes("verbosity", trials)
-    pairs = []
     if PADDED not in trials.runs:
+        if getattr(trials.judge, "pairs", None) is None:
+            return _changes("verbosity", trials)
         before = {row["id"]: row for row in rows_of(trials.items)}
         changed = rows_of(trials.changed("response_padded"))
-        pairs = [_pair(before[row["id"]], row) | {"preference": None} for row in changed]
-    both, counts = _both_orders(trials.run(PADDED, pairs))
+        trials.run(PADDED, [_pair(before[row["id"]], row) | {"preference": None} for row in changed])
+    both, counts = _both_orders(trials.run(PADDED))
     wins = mean((2 - both["ab"] - both["ba"]) / 2 - 0.5, both["group"])
     return _changes("verbosity", trials, trials.row("padded against itself: wins", wins, WINS, "stay", **counts))
 
@@ -202,13 +201,8 @@ def _at_equal_gold(trials: Trials, cells: pd.DataFrame, case: str, unit: str, no
     held = np.column_stack([np.ones(len(x)), gold - gold.mean()]) if rated else equal(gold)
     design = np.column_stack([x - x.mean() if rated else x, held])
     effect = coefficient(used["score"], design, used["group"], error=error if rated else None)
-    note += {
-        "observed": "description: gold's noise is not held equal",
-        "exact": "gold held equal",
-        "rated": "people's mean held equal, less its noise",
-    }[trials.gold]
     must = None if trials.gold == "observed" else "stay"
-    return trials.row(case, effect, unit, must, missing=len(cells) - len(used), note=note)
+    return trials.row(case, effect, unit, must, missing=len(cells) - len(used), note=note + runs.GOLD[trials.gold])
 
 
 def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -310,9 +304,6 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> li
     return [_pair(a, b) | {"id": f"{a['id']}|{b['id']}"} for a, b in drawn]
 
 
-# --- does a judge agree with itself, and with what it was? ------------------------------------------------------------
-
-
 def consistency(
     judge: Any, items: Any = None, *, samples: int = 4, temperature: float = 1.0, top_p: float = 0.9, **options: Any
 ) -> pd.DataFrame:
@@ -358,8 +349,6 @@ def drift(first: pd.DataFrame, second: pd.DataFrame, **options: Any) -> pd.DataF
     counts["missing"] += len(trials.scored()) - len(trials.scored("second"))
     return trials.table("drift", _stays(trials, "", pair, **counts))
 
-
-# --- all that apply ---------------------------------------------------------------------------------------------------
 
 _ALL = (blindness, question, rubric, reference, length, verbosity, formatting, injection, scale, image_kinds, position,
         consistency)  # fmt: skip

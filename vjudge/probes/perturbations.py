@@ -83,9 +83,6 @@ def _redrawn(items: Any, draw: Callable[[Image.Image], Image.Image], **storing: 
     return _changed(items, ({"images": [redraw(**image) for image in images]} for images in _pictures(items)))
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-
 def blanked(items: Any) -> datasets.Dataset:
     """Replace every image by one of the same size in plain grey; ValueError where there is none."""
     return _redrawn(items, lambda image: Image.new("RGB", image.size, GREY))

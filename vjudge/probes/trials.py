@@ -21,7 +21,8 @@ ORIGINAL = "original"
 SAMPLED = "sampled"  # several verdicts an item
 COMPARED = "compared"  # a comparison of pairs, as `Judge.compare` returns it
 PADDED = "compared_padded"  # a comparison of each response with itself, padded
-GOLD = ("observed", "exact", "rated")
+GOLD = {"observed": "description: gold's noise is not held equal", "exact": "gold held equal",
+        "rated": "people's mean held equal, less its noise"}  # fmt: skip
 
 
 class Trials:
@@ -60,7 +61,7 @@ class Trials:
             raise ValueError("out and grading options are for a judge; runs are graded already")
         self.runs = {name: _checked(run, name) for name, run in runs.items()} if self.judge is None else {}
         names = [str(name) for run in self.runs.values() if "judge" in run for name in run["judge"].head(1)]
-        self.name = " to ".join(dict.fromkeys(names)) or str(getattr(judge, "name", "judge"))
+        self.name = " to ".join(dict.fromkeys(names)) or str(getattr(self.judge, "name", "judge"))
         self.out = None if out is None else Path(out)
         self.score, self.gold, self.margins = score, gold, {**MARGINS, **(margins or {})}
         self.least, self.seed, self.grading = least, seed, grading
@@ -172,9 +173,8 @@ def _checked(run: Any, name: str) -> pd.DataFrame:
     paired = name in (COMPARED, PADDED)
     maker, verdicts = ("compare", ("verdict", "verdict_ab")) if paired else ("grade", ("score", "expected_score"))
     if not isinstance(run, pd.DataFrame) or "id" not in run or not {*verdicts} & {*run}:
-        raise ValueError(
-            f"run {name!r}: give a DataFrame as Judge.{maker} returns it, with the columns id and {verdicts[0]}"
-        )
+        text = f"run {name!r}: give a DataFrame as Judge.{maker} returns it"
+        raise ValueError(f"{text}, with the columns id and {verdicts[0]}")
     twice = run.duplicated([column for column in ("id", "sample") if column in run])
     if twice.any() and not paired:
         ids = ", ".join(map(repr, run.loc[twice, "id"].head(5)))
