@@ -27,35 +27,22 @@ class Request:
     body: dict[str, Any]
     time: float = field(default_factory=time.monotonic)
 
-    @property
-    def parts(self) -> list[dict[str, Any]]:
-        """The parts of all messages, in order."""
+    def __post_init__(self) -> None:
+        """Its text, the data URIs in it, and whether it is the short request before a call."""
         contents = [message["content"] for message in self.body["messages"]]
-        return [part for each in contents for part in ([{"text": each}] if isinstance(each, str) else each)]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(part["text"] for part in self.parts if "text" in part)
-
-    @property
-    def pictures(self) -> list[str]:
-        """The data URIs in it."""
-        return [part["image_url"]["url"] for part in self.parts if "image_url" in part]
-
-    @property
-    def is_test(self) -> bool:
-        """Whether it is the short request before a call."""
-        return "Answer with the word yes." in self.text
+        parts = [part for each in contents for part in ([{"text": each}] if isinstance(each, str) else each)]
+        self.text = "\n".join(part["text"] for part in parts if "text" in part)
+        self.pictures = [part["image_url"]["url"] for part in parts if "image_url" in part]
+        self.is_test = "Answer with the word yes." in self.text
 
 
 @dataclass
 class Reply:
-    """Bytes, or what is sent as JSON, `delay` seconds late, `drip` seconds a byte, broken off after `cut` bytes."""
+    """Bytes, or what is sent as JSON, `drip` seconds a byte, broken off after `cut` bytes."""
 
     body: Any = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    delay: float = 0.0
     drip: float | None = None
     cut: int | None = None
 
@@ -68,11 +55,7 @@ class ChatServer:
     """
 
     def __init__(
-        self,
-        answer: Callable[[Request], Reply],
-        *,
-        certificate: Path | None = None,
-        tokenizer: Tokenizer | None = None,
+        self, answer: Callable[[Request], Reply], *, certificate: Path | None = None, tokenizer: Tokenizer | None = None
     ) -> None:
         self.answer, self.requests, self.tokenizer, self.looks = answer, list[Request](), tokenizer, 0
         self._closes = threading.Event()
@@ -95,7 +78,6 @@ class ChatServer:
                     self.close_connection = True  # the client left
 
             def _send(self, reply: Reply) -> None:
-                outer._closes.wait(reply.delay)
                 body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
                 self.send_response(reply.status)
                 headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **reply.headers}

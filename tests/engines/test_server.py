@@ -17,6 +17,7 @@ import urllib.request
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -373,29 +374,6 @@ def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(rows: Any, mo
     assert frame["raw"][2] == "I can't judge this."
 
 
-def test_retries_are_bounded_and_the_row_is_asked_again_by_the_next_call(
-    rows: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
-    down = True
-
-    def answer(request: Request) -> Reply:  # the prompts of one score fail for good
-        return Reply(b"", status=500) if down and not request.is_test and score_of(request) == 2 else judge(request)
-
-    monkeypatch.setattr(transport, "RETRIES", 2)
-    with ChatServer(answer) as server:
-        judged = ask(server)
-        first = judged.grade(rows[:20], progress=False, out=tmp_path)
-        failed = first["failure"].notna()
-        n = failed.sum()
-        assert 1 <= n < 8 and set(first["failure"][failed]) == {"HTTP 500, in each of 3 attempts"}
-        assert len(server.asked) == 20 + 2 * n and len(Run(tmp_path).verdicts()) == 20 - n
-        down, before = False, len(server.asked)
-        second = judged.grade(rows[:20], progress=False, out=tmp_path)
-        assert len(server.asked) - before == n
-    assert second["failure"].isna().all() and (second["score"][failed] == 2).all()
-    same(second[~failed], first[~failed])
-
-
 def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(transport, "RETRIES", 1)
     down = Reply(b"", status=502)
@@ -405,6 +383,7 @@ def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(rows: Any, tmp_
             frame = grade(ask(server), rows, out=tmp_path)
         assert len(server.asked) == 10 + 2 * 8  # and not 2 x 50
         assert frame["score"].notna().sum() == 10 == len(Run(tmp_path).verdicts())
+        assert set(frame["failure"][10:18]) == {"HTTP 502, in each of 2 attempts"}
 
 
 @pytest.mark.parametrize(
@@ -493,46 +472,29 @@ def test_any_reply_is_read_or_refused(body: Any) -> None:
 # --- safety: the key stays on the way ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "echo",
-    [
-        f"Incorrect key: {KEY[:20]} ... {KEY[20:]}",
-        "\n".join(KEY[at : at + 9] for at in range(0, len(KEY), 9)),
-        quote(KEY, safe=""),
-        "".join(f"%{ord(c):02x}" for c in KEY),
-        base64.b64encode(f"Bearer {KEY}".encode()).decode(),
-        base64.urlsafe_b64encode(f"x{KEY}".encode()).decode(),
-        KEY.upper(),
-        KEY[::-1],
-    ],
-)
-def test_a_key_is_cut_out_in_every_shape(echo: str) -> None:
-    cut = Key(KEY).cut(f"before it, {echo}, and after it")
-    assert cut.startswith("before it, ") and cut.endswith(", and after it") and "[key]" in cut
-    plain = "".join(filter(str.isalnum, cut.replace("[key]", ""))).lower()
-    for shape in (KEY, base64.b64encode(KEY.encode()).decode(), KEY.encode().hex(), KEY[::-1]):
-        letters = "".join(filter(str.isalnum, shape)).lower()
-        assert not any(letters[at : at + 8] in plain for at in range(len(letters) - 7))
-
-
 def test_a_key_is_nowhere_but_in_the_header(rows: Any, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """Whole, in parts, in capitals, backwards, in hexadecimal digits or base64."""
     monkeypatch.setenv("MY_KEY", KEY + "\n")
+    shapes = [KEY, f"{KEY[:20]} ... {KEY[20:]}", "\n".join(KEY[at : at + 9] for at in range(0, len(KEY), 9))]
+    shapes += [quote(KEY, safe=""), "".join(f"%{ord(c):02x}" for c in KEY), KEY.encode().hex(), KEY.upper(), KEY[::-1]]
+    shapes += [base64.b64encode(f"{start}{KEY}".encode()).decode() for start in ("Bearer ", "x", "")]
     echo = f"{KEY[:15]} and then {base64.b64encode(KEY.encode()).decode()}"
-    body = completion(f"It is {echo}. [RESULT] 4") | {"model": f"judge {echo}"}
-    kinds = [Reply(body), Reply({"error": {"message": echo}}, status=400), Reply(f"<p>{echo}</p>".encode())]
-    kinds += [Reply({"error": echo}), Reply([echo]), Reply({"error": {"message": echo}}, status=403)]
-    with ChatServer(Once(*kinds)) as server:
+    replies = [Reply(completion(f"It is {shape}, they say. [RESULT] 4") | {"model": shape}) for shape in shapes]
+    replies += [Reply({"error": {"message": echo}}, status=400), Reply(f"<p>{echo}</p>".encode())]
+    replies += [Reply({"error": echo}), Reply([echo]), Reply({"error": {"message": echo}}, status=403)]
+    with ChatServer(Once(*replies)) as server:
         judged = ask(server, key_variable="MY_KEY")
         with pytest.warns(RuntimeWarning, match="HTTP 403") as stop:
-            frame = grade(judged, rows[:7], out=tmp_path)
+            frame = grade(judged, rows[:17], out=tmp_path)
     assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {KEY}"}
-    assert list(frame["score"].notna()) == [True] + [False] * 6
+    assert list(frame["score"].notna()) == [True] * 11 + [False] * 6
+    assert all(text.startswith("It is ") and "[key]" in text and "they say" in text for text in frame["raw"][:11])
     shown = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] + [str(stop[0].message)]
     shown += [repr(judged), repr(vars(judged.engine)), *capsys.readouterr(), frame.to_csv()]
-    plain = ["".join(filter(str.isalnum, text)).lower() for text in shown]
-    for whole in (KEY, echo):
-        letters = "".join(filter(str.isalnum, whole)).lower().replace("andthen", "")
-        assert not any(letters[at : at + 12] in text for at in range(len(letters) - 11) for text in plain)
+    plain = ["".join(filter(str.isalnum, text.replace("[key]", ""))).lower() for text in shown]
+    for shape in (KEY, base64.b64encode(KEY.encode()).decode(), KEY.encode().hex(), KEY[::-1]):
+        letters = "".join(filter(str.isalnum, shape)).lower()
+        assert not any(letters[at : at + 10] in text for at in range(len(letters) - 9) for text in plain)
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "all_proxy"])
@@ -630,15 +592,13 @@ def served(taught_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     try:
         for _ in range(600):
             time.sleep(0.2)
-            try:
-                if process.poll() is None:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-                    break
-            except OSError:
-                continue
+            with suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+                break
+            if process.poll() is not None:
+                break
+        if process.poll() is not None:
             pytest.skip(f"transformers serve ended: {log.read_text(errors='replace')[-500:]}")
-        else:
-            pytest.skip("transformers serve did not start within two minutes")
         yield f"http://127.0.0.1:{port}/v1", str(folder)
     finally:
         process.kill()

@@ -42,9 +42,6 @@ class RayEngine(Engine):
         gpus: what Ray sets aside for a worker; None takes one where the cluster has any, else none.
         options: for the workers' engine.
 
-    Attributes:
-        template, pairs, family: the judge's wordings as the workers render them, and its family, if any.
-
     Raises:
         ImportError: Ray is not installed.
         ValueError: no room for a worker; the judge can't be loaded, as `load_judge` says it.

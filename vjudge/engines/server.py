@@ -106,13 +106,10 @@ class ServerEngine(Engine):
     ) -> Iterator[list[Answer]]:
         """Ask for every prompt; see `Engine.answer`. `batch_size` is how many requests are under way at once.
 
-        Raises:
-            ServerError: the server lacks what the options need, or writes another prompt than the judge's own.
-            ValueError: unsound options; a score pass without a place for the verdict, or on a scale whose scores take
-                several of this server's tokens.
+        ServerError: the server lacks what the options need, or writes another prompt than the judge's own. ValueError:
+        also a score pass without a place for the verdict, or whose scores take several of this server's tokens.
         """
-        faults = ask.check()
-        rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
+        faults, rows = ask.check(), [row for row in range(len(prompts)) if wanted is None or row in wanted]
         if ask.scores and not (ask.marker and all(ask.scale(row) for row in rows)):
             faults.append('this template writes its verdict in no fixed place, which mode="score" needs')
         if faults:

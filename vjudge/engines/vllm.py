@@ -59,9 +59,6 @@ class VllmEngine(Engine):
         max_images: images in a prompt at most; vLLM sets memory aside for them.
         options: for vLLM's `LLM`, such as `tensor_parallel_size`, `max_model_len` or `gpu_memory_utilization`.
 
-    Attributes:
-        model: the judge's tokenizer, configuration and folder; the weights are vLLM's.
-
     Raises:
         ImportError: vLLM is not installed.
         ValueError: an unsupported checkpoint, a folder of adapters among them.
