@@ -8,6 +8,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from vjudge import metrics
 from vjudge.metrics._tables import format_interval, format_number, format_p
@@ -136,3 +138,14 @@ def test_numbers_in_print():
     assert format_interval(0.9991, 0.9986, 0.9995, 2) == "0.999 [0.999, 1.000]"  # .999 [1.0, 1.0] once
     floors = [(1 / 67, 1 / 67), (1 / 67, 1 / 10_001), (1 / 10_001, 1 / 10_001), (0.00004, None), (math.nan, None)]
     assert [format_p(p, floor=floor) for p, floor in floors] == ["<= .015", "= .015", "<= .0001", "< .001", "n/a"]
+
+
+@example([0.0, 0.0, -0.03125], 1, False)
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=3), st.integers(1, 3), st.booleans())
+def test_bounds_hold_their_estimate_in_print(values, digits, zero):
+    low, estimate, high = sorted(values)
+    text = format_interval(estimate, low, high, digits, zero=zero)
+    printed = [float(part.strip("[],")) for part in text.split()]
+    assert printed[1] <= printed[0] <= printed[2] and "-0.0 " not in text
+    if high - low > 1e-4:
+        assert printed[1] < printed[2]  # an interval with a width has one in print
