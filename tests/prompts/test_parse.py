@@ -1,10 +1,11 @@
-"""Parsing: exactly one score of the rubric, where the format puts it, or a failure that says why."""
+"""Parsing: what a careful person reads where the format puts the verdict, or a failure that says why."""
 
 # ruff: noqa: E501
 
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -15,49 +16,215 @@ from vjudge.prompts.parse import FORMATS, parse, suggest_format
 from vjudge.records import CHOICES
 
 SCALE = (1, 2, 3, 4, 5)
+# By format: answers as judges write them, with a person's verdict on 1 to 5 (or the format's own scale): "-" for none,
+# or the failure's reason. Most were written before the parser that reads them; half were looked at once it was done.
+ANSWERS = r"""
+--- prometheus
+Good overall. [RESULT] [4]/5 => 4
+Fine. [RESULT] 4 (out of 5) => 4
+Fine. [RESULT] 5 on a scale of 1-10 => -
+Fine. [RESULT] 4 because 3 of the 5 claims are right => -
+Fine. [RESULT] 4 because most of the claims are right => 4
+Fine. [RESULT] 4. No, 3. => -
+Fine. [RESULT] 3\u20134 => -
+Fine. [RESULT] 3\u202f/\u202f10 => -
+Fine. [RESULT] 3\u00bd => -
+Fine. [RESULT] 4 percent => -
+Fine. [RESULT] 4? => -
+Fine. [RESULT] 5 is not warranted => -
+Fine. [RESULT] not applicable => -
+The response is off. [RESULT] Score: 2 => -
+ => empty answer
+Good. So the overall score is 4. => no verdict marker
+Good. [RESULT] IV => no number after the last verdict marker
+Good. [RESULT] 4 and again [RESULT] => no number after the last verdict marker
+Good. [RESULT] 4th => '4th' after the last verdict marker is not a plain number
+Good. [RESULT] 4/10 => a score out of 10 on a scale up to 5
+Good. [RESULT] 4-5 => more than one number after the last verdict marker
+Good. [RESULT] 7 => score 7 is off the rubric (1-5)
+Good. [RESULT] 4.5 => score 4.5 is off the rubric (1-5)
+Good. [RESULT] 4 [RESULT] 2 [RESULT] 3 => 3 different verdicts: 4, 2 and 3
+So the overall score is 4.\n[RESULT] 2 => two different verdicts: 4 and 2
+It can't be seen. [RESULT] N/A => abstain
+[RESULT] 4 ... [RESULT] N/A => two different verdicts: 4 and abstention
+[RESULT] 3 (1-10) => a score on another scale (1-10) than 1-5
+[RESULT] 3 (of 7) [RESULT] 4 => 4
+[RESULT] 3, or so [RESULT] 4 => two different verdicts: 3 and 4
+The answer is mostly right. So the overall score is 4.\n[RESULT] 4 => 4
+--- prometheus-relative
+[RESULT] A is not as good as B => -
+[RESULT] A is outperformed by B => -
+[RESULT] A outperforms B => a
+[RESULT] B is the better response. => b
+[RESULT] A because B does not name the cat => a
+[RESULT] B, which is not perfect but more precise => b
+[RESULT] A or maybe B => -
+[RESULT] A\u00a0B => -
+[RESULT] A, although B is better => -
+[RESULT] A. Response B is longer, but not better. => a
+[RESULT] neither A nor B => -
+[RESULT] Tie => tie
+Feedback: B names it.\n**[RESULT]** **Response A**. => a
+[RESULT] A good answer would name it => 'A good answer' after the last verdict marker is not a plain choice
+(write a feedback) [RESULT] (A or B) => more than one choice after the last verdict marker
+--- final-score
+Final Score (out of 5): 4 => 4
+Final Score (out of 10): 4 => -
+**Final Score** (1\u20135)**:** 4 => 4
+Final Score: [2] / [10] => -
+Final Score: 3 (average of 2 and 4) => -
+Final Score: 4 (Excellent: 5, Good: 4) => -
+Final Score: **4** of quality => 4
+--- llava-critic
+Final Score (1-5): 3 => -
+Final Score (0-100): 72 => 72
+Score: [85]/100 => 85
+I would say 80-85 out of 100. => -
+Score: 70\u201375 => -
+Score: 4 out of 5 stars => -
+Accuracy Score: 20\nClarity Score: 30 => two different verdicts: 20 and 30
+Score: 85% => '85%' after the score is not a plain number
+Final Score: 120 => score 120 is off the scale (0-100)
+Score: N/A, the image is blank => abstain
+The response scores well: 3 of its claims hold. => no score
+--- better-response
+The better response: [1]/[2] => -
+The better response: [2], not [1] => b
+The better response: the first one. => a
+The better response is: [second] because it is not vague. => b
+--- arena
+My final verdict is: [[A>B]] => a
+My final verdict is not [[A>B]] => -
+[[A>B]] no, [[A>>B]] => two different verdicts: A and A>>B
+My final verdict is: [[A>>B]] => a
+--- mt-bench
+[[A]] is not better than the other => -
+Assistant B is better: [[B]]. => b
+My verdict isn't [[B]] => -
+I cannot give [[A]]; it is [[B]] => -
+[[C]] => tie
+[[A]] is my verdict, not [[B]] => '[[B]]' is denied
+--- mt-bench-score
+Rating: [[7]]/100 => -
+Rating: [[7]]/10 => 7
+Rating: [[7]] out of 10, as 3 of 4 claims hold. => 7
+Rating: [[**7**/10]] => 7
+[[6]] or [[7]] => two different verdicts: 6 and 7
+--- two-scores
+7.5, 8\nOk => b
+--- reference-scores
+9 6.5\nShort. => 6.5
+Scores: 9 6 => no first line of two scores
+--- unified-reward
+Answer 1 is better than Answer 2. => a
+Answer 1 is better? No, it is not. => -
+Answer 1 is better than nothing, but Answer 2 is better => -
+Answer 1 is better or equal => -
+Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better. => b
+I think Answer 2 is better => no "Answer N is better"
+--- vl-rewardbench
+Overall Judgment: Answer 1 is not as good as Answer 2. => -
+Overall Judgment: Answer 1 is the better one because it does not hallucinate. => a
+Overall Judgment: Answer 2 is better than Answer 1, which is not grounded. => b
+Overall Judgment: Answer X is better. => no choice after the "Overall Judgment"
+Overall Judgment: Both answers are equally good => tie
+Overall Judgment: Answer 1 is not better. => '1 is not bett' after the "Overall Judgment" is not a plain choice
+--- think-answer
+<think>x</think><answer>2 is not better</answer> => -
+<think>x</think><answer>Answer 2</answer> => b
+<think>I first say <answer>1</answer></think> <answer>2</answer> => b
+<think>so <answer>1</answer> => the thinking never ends
+<answer>1</answer> no, <answer><b>2</b></answer> => '<answer>' has no end
+<answer>1} => '<answer>1}' has no end
+<Answer>1</answer> => a
+<answer>1|2</answer> => more than one choice after the <answer>
+<answer>1 and some prose</answer> => '1 and some pr' after the <answer> is not a plain choice
+--- boxed
+<think>x</think>\boxed{1 \text{ or } 2} => -
+<think>x</think>\boxed{1}. => a
+\boxed{\text{2}} => b
+\boxed{1} or \boxed{2 => '\\boxed{2' has no end
+--- boxed-score
+<think>x</think>\boxed{3}/10 => -
+<think>x</think>$\boxed{3}$ => 3
+\boxed{4/5} => 4
+--- flow-judge
+<feedback>x</feedback><score>3 out of 5</score> => 3
+<feedback>x</feedback><score>3 (out of 10)</score> => -
+<feedback>x</feedback>\n<score>\n5\n</score>\n => 5
+<feedback>a <score> tag</feedback><score>3</score> => 3
+<feedback>It says <score>5</score>.</feedback> => no <score>
+<feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score> => 4
+--- score
+**Rating**: 4/5\nShort. => 4
+3/4 => a score out of 4 on a scale up to 5
+评分：４ => no number after the "Score:"
+The sign is misread.\n**Score:** 2 => 2
+--- llava-critic-pair
+8/10 => -
+7/8\nThe second is better. => -
+The better response: [1] is worse than [2] => -
+**The better response: [second].** Reason => b
+Two responses are equally good.\nBoth name it. => tie
+8 6\n...\n[[B>A]] => two different verdicts: B and A
+The better response: [first|second|1|2|A|B] => more than one choice after the "The better response"
+Which is the better response? The second. => no verdict in any of LLaVA-Critic's forms
+Two responses are equally good. The better response: [2] => two different verdicts: B and tie
+11 3\nGood. => score 11 is off the scale (1-10)
+[[yes]] => '[[yes]]' is no [[A>>B]] to [[B>>A]], [[A]], [[B]] or [[C]]
+[[A>B]], so [[B]] => two different verdicts: A and B
+The better response: [second].\nReason: it names the number. => b
+"""
+CASES: list[tuple[str, str, str]] = []
+for row in ANSWERS.strip().splitlines():
+    if row.startswith("--- "):
+        name = row[4:]
+    else:
+        text, _, expected = row.rpartition("=>")
+        text = re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), text[:-1].replace("\\n", "\n"))
+        CASES.append((name, text, expected.strip()))
+
+
+@pytest.mark.parametrize(("format", "text", "expected"), CASES)
+def test_read_as_a_person_reads_it(format: str, text: str, expected: str) -> None:
+    verdict = parse(text, scores=SCALE, format=format)
+    assert verdict.raw == text
+    if expected == "-":
+        assert verdict.failure
+    else:
+        assert (verdict.failure or verdict.choice or f"{verdict.score:g}") == expected
+
+
+def test_every_format_has_answers_and_fits_its_templates() -> None:
+    assert {format for format, *_ in CASES} == FORMATS.keys()
+    for template in TEMPLATES.values():
+        assert (FORMATS[template.format].gives == "choice") == template.compares
+        assert template.scale is None or FORMATS[template.format].scale == template.scale
+
+
 FORMAT_LINE = "Feedback: (write a feedback for criteria) [RESULT] (an integer number between 1 and 5)"
 
 
 @pytest.mark.parametrize(
     ("text", "score", "feedback"),
     [
-        ("Good work. So the overall score is 4.\n[RESULT] 4", 4, "Good work. So the overall score is 4."),
         ("###Feedback: Good. [RESULT] 4", 4, "Good."),
         ("**Feedback:** Good. **[RESULT]** **4**", 4, "Good."),
-        ("Good. [RESULT] (4)", 4, "Good."),
-        ("Good. [Result] 4", 4, "Good."),
-        ("Good. [RESULT] 4. It names 3 things.", 4, "Good."),
+        ("Good. [Result] 4. It names 3 things.", 4, "Good."),
         (f"{FORMAT_LINE}\nGood. [RESULT] 3", 3, "(write a feedback for criteria) [RESULT] (an integer number between"),
         ("Good. [RESULT] 4\nGood. [RESULT] 4", 4, "Good. [RESULT] 4\nGood."),
     ],
 )
-def test_a_stated_score_is_read(text: str, score: int, feedback: str) -> None:
+def test_the_feedback_stands_before_the_verdict(text: str, score: int, feedback: str) -> None:
     verdict = parse(text, scores=SCALE)
-    assert (verdict.score, verdict.failure, verdict.raw) == (score, None, text)
-    assert verdict.feedback.startswith(feedback)
+    assert (verdict.score, verdict.failure) == (score, None) and verdict.feedback.startswith(feedback)
 
 
-@pytest.mark.parametrize(
-    ("text", "failure"),
-    [
-        ("", "empty answer"),
-        ("Good. So the overall score is 4.", "no verdict marker"),
-        ("Good. [RESULT]", "no number after the last verdict marker"),
-        ("Good. [RESULT] IV", "no number after the last verdict marker"),
-        ("Good. [RESULT] 4 and again [RESULT]", "no number after the last verdict marker"),
-        ("Good. [RESULT] 4th", "'4th' after the last verdict marker is not a plain number"),
-        ("Good. [RESULT] 4/10", "a score out of 10 on a scale up to 5"),
-        ("Good. [RESULT] 4-5", "more than one number after the last verdict marker"),
-        ("Good. [RESULT] 7", "score 7 is off the rubric (1-5)"),
-        ("Good. [RESULT] 4.5", "score 4.5 is off the rubric (1-5)"),
-        ("Good. [RESULT] 4 [RESULT] 2", "two different verdicts: 4 and 2"),
-        ("Good. [RESULT] 4 [RESULT] 2 [RESULT] 3", "3 different verdicts: 4, 2 and 3"),
-        ("So the overall score is 4.\n[RESULT] 2", "two different verdicts: 4 and 2"),
-    ],
-)
-def test_anything_else_is_a_failure_with_its_reason(text: str, failure: str) -> None:
-    verdict = parse(text, scores=SCALE)
-    assert math.isnan(verdict.score) and verdict.failure == failure and verdict.raw == text
+def test_feedback_elsewhere() -> None:
+    assert parse("The better response: [2].\nIt names it.", format="better-response").feedback == "It names it."
+    flow = "<feedback>\nTwo \u201cclaims\u201d.\n</feedback>\n<score>4</score>"
+    assert parse(flow, scores=SCALE, format="flow-judge").feedback == "Two \u201cclaims\u201d."
+    assert parse("<think>H\u201dm.</think>\n<answer>1</answer>", format="think-answer").feedback == "H\u201dm."
 
 
 def test_wrong_use_is_refused() -> None:
@@ -65,6 +232,23 @@ def test_wrong_use_is_refused() -> None:
         parse("x", scores=SCALE, format="xml")
     with pytest.raises(ValueError, match="scores is empty"):
         parse("x", scores=())
+
+
+def test_scores_keep_their_own_scale_and_say_it() -> None:
+    assert parse("[RESULT] 7/10", scores=range(1, 11)).score == 7
+    assert (
+        parse("[RESULT] 7 (out of 5)", scores=range(1, 11)).failure
+        and parse("[RESULT] 1 (1-5)", scores=(0, 1, 2)).failure
+    )
+    assert parse("[RESULT] 1 (0-2)", scores=(0, 1, 2)).scale == (0.0, 2.0)
+    assert parse("Final Score: 85", format="llava-critic").scale == (0.0, 100.0)
+    both = parse("8 6.5\nBecause.", format="llava-critic-pair")
+    assert (both.scores, both.scale, both.choice) == ((8.0, 6.5), (1.0, 10.0), "a") and math.isnan(both.score)
+    assert both.feedback == "Because."
+    assert [parse(f"[[{x}]]", format="arena").strong for x in ("A>>B", "A>B", "A=B")] == [True, False, False]
+    tie = parse("[[C]]", format="mt-bench")
+    assert tie.failure is None and math.isnan(tie.score) and tie.scale is None and not tie.abstained
+    assert parse("[RESULT] N/A", scores=SCALE).abstained
 
 
 prose = st.text(max_size=200).filter(
@@ -80,127 +264,6 @@ def test_a_training_target_reads_back(feedback: str, score: int) -> None:
     assert verdict.score == score
     if not feedback.strip().lower().lstrip("#*").startswith("feedback"):
         assert target(verdict.feedback, score) == answer
-
-
-def said(text: str, format: str) -> float | str | None:
-    """A verdict in one word: its score, its choice, or its failure."""
-    verdict = parse(text, scores=SCALE, format=format)
-    assert verdict.raw == text
-    return verdict.failure or verdict.choice or verdict.score
-
-
-EXAMPLES: dict[str, tuple[str, float | str]] = {
-    "prometheus": ("The answer is mostly right. So the overall score is 4.\n[RESULT] 4", 4),
-    "prometheus-relative": ("Response A misses the cat, Response B names it. [RESULT] B", "b"),
-    "final-score": ("The caption fits the image.\nFinal Score: 4", 4),
-    "score": ("The sign is misread.\n**Score:** 2", 2),
-    "llava-critic": ("The response is accurate but brief.\nFinal Score: 85", 85),
-    "llava-critic-pair": ("The better response: [second].\nReason: it names the number.", "b"),
-    "better-response": ("The better response: [1].", "a"),
-    "arena": ("My final verdict is: [[A>>B]]", "a"),
-    "mt-bench": ("Assistant A reads the sign right. [[A]]", "a"),
-    "mt-bench-score": ("It misreads the sign. Rating: [[5]]", 5),
-    "two-scores": ("8 6\nAssistant 1 describes the scene in more detail.", "a"),
-    "reference-scores": ("9 7\nAssistant 2 leaves the date out.", 7),
-    "unified-reward": ("Both name the dog, one its colour.\nAnswer 1 is better", "a"),
-    "vl-rewardbench": ("1. Accuracy: Answer 1 is better.\nOverall Judgment: Answer 2 is better.", "b"),
-    "think-answer": ("<think>The first invents a dog.</think><answer>2</answer>", "b"),
-    "boxed": ("<think>The first invents a dog.</think>\\boxed{2}", "b"),
-    "boxed-score": ("<think>One claim is wrong.</think>\\boxed{4}", 4),
-    "flow-judge": ("<feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score>", 4),
-}
-
-
-def test_every_format_reads_its_judges_answers() -> None:
-    assert EXAMPLES.keys() == FORMATS.keys()
-    for name, (text, verdict) in EXAMPLES.items():
-        assert said(text, name) == verdict
-        assert isinstance(verdict, str) == (FORMATS[name].gives == "choice")
-    for template in TEMPLATES.values():
-        assert (FORMATS[template.format].gives == "choice") == template.compares
-        assert template.scale is None or FORMATS[template.format].scale == template.scale
-
-
-@pytest.mark.parametrize(
-    ("format", "text", "expected"),
-    [
-        ("prometheus", "It can't be seen. [RESULT] N/A", "abstain"),
-        ("prometheus", "[RESULT] 4 ... [RESULT] N/A", "two different verdicts: 4 and abstention"),
-        ("prometheus-relative", "Feedback: B names it.\n**[RESULT]** **Response A**.", "a"),
-        ("prometheus-relative", "[RESULT] A good answer would name it", "'A good answer' after the last verdict marker is not a plain choice"),
-        ("prometheus-relative", "(write a feedback) [RESULT] (A or B)", "more than one choice after the last verdict marker"),
-        ("llava-critic", "Accuracy Score: 20\nClarity Score: 30", "two different verdicts: 20 and 30"),
-        ("llava-critic", "Score: 85%", "'85%' after the score is not a plain number"),
-        ("llava-critic", "Final Score: 120", "score 120 is off the scale (0-100)"),
-        ("llava-critic", "Score: N/A, the image is blank", "abstain"),
-        ("llava-critic", "The response scores well: 3 of its claims hold.", "no score"),
-        ("llava-critic-pair", "**The better response: [second].** Reason", "b"),
-        ("llava-critic-pair", "Two responses are equally good.\nBoth name it.", "tie"),
-        ("llava-critic-pair", "8 6\n...\n[[B>A]]", "two different verdicts: B and A"),
-        ("llava-critic-pair", "The better response: [first]\nThe better response: [2]", "two different verdicts: A and B"),
-        ("llava-critic-pair", "The better response: [first|second|1|2|A|B]", 'more than one choice after the "The better response"'),
-        ("llava-critic-pair", "Which is the better response? The second.", "no verdict in any of LLaVA-Critic's forms"),
-        ("llava-critic-pair", "Two responses are equally good. The better response: [2]", "two different verdicts: B and tie"),
-        ("llava-critic-pair", "11 3\nGood.", "score 11 is off the scale (1-10)"),
-        ("llava-critic-pair", "[[yes]]", "'[[yes]]' is no [[A>>B]] to [[B>>A]], [[A]], [[B]] or [[C]]"),
-        ("arena", "I lean to [[A > B]] because", "a"),
-        ("arena", "[[A>B]] no, [[A>>B]]", "two different verdicts: A and A>>B"),
-        ("two-scores", "7.5, 8\nOk", "b"),
-        ("reference-scores", "9 6.5\nShort.", 6.5),
-        ("reference-scores", "Scores: 9 6", "no first line of two scores"),
-        ("final-score", "Final Score: **4** of quality", 4),
-        ("unified-reward", "Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better.", "b"),
-        ("unified-reward", "I think Answer 2 is better", 'no "Answer N is better"'),
-        ("vl-rewardbench", "Overall Judgment: Answer X is better.", 'no choice after the "Overall Judgment"'),
-        ("vl-rewardbench", "Overall Judgment: Both answers are equally good", "tie"),
-        ("vl-rewardbench", "Overall Judgment: Answer 1 is not better.", "'1 is not bett' after the \"Overall Judgment\" is not a plain choice"),
-        ("think-answer", "<think>I first say <answer>1</answer></think> <answer>2</answer>", "b"),
-        ("think-answer", "<think>so <answer>1</answer>", "the thinking never ends"),
-        ("think-answer", "<answer>1</answer> no, <answer><b>2</b></answer>", "'<answer>' has no end"),
-        ("think-answer", "<answer>1}", "'<answer>1}' has no end"),
-        ("think-answer", "<Answer>1</answer>", "a"),
-        ("think-answer", "<answer>1|2</answer>", "more than one choice after the <answer>"),
-        ("think-answer", "<answer>1 and some prose</answer>", "'1 and some pr' after the <answer> is not a plain choice"),
-        ("boxed", "\\boxed{\\text{2}}", "b"),
-        ("boxed", "\\boxed{1} or \\boxed{2", "'\\\\boxed{2' has no end"),
-        ("boxed-score", "\\boxed{4/5}", 4),
-        ("mt-bench", "[[C]]", "tie"),
-        ("mt-bench-score", "Rating: [[**7**/10]]", 7),
-        ("mt-bench-score", "[[6]] or [[7]]", "two different verdicts: 6 and 7"),
-        ("llava-critic-pair", "[[A>B]], so [[B]]", "two different verdicts: A and B"),
-        ("mt-bench", "[[A]] is my verdict, not [[B]]", "'[[B]]' is denied"),
-        ("flow-judge", "<feedback>a <score> tag</feedback><score>3</score>", 3),
-        ("flow-judge", "<feedback>It says <score>5</score>.</feedback>", "no <score>"),
-        ("score", "**Rating**: 4/5\nShort.", 4),
-        ("score", "3/4", "a score out of 4 on a scale up to 5"),
-        ("score", "\u8bc4\u5206\uff1a\uff14", 'no number after the "Score:"'),
-        ("prometheus", "[RESULT] 3 (1-10)", "a score on another scale (1-10) than 1-5"),
-        ("prometheus", "[RESULT] 3 (of 7) [RESULT] 4", 4),  # what is no verdict of the scale is prose before the last
-        ("prometheus", "[RESULT] 3, or so [RESULT] 4", "two different verdicts: 3 and 4"),
-    ],
-)  # fmt: skip
-def test_real_looking_and_hostile_answers(format: str, text: str, expected: float | str) -> None:
-    assert said(text, format) == expected
-
-
-def test_scores_keep_their_own_scale_and_say_it() -> None:
-    assert parse("Final Score: 85", format="llava-critic").scale == (0.0, 100.0)
-    assert parse("[RESULT] 2", scores=(0, 1, 2)).scale == (0.0, 2.0)
-    both = parse("8 6.5\nBecause.", format="llava-critic-pair")
-    assert (both.scores, both.scale, both.choice) == ((8.0, 6.5), (1.0, 10.0), "a") and math.isnan(both.score)
-    assert both.feedback == "Because."
-    assert [parse(f"[[{x}]]", format="arena").strong for x in ("A>>B", "A>B", "A=B")] == [True, False, False]
-    tie = parse("[[C]]", format="mt-bench")
-    assert tie.failure is None and math.isnan(tie.score) and tie.scale is None and not tie.abstained
-    assert parse("[RESULT] N/A", scores=SCALE).abstained
-
-
-def test_feedback_is_the_text_beside_the_verdict() -> None:
-    assert parse("The better response: [2].\nIt names it.", format="better-response").feedback == "It names it."
-    assert parse("It names it.\nThe better response: [2].", format="better-response").feedback == "It names it."
-    flow = "<feedback>\nTwo claims.\n</feedback>\n<score>4</score>"
-    assert parse(flow, scores=SCALE, format="flow-judge").feedback == "Two claims."
-    assert parse("<think>Hm.</think>\n<answer>1</answer>", format="think-answer").feedback == "Hm."
 
 
 FLOODS = ["9", "*", "(", " ", "\n", "[RESULT] A ", "The better response: [", "[[A", "[[", "<score>", "<answer>", "<feedback>",

@@ -117,11 +117,8 @@ def test_a_checkpoints_own_chat_template() -> None:
     assert [pad if token == -200 else token for token in spell(tokenizer, template.render(plain))] == own
     assert template.fingerprint() != TEMPLATES["chat"].fingerprint()
     assert template.forced == "[RESULT]"
-
-
-def test_a_chat_templates_first_token_is_not_written_twice() -> None:
     template = TEMPLATES["chat"].bind(chat_tokenizer(starts=True), image_token="<|pad|>")
-    assert template.render(ITEM).parts[0] == Control("<|im_start|>")
+    assert template.render(ITEM).parts[0] == start, "the engine puts the first token"
 
 
 @pytest.mark.parametrize(
@@ -131,30 +128,18 @@ def test_a_chat_templates_first_token_is_not_written_twice() -> None:
         ("{{ raise_exception('no user') }}", "can't write this prompt: TemplateError: no user"),
         ("{{ messages[0]['content'][1]['text'] }}", r"writes 1 text\(s\) and 0 image place"),
         ("{{ ''.__class__.__mro__ }}", "can't write this prompt: SecurityError"),
-    ],
-)
-def test_a_chat_template_that_does_not_serve_is_refused(jinja: str | None, message: str) -> None:
-    tokenizer = chat_tokenizer()
-    tokenizer.chat_template = jinja
-    with pytest.raises(ValueError, match=message):
-        TEMPLATES["chat"].bind(tokenizer, image_token="<|pad|>").render(ITEM)
-
-
-@pytest.mark.parametrize(
-    ("jinja", "message"),
-    [
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "stopped|does not end"),
-        ("{{ 'a' * 10**10 }}", "[Mm]emory"),
+        ("{{ 'a' * 10**10 }}", "can't write this prompt: .*[Mm]emory"),
         ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "writes more than 1,000,000 characters"),
     ],
 )
-def test_a_hostile_chat_template_ends_in_a_clear_error(
-    monkeypatch: pytest.MonkeyPatch, jinja: str, message: str
+def test_a_chat_template_that_does_not_serve_is_refused(
+    monkeypatch: pytest.MonkeyPatch, jinja: str | None, message: str
 ) -> None:
     monkeypatch.setattr("vjudge.prompts.template.CPU_SECONDS", 2)
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = jinja
-    with pytest.raises(ValueError, match=f"can't write this prompt: .*({message})"):
+    with pytest.raises(ValueError, match=message):
         TEMPLATES["chat"].bind(tokenizer, image_token="<|pad|>").render(ITEM)
 
 

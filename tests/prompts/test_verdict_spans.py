@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from vjudge.prompts.parse import FORMATS, parse, verdict_spans
 
 
-def hide(text, scale=(1, 5)):
-    for start, end in reversed(verdict_spans(text, scale)):
+def hide(text):
+    for start, end in reversed(verdict_spans(text)):
         text = f"{text[:start]}[hidden]{text[end:]}"
     return text
 
@@ -20,21 +20,17 @@ def hide(text, scale=(1, 5)):
 TOLD = """
 It names all but one, so 4/5.|It names all but one, so [hidden].
 Rating: [[4]]|Rating: [[[hidden]]]
-I would say 4 out of 5.|I would say [hidden].
 The score is **4**.|The score is **[hidden]**.
 分数：4|分数：[hidden]
 这个回答可以给四分。|这个回答可以给[hidden]分。
 fine [RESULT] four|fine [RESULT] [hidden]
-So the overall score would be a four.|So the overall score would be a [hidden].
 Score (1-5): 4|Score (1-5): [hidden]
 It scores between 3 and 4.|It scores between [hidden].
 I'd give it a 2 because the dog is invented.|I'd give it a [hidden] because the dog is invented.
 It meets the level 3 description.|It meets the level [hidden] description.
 The sign is misread.\\n**4**|The sign is misread.\\n**[hidden]**
-<score>4</score>|<score>[hidden]</score>
 No execution of the edit (score1: 0).|No execution of the edit (score1: [hidden]).
 It gets a lower score for artifacts (8).|It gets a lower score for artifacts ([hidden]).
-スコア：4|スコア：[hidden]
 """
 
 
@@ -45,7 +41,6 @@ def test_what_reads_as_a_verdict_is_hidden(case):
 
 
 CONTENT = """
-three people stand on the left
 It names 4 of the 5 apples and 2 of 3 dogs.
 4/5 items are found, and 4 out of 5 dentists agree.
 The clock shows 4:30; 3 cars pass in 20 minutes.
@@ -61,7 +56,6 @@ def test_numbers_of_the_content_stay(text):
     assert hide(text) == text
 
 
-SCORED = {name: rule for name, rule in FORMATS.items() if rule.gives == "score"}
 PIECES = st.sampled_from(
     "4 five [[4]] 4/5 3.5 \\boxed{4} <score> </score> [RESULT] Score: score rating is of a ** ( ) \n . , out of "
     "10 100 4-5 Final overall the [ ] / <think> </think> 分数：".split(" ")
@@ -71,7 +65,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES | st.text(max_size=4), max_size=12).map(" ".join))
 def test_no_reader_reads_a_score_in_what_is_left(text):
     left = hide(text)
-    for name in SCORED:
+    for name in (name for name, rule in FORMATS.items() if rule.gives == "score"):
         verdict = parse(left, scores=(1, 2, 3, 4, 5), format=name)
         assert verdict.failure or verdict.abstained, (name, left)
     spans = verdict_spans(text, (1, 5))

@@ -133,22 +133,16 @@ def test_the_benchmarks_own_protocols_to_the_letter() -> None:
 def test_every_template_says_what_it_judges() -> None:
     for name, template in TEMPLATES.items():
         assert template.name == name and template.source
-        assert template.compares == ("{response_a}" in template.body)
         assert ("criteria" in template.needs) == (template.kind in ("absolute", "relative"))
         low, high = template.scale or (1, 5)
         assert template.scores(ITEM.rubric) == (() if template.compares else tuple(range(low, high + 1)))
-    assert TEMPLATES["prometheus-vision"].score_texts((1, 2)) == {1: " 1", 2: " 2"}
     assert TEMPLATES["prometheus-2-relative"].score_texts(()) == {0: " A", 1: " B"}
     assert TEMPLATES["llava-critic"].score_texts(range(101)) == {}
     assert len({template.fingerprint() for template in TEMPLATES.values()}) == len(TEMPLATES)
-    assert "An instruction about an image, " in TEMPLATES["chat"].render(ITEM).text
-    with pytest.raises(ValueError, match="kind 'x' is unknown"):
-        replace(TEMPLATES["chat"], kind="x")
 
 
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the published samples are not at {SAMPLES}")
 def test_the_published_samples_byte_for_byte() -> None:
-    if not SAMPLES.is_dir():
-        pytest.skip(f"the published samples are not at {SAMPLES}")
     template = TEMPLATES["prometheus-vision"]
     rows = [json.loads(line) for line in (SAMPLES / "sample_eval_data.jsonl").read_text("utf-8").splitlines()]
     assert len(rows) == 3
@@ -165,25 +159,20 @@ def test_the_published_samples_byte_for_byte() -> None:
         assert template.render(item).text == f"{SYSTEM} USER: <image>\n{row['instruction']} ASSISTANT:"
 
 
-LEVELS = (
-    "None named.",
-    "Few named.",
-    "Half named.",
-    "Most named.",
-    "All named, e.g. \"red\" & 'blue' (na\u00efve caf\u00e9 \u2603).",
-)
-
-
 def test_the_original_codes_prompt_byte_for_byte() -> None:
     if not FIXTURES.is_file():
         pytest.skip(f"the original code's outputs are not at {FIXTURES}")
     golden = json.loads(FIXTURES.read_text("utf-8"))["prompts"]["prometheus"]["prompt"]
+    levels = [f"{count} named." for count in ("None", "Few", "Half", "Most")]
     item = Item(
         id="a",
         images=("wide.png",),
         instruction="Describe the coloured boxes in the picture.\nBe brief.",
         response="Two boxes; one is red, the other  blue \u2014 see left.\n\n- 12 px\n- 3.5 cm",
-        rubric=Rubric("Does the response name every box?", LEVELS),
+        rubric=Rubric(
+            "Does the response name every box?",
+            (*levels, "All named, e.g. \"red\" & 'blue' (na\u00efve caf\u00e9 \u2603)."),
+        ),
         reference_answer="A striped field with five boxes.",
     )
     assert TEMPLATES["prometheus-vision-readme"].render(item).text == golden
