@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from vjudge.builder.faults import Fault, check_feedback, check_rubric, check_text, normal, read_object
 from vjudge.builder.prompts import STAGES, SYSTEM, Stage
 from vjudge.engines import Answer, Ask, Engine
-from vjudge.prompts import Chat, Conversation, Messages, Prompt
+from vjudge.prompts import Conversation, Prompt
 from vjudge.records import Rubric
 from vjudge.runs import Run
 
@@ -227,7 +227,7 @@ class Stages:
 
     def _prompt(self, call: Task, note: str) -> Prompt:
         text = call.stage.text(call.given, note=note)
-        if not isinstance(self.conversation, (Messages, Chat)):  # a family's own opening was fixed in training
+        if self.conversation.written:  # a family's own opening was fixed in training
             text = f"{SYSTEM}\n\n{text}"
         return replace(self.conversation, system=SYSTEM).wrap(text, 1)
 

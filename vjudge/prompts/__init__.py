@@ -17,7 +17,6 @@ from vjudge.prompts.template import (
     Chat,
     Control,
     Conversation,
-    Messages,
     Prompt,
     Template,
     question,
@@ -27,6 +26,6 @@ from vjudge.prompts.template import (
 from vjudge.prompts.wordings import LLAMA_2, MISTRAL, QWEN_1_5, TEMPLATES, VICUNA_V1
 
 __all__ = ["IMAGE", "LLAMA_2", "MESSAGES", "MISTRAL", "QWEN_1_5", "TEMPLATES", "VICUNA_V1", "Chat", "Control"]
-__all__ += ["Conversation", "Messages", "Prompt", "Template", "families", "parse", "question", "split", "target"]
+__all__ += ["Conversation", "Prompt", "Template", "families", "parse", "question", "split", "target"]
 
 __dir__ = public(__name__)

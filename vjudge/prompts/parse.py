@@ -1,10 +1,8 @@
 """A judge's answer -> a verdict, or no verdict and the reason.
 
-A verdict is read only where the judge's format puts it: nothing is guessed from the prose, and nothing falls back to a
-default. A tie is a verdict, and so is an abstention ("N/A", "abstain", "cannot judge" in the verdict's place). What
-follows a number or a choice in its clause decides: another one, another scale, a unit or a denial is a failure, plain
-prose is none. Every pattern is linear in the length of the answer: repeats are bounded, or end before the next place
-can start.
+A verdict is read only where the judge's format puts it; nothing falls back to a default. Ties and abstentions ("N/A",
+"cannot judge") are verdicts. What follows a number or a choice in its clause decides: another one, another scale, a
+unit or a denial is a failure. Every pattern is linear in the answer's length: repeats are bounded, or end early.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
     Args:
         text: the answer, without the prompt.
         scores: the rubric's scale; not needed where the format has its own, or a choice.
-        format: the way this family of judges writes its verdict; one of `FORMATS`.
-
-    Returns:
-        A `Verdict`; a failed one's feedback is what precedes the last marker, the whole answer where there is none.
+        format: one of `FORMATS`.
 
     Raises:
         ValueError: an unknown format, or an empty scale where the rubric's is needed.
@@ -587,14 +582,9 @@ def verdict_spans(text: str, scale: Scale = (1, 5)) -> list[tuple[int, int]]:
     >>> [feedback[start:end] for start, end in verdict_spans(feedback)]
     ['2']
 
-    Args:
-        text: feedback, in whatever form.
-        scale: lowest and highest score, which tell "4/7" from a fraction.
-
-    Returns:
-        (start, end) of each number, spelled number or choice, not of counts of things ("4/5 items", "2 of 3 dogs").
-        More than `parse` accepts ("a solid four", "4-5", other languages), and never less: no reader in `FORMATS` reads
-        a score in what is left, if need be because a whole line is among the spans.
+    `scale`, lowest and highest score, tells "4/7" from a fraction. Counts of things ("4/5 items", "2 of 3 dogs") are no
+    verdicts. More is hidden than `parse` accepts ("a solid four", "4-5", other languages), and never less: no reader in
+    `FORMATS` reads a score in what is left, if need be because a whole line is among the spans.
     """
     plain = text.translate(PLAIN)
     spans = {match.span("value") for pattern in _TELLING for match in re.finditer(f"(?i){pattern}", plain)}

@@ -1,4 +1,4 @@
-"""A template is one wording of a judging task; filled with an item or a pair it gives a prompt, a wire format.
+"""A template is one wording of a judging task; filled with an item or a pair it gives a prompt.
 
 Text that comes from data is never scanned for markup: only the sentinel `IMAGE` stands for an image and only a template
 makes a `Control` token, so a response that says "<image>" or "<|im_end|>" stays text. An engine must encode the strings
@@ -28,9 +28,7 @@ from vjudge.records import Item, Pair, Rubric
 
 
 class _Mark(Enum):
-    """Things in a prompt that are not text. An enum, so that a copy or a pickle is still the same object."""
-
-    IMAGE = "<image>"
+    IMAGE = "<image>"  # an enum, so that a copy or a pickle is still the same object
 
     def __repr__(self) -> str:
         return self.name
@@ -77,8 +75,7 @@ class Prompt:
         return Prompt(_join(parts), self.system)
 
     def messages(self) -> list[dict[str, Any]]:
-        """The prompt as chat messages (system, user), for a server or a processor that writes the conversation itself;
-        ValueError where the prompt is a whole conversation already."""
+        """The prompt as chat messages (system, user); ValueError where it is a whole conversation already."""
         if any(isinstance(part, Control) for part in self.parts):
             raise ValueError("the prompt is a whole conversation already: render it with Template.as_messages()")
         content = [
@@ -95,8 +92,8 @@ def _join(parts: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[Any, ...]:
-    """Text that a template or a processor wrote, never data, with its control tokens (of two that fit, the longer one)
-    and image places (`image_token`, "" for nothing) as parts."""
+    """Text that a template or a processor wrote, never data, with its control tokens (the longest that fit) and image
+    places as parts."""
     marks = sorted((mark for mark in {*controls, image_token} if mark), key=len, reverse=True)
     pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text) if marks else [text]
     return tuple(
@@ -116,32 +113,27 @@ class Conversation:
     reply: str = " "  # what separates the reply
     system: str = ""  # the system message by itself, for an engine that writes the conversation
 
+    @property
+    def written(self) -> bool:
+        """Whether the words stand here, and are not the engine's own."""
+        return bool(self.opening or self.closing)
+
     def ask(self, parts: Iterable[Any]) -> Prompt:
         """The prompt of one user turn: literal text, and `IMAGE` where an image stands."""
-        return Prompt(_join([*split(self.opening, self.controls), *parts, *split(self.closing, self.controls)]))
+        words = [*split(self.opening, self.controls), *parts, *split(self.closing, self.controls)]
+        return Prompt(_join(words), "" if self.written else self.system)
 
     def wrap(self, text: str, n_images: int) -> Prompt:
-        """The prompt of a turn's text after its images: an image and a line feed for each image, then the text."""
-        return self.ask([*[IMAGE, "\n"] * n_images, text])
+        """The prompt of a turn's text after its images, with a line feed after each where the words stand here."""
+        return self.ask([*[IMAGE, "\n" if self.written else ""] * n_images, text])
 
 
-@dataclass(frozen=True)
-class Messages(Conversation):
-    """No words at all: the engine, a server for example, writes the conversation around the turn."""
-
-    def ask(self, parts: Iterable[Any]) -> Prompt:
-        return Prompt(_join(parts), self.system)
-
-    def wrap(self, text: str, n_images: int) -> Prompt:
-        return self.ask([*[IMAGE] * n_images, text])
-
-
-MESSAGES = Messages("messages", reply="")
+MESSAGES = Conversation("messages", reply="")
 """The engine writes the conversation: a server, or a checkpoint's chat template once `Template.bind` has it."""
 
 
 @dataclass(frozen=True)
-class Chat(Messages):
+class Chat(Conversation):
     """A checkpoint's own chat template; text from data never passes through it, but takes a stand-in's place."""
 
     jinja: str = ""
@@ -237,8 +229,7 @@ def _child() -> None:
 
 
 def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
-    """The prompt of a free question, whose text may say "<image>" where each image stands (ValueError for another
-    number); without any, the images come first. Anything else in it is plain text."""
+    """The prompt of a free question, whose text may say "<image>" where each image stands; else they come first."""
     pieces = text.split(IMAGE.value)
     if len(pieces) == 1:
         return conversation.wrap(text, n_images)
