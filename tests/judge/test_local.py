@@ -1,4 +1,4 @@
-"""A judge on this machine under attack: scales that tokens can't carry, weights that are no numbers, odd texts."""
+"""A judge on this machine: its plan, scales that tokens can't carry, weights that are no numbers, odd texts."""
 
 from __future__ import annotations
 
@@ -73,3 +73,29 @@ def test_nothing_draws_from_the_global_generators(items: Any) -> None:
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert random.getstate() == before[2]
+
+
+def test_a_plan_is_what_the_run_computes(judge: vj.Judge) -> None:
+    """Counts are equal to the run's, and less than without sharing; what is not known says why."""
+    items = vj.load_collection("scenes", split="test", limit=40)
+    run, table = judge.grade(items, max_new_tokens=4, progress=False), vj.plan(judge, items, max_new_tokens=4)
+    plan, work = table["planned"], run.attrs["work"]
+    assert plan["prompt tokens"] == work["prompt_tokens"] == run["n_prompt_tokens"].sum()
+    assert plan["computed"] == work["computed_tokens"] < 0.8 * plan["prompt tokens"]
+    assert plan["images encoded"] == work["images"] == len(set(items["group"])) == 4
+    assert plan["verdicts"] == len(run) and plan["answers at once"] == work["at_once"] == 40
+    assert plan["new tokens"] == 160
+    assert table.index[plan.isna()].tolist() == ["total"] and "not measured" in table.loc["total", "note"]
+
+
+def test_a_plan_refuses_what_the_call_would(judge: vj.Judge, items: Any) -> None:
+    candidates = [{**items[0], "responses": ["one", "two", "three"]}]
+    assert vj.plan(judge, candidates, by="scores").loc["verdicts", "planned"] == 3
+    for rows, options, error, message in (
+        (candidates, {}, ValueError, "no wording for two"),
+        (candidates, {"by": "foo"}, ValueError, "by='foo'"),
+        (items, {"foo": 1}, TypeError, "foo"),
+        ([], {}, vj.data.CollectionError, "no rows"),
+    ):
+        with pytest.raises(error, match=message):
+            vj.plan(judge, rows, **options)
