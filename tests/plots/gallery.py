@@ -45,7 +45,6 @@ def run(judges: int, n: int = 120, *, means: bool = False, top: int = 5) -> pd.D
 
 
 def correlations(judges: int, benchmarks: int = 3) -> pd.DataFrame:
-    """As `metrics.correlation_table`, with people's ceiling and a judge that misses a benchmark."""
     cells = itertools.product([*NAMES[:judges], "people"], BENCHMARKS[:benchmarks], ("pearson", "spearman", "kendall"))
     table = pd.DataFrame(cells, columns=["judge", "benchmark", "statistic"])
     place = pd.Series(pd.factorize(table["judge"])[0])
@@ -79,8 +78,7 @@ def calibration(judges: int) -> dict[str, pd.DataFrame]:
 
 
 def answers(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
-    """Prometheus-Vision's human comparison of feedback: its 135 judgements, and others like it."""
-    counts = [(21, 36, 57, 21), (26, 30, 70, 9), (50, 59, 12, 14), (1, 120, 8, 6)]
+    counts = [(21, 36, 57, 21), (26, 30, 70, 9), (50, 59, 12, 14), (1, 120, 8, 6)]  # first Prometheus-Vision's own
     words = ("left", "right", "both good", "both bad")
     pairs = itertools.islice(itertools.combinations(NAMES, 2), max(1, judges - 1))
     tables = [metrics.feedback_preference(np.repeat(words, n)) for n in counts]
@@ -102,16 +100,16 @@ def tags(judges: int) -> pd.DataFrame:
 
 def battery() -> pd.DataFrame:
     rows = [
-        ("blindness", "image blanked: agreement", "move", -0.861, -1.02, -0.71, "score per gold point", 40, np.nan),
-        ("blindness", "image swapped: agreement", "move", -1.21, -1.5, -0.91, "score per gold point", 40, np.nan),
-        ("question", "question removed: change", "move", 0, 0, 0, "score points", 40, np.nan),
-        ("verbosity", "response padded: change", "stay", -0.231, -0.46, 0.0, "score points", 40, 0.25),
-        ("formatting", "response bold: change", "stay", 0.02, -0.06, 0.1, "score points", 18, 0.25),
-        ("scale", "leniency", None, 0.1, -0.1, 0.3, "score points", 40, np.nan),
-        ("position", "", None, np.nan, np.nan, np.nan, "", 0, np.nan),
+        ("blindness", "image blanked: agreement", "move", -0.861, -1.02, -0.71, "score per gold point", 40),
+        ("blindness", "image swapped: agreement", "move", -1.21, -1.5, -0.91, "score per gold point", 40),
+        ("question", "question removed: change", "move", 0, 0, 0, "score points", 40),
+        ("verbosity", "response padded: change", "stay", -0.231, -0.46, 0.0, "score points", 40),
+        ("formatting", "response bold: change", "stay", 0.02, -0.06, 0.1, "score points", 18),
+        ("scale", "leniency", None, 0.1, -0.1, 0.3, "score points", 40),
+        ("position", "", None, np.nan, np.nan, np.nan, "", 0),
     ]
-    columns = ["probe", "case", "must", "effect", "low", "high", "unit", "n", "margin"]
-    return pd.DataFrame(rows, columns=columns)
+    table = pd.DataFrame(rows, columns=["probe", "case", "must", "effect", "low", "high", "unit", "n"])
+    return table.assign(margin=np.where(table["must"] == "stay", 0.25, np.nan))
 
 
 def ranking(models: int) -> pd.DataFrame:
