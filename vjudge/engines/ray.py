@@ -1,11 +1,9 @@
 """The Ray engine: one judge in many processes, on one machine or on a cluster.
 
 Each worker is a Ray actor that loads the judge from the same name and options. Rows go out in blocks, those of an image
-one after another, and a block's answers come back at once, to be recorded as they come. Where a worker dies, Ray
-restarts it and repeats its unfinished blocks; a block has one result, so nothing is lost and nothing comes twice.
-
-The blocks follow from all prompts of the call, not from those that a continued run still wants: other blocks may differ
-in the last bits of a probability. vjudge/README.md, "On a cluster", has a script for Slurm.
+one after another; where a worker dies, Ray restarts it and repeats its unfinished blocks. The blocks follow from all
+prompts of the call, not from those that a continued run still wants: other blocks may differ in the last bits of a
+probability. vjudge/README.md, "On a cluster", has a script for Slurm.
 """
 
 from __future__ import annotations
@@ -146,7 +144,6 @@ class _Worker:
         return self.load()
 
     def describe(self) -> tuple[Any, ...]:
-        """Wordings, family and identity."""
         family = self.judge.family and self.judge.family.name
         return self.judge.template, self.judge.pairs, family, self.judge.engine.identity()
 

@@ -55,8 +55,8 @@ class ServerEngine(Engine):
         conversation: the words around a turn that the judge was trained with, which the server's tokens are checked
             against. None takes the server's own chat template as right.
         key_variable: the environment variable that holds the key, read anew for each call; None sends no key.
-        timeout: seconds for one request, answer included. A connection error, a time-out and HTTP 408, 429 and 5xx are
-            repeated, six times at most, after a pause that doubles from a second on and is never below Retry-After.
+        timeout: seconds for one request, answer included. A time-out, a connection error and HTTP 408, 429 and 5xx are
+            repeated six times at most, after a pause that doubles from a second on, or Retry-After if that is longer.
         image_size: the longer side of a picture in pixels at most; None sends it as it is, as PNG.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
             out. A run's manifest keeps them: no secrets.
@@ -67,8 +67,7 @@ class ServerEngine(Engine):
         usage: a Counter of what all requests came to: "requests" (repetitions and test requests among them), "prompt
             tokens" and "new tokens" as the server reports them, "repetitions for ..." and "answers ...".
 
-    Raises:
-        ValueError: an unsound address; a key that is missing, or would go over a network in the clear.
+    Raises ValueError: an unsound address; a key that is missing, or would go over a network in the clear.
 
     >>> ServerEngine("my-judge", base_url="http://127.0.0.1:8000/v1", key_variable=None)
     ServerEngine('my-judge', base_url='http://127.0.0.1:8000/v1')
@@ -209,8 +208,8 @@ class ServerEngine(Engine):
 class Exchange:
     """How a server is asked, and its replies read, as its `/tokenize` and one short request through `client` show.
 
-    `sent` are the fields of each request; `begun` is how an answer begins in a score pass. `tokens` has the scales that
-    are read, each with score -> token, empty where the server shows no tokens; `context` is then 0, else its model's.
+    `sent`: fields of each request; `begun`: how an answer begins in a score pass; `tokens`: scale that is read -> score
+    -> token, empty where the server shows no tokens; `context`: its model's, then 0.
     """
 
     def __init__(
