@@ -23,15 +23,11 @@ ANSWERS = r"""
 Good overall. [RESULT] [4]/5 => 4
 Fine. [RESULT] 4 (out of 5) => 4
 Fine. [RESULT] 5 on a scale of 1-10 => -
-Fine. [RESULT] 4 because 3 of the 5 claims are right => -
 Fine. [RESULT] 4 because most of the claims are right => 4
 Fine. [RESULT] 4. No, 3. => -
 Fine. [RESULT] 3\u20134 => -
-Fine. [RESULT] 3\u202f/\u202f10 => -
 Fine. [RESULT] 3\u00bd => -
-Fine. [RESULT] 4 percent => -
 Fine. [RESULT] 4? => -
-Fine. [RESULT] 5 is not warranted => -
 Fine. [RESULT] not applicable => -
 The response is off. [RESULT] Score: 2 => -
  => empty answer
@@ -42,7 +38,6 @@ Good. [RESULT] 4th => '4th' after the last verdict marker is not a plain number
 Good. [RESULT] 4/10 => a score out of 10 on a scale up to 5
 Good. [RESULT] 4-5 => more than one number after the last verdict marker
 Good. [RESULT] 7 => score 7 is off the rubric (1-5)
-Good. [RESULT] 4.5 => score 4.5 is off the rubric (1-5)
 Good. [RESULT] 4 [RESULT] 2 [RESULT] 3 => 3 different verdicts: 4, 2 and 3
 So the overall score is 4.\n[RESULT] 2 => two different verdicts: 4 and 2
 It can't be seen. [RESULT] N/A => abstain
@@ -55,32 +50,25 @@ The answer is mostly right. So the overall score is 4.\n[RESULT] 4 => 4
 [RESULT] A is not as good as B => -
 [RESULT] A is outperformed by B => -
 [RESULT] A outperforms B => a
-[RESULT] B is the better response. => b
 [RESULT] A because B does not name the cat => a
 [RESULT] B, which is not perfect but more precise => b
 [RESULT] A or maybe B => -
 [RESULT] A\u00a0B => -
 [RESULT] A, although B is better => -
 [RESULT] A. Response B is longer, but not better. => a
-[RESULT] neither A nor B => -
 [RESULT] Tie => tie
-Feedback: B names it.\n**[RESULT]** **Response A**. => a
 [RESULT] A good answer would name it => 'A good answer' after the last verdict marker is not a plain choice
 (write a feedback) [RESULT] (A or B) => more than one choice after the last verdict marker
 --- final-score
 Final Score (out of 5): 4 => 4
 Final Score (out of 10): 4 => -
 **Final Score** (1\u20135)**:** 4 => 4
-Final Score: [2] / [10] => -
 Final Score: 3 (average of 2 and 4) => -
-Final Score: 4 (Excellent: 5, Good: 4) => -
 Final Score: **4** of quality => 4
 --- llava-critic
 Final Score (1-5): 3 => -
 Final Score (0-100): 72 => 72
-Score: [85]/100 => 85
 I would say 80-85 out of 100. => -
-Score: 70\u201375 => -
 Score: 4 out of 5 stars => -
 Accuracy Score: 20\nClarity Score: 30 => two different verdicts: 20 and 30
 Score: 85% => '85%' after the score is not a plain number
@@ -90,7 +78,6 @@ The response scores well: 3 of its claims hold. => no score
 --- better-response
 The better response: [1]/[2] => -
 The better response: [2], not [1] => b
-The better response: the first one. => a
 The better response is: [second] because it is not vague. => b
 --- arena
 My final verdict is: [[A>B]] => a
@@ -100,13 +87,11 @@ My final verdict is: [[A>>B]] => a
 --- mt-bench
 [[A]] is not better than the other => -
 Assistant B is better: [[B]]. => b
-My verdict isn't [[B]] => -
 I cannot give [[A]]; it is [[B]] => -
 [[C]] => tie
 [[A]] is my verdict, not [[B]] => '[[B]]' is denied
 --- mt-bench-score
 Rating: [[7]]/100 => -
-Rating: [[7]]/10 => 7
 Rating: [[7]] out of 10, as 3 of 4 claims hold. => 7
 Rating: [[**7**/10]] => 7
 [[6]] or [[7]] => two different verdicts: 6 and 7
@@ -118,29 +103,22 @@ Scores: 9 6 => no first line of two scores
 --- unified-reward
 Answer 1 is better than Answer 2. => a
 Answer 1 is better? No, it is not. => -
-Answer 1 is better than nothing, but Answer 2 is better => -
-Answer 1 is better or equal => -
 Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better. => b
 I think Answer 2 is better => no "Answer N is better"
 --- vl-rewardbench
 Overall Judgment: Answer 1 is not as good as Answer 2. => -
-Overall Judgment: Answer 1 is the better one because it does not hallucinate. => a
-Overall Judgment: Answer 2 is better than Answer 1, which is not grounded. => b
 Overall Judgment: Answer X is better. => no choice after the "Overall Judgment"
 Overall Judgment: Both answers are equally good => tie
 Overall Judgment: Answer 1 is not better. => '1 is not bett' after the "Overall Judgment" is not a plain choice
 --- think-answer
-<think>x</think><answer>2 is not better</answer> => -
 <think>x</think><answer>Answer 2</answer> => b
 <think>I first say <answer>1</answer></think> <answer>2</answer> => b
 <think>so <answer>1</answer> => the thinking never ends
 <answer>1</answer> no, <answer><b>2</b></answer> => '<answer>' has no end
-<answer>1} => '<answer>1}' has no end
 <Answer>1</answer> => a
 <answer>1|2</answer> => more than one choice after the <answer>
 <answer>1 and some prose</answer> => '1 and some pr' after the <answer> is not a plain choice
 --- boxed
-<think>x</think>\boxed{1 \text{ or } 2} => -
 <think>x</think>\boxed{1}. => a
 \boxed{\text{2}} => b
 \boxed{1} or \boxed{2 => '\\boxed{2' has no end
@@ -149,21 +127,17 @@ Overall Judgment: Answer 1 is not better. => '1 is not bett' after the "Overall 
 <think>x</think>$\boxed{3}$ => 3
 \boxed{4/5} => 4
 --- flow-judge
-<feedback>x</feedback><score>3 out of 5</score> => 3
 <feedback>x</feedback><score>3 (out of 10)</score> => -
 <feedback>x</feedback>\n<score>\n5\n</score>\n => 5
 <feedback>a <score> tag</feedback><score>3</score> => 3
 <feedback>It says <score>5</score>.</feedback> => no <score>
 <feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score> => 4
 --- score
-**Rating**: 4/5\nShort. => 4
 3/4 => a score out of 4 on a scale up to 5
 评分：４ => no number after the "Score:"
 The sign is misread.\n**Score:** 2 => 2
 --- llava-critic-pair
-8/10 => -
 7/8\nThe second is better. => -
-The better response: [1] is worse than [2] => -
 **The better response: [second].** Reason => b
 Two responses are equally good.\nBoth name it. => tie
 8 6\n...\n[[B>A]] => two different verdicts: B and A

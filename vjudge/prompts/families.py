@@ -1,8 +1,4 @@
-"""The judges that are known by name: how each is asked, how its answers are read, and how it was decoded in print.
-
-A family of one's own takes one call, `register`, before `load_judge`. Which architectures load is `vjudge.models`'
-matter; a server runs any of them.
-"""
+"""The judges that are known by name: how each is asked, how its answers are read, and how it was decoded in print."""
 
 from __future__ import annotations
 
