@@ -162,7 +162,7 @@ def test_an_option_that_a_server_does_not_take(rows: Any) -> None:
         return refusal if request.body.get("logprobs") else Reply(BARE)
 
     with ChatServer(without) as server:
-        with pytest.raises(ServerError, match="not supported with this model; fields= .*by None, leaves out"):
+        with pytest.raises(ServerError, match="not supported with this model; .*fields= .*by None leaves out"):
             grade(ask(server), rows[:5])
         assert (grade(ask(server, fields={"logprobs": None}), rows[:5])["score"] == 4).all()
 
