@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
-from validity.correlations import CUTS, Population
+from validity import correlations as populations
 
 from vjudge.metrics import (
     compare_judges,
@@ -203,7 +203,7 @@ JUDGES = ((1, 0.8, 0.6), (0.8, 1, 0.5), (0.6, 0.5, 1))
 
 def sample(n, seed=0, latent=JUDGES):
     """A reference and two judges."""
-    return Population(latent, CUTS, 1).sample(n, np.random.default_rng(seed))[0].T
+    return populations.sample(latent, populations.CUTS, 1, n, np.random.default_rng(seed))[0].T
 
 
 def compare(gold, a, b, **options):
