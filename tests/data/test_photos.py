@@ -57,12 +57,8 @@ def test_length_tells_nothing_about_the_score(items):
 
 def test_the_text_alone_does_not_give_the_score(items, table):
     """ROUGE-L with the reference, and words and word pairs learnt on the other photographs, stay below Pearson 0.35."""
-    assert (
-        abs(
-            metrics.overlap_baselines(items["response"][:], items["reference_answer"][:])["rouge_l"].corr(table["gold"])
-        )
-        <= 0.35
-    )
+    shared = metrics.overlap_baselines(table["response"], table["reference_answer"])["rouge_l"]
+    assert abs(shared.corr(table["gold"])) <= 0.35
     texts = table["response"], table["response"] + " REF " + table["reference_answer"] + " " + table["criteria"]
     for text in texts:
         counter = CountVectorizer(ngram_range=(1, 2), token_pattern=r"[\w-]+")

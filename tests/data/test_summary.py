@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from vjudge import data
 from vjudge.data import CollectionError
-from vjudge.data.summary import rouge_l
+from vjudge.data.summary import rouge_l, words_of
 from vjudge.records import Item
 
 LEVELS = ["bad", "fair", "good"]
@@ -121,8 +121,8 @@ def test_rubric_overlap_by_hand():
 def test_rouge_l_equals_the_package_and_reads_other_scripts():
     answer, reference = "The red, round ball is on top.", "A red ball lies on the top of it"
     expected = rouge_scorer.RougeScorer(["rougeL"]).score(reference, answer)["rougeL"].fmeasure
-    assert rouge_l(reference, answer) == pytest.approx(expected) and rouge_l("", "") == 0
-    assert rouge_l("мяч", "красный мяч") == pytest.approx(2 / 3)
+    assert rouge_l(words_of(reference), words_of(answer)) == pytest.approx(expected) and rouge_l("", "") == 0
+    assert rouge_l(words_of("мяч"), words_of("красный мяч")) == pytest.approx(2 / 3)
 
 
 def test_image_sizes_list_distinct_images_with_faults(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from vjudge.data.schema import CollectionError
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, is_missing, unit_of
 
-# Thai, Lao, Burmese, Khmer, kana and Chinese characters: between spaces stand whole sentences.
-SPACELESS = (
-    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
-    "\U00020000-\U0003ffff"
-)
+UNSPACED = {  # the signs of scripts without spaces between words
+    "kana": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
+    "Chinese": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+    "Thai, Lao, Khmer, Burmese": "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff",
+}
+SPACELESS = "".join(UNSPACED.values())
 _CHARACTER, _WORDS = re.compile(rf"[{SPACELESS}]"), re.compile(rf"[{SPACELESS}]|[^\W_{SPACELESS}]+")
 _BLOCK = 4_000_000  # numbers held at once by a bootstrap
 _MOST_JACKKNIFED = 2_000  # groups; beyond, BCa's correction vanishes and its jackknife, quadratic in groups, does not
@@ -198,27 +199,33 @@ def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.
     """
     texts = dict.fromkeys((_text(row, "criteria"), tuple(row.get("descriptions") or ())) for row in rows_of(items))
     rubrics = [(criteria, "\n".join((criteria, *levels))) for criteria, levels in texts if criteria is not None]
+    words = [(words_of(criteria), words_of(whole)) for criteria, whole in rubrics]
     later, earlier = np.tril_indices(len(rubrics), -1)
     n_pairs = len(later)
     if n_pairs > max_pairs:
         drawn = np.sort(np.random.default_rng(seed).choice(n_pairs, max_pairs, replace=False))
         later, earlier = later[drawn], earlier[drawn]
     lines = []
-    for (a, whole), (b, other) in ((rubrics[i], rubrics[j]) for i, j in zip(earlier, later, strict=True)):
-        lines.append((a, b, rouge_l(whole, other), rouge_l(a, b)))
+    for i, j in zip(earlier, later, strict=True):
+        alone, whole = map(rouge_l, words[i], words[j])
+        lines.append((rubrics[i][0], rubrics[j][0], whole, alone))
     table = pd.DataFrame(lines, columns=["a", "b", "rouge_l", "rouge_l_criteria"])
     table.attrs = {"n_rubrics": len(rubrics), "n_pairs": n_pairs}
     return table
 
 
-def rouge_l(target: str, prediction: str) -> float:
-    """ROUGE-L F1 in [0, 1] of two texts, over lower-case words without stemming; a script without spaces by characters.
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case, without signs; a character of a script without spaces is one."""
+    return _WORDS.findall(text.lower())
+
+
+def rouge_l(target: Sequence[str], prediction: Sequence[str]) -> float:
+    """ROUGE-L F1 in [0, 1] of two texts' words, as they are: nothing is stemmed.
 
     Source: Lin, ROUGE (2004); equal to the rouge-score package, whose own words are of a-z and 0-9 alone.
     """
-    first, second = (_WORDS.findall(text.lower()) for text in (target, prediction))
-    total = len(first) + len(second)
-    return 2 * LCSseq.similarity(first, second) / total if total else 0.0
+    total = len(target) + len(prediction)
+    return 2 * LCSseq.similarity(target, prediction) / total if total else 0.0
 
 
 def image_sizes(items: Any) -> pd.DataFrame:

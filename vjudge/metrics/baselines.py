@@ -16,25 +16,21 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from vjudge.data.summary import rouge_l as rouge_l_of
+from vjudge.data import summary
 from vjudge.metrics._tables import check_columns, listed
 from vjudge.records import is_missing
 
 Texts: TypeAlias = Sequence[str | None] | np.ndarray | pd.Series
 
 UNITS = ("words", "characters", "tokens")
-UNSPACED = {  # scripts without spaces between words, by sacrebleu's tokenizer: kana; Chinese; Thai, Lao, Khmer, Burmese
-    "ja-mecab": re.compile(r"[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]"),
-    "zh": re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
-    "char": re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]"),
-}
+TOKENIZERS = dict(zip(("ja-mecab", "zh", "char"), summary.UNSPACED.values(), strict=True))  # sacrebleu's, by script
 LEAST_SHARE = 0.2  # of a text's characters: a sign that is quoted in its own script makes no Chinese text
 
 
 def tokenizer_of(text: str) -> str:
     """sacrebleu's tokenizer for a text's script: "13a" where there are spaces; MeCab only where it is installed."""
     characters = max(1, sum(not one.isspace() for one in text))
-    shares = {name: len(pattern.findall(text)) / characters for name, pattern in UNSPACED.items()}
+    shares = {name: len(re.findall(f"[{signs}]", text)) / characters for name, signs in TOKENIZERS.items()}
     if sum(shares.values()) < LEAST_SHARE:
         return "13a"
     name = "ja-mecab" if shares["ja-mecab"] > LEAST_SHARE / 2 else max(shares, key=lambda name: shares[name])
@@ -72,8 +68,9 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
         bleu, chrf = _scorer("BLEU", effective_order=True, tokenize=name), _scorer("CHRF")
         methods |= {f"bleu, {name}": f"sacrebleu {bleu.get_signature()}", "chrf": f"sacrebleu {chrf.get_signature()}"}
         cut = str if name == "13a" else bleu.tokenizer
+        target_words, candidate_words = (re.findall(r"[^\W_]+", cut(text).lower()) for text in (target, candidate))
         overlap = [one.sentence_score(candidate, [target]).score / 100 for one in (bleu, chrf)]
-        frame.iloc[row, :3] = [rouge_l_of(cut(target), cut(candidate)), *overlap]
+        frame.iloc[row, :3] = [summary.rouge_l(target_words, candidate_words), *overlap]
     frame.attrs = {"method": methods}
     return frame
 
