@@ -153,13 +153,8 @@ class JudgeCall:
         about |= {"template": {"name": template.name, "fingerprint": template.fingerprint()}}
         about |= {"note": {"origin": self.origin} if self.origin else {}}
         request = (self.engine, self.prompts, self.images, ask, self.keys, self._record, about)
-        records = collect(*request, key="order" if pairs else "sample", out=self.out, progress=self.progress)
-        for key, record, scale in zip(self.keys, records, self.scores, strict=True):
-            for name in ("expected_score",) if pairs else ("score", "expected_score"):
-                value, low, high = record[name], min(scale, default=-math.inf), max(scale, default=math.inf)
-                if not is_missing(value) and not (isinstance(value, (int, float)) and low <= value <= high):
-                    what = f"the verdict {key} has the {name} {value!r}, off its scale ({low}-{high})"
-                    raise RunError(f"{self.out}: {what}; restore the record or use another folder")
+        key = "order" if pairs else "sample"
+        records = collect(*request, check=self._check, key=key, out=self.out, progress=self.progress)
         if pairs:
             n = len(self.units)
             rows = [self._pair(records[start : start + n]) for start in range(0, len(records), n)]
@@ -180,6 +175,15 @@ class JudgeCall:
         frame.attrs = self._attrs(records, rows)
         frame.attrs["work"] = self.engine.work and asdict(self.engine.work)  # None where it computes elsewhere
         return frame
+
+    def _check(self, place: int, record: Record) -> None:
+        """Refuse a run's record whose score is off the scale of its row."""
+        scale = self.scores[place]
+        for name in ("expected_score",) if self.template.compares else ("score", "expected_score"):
+            value, low, high = record[name], min(scale, default=-math.inf), max(scale, default=math.inf)
+            if not is_missing(value) and not (isinstance(value, (int, float)) and low <= value <= high):
+                what = f"the verdict {self.keys[place]} has the {name} {value!r}, off its scale ({low}-{high})"
+                raise RunError(f"{self.out}: {what}; restore the record or use another folder")
 
     def _record(self, answer: Answer) -> Record:
         """One verdict as the run keeps it, without its key: NaN or None where a failure leaves none."""
@@ -301,6 +305,7 @@ def collect(
     record: Callable[[Answer], Record],
     about: Mapping[str, Any],
     *,
+    check: Callable[[int, Record], None] = lambda place, record: None,
     key: str = "sample",
     unit: str = "verdict",
     out: str | Path | None,
@@ -309,7 +314,7 @@ def collect(
     """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
 
     A key is an id and what the column `key` holds; `about` is what decides the records besides prompts, images and
-    engine.
+    engine; `check` refuses a record that the run has, before anything is computed.
     """
     done: dict[tuple[Any, ...], Record] = {}
     with ExitStack() as stack:
@@ -330,6 +335,9 @@ def collect(
             }
             run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
+            for place, each in enumerate(keys):
+                if each in done:
+                    check(place, done[each])
         bar = stack.enter_context(tqdm(total=len(keys), initial=len(done), unit=unit, disable=not progress))
         failed = sum(entry["failure"] is not None for entry in done.values())
         missing = {place for place, each in enumerate(keys) if each not in done}

@@ -5,7 +5,8 @@ An answer without a verdict stays without a score: it is counted, shown and neve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,6 @@ from vjudge.engines.engine import Engine
 from vjudge.names import public
 from vjudge.prompts import MESSAGES, QWEN_1_5, Template, families
 from vjudge.prompts.families import Family
-from vjudge.prompts.parse import FORMATS
 from vjudge.records import Item, Pair
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def load_judge(
         single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
         fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
         options = {"conversation": fixed[0] if fixed else None} | options
+        _check_options("server", options, engines.ServerEngine)
         served, pairs = engines.ServerEngine(name.removeprefix(SERVER), **options), pairs and pairs.as_messages()
         return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
     if engine == "vllm":
@@ -93,9 +94,19 @@ def load_judge(
     else:
         from vjudge import models
 
+        _check_options("torch", options, models.load, models.places.place, engines.TorchEngine)
         own = {option: options.pop(option) for option in ("image_mode", "threads") if option in options}
         here = engines.TorchEngine(models.load(name_or_path, **options), **own)
     return _fitted(name_or_path, here, wording, exact=isinstance(template, Template))
+
+
+def _check_options(engine: str, options: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
+    """Refuse an option that an engine does not have, and name those that it has."""
+    parameters = [one for maker in makers for one in inspect.signature(maker).parameters.values()]
+    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    if unknown := [name for name in options if name not in names]:
+        known = f"engine {engine!r} takes {', '.join(names)}"
+        raise TypeError(f"load_judge() got an unexpected keyword argument {unknown[0]!r}: {known}")
 
 
 def _fitted(name_or_path: str | Path, engine: Any, wording: Template | None, *, exact: bool) -> Judge:
@@ -138,7 +149,7 @@ class Judge:
         engine: what runs the model.
         family: what is published about judges of its kind: `judge.family.published` holds their decoding.
 
-    Raises ValueError for a wording for the wrong number of responses, or whose format can't read its answers.
+    Raises ValueError for a wording for the wrong number of responses.
     """
 
     def __init__(
@@ -150,11 +161,9 @@ class Judge:
         pairs: Template | None = None,
         family: Family | None = None,
     ) -> None:
-        for one, gives in ((template, "score"), (pairs, "choice")):
+        for one in (template, pairs):
             if one is not None and one.compares != (one is pairs):
                 raise ValueError("template= judges one response and pairs= compares two")
-            if one is not None and (one.format not in FORMATS or FORMATS[one.format].gives != gives):
-                raise ValueError(f"template {one.name!r} ({one.kind}): its format {one.format!r} gives no {gives}")
         self.name, self.template, self.engine, self.pairs, self.family = name, template, engine, pairs, family
 
     def __repr__(self) -> str:

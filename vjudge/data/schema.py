@@ -188,7 +188,6 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
 def levels_of(row: Row, pattern: re.Pattern[str] = _LEVEL) -> dict[str, Any]:
     """The descriptions, and their lowest score where that is not 1, from a column for each level; empty without any."""
     levels = {int(match[1]): row[name] for name in row if (match := pattern.fullmatch(str(name)))}
-    levels = {score: text for score, text in levels.items() if not is_missing(text) and text != ""}
     if not levels:
         return {}
     scores = range(min(levels), min(levels) + len(levels))
@@ -265,7 +264,8 @@ def canonical_row(
     cells = {name: cell for name, cell in row.items() if name not in names}
     if is_missing(row.get("descriptions")):
         try:
-            if levels := levels_of(row):
+            # A table's rows may have fewer levels than its columns.
+            if levels := levels_of({name: cell for name, cell in row.items() if not is_missing(cell) and cell != ""}):
                 cells = {name: cell for name, cell in cells.items() if not _LEVEL.fullmatch(str(name))} | levels
         except BadRow as error:
             faults += error.faults
@@ -281,9 +281,9 @@ def canonical_row(
             pictures = _pictures(row, names)
         except BadRow as error:
             return cells | {"images": []}, [*faults, *error.faults]  # a column does name pictures
-        group = group_of(pictures or ())
         cells["images"] = [_beside(picture, folder, roots) for picture in pictures] if folder and pictures else pictures
-        if group is not None and (is_missing(cells.get("group")) or cells["group"] == ""):
+        nameless = is_missing(cells.get("group")) or cells["group"] == ""
+        if nameless and (group := group_of(pictures or ())) is not None:
             cells["group"] = group
     return cells, faults
 

@@ -369,19 +369,22 @@ def battery(
     if unknown := [name for name in probes if name not in PROBES]:
         raise ValueError(f"probes {unknown} are unknown; use some of {', '.join(PROBES)}")
     trials, rows, not_run = Trials.of(judge, items, **options), list[Row](), dict[str, str]()
-    with warnings.catch_warnings(record=True) as alerts:
-        warnings.simplefilter("always")
-        for name in probes:
-            try:
-                more: Row = {"samples": samples} if name == "consistency" else {}
-                if name == "position" and trials.judge is not None and COMPARED not in trials.runs:
-                    more = {"pairs": pairs_of_items(trials.items, limit=len(trials.items), seed=trials.seed) or None}
-                rows += PROBES[name](trials, **more).to_dict("records")
-            except Unmet as error:
-                not_run[name] = str(error)
-                rows.append(trials.row("", note=str(error)) | {"probe": name})
-    for text, count in Counter(str(alert.message) for alert in alerts).items():
-        warnings.warn(text if count == 1 else f"{text} ({count} times)", stacklevel=2)
+    try:
+        with warnings.catch_warnings(record=True) as alerts:
+            warnings.simplefilter("always")
+            for name in probes:
+                try:
+                    more: Row = {"samples": samples} if name == "consistency" else {}
+                    if name == "position" and trials.judge is not None and COMPARED not in trials.runs:
+                        limit = len(trials.items)
+                        more = {"pairs": pairs_of_items(trials.items, limit=limit, seed=trials.seed) or None}
+                    rows += PROBES[name](trials, **more).to_dict("records")
+                except Unmet as error:
+                    not_run[name] = str(error)
+                    rows.append(trials.row("", note=str(error)) | {"probe": name})
+    finally:  # a judge that fails warns first
+        for (text, kind), count in Counter((str(alert.message), alert.category) for alert in alerts).items():
+            warnings.warn(text if count == 1 else f"{text} ({count} times)", kind, stacklevel=2)
     result = trials.table("", rows)
     result.attrs["not_run"] = not_run
     return result

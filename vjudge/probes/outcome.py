@@ -9,7 +9,6 @@ p is that of an effect of just this size. What the intervals cover was measured:
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import pandas as pd
 from scipy import special
 
 from vjudge.metrics._bootstrap import Floats
-from vjudge.metrics._tables import holm, shares
+from vjudge.metrics._tables import holm, shares, warn
 
 NAN = float("nan")
 STEP = 1.0  # score points: what a score changes by if it changes at all, where nothing observed says how much
@@ -112,7 +111,7 @@ def _codes(groups: Any) -> np.ndarray:
 
 
 def _undefined(why: str, n: int, groups: int) -> Effect:
-    warnings.warn(f"undefined: {why}", stacklevel=4)
+    warn(f"undefined: {why}")
     return Effect(n=n, groups=groups)
 
 

@@ -167,6 +167,7 @@ def report(
         controls: the most items that controls are graded on, in whole groups drawn at random; None for all, 0 for none.
         manifest: the folder of a run that is given; a run that is graded has its own.
         n_resamples, seed: of resampling and draws; grading: further options of `Judge.grade`.
+        progress: whether to say the number of verdicts beforehand, and to show the bar of the first run.
 
     Raises:
         ValueError: there is no verdict, or no such score, column or venue; as `Judge.grade`.
@@ -189,8 +190,8 @@ def report(
             raise ValueError("a judge needs items to grade: give a collection, or a run that was graded before")
         items = data.canonical(data.rows_of(items))
     kind = COMPARED if runs is not None and ORIGINAL not in runs else ORIGINAL
-    columns = [] if items is None else list(getattr(items, "column_names", items))
-    columns += [] if runs is None else list(runs[kind])
+    rows = data.rows_of([] if items is None else items)
+    columns = [*rows.columns, *(() if runs is None else runs[kind])]
     if by is not None and by not in columns:
         raise ValueError(f"by={by!r} is no column of the items or the run, which have {', '.join(map(str, columns))}")
     with warnings.catch_warnings(record=True) as alerts, tempfile.TemporaryDirectory() as temporary:
@@ -213,7 +214,7 @@ def report(
             raise ValueError("the run holds no verdict: there is nothing to report")
         run = run.assign(id=run["id"].map(str))
         if by is not None and by not in run:
-            run[by] = run["id"].map(dict(zip(map(str, items["id"]), items[by], strict=True)))
+            run[by] = run["id"].map(dict(zip(map(str, rows.column("id")), rows.column(by), strict=True)))
         answers, ratings = _truth(run, items, truth, kind == COMPARED)
         if truth is not None:
             run = run.drop(columns="human_scores", errors="ignore")  # they would fill the gaps of the truth
@@ -316,6 +317,8 @@ def _agreement(card: Card) -> Result:
     if card.pairs:
         if card.run["preference"].isna().all():
             raise Unmet("nobody says which response is better: there is no preference")
+        if card.by is not None:
+            card.absent.append((f"agreement by {card.by}", "a comparison of pairs has no scores"))
         choices = card.run["verdict"].tolist(), card.run["preference"].tolist()
         table = metrics.pairwise_accuracy(*choices, groups=card.groups)
         words = {"share": table.loc["with_ties"], "method": table.attrs["method"]}
