@@ -158,6 +158,8 @@ def test_feedback_and_preference_collections() -> None:
     assert (item["gold"], item["feedback"]) == (4.0, "Right. So the overall score is 4.")
     with pytest.warns(UserWarning, match="1 of 2 rows could not be read .* gold: 'four' is not a number"):
         canonical([orig(), orig(orig_score="four")])
+    (blank,) = plain(canonical([orig(orig_score5_description=None)]))
+    assert blank["descriptions"] == [*LEVELS[:4], None], "no scale of four is made of it"
 
 
 def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ def test_pairs_have_accuracy_and_position() -> None:
     expected = metrics.pairwise_accuracy(verdict, truth).loc["with_ties", "estimate"]
     assert part(card, "agreement").loc["same choice of three", "estimate"] == expected
     assert dict(card.absent)["image"] == dict(card.absent)["calibration"] == "a comparison of pairs has no scores"
+    by = vj.report(frame.assign(preference=truth, group=range(80), kind="chart"), by="kind", **QUICK)
+    assert dict(by.absent)["agreement by kind"] == "a comparison of pairs has no scores"
     votes = pd.DataFrame({"item": np.arange(80) // 2, "theirs": verdict, "preference": truth})  # two people a pair
     single = vj.report(votes, score="theirs", **QUICK)
     assert part(single, "agreement").loc["same choice of three", "estimate"] == expected
