@@ -9,8 +9,8 @@ from pathlib import Path
 import vjudge
 
 ROOMS = """
-names records images prompts scenes photos data models engines runs calls judge
-metrics official probes plots reports builder training preference review
+names records images prompts data models engines runs calls judge
+metrics probes plots reports builder training preference review
 """.split()
 """From the top of the house to its bottom."""
 

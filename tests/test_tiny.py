@@ -11,7 +11,8 @@ import pytest
 from safetensors import safe_open
 
 import vjudge as vj
-from vjudge import probes, scenes
+from vjudge import probes
+from vjudge.data import scenes
 
 N = 300
 

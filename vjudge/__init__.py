@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vjudge.data import load_collection, load_verdicts, truth
     from vjudge.judge import Judge, load_judge, plan
-    from vjudge.metrics import agreement, bradley_terry, compare_judges, correlate, win_rate  # type: ignore[no-redef]
-    from vjudge.official import benchmark
+    from vjudge.metrics import agreement, bradley_terry, compare_judges, correlate, win_rate
+    from vjudge.metrics.official import benchmark
     from vjudge.reports import report
 
 __version__ = "0.1.0"
 __all__ = ["Judge", "__version__", "agreement", "benchmark", "bradley_terry", "compare_judges", "correlate"]
 __all__ += ["load_collection", "load_judge", "load_verdicts", "plan", "report", "truth", "win_rate"]
 
-_HOMES = dict.fromkeys(__all__, "metrics") | {"benchmark": "official", "report": "reports"}
+_HOMES = dict.fromkeys(__all__, "metrics") | {"benchmark": "metrics.official", "report": "reports"}
 _HOMES |= dict.fromkeys(("load_collection", "load_verdicts", "truth"), "data")
 _HOMES |= dict.fromkeys(("Judge", "load_judge", "plan"), "judge")
 _ROOMS = {room.name for room in iter_modules(__path__)}

@@ -414,8 +414,7 @@ def one_sided(preferences: Iterable[Any]) -> dict[str, int] | None:
 
 def _unlike(images: Images) -> dict[str, int]:
     """How many of a call's rows, some looked at, have pictures or texts unlike those of Scenes."""
-    from vjudge.scenes.collection import speaks_scenes
-    from vjudge.scenes.world import is_scene
+    from vjudge.data.scenes import is_scene, speaks_scenes
 
     places = range(0, len(images.rows), max(1, len(images.rows) // LOOKED_AT))
     counts = {"rows": len(places), "pictures": 0, "texts": 0}

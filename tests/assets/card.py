@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from assets.loop import LOG
-from vjudge import probes, scenes
-from vjudge.data import load_collection
+from vjudge import probes
+from vjudge.data import load_collection, scenes
 from vjudge.judge import load_judge
 from vjudge.metrics import correlate
 

@@ -17,11 +17,11 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from assets.tokenizer import TEMPLATE, image_token
 from vjudge import prompts
+from vjudge.data import scenes
+from vjudge.data.scenes import NUMBERS, Claim
 from vjudge.engines.tokens import Encoder
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import Item
-from vjudge.scenes import collection, world
-from vjudge.scenes.collection import NUMBERS, Claim
 
 IMAGE_SIZE, PATCH_SIZE, N_PATCHES = 96, 16, 36
 POOL = 12_000  # pictures of the train split that training draws on
@@ -32,17 +32,16 @@ RESPONSE = "\n\n###Response to evaluate:\n"
 REFERENCE = "\n\n###Reference Answer (Score 5):\n"
 RUBRIC = "\n\n###Score Rubrics:\n"
 FEEDBACK = f"\n\n###Feedback:{TEMPLATE.conversation.closing}"
-VALUES = {"shape": world.SHAPES, "colour": tuple(world.COLOURS), "size": tuple(world.SIZES)}
+VALUES = {"shape": scenes.SHAPES, "colour": tuple(scenes.COLOURS), "size": tuple(scenes.SIZES)}
 KINDS = {"shape": 0.22, "colour": 0.14, "size": 0.12, "count": 0.26, "presence": 0.26}  # statements to check, by share
 HEADS = {
-    "shape": len(world.SHAPES) + 1,  # the last class is "nothing"
-    "colour": len(world.COLOURS) + 1,
-    "size": len(world.SIZES) + 1,
-    "cell": len(world.PLACES),
+    "shape": len(scenes.SHAPES) + 1,  # the last class is "nothing"
+    "colour": len(scenes.COLOURS) + 1,
+    "size": len(scenes.SIZES) + 1,
+    "cell": len(scenes.PLACES),
     "colour_count": len(NUMBERS),
     "shape_count": len(NUMBERS),
-    "claim": 1
-    + 2 * collection.N_CLAIMS,  # of a text token: in no claim, in one of the response, of the reference answer
+    "claim": 1 + 2 * scenes.N_CLAIMS,  # of a text token: in no claim, in one of the response, of the reference answer
 }
 
 
@@ -74,11 +73,11 @@ class Lessons:
         first = {text: self.encoder.text_ids(text)[0] for text in (RESPONSE, REFERENCE, RUBRIC, FEEDBACK)}
         self._sections = {
             first[RESPONSE]: 0,
-            first[REFERENCE]: collection.N_CLAIMS,
+            first[REFERENCE]: scenes.N_CLAIMS,
             first[RUBRIC]: None,
             first[FEEDBACK]: 0,
         }
-        marks = {f"{space}({i})": i for i in range(1, collection.N_CLAIMS + 1) for space in ("", " ")}
+        marks = {f"{space}({i})": i for i in range(1, scenes.N_CLAIMS + 1) for space in ("", " ")}
         self._numbers = {self.encoder.text_ids(text)[0]: i for text, i in marks.items()}
         self._cached = lru_cache(maxsize=None)(self._draw)
         self.scene = lru_cache(maxsize=None)(self._sample)
@@ -86,11 +85,11 @@ class Lessons:
     def rng(self, stage: int, step: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, 100 + stage, step])
 
-    def _sample(self, index: int) -> world.Scene:
-        return world.sample(self.split, self.seed + 1, index)  # seed 0 is the collection that users load
+    def _sample(self, index: int) -> scenes.Scene:
+        return scenes.sample(self.split, self.seed + 1, index)  # seed 0 is the collection that users load
 
     def _draw(self, index: int) -> np.ndarray:
-        return _small(world.draw(self.scene(index), size=collection.IMAGE_SIZE))
+        return _small(scenes.draw(self.scene(index), size=scenes.IMAGE_SIZE))
 
     def pixels(self, images: Sequence[np.ndarray]) -> torch.Tensor:
         """Normalise pictures as the image processor does: (batch, 3, 96, 96), float32."""
@@ -108,15 +107,15 @@ class Lessons:
             scene = self.scene(index)
             recoloured = rng.random() < 1 / 3
             if recoloured:
-                palette = {place: tuple(int(v) for v in rng.integers(0, 225, size=3)) for place in world.PLACES}
-                images.append(_small(world.draw(scene, size=collection.IMAGE_SIZE, palette=palette)))
+                palette = {place: tuple(int(v) for v in rng.integers(0, 225, size=3)) for place in scenes.PLACES}
+                images.append(_small(scenes.draw(scene, size=scenes.IMAGE_SIZE, palette=palette)))
             else:
                 images.append(self._cached(index))
-            things = [scene.at(place) for place in world.PLACES]
+            things = [scene.at(place) for place in scenes.PLACES]
             for name, values in (
-                ("shape", world.SHAPES),
-                ("colour", tuple(world.COLOURS)),
-                ("size", tuple(world.SIZES)),
+                ("shape", scenes.SHAPES),
+                ("colour", tuple(scenes.COLOURS)),
+                ("size", tuple(scenes.SIZES)),
             ):
                 classes = [values.index(getattr(t, name)) if t else len(values) for t in things]
                 if not (recoloured and name == "colour"):
@@ -124,11 +123,11 @@ class Lessons:
             labels["cell"][i] = cells
             for kind in ("shape", "colour"):
                 if not (recoloured and kind == "colour"):
-                    alike = [scene.count(getattr(t, kind), kind) if t else IGNORED for t in things]
+                    alike = [NUMBERS.index(scene.shows("count", getattr(t, kind))) if t else IGNORED for t in things]
                     labels[f"{kind}_count"][i] = [alike[cell] for cell in cells]
         return self.pixels(images), {name: torch.from_numpy(values) for name, values in labels.items()}
 
-    def claims(self, scene: world.Scene, rng: np.random.Generator, n: int) -> list[Claim]:
+    def claims(self, scene: scenes.Scene, rng: np.random.Generator, n: int) -> list[Claim]:
         """Sample statements of all kinds about a scene, half of them right."""
         made = []
         for kind in rng.choice(
@@ -139,16 +138,14 @@ class Lessons:
                     key, attribute = scene.counted[rng.integers(len(scene.counted))]
                 else:
                     attribute = "colour" if rng.random() < 0.5 else "shape"
-                    key = str(rng.choice(list(world.COLOURS) if attribute == "colour" else world.SHAPES))
-                seen, values = NUMBERS[scene.count(key, attribute)], NUMBERS[: world.MOST_ALIKE + 1]
+                    key = str(rng.choice(list(scenes.COLOURS) if attribute == "colour" else scenes.SHAPES))
+                seen, values = scene.shows("count", key), NUMBERS[: scenes.MOST_ALIKE + 1]
             elif kind == "presence":
-                claim = collection.truths(scene, "presence", rng)[0][0]
+                claim = scenes.truths(scene, "presence", rng)[0][0]
                 key, seen, values = claim.key, claim.seen, ("present", "absent")
             else:
-                key = str(rng.choice(world.PLACES))
-                thing = scene.at(key)
-                values = VALUES[str(kind)]
-                seen = getattr(thing, str(kind)) if thing else EMPTY
+                key = str(rng.choice(scenes.PLACES))
+                seen, values = scene.shows(str(kind), key), VALUES[str(kind)]
             said = seen if rng.random() < 0.5 and seen != EMPTY else str(rng.choice([v for v in values if v != seen]))
             made.append(Claim(key, said, seen))
         return made
@@ -165,7 +162,7 @@ class Lessons:
             ids = self.encoder.ids(question)
             labels = [IGNORED] * len(ids)
             for _ in range(n_checks):
-                more, marks = self.checked(self.claims(scene, rng, collection.N_CLAIMS))
+                more, marks = self.checked(self.claims(scene, rng, scenes.N_CLAIMS))
                 ids, labels = ids + more, labels + marks
             rows.append((ids, labels))
         return (*self.pad(rows), self.pixels(images))
@@ -176,7 +173,7 @@ class Lessons:
         rows = []
         for _ in range(size):
             scene = self.scene(int(rng.integers(self.n_images)))
-            ids, labels = self.checked(self.claims(scene, rng, collection.N_CLAIMS), seen=False)
+            ids, labels = self.checked(self.claims(scene, rng, scenes.N_CLAIMS), seen=False)
             rows.append((ids, labels))
         return (*self.pad(rows), None)
 
@@ -189,13 +186,13 @@ class Lessons:
         rows = []
         for _ in range(size):
             scene = self.scene(int(rng.integers(self.n_images)))
-            aspect = collection.ASPECTS[str(rng.choice(list(collection.ASPECTS)))]
-            mine, others = collection.truths(scene, aspect.name, rng)
-            claims = [collection.falsify(scene, aspect.name, c, rng) if rng.random() < 0.5 else c for c in mine]
-            text = RESPONSE + collection.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
-            if rng.random() < collection.REFERENCE_RATE:
+            aspect = scenes.ASPECTS[str(rng.choice(list(scenes.ASPECTS)))]
+            mine, others = scenes.truths(scene, aspect.name, rng)
+            claims = [scenes.falsify(scene, aspect.name, c, rng) if rng.random() < 0.5 else c for c in mine]
+            text = RESPONSE + scenes.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
+            if rng.random() < scenes.REFERENCE_RATE:
                 wording = int(rng.integers(len(aspect.wordings)))
-                text += REFERENCE + collection.statement(aspect, others, wording)
+                text += REFERENCE + scenes.statement(aspect, others, wording)
             ids = [self.tokenizer.bos_token_id, *self.encoder.text_ids(text + FEEDBACK)]
             labels = [IGNORED] * len(ids)
             for i in rng.integers(len(claims), size=n_questions):
@@ -230,12 +227,9 @@ class Lessons:
         for i, claim in enumerate(claims, start=1):
             made += [(f" ({i}) said {claim.said}, {claim.key}", False), (f" {claim.seen}", seen), (",", False)]
             made += [(f" {claim.verdict}", True), (".", False)]
-        score = collection.score(claims)
-        made += [
-            (f" {collection.WRONG_COUNTS[collection.n_wrong(claims)]}", True),
-            (" wrong. So the overall score is", False),
-        ]
-        made += [(f" {score}", True), (f".\n{TEMPLATE.marker}", False), (f" {score}", True)]
+        wrong = scenes.n_wrong(claims)
+        made += [(f" {scenes.WRONG_COUNTS[wrong]}", True), (" wrong. So the overall score is", False)]
+        made += [(f" {5 - wrong}", True), (f".\n{TEMPLATE.marker}", False), (f" {5 - wrong}", True)]
         return self.pieces(*made)
 
     def pieces(self, *texts: tuple[str, bool]) -> tuple[list[int], list[int]]:
@@ -255,7 +249,7 @@ class Lessons:
         for _ in range(size):
             index = int(rng.integers(self.n_images))
             scene = self.scene(index)
-            row = collection.case(scene, str(rng.choice(list(collection.ASPECTS))), rng)[0]
+            row = scenes.case(scene, str(rng.choice(list(scenes.ASPECTS))), rng)[0]
             images.append(self._cached(index))
             item = Item.from_row({"id": "train", "images": ["picture"], **row})
             ids = self.encoder.ids(TEMPLATE.render(item))

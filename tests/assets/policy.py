@@ -25,8 +25,8 @@ from assets.lessons import IGNORED, Lessons
 from assets.loop import LOG, Stage, train
 from assets.tiny import Trainee
 from vjudge import models
+from vjudge.data import scenes
 from vjudge.prompts import VICUNA_V1
-from vjudge.scenes import collection, world
 
 WORDING = {"shape": 3, "count": 2, "colour": 2, "size": 2, "position": 0, "presence": 2}  # of the claims, by aspect
 WRONG = (0.35, 0.3, 0.2, 0.1, 0.05)  # share of answers with none to four wrong claims
@@ -40,7 +40,7 @@ class Answers:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int) -> None:
         self.lessons, self.seed = Lessons(tokenizer, seed), seed
-        self.scene = lru_cache(maxsize=None)(lambda index: world.sample("train", seed + 2, index))
+        self.scene = lru_cache(maxsize=None)(lambda index: scenes.sample("train", seed + 2, index))
 
     def batch(self, step: int, size: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Ids, labels on the answers alone, and pixels."""
@@ -56,29 +56,29 @@ class Answers:
         return (*self.lessons.pad(rows), self.lessons.pixels(images))
 
 
-def write(scene: world.Scene, rng: np.random.Generator) -> tuple[str, str]:
+def write(scene: scenes.Scene, rng: np.random.Generator) -> tuple[str, str]:
     """An instruction about a scene and an answer of mixed quality to it."""
-    aspect = collection.ASPECTS[str(rng.choice(list(collection.ASPECTS)))]
-    claims = collection.truths(scene, aspect.name, rng)[0]
-    claims.sort(key=lambda claim: world.PLACES.index(claim.key) if claim.key in world.PLACES else -1)
+    aspect = scenes.ASPECTS[str(rng.choice(list(scenes.ASPECTS)))]
+    claims = scenes.truths(scene, aspect.name, rng)[0]
+    claims.sort(key=lambda claim: scenes.PLACES.index(claim.key) if claim.key in scenes.PLACES else -1)
     for place in rng.choice(len(claims), size=rng.choice(len(WRONG), p=WRONG), replace=False):
-        claims[place] = collection.falsify(scene, aspect.name, claims[place], rng)
+        claims[place] = scenes.falsify(scene, aspect.name, claims[place], rng)
     habit = rng.random()
     if habit < STOPS_EARLY:
         claims = claims[: int(rng.integers(1, len(claims)))]
     elif habit < STOPS_EARLY + REPEATS:
         claims[int(rng.integers(1, len(claims)))] = claims[0]
     instruction = aspect.instructions[rng.integers(len(aspect.instructions))]
-    return instruction, collection.statement(aspect, claims, WORDING[aspect.name])
+    return instruction, scenes.statement(aspect, claims, WORDING[aspect.name])
 
 
-def picture(scene: world.Scene) -> np.ndarray:
+def picture(scene: scenes.Scene) -> np.ndarray:
     """The scene at the tower's size."""
     from PIL import Image
 
     from assets.lessons import IMAGE_SIZE
 
-    drawn = world.draw(scene, size=collection.IMAGE_SIZE)
+    drawn = scenes.draw(scene, size=scenes.IMAGE_SIZE)
     return np.asarray(drawn.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BICUBIC))
 
 

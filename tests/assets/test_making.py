@@ -15,8 +15,8 @@ from assets import lessons, tiny
 from assets.loop import LOG, Stage, train
 from assets.tokenizer import TEMPLATE, make_tokenizer, phrases
 from vjudge import prompts
+from vjudge.data import scenes
 from vjudge.records import Item
-from vjudge.scenes import collection, world
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_the_judge_is_trained_on_exactly_the_published_target(data, tokenizer):
     rng = data.rng(3, 2)
     for row, marks in zip(ids, labels, strict=True):
         scene = data.scene(int(rng.integers(data.n_images)))
-        made = collection.case(scene, str(rng.choice(list(collection.ASPECTS))), rng)[0]
+        made = scenes.case(scene, str(rng.choice(list(scenes.ASPECTS))), rng)[0]
         target = prompts.target(made["feedback"], int(made["gold"]))
         trained = marks[marks != lessons.IGNORED]
         assert tokenizer.decode(trained) == f" {target}</s>"
@@ -98,9 +98,9 @@ def test_the_judge_is_trained_on_exactly_the_published_target(data, tokenizer):
 
 
 def test_checks_are_trained_on_what_is_seen_and_on_verdicts(data, tokenizer):
-    claims = [collection.Claim("top", "red", "blue")] * 3 + [collection.Claim("left", "two", "two")]
+    claims = [scenes.Claim("top", "red", "blue")] * 3 + [scenes.Claim("left", "two", "two")]
     ids, labels = data.checked(claims)
-    feedback = collection.feedback(claims)
+    feedback = scenes.feedback(claims)
     assert tokenizer.decode(ids) == " " + prompts.target(feedback, 2)
     trained = [token for token in labels if token != lessons.IGNORED]
     assert tokenizer.decode(trained) == " blue wrong" * 3 + " two correct Three 2 2"
@@ -133,7 +133,7 @@ def test_reading_is_trained_on_what_the_response_says(data, tokenizer):
 
 def test_pixels_equal_the_image_processors(data):
     """What is trained on is what grading will feed: the same resizing and normalisation."""
-    picture = world.draw(data.scene(3), size=collection.IMAGE_SIZE)
+    picture = scenes.draw(data.scene(3), size=scenes.IMAGE_SIZE)
     expected = lessons.make_image_processor()(picture, return_tensors="pt")["pixel_values"]
     assert torch.allclose(data.pixels([data._cached(3)]), expected, atol=1e-6)
 

@@ -8,9 +8,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from vjudge import prompts
+from vjudge.data import scenes
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
-from vjudge.scenes import collection
 
 TEMPLATE = TEMPLATES["prometheus-vision"]
 CONTEXT = 1024  # tokens, image tokens included
@@ -40,7 +40,7 @@ def make_tokenizer(n_cases: int = 3_000) -> PreTrainedTokenizerFast:
 
     def corpus() -> Iterator[str]:
         for index in range(n_cases):
-            for row in collection.rows_of("train", index)[1]:
+            for row in scenes.rows_of("train", index)[1]:
                 yield " ".join([row["instruction"], row["criteria"], *row["descriptions"]])
                 yield "\n".join([row["criteria"], *row["descriptions"], row["instruction"]])
                 target = prompts.target(row["feedback"], int(row["gold"]))

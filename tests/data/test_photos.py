@@ -16,9 +16,12 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 import vjudge as vj
-from vjudge import data, images, metrics, photos
+from vjudge import data, images, metrics
+from vjudge.data import photos
 
-CARD = (Path(photos.__file__).parent / "assets" / "photos" / "README.md").read_text(encoding="utf-8")
+CARD = (Path(vj.__file__).parent / "assets" / "photos" / "README.md").read_text(encoding="utf-8")
+
+PHOTOS = {photo["name"]: photo for photo in photos.lines("photos.jsonl")}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +38,9 @@ def test_the_collection_is_valid_and_complete(items, table):
     data.validate(items)
     assert list(data.FEATURES) + list(photos.EXTRAS) == items.column_names
     cases = data.cases(items)
-    assert table["group"].nunique() == len(photos.PHOTOS) >= 9 and len(cases) == 3 * len(photos.PHOTOS)
+    assert table["group"].nunique() == len(PHOTOS) >= 9 and len(cases) == 3 * len(PHOTOS)
     assert all(scores == [1, 2, 3, 4, 5] for scores in cases["scores"]) and cases["reference"].all()
-    assert table["criteria"].nunique() == 3 * len(photos.PHOTOS) and table["aspect"].nunique() >= 20
+    assert table["criteria"].nunique() == 3 * len(PHOTOS) and table["aspect"].nunique() >= 20
     assert {"counting", "reading text", "spatial relation", "inference", "safety", "hallucination"} <= set(table.aspect)
     assert data.rubric_overlap(items)["rouge_l"].max() < 0.5
 
@@ -68,15 +71,15 @@ def test_the_text_alone_does_not_give_the_score(items, table):
 
 
 def test_photographs_are_the_pinned_ones_and_have_their_credit(items, table):
-    for name, photo in photos.PHOTOS.items():
-        path = photo.find()
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == photo.file, name
+    for name, photo in PHOTOS.items():
+        path = photos.find(photo)
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == photo["file"], name
         if path.suffix == ".png":  # how a JPEG decodes depends on the decoder's version
-            assert images.fingerprint(images.open_image(path)) == photo.pixels, name
-        assert set(table.loc[table["group"] == f"photos-{name}", "credit"]) == {photo.credit}
+            assert images.fingerprint(images.open_image(path)) == photo["pixels"], name
+        assert set(table.loc[table["group"] == f"photos-{name}", "credit"]) == {photo["credit"]}
         line = next(line for line in CARD.splitlines() if line.startswith(f"| {name} |"))
         assert any(word in line for word in ("CC0", "CC BY 2.0", "public domain", "no known copyright", "no licence"))
-        assert photo.url in line or photo.url == "https://scikit-image.org" or "issues" in photo.url
+        assert photo["url"] in line or photo["url"] == "https://scikit-image.org" or "issues" in photo["url"]
     assert items[0]["images"][0].size == (512, 512)
 
 
@@ -87,14 +90,14 @@ def test_an_absent_package_is_named_with_the_command(monkeypatch):
 
 
 def test_a_changed_photograph_is_refused_and_a_reencoded_one_is_not(monkeypatch, tmp_path):
-    photo = photos.PHOTOS["coins"]
-    file, original = tmp_path / "skimage" / "data" / "coins.png", photo.find()
+    photo = PHOTOS["coins"]
+    file, original = tmp_path / "skimage" / "data" / "coins.png", photos.find(photo)
     file.parent.mkdir(parents=True)
-    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / photo.module)])
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / photo["module"])])
     monkeypatch.setattr(photos.util, "find_spec", lambda name: spec)
     with images.Image.open(original) as picture:
         picture.save(file, compress_level=1)
-        assert photo.find() == file
+        assert photos.find(photo) == file
         picture.rotate(180).save(file)
     with pytest.raises(images.ImageError, match="coins.png: this version of skimage shows another picture"):
-        photo.find()
+        photos.find(photo)

@@ -14,9 +14,9 @@ from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_auc_score
 
 import vjudge as vj
-from vjudge import data, scenes
-from vjudge.scenes import collection, world
-from vjudge.scenes.collection import ASPECTS
+from vjudge import data
+from vjudge.data import scenes
+from vjudge.data.scenes import ASPECTS
 
 CHECK = re.compile(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.")
 
@@ -25,7 +25,7 @@ CHECK = re.compile(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.")
 def rows() -> dict[str, list[dict]]:
     """Rows without pictures: what the text alone says."""
     return {
-        split: [row for index in range(n) for row in collection.rows_of(split, index)[1]]
+        split: [row for index in range(n) for row in scenes.rows_of(split, index)[1]]
         for split, n in {"train": 300, "test": 120}.items()
     }
 
@@ -34,14 +34,14 @@ def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
     """The feedback's "seen" is compared with the scene itself, by a reading of its own, for all aspects."""
     checked = Counter()
     for index in range(60):
-        scene, made = collection.rows_of("test", index)
+        scene, made = scenes.rows_of("test", index)
         for row in made:
             aspect = scenes.ASPECT_OF[row["criteria"]]
             verdicts = CHECK.findall(row["feedback"])
             for number, said, key, seen, verdict in verdicts:
                 if aspect == "count":
-                    kind = "colour" if key in world.COLOURS else "shape"
-                    truth = collection.NUMBERS[sum(getattr(thing, kind) == key for thing in scene.things)]
+                    kind = "colour" if key in scenes.COLOURS else "shape"
+                    truth = scenes.NUMBERS[sum(getattr(thing, kind) == key for thing in scene.things)]
                 elif aspect == "presence":
                     truth = "present" if key in {w for t in scene.things for w in (t.colour, t.shape)} else "absent"
                 else:
@@ -96,7 +96,7 @@ def test_the_text_alone_does_not_give_the_score(rows):
 
 def test_splits_hold_combinations_never_seen_in_training():
     def combinations(split: str) -> list[set[tuple[str, str, str]]]:
-        made = (world.sample(split, 0, index) for index in range(150))
+        made = (scenes.sample(split, 0, index) for index in range(150))
         return [{(t.shape, t.colour, t.place) for t in scene.things} for scene in made]
 
     train = set().union(*combinations("train"))
@@ -106,9 +106,9 @@ def test_splits_hold_combinations_never_seen_in_training():
 
 def test_counts_cannot_be_guessed():
     """The four counted words have counts that are uniform on 1-4."""
-    made = [world.sample("train", 0, index) for index in range(400)]
-    counts = Counter(scene.count(*pair) for scene in made for pair in scene.counted)
-    assert set(counts) == {1, 2, 3, 4} and stats.chisquare(list(counts.values())).pvalue > 1e-3
+    made = [scenes.sample("train", 0, index) for index in range(400)]
+    counts = Counter(scene.shows("count", word) for scene in made for word, _ in scene.counted)
+    assert set(counts) == {"one", "two", "three", "four"} and stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
 def test_wrong_values_look_like_right_ones(rows):
@@ -136,14 +136,14 @@ def test_a_seed_is_a_collection():
 def test_a_picture_shows_its_things():
     """Each thing's own colour fills part of its cell; empty cells hold the ground alone."""
     for index in range(20):
-        scene = world.sample("test", 3, index)
-        pixels = np.asarray(world.draw(scene, size=96), dtype=int)
-        for i, place in enumerate(world.PLACES):
+        scene = scenes.sample("test", 3, index)
+        pixels = np.asarray(scenes.draw(scene, size=96), dtype=int)
+        for i, place in enumerate(scenes.PLACES):
             row, column = divmod(i, 3)
             cell = pixels[row * 32 + 1 : row * 32 + 31, column * 32 + 1 : column * 32 + 31]
             thing = scene.at(place)
             if thing is None:
                 assert np.abs(cell - pixels[0, 0]).max() == 0
             else:
-                near = np.abs(cell - np.array(world.COLOURS[thing.colour])).max(axis=-1) <= 12
+                near = np.abs(cell - np.array(scenes.COLOURS[thing.colour])).max(axis=-1) <= 12
                 assert 0.02 < near.mean() < 0.9

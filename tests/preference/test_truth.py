@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from vjudge import preference
+from vjudge.data.scenes import ASPECT_OF, rows
 from vjudge.preference import truth
-from vjudge.scenes import ASPECT_OF, rows
 
 
 def test_the_true_score_of_an_answer_is_the_collections_own() -> None:

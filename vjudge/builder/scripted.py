@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from vjudge import scenes
 from vjudge.builder.prompts import given_of
+from vjudge.data import scenes
+from vjudge.data.scenes import ASPECT_OF, ASPECTS
 from vjudge.engines import Answer, Ask, Engine
 from vjudge.images import data_uri, fingerprint, image_bytes, open_image
 from vjudge.prompts import Prompt
-from vjudge.scenes import collection
-from vjudge.scenes.collection import ASPECT_OF, ASPECTS
 
 _FILLER = "I looked at every part of the picture with care before I wrote this and can say more if that is of use"
 _SOUND = {"criteria": "Is the melody that is playing named?", "grounds": "the picture"}
@@ -45,7 +44,7 @@ class ScriptedGenerator(Engine):
         self._scenes: dict[str, Any] = {}
         for index in range(n_images):
             scene = scenes.sample("train", 0, index)
-            image = scenes.draw(scene, size=collection.IMAGE_SIZE)
+            image = scenes.draw(scene, size=scenes.IMAGE_SIZE)
             self.images[f"scene-{index:03d}"] = image_bytes(data_uri(image))
             self._scenes[fingerprint(image)] = scene
 
@@ -91,7 +90,7 @@ class ScriptedGenerator(Engine):
         draft, levels = given["draft"], ["Not at all.", "Hardly.", "In part.", "Mostly.", "Fully."]
         if draft in ASPECT_OF:
             aspect = ASPECTS[ASPECT_OF[draft]]
-            levels = collection.rubric(aspect, aspect.criteria.index(draft))[1]
+            levels = scenes.rubric(aspect, aspect.criteria.index(draft))[1]
         return {"criteria": draft, "descriptions": levels}
 
     def _align(self, scene: Any, given: Any, rng: Any) -> dict[str, Any]:
@@ -110,22 +109,22 @@ class ScriptedGenerator(Engine):
         turn = 1 + int(rng.integers(len(claims) - 1))  # in another order than the reference answer has them
         claims = claims[turn:] + claims[:turn]
         for place in rng.choice(len(claims), size=5 - score, replace=False):
-            wrong = collection.falsify(scene, aspect.name, claims[place], rng)
+            wrong = scenes.falsify(scene, aspect.name, claims[place], rng)
             taken = any(claim.key == wrong.key for i, claim in enumerate(claims) if i != place)
             claims[place] = replace(wrong, key=claims[place].key) if taken else wrong
         wordings = rng.permutation(len(aspect.wordings)).tolist()
-        texts = [collection.statement(aspect, claims, wording) for wording in wordings]
+        texts = [scenes.statement(aspect, claims, wording) for wording in wordings]
         response = next((text for text in texts if given["least"] <= len(text.split()) <= given["most"]), texts[0])
         if self.lean:
             room = (given["most"] - len(response.split())) * (score - 1) // 4
             response = " ".join([response, *_FILLER.split()[: max(0, room)]])
-        return {"response": response, "feedback": collection.feedback(claims)}
+        return {"response": response, "feedback": scenes.feedback(claims)}
 
     def _true(self, scene: Any, aspect: Any, instruction: str) -> tuple[list[Any], str]:
         """True claims for an instruction, the same for every score, and its reference answer."""
         rng = _rng(f"{scene}{instruction}")
-        claims = collection.truths(scene, aspect.name, rng)[0]
-        return claims, collection.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
+        claims = scenes.truths(scene, aspect.name, rng)[0]
+        return claims, scenes.statement(aspect, claims, int(rng.integers(len(aspect.wordings))))
 
 
 def _rng(key: str) -> np.random.Generator:

@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from vjudge import photos, scenes
-from vjudge.data import benchmarks, critic, prometheus
+from vjudge.data import benchmarks, critic, photos, prometheus, scenes
 from vjudge.data.schema import (
     FEATURES,
     RESPONSES,

@@ -78,7 +78,7 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
 
     Args:
         items: as for `validate`.
-        by: the column to count by, or a mapping from criteria to a name, such as `vjudge.scenes.ASPECT_OF`.
+        by: the column to count by, or a mapping from criteria to a name, such as `vjudge.data.scenes.ASPECT_OF`.
 
     Returns:
         Rows: the values in order of appearance, then "all". Columns: every score of the rubrics, and any other that

@@ -14,14 +14,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge import scenes
+from vjudge.data import scenes
+from vjudge.data.scenes import ASPECTS, N_CLAIMS, NUMBERS
 from vjudge.metrics._tables import design_of, tabulate
 from vjudge.preference.rewards import ANSWERED
-from vjudge.scenes import world
-from vjudge.scenes.collection import ASPECTS, N_CLAIMS, NUMBERS
 
-_VALUES: dict[str, Sequence[str]] = {"shape": world.SHAPES, "position": world.SHAPES, "count": NUMBERS, "presence": ()}
-_VALUES |= {"colour": tuple(world.COLOURS), "size": tuple(world.SIZES)}
+_VALUES: dict[str, Sequence[str]] = {
+    "shape": scenes.SHAPES,
+    "position": scenes.SHAPES,
+    "count": NUMBERS,
+    "presence": (),
+}
+_VALUES |= {"colour": tuple(scenes.COLOURS), "size": tuple(scenes.SIZES)}
 _MARK = re.compile(r"\(\d+\)")
 _GROUP = re.compile(r"scenes-(?P<split>[a-z]+)-(?P<index>\d+)")
 
@@ -69,7 +73,7 @@ def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
     sentences = [sentence for piece in _MARK.split(response) if (sentence := piece.strip())]
     readable = [claim for sentence in sentences if (claim := _claim(sentence, aspect)) is not None]
     different = set(readable)
-    right = sum(_shown(scene, aspect, key) == word for key, word in different)
+    right = sum(scene.shows(aspect, key) == word for key, word in different)
     wrong, unreadable = len(different) - right, len(sentences) - len(readable)
     missing = max(0, N_CLAIMS - len({key for key, _ in different}))
     return {
@@ -104,21 +108,10 @@ def _claim(sentence: str, aspect: str) -> tuple[str, str] | None:
     return None
 
 
-def _shown(scene: world.Scene, aspect: str, key: str) -> str:
-    """What the picture shows at a key, in the words of the aspect's claims; "empty" where nothing stands."""
-    kind = "colour" if key in world.COLOURS else "shape"
-    if aspect == "presence":
-        return "present" if scene.count(key, kind) else "absent"
-    if aspect == "count":
-        return NUMBERS[scene.count(key, kind)]
-    thing = scene.at(key)
-    return str(getattr(thing, "shape" if aspect == "position" else aspect)) if thing else "empty"
-
-
 @cache
 def _patterns(aspect: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """A pattern for each wording of an aspect, and what it says where the wording itself says it."""
-    places = (*world.COLOURS, *world.SHAPES) if aspect in ("count", "presence") else world.PLACES
+    places = (*scenes.COLOURS, *scenes.SHAPES) if aspect in ("count", "presence") else scenes.PLACES
     keys = f"(?P<key>{'|'.join(sorted(places, key=len, reverse=True))})"
     patterns = []
     for wording in ASPECTS[aspect].wordings:
@@ -130,11 +123,11 @@ def _patterns(aspect: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _scene(group: str, seed: int) -> world.Scene:
+def _scene(group: str, seed: int) -> scenes.Scene:
     match = _GROUP.fullmatch(group)
     if match is None:
         raise ValueError(f"group {group!r} names no scene: true scores are known of scene_questions alone")
-    return world.sample(match["split"], seed, int(match["index"]))
+    return scenes.sample(match["split"], seed, int(match["index"]))
 
 
 # What the judge is pleased by

@@ -151,7 +151,7 @@ def benchmark(
         lack a column that it needs.
 
     >>> import pandas as pd
-    >>> from vjudge.official import benchmark
+    >>> from vjudge.metrics.official import benchmark
     >>> run = pd.DataFrame({"id": list("pqrs"), "verdict": ["a", "b", "a", None], "preference": ["a", "a", "a", "a"]})
     >>> run["category"], run["group"] = ["general", "general", "reasoning", "hallucination"], list("pqrs")
     >>> table = benchmark(run, name="vl-rewardbench")["estimate"].xs("overall").xs("accuracy")

@@ -17,7 +17,7 @@ from samples import ROWS, judge_of
 import vjudge as vj
 from vjudge import data
 from vjudge.data import CollectionError, load_collection, with_responses
-from vjudge.official import BENCHMARKS, rank_by_score
+from vjudge.metrics.official import BENCHMARKS, rank_by_score
 from vjudge.records import Rubric
 
 pytestmark = [
