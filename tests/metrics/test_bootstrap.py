@@ -58,17 +58,6 @@ def test_many_distinct_pairs_equal_scipy(digits):
     np.testing.assert_allclose(correlations(table, 0.37 * weights), ours, rtol=0, atol=1e-12)  # ratios alone count
 
 
-def test_copies_of_an_image_do_not_narrow_a_grouped_interval():
-    x, y = judged(np.random.default_rng(3), 60)
-    copies = Table(np.repeat(x, 4), np.repeat(y, 4))
-    once, items, images = (
-        np.arctanh(bootstrap(table, groups=groups, n_resamples=2000, seed=0)).std(axis=1)
-        for table, groups in ((Table(x, y), None), (copies, None), (copies, np.repeat(np.arange(60), 4)))
-    )
-    np.testing.assert_allclose(images, once, rtol=0.1)
-    np.testing.assert_allclose(items, images / 2, rtol=0.25)
-
-
 def test_intervals_by_hand():
     drawn, z, reach = np.linspace(0, 1, 101), np.arctanh(0.5), 1.8331129 * np.sqrt(10 / 9)  # t(9) at .95
     options = dict(n_units=10, confidence=0.9)

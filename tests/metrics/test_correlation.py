@@ -14,15 +14,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from validity import correlations as populations
 
-from vjudge.metrics import (
-    compare_judges,
-    correlate,
-    correlate_levels,
-    correlation_table,
-    human_ceiling,
-    model_ranking,
-    who_beats_whom,
-)
+from vjudge.metrics import compare_judges, correlate, correlate_levels, correlation_table, human_ceiling
 from vjudge.metrics.correlation import _matched
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
@@ -109,6 +101,7 @@ def test_strong_ceilings_are_named_by_their_items(n, off, warns):
         (dict(x=[1, 2, np.inf]), ValueError, "position 2"),
         (dict(groups=["a", None, "b"]), ValueError, "position 1: None"),
         (dict(groups=["a", "b"]), ValueError, "x has 3, y has 3, groups has 2"),
+        (dict(confidence=95), ValueError, "between 0 and 1"),
         (dict(n_resamples=1e4), ValueError, "whole number"),
         (dict(x=pd.Series([1, 2, 3]), y=pd.Series([1, 2, 3], index=[2, 1, 0])), ValueError, "different indexes"),
     ],
@@ -144,11 +137,6 @@ def test_levels_equal_scipy_and_the_same_numbers_have_one_interval(groups):
     assert (table["low"] < table["estimate"]).all() and (table["estimate"] < table["high"]).all()
     assert table["n"].tolist() == [180] * 3 + [6] * 6
     pd.testing.assert_frame_equal(correlate(rows.judge, rows.gold, **options), table.xs("item"))
-    ranking = model_ranking(rows.system, rows.judge, rows.gold, **options)
-    assert (ranking[["judge", "human"]].sort_index().to_numpy() == means.to_numpy()).all()
-    tau = [ranking.attrs[name] for name in ("tau", "tau_low", "tau_high")]
-    assert tau == table.loc[("system", "kendall"), ["estimate", "low", "high"]].tolist()
-    assert ranking["human"].is_monotonic_decreasing and ranking["n"].eq(30).all()
 
 
 def test_simpsons_paradox_is_pointed_out():
@@ -241,13 +229,6 @@ def test_permutation_p_approaches_the_enumeration_of_all_swaps():
         assert table.loc[statistic, "p"] == pytest.approx(exact, abs=0.015), statistic
 
 
-def test_a_harsher_or_wider_judge_is_not_told_apart_by_that():
-    gold, a, b = sample(100)
-    plain, shifted, stretched = (compare(gold, a, judge, n_resamples=300) for judge in (b, 3 * b - 7, np.exp(b)))
-    pd.testing.assert_frame_equal(plain, shifted, rtol=0, atol=1e-9)
-    pd.testing.assert_frame_equal(plain[1:], stretched[1:], rtol=0, atol=1e-9)  # ranks are as they were
-
-
 def test_p_of_similar_judges_on_a_short_scale():
     """Midranks swapped and ranked again gave .16 and .12 on such data, beside intervals that left out 0."""
     rng = np.random.default_rng(0)
@@ -278,7 +259,7 @@ def test_p_that_contradicts_its_interval_is_flagged():
     assert 0 < sum(flags) < len(flags) / 2
 
 
-def test_many_judges_and_who_beats_whom():
+def test_many_judges_are_corrected_together():
     latent = np.outer(quality := [1, 0.9, 0.6, 0.6, 0.2], quality)
     np.fill_diagonal(latent, 1)
     gold, *columns = sample(400, latent=tuple(map(tuple, latent)))
@@ -289,8 +270,5 @@ def test_many_judges_and_who_beats_whom():
     assert table.loc[("best", "one"), "n"].tolist() == [400] * 3  # a gap in one judge costs the others nothing
     for _, rows in table.groupby(level="statistic"):
         np.testing.assert_allclose(rows["p_holm"], multipletests(rows["p"], method="holm")[1])
-    matrix = who_beats_whom(table, statistic="kendall")
-    assert matrix.loc["best"].tolist()[1:] == [1, 1, 1] and matrix.loc["worst"].tolist()[:3] == [-1, -1, -1]
-    assert matrix.loc["one", "other"] == 0 and np.isnan(np.diag(matrix)).all()
-    p = who_beats_whom(table, value="p_holm")
-    assert p.loc["one", "other"] == p.loc["other", "one"] == table.loc[("one", "other", "pearson"), "p_holm"]
+    told = table["p_holm"].xs("kendall", level="statistic") <= 0.05
+    assert told.tolist() == [True, True, True, False, True, True]  # "one" and "other" are alike

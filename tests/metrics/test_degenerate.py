@@ -54,13 +54,11 @@ CALLS = {
     "label_weights": lambda x, y, g: metrics.label_weights(x, y),
     "length_controlled": lambda x, y, g: metrics.length_controlled(verdicts(x), x, y, groups=g),
     "lengths": lambda x, y, g: metrics.lengths(texts(x)),
-    "model_ranking": lambda x, y, g: metrics.model_ranking(g, x, y, **FAST),
     "next_labels": lambda x, y, g: metrics.next_labels(x, y, n=2),
     "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(texts(x), texts(y)),
     "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(verdicts(x), choices(y), groups=g),
     "rater_table": lambda x, y, g: metrics.rater_table(ratings(x, y), x, groups=g, **FAST),
     "tie_calibrated_accuracy": lambda x, y, g: metrics.tie_calibrated_accuracy(x, y, within=g, **FAST),
-    "who_beats_whom": lambda x, y, g: metrics.who_beats_whom(CALLS["compare_judges"](x, y, g)),
     "win_rate": lambda x, y, g: metrics.win_rate(verdicts(x), groups=g),
 }
 # A score for each text or item, missing where it has none; a choice of items.
@@ -108,7 +106,7 @@ def test_undefined_is_nan_with_a_warning(name, case):
         return
     table = result.to_frame() if isinstance(result, pd.Series) else result
     assert not np.isinf(table.select_dtypes("number").to_numpy(dtype=float)).any()
-    columns = [column for column in ("estimate", "low", "high", "difference", "judge", name) if column in table]
+    columns = [column for column in ("estimate", "low", "high", "difference", "judge") if column in table]
     if table[columns].isna().any(axis=None):
         assert warned, f"NaN without a warning:\n{table}"
 

@@ -115,10 +115,8 @@ def battery() -> pd.DataFrame:
 def ranking(models: int) -> pd.DataFrame:
     rng = np.random.default_rng(2)
     human = np.sort(rng.normal(0, 1, models))[::-1]
-    table = pd.DataFrame({"judge": human + rng.normal(0, 0.3, models), "human": human},
-                         index=[f"LMM-{chr(65 + k)} {7 + k}B chat" for k in range(models)])  # fmt: skip
-    table.attrs |= {"tau": 0.71, "tau_low": 0.52, "tau_high": 0.84}
-    return table
+    names = [f"LMM-{chr(65 + k)} {7 + k}B chat" for k in range(models)]
+    return pd.DataFrame({"model": names, "judge": human + rng.normal(0, 0.3, models), "human": human})
 
 
 def costs(judges: int) -> pd.DataFrame:
@@ -160,7 +158,7 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "long lines": lambda k, o: plots.forest(long_names(), ceiling=0.86, **o),
     "battery": lambda k, o: plots.battery_effects(battery(), **o),
     "who beats whom": lambda k, o: plots.who_beats_whom(comparisons(k), **o),
-    "ranking": lambda k, o: plots.model_ranking(ranking(3 * k), **o),
+    "ranking": lambda k, o: plots.model_ranking(ranking(3 * k), n_resamples=200, **o),
     "cost": lambda k, o: plots.agreement_by_cost(costs(k), ceiling=0.86, **o),
     "distribution": lambda k, o: plots.score_distribution(run(k), **o),
     "confusion": lambda k, o: plots.confusion(run(k), **o),

@@ -175,9 +175,15 @@ def test_tables_are_drawn_row_by_row():
     assert "Described, not drawn: leniency. Without a number: position" in fig.get_label()
     fig = plots.agreement_by_cost(g.costs(4).assign(cost=[1, np.nan, 2, 3]))
     assert "1 without agreement or cost, not drawn" in fig.get_label()
-    fig = plots.model_ranking(g.ranking(6).assign(judge=lambda t: t["judge"].where(t["human"] < 1)))
-    assert sum(len(line.get_xdata()) == 2 for line in fig.axes[0].lines) == 4
-    assert fig.get_label() == "Kendall's tau .71 [.52, .84]; 4 models, 2 more without both"
+    rows = pd.concat([g.ranking(6)] * 2, ignore_index=True)
+    rows.loc[rows.index[:6], "judge"] += 1.0  # the mean is what ranks
+    rows.loc[rows["model"] == rows["model"][5], "judge"] = np.nan
+    means = rows.dropna().groupby("model")[["judge", "human"]].mean()
+    fig = plots.model_ranking(rows.rename(columns={"human": "people"}), people="people", n_resamples=100)
+    places = means.rank(ascending=False)[["human", "judge"]].sort_values("human").to_numpy().tolist()
+    assert [list(line.get_ydata()) for line in fig.axes[0].lines] == places
+    tau = style.short(metrics.correlate(means["judge"], means["human"], n_resamples=0)["estimate"]["kendall"])
+    assert fig.get_label().startswith(f"Kendall's tau {tau} [") and "; 5 models, 1 more without both" in fig.get_label()
     fig = plots.tag_bars(g.tags(2))
     bars = sum(round(bar.get_width() * 60 / 100) for bar in fig.axes[0].patches)
     assert bars == g.tags(2)["count"].sum() and "Given to none: other" in fig.get_label()

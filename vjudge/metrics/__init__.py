@@ -15,14 +15,7 @@ from vjudge.metrics.agreement import (
     rater_table,
 )
 from vjudge.metrics.baselines import lengths, overlap_baselines, published
-from vjudge.metrics.correlation import (
-    compare_judges,
-    correlate,
-    correlate_levels,
-    correlation_table,
-    model_ranking,
-    who_beats_whom,
-)
+from vjudge.metrics.correlation import compare_judges, correlate, correlate_levels, correlation_table
 from vjudge.metrics.labels import label_weights, next_labels
 from vjudge.metrics.pairwise import (
     bradley_terry,
@@ -38,9 +31,8 @@ from vjudge.names import public
 __all__ = [
     "agreement", "average_samples", "bradley_terry", "calibration_curve", "calibration_errors", "classification",
     "compare_judges", "correlate", "correlate_levels", "correlation_table", "feedback_preference", "human_ceiling",
-    "label_weights", "length_controlled", "lengths", "model_ranking", "next_labels",
-    "overlap_baselines", "pairwise_accuracy", "published", "rater_table", "tie_calibrated_accuracy", "who_beats_whom",
-    "win_rate",
+    "label_weights", "length_controlled", "lengths", "next_labels", "overlap_baselines", "pairwise_accuracy",
+    "published", "rater_table", "tie_calibrated_accuracy", "win_rate",
 ]  # fmt: skip
 
 __dir__ = public(__name__)

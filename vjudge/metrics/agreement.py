@@ -17,8 +17,7 @@ from vjudge.records import is_missing
 
 COEFFICIENTS = {  # the scale of each one's interval
     **dict.fromkeys(("alpha_nominal", "alpha_ordinal", "alpha_interval", "cohen_kappa", "quadratic_kappa"), "fisher"),
-    **{"icc_2_1": "fisher", "icc_2_k": "t"},  # icc_2_k may lie far below -1
-    **{"exact": "logit", "within_one": "logit"},
+    **dict.fromkeys(("exact", "within_one"), "logit"),
 }
 NOMINAL = ("alpha_nominal", "cohen_kappa", "exact")
 _KEYS, _SCORES = ("judge", "id"), ("score", "expected_score")
@@ -29,22 +28,18 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Groups = None, **o
     """Measure how far raters agree with one another, with bootstrap intervals.
 
     Args:
-        ratings: n items by m raters: a frame (a column a rater), a 2-D array, or one list of ratings an item
-            (`human_scores`; lists may differ in length). NaN and None are missing.
-        level: "scores", ratings are numbers; "nominal", they are labels without an order, such as four-way votes.
+        ratings: n items by m raters: a frame (a column a rater), a 2-D array, or one list of ratings an item (lists may
+            differ in length). NaN and None are missing.
+        level: "scores", or "nominal" for labels without an order, such as four-way votes.
         groups, options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
         Columns as `correlate`; rows alpha_nominal, alpha_ordinal, alpha_interval (Krippendorff's, over items with two
-        ratings or more); cohen_kappa, quadratic_kappa (the mean over pairs of raters who share items); icc_2_1, icc_2_k
-        (intraclass correlation of one rating, and of the raters' mean, over items that all rated); exact, within_one
-        (the share of all pairs of ratings of one item that are equal, or at most 1 apart). Of labels alpha_nominal,
-        cohen_kappa and exact alone. Kappa and ICC need a column to be one rater; of various ones take alpha.
+        ratings or more); cohen_kappa, quadratic_kappa (mean over pairs of raters who share items); exact, within_one
+        (share of pairs of ratings of one item that are equal, or at most 1 apart). Of labels alpha_nominal, cohen_kappa
+        and exact alone. Kappa needs a column to be one rater; of various ones take alpha.
 
-    Of 400 simulated samples of 50 items and three raters 95 % intervals covered the truth in 94.5 % to 96.2 %.
-
-    Source: Krippendorff, Content Analysis (2004), chapter 11; Shrout and Fleiss, Psychological Bulletin 86 (1979),
-    420-428; Light, Psychological Bulletin 76 (1971), for pairs.
+    Source: Krippendorff, Content Analysis (2004), chapter 11; Light, Psychological Bulletin 76 (1971), for pairs.
 
     >>> agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)["estimate"][["exact", "within_one"]].tolist()
     [0.5, 1.0]
@@ -53,21 +48,16 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Groups = None, **o
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
     check_columns(ratings=ratings, groups=groups)
     table, _ = _read(ratings, nominal=level == "nominal")
-    present = ~np.isnan(table)
-    shared = present.sum(axis=1) >= 2
+    shared = (~np.isnan(table)).sum(axis=1) >= 2
     values, cell = _distinct(table[shared])
     names = NOMINAL if level == "nominal" else tuple(COEFFICIENTS)
     rows = [list(COEFFICIENTS).index(name) for name in names]
-    complete = present.all(axis=1) & shared
-    n = np.array([(complete if name.startswith("icc_2") else shared).sum() for name in names])
     return tabulate(
-        lambda w: np.vstack([part(values, w) for part in (_alphas, _kappas, _two_way, _close)])[rows],
+        lambda w: np.vstack([part(values, w) for part in (_alphas, _kappas, _close)])[rows],
         names,
         design_of(cell, groups, shared),
-        n=n,
-        missing=len(table) - n,
         method=[COEFFICIENTS[name] for name in names],
-        why="no item has two ratings, too few items have all, or there is no variation",
+        why="no item has two ratings, or there is no variation",
         **options,
     )
 
@@ -163,28 +153,6 @@ def _close(values: Floats, weights: Weights) -> Floats:
     return counts[:2] @ weights / (counts[2] @ weights)
 
 
-def _two_way(values: Floats, weights: Weights) -> Floats:
-    """ICC(2,1) and ICC(2,k) of complete rows; shape (2, replicates)."""
-    complete = ~np.isnan(values).any(axis=1)
-    values, w = values[complete], weights[complete]
-    m = values.shape[1]
-    if m < 2 or not len(values):
-        return np.full((2, weights.shape[1]), np.nan)
-    values = values - values.mean()  # so that sums of squares don't cancel
-    n = w.sum(axis=0)
-    column = values.T @ w / n
-    grand = column.mean(axis=0)
-    by_item = m * (values.mean(axis=1) ** 2 @ w - n * grand**2)
-    by_rater = n * ((column - grand) ** 2).sum(axis=0)
-    total = (values**2).sum(axis=1) @ w - n * m * grand**2
-    items, raters = by_item / (n - 1), by_rater / (m - 1)
-    error = np.maximum(total - by_item - by_rater, 0) / ((n - 1) * (m - 1))
-    apart = (raters - error) / n
-    icc = np.stack([(items - error) / (items + k) for k in ((m - 1) * error + m * apart, apart)])
-    tiny = 1e-12 * max(float((values**2).max()), np.finfo(float).tiny) * n
-    return np.where((n < 2) | (total <= tiny) | ~np.isfinite(icc), np.nan, icc)
-
-
 def rater_table(
     ratings: Any,
     judges: Column | Mapping[str, Column] | None = None,
@@ -196,15 +164,14 @@ def rater_table(
     """Each rater against the others, the human ceiling, and judges against each rater and their mean, in one table.
 
     Args:
-        ratings, groups: see `agreement`; a frame's columns name the raters.
+        ratings, groups: see `agreement`; a frame's columns name the raters. options: confidence and seed.
         judges: one judge's scores of the items, or several by name; NaN where missing. None: people alone.
-        n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         Columns as `correlate`, index (who, against, statistic): each rater against "the others", their mean; "ceiling",
         the mean of these; each judge against each rater, against "the mean" of all, whose lower noise may carry it past
         the ceiling, and against "all but one": the mean over raters of its correlation with the mean of the others, on
-        the items which that rater rated, which is the one to hold beside the ceiling.
+        that rater's items, which is the one to hold beside the ceiling.
 
     Source: Calderon, Reichart and Dror, "The Alternative Annotator Test" (arXiv 2501.10970), section 3.
 
@@ -287,8 +254,8 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
         run: from `Judge.grade(samples=...)`: id, score or expected_score, failure, and judge where there are several.
 
     Returns:
-        One row an item (and judge), in the run's order: what describes the item, the mean of each score over the
-        samples that have one, n_samples, n_failed, and failure: the commonest reason where no sample has a score.
+        A row an item (and judge), in the run's order: what describes the item, the mean of each score, n_samples,
+        n_failed, and failure: the commonest reason where no sample has a score.
 
     Source: averaging samples as in G-Eval (arXiv 2303.16634), section 2.
 
@@ -317,12 +284,12 @@ def calibration_curve(
 
     Args:
         judge, human: scores of n items, NaN where missing. groups, confidence: see `correlate`.
-        bins: None makes a row of every distinct score of the judge; a number cuts continuous scores into that many bins
-            with about equal counts (fewer where scores tie).
+        bins: None makes a row of each score of the judge, a number so many of about equal counts (fewer where scores
+            tie).
 
     Returns:
-        One row a bin, lowest first: judge (its mean score), human (mean human score), low, high (Student's t), n and
-        share. The interval is NaN, with a warning, in a bin of one item, group or human score. `attrs` has missing.
+        A row a bin, lowest first: judge, human (mean scores), low, high (Student's t), n and share. The interval is
+        NaN, with a warning, in a bin of one item, group or human score. `attrs` has missing.
 
     Source: reliability diagrams as in Niculescu-Mizil and Caruana, ICML 2005, of scores instead of probabilities.
 
@@ -360,9 +327,7 @@ def calibration_curve(
 def calibration_errors(
     judge: Column, human: Column, *, groups: Groups = None, n_resamples: int = 2_000, **options: Any
 ) -> pd.DataFrame:
-    """How far a judge's scores lie from human scores: rows bias (mean of score - human) and mae (mean absolute error).
-
-    Takes scores as `calibration_curve` does, and returns columns as `correlate`, whose options it has.
+    """Bias (mean of score less human) and mae (mean absolute error): rows with columns and options as `correlate`.
 
     Source: Willmott and Matsuura, Climate Research 30 (2005), 79-82.
 

@@ -7,6 +7,7 @@ any system (Simpson's paradox is the reverse): name the level of a figure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -19,7 +20,6 @@ from vjudge.metrics._tables import Column, Groups, aligned, check_columns, desig
 from vjudge.metrics.labels import weighted_correlations
 
 LEVELS = ("item", "system", "within")
-VALUES = ("verdict", "difference", "p_holm")
 COMPARISON = ("estimate_a", "estimate_b", "difference", "low", "high", "p", "p_holm", "conflict", "n", "missing")
 FEW_OFF_MODE, CEILING = 20, 0.6  # items off the most frequent score, and its share, where intervals cover too little
 
@@ -136,11 +136,8 @@ def correlate_levels(
     # Systems that lie each in one unit are drawn as wholes.
     whole, unit = np.unique(np.column_stack([codes, codes if items.groups is None else items.groups]), axis=0).T
     design = Design(whole, unit) if len(whole) == by_system.shape[0] else None
-    parts = {
-        "item": lambda: correlate(x, y, groups=groups, **options),
-        "system": lambda: _of_means(by_system, cells, items, design, **options),
-        "within": lambda: _within(by_system, cells, items, design, **options),
-    }
+    means, own = (partial(part, by_system, cells, items, design, **options) for part in (_of_means, _within))
+    parts = {"item": partial(correlate, x, y, groups=groups, **options), "system": means, "within": own}
     tables = {level: parts[level]() for level in levels}
     table = pd.concat(tables, names=["level", "statistic"])
     table.attrs = {"method": "; ".join(dict.fromkeys(part.attrs["method"] for part in tables.values()))}
@@ -204,34 +201,6 @@ def _within(by_system: Any, cells: Floats, items: Design, whole: Design | None, 
     return table
 
 
-def model_ranking(
-    models: Column, judge: Column, human: Column, *, groups: Groups = None, **options: Any
-) -> pd.DataFrame:
-    """Rank models by a judge's mean score and by people's, and say how far the two rankings agree.
-
-    Args:
-        models, judge, human: of each of n responses, the model that gave it and its scores (or 1, .5 and 0 for won,
-            tied and lost comparisons), NaN where missing.
-        groups: the question or image that several models answered. options: see `correlate`.
-
-    Returns:
-        One row a model, the people's best first: judge, human (means of responses with both scores), n. `attrs` has
-        method, and tau, tau_low, tau_high: Kendall's tau-b, as `correlate_levels` has it for systems.
-
-    Source: Kendall, Biometrika 30 (1938), 81-93; the comparison of rankings as in WildVision (arXiv 2406.11069).
-
-    >>> model_ranking(list("xxyyzz"), [5, 4, 3, 3, 1, 2], [4, 5, 2, 1, 3, 3], n_resamples=0)["judge"].to_dict()
-    {'x': 4.5, 'z': 1.5, 'y': 3.0}
-    """
-    levels = correlate_levels(judge, human, systems=models, groups=groups, levels=["system"], **options)
-    x, y, used = aligned(judge=judge, human=human)
-    scored = pd.DataFrame({"judge": x, "human": y, "model": list(models)})[used].groupby("model", sort=False)
-    table = scored.mean().assign(n=scored.size()).sort_values("human", ascending=False, kind="stable")
-    tau = levels.loc[("system", "kendall"), ["estimate", "low", "high"]].astype(float)
-    table.attrs = {"method": levels.attrs["method"], **dict(zip(("tau", "tau_low", "tau_high"), tau, strict=True))}
-    return table
-
-
 def correlation_table(
     judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
     truth: Mapping[str, Any],
@@ -246,11 +215,10 @@ def correlation_table(
         judges: for each benchmark, the judges' scores of its items, by name; a judge may lack a benchmark.
         truth, groups: for each benchmark, the scores to agree with, and the unit of resampling of each item, if any.
         ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
-        options: confidence, n_resamples, seed, see `correlate`.
 
     Returns:
-        One row for each benchmark, judge and statistic: columns judge, benchmark, statistic, estimate, low, high, n,
-        missing, and ceiling (True in the rows of "people").
+        A row a benchmark, judge and statistic: columns judge, benchmark, statistic, those of `correlate`, whose options
+        it has, and ceiling (True in the rows of "people").
 
     Source: as `correlate`, whose errors are raised with the names of judge and benchmark.
 
@@ -397,30 +365,3 @@ def _nearest(points: Floats, among: Floats) -> Integers:
     above = np.minimum(np.searchsorted(among, points), len(among) - 1)
     below = np.maximum(above - 1, 0)
     return np.where(points - among[below] <= among[above] - points, below, above).astype(np.int64)
-
-
-def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", value: str = "verdict") -> pd.DataFrame:
-    """The pairs of `compare_judges` as a square frame: judges as rows and columns, NaN where undefined.
-
-    Args:
-        comparisons: from `compare_judges`. statistic: pearson, spearman or kendall.
-        value: "difference", row less column; "p_holm"; or "verdict": 1 where the row's judge agrees better and p_holm
-            is at most .05, -1 where worse, 0 where they are not told apart.
-
-    Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70, for the error rate of all verdicts together.
-
-    >>> table = compare_judges(gold := [1, 2, 3, 4, 5] * 4, {"x": gold, "y": [1, 3, 2, 5, 4] * 4}, n_resamples=200)
-    >>> float(who_beats_whom(table).loc["x", "y"])
-    1.0
-    """
-    if statistic not in STATISTICS or value not in VALUES:
-        raise ValueError(f"statistic={statistic!r}, value={value!r}: use one of {STATISTICS}, and of {VALUES}")
-    rows = comparisons.xs(statistic, level="statistic")
-    cells = rows["p_holm"] if value == "p_holm" else rows["difference"]
-    if value == "verdict":
-        cells = (np.sign(cells) * (rows["p_holm"] <= 0.05)).where(rows["p_holm"].notna())
-    names = pd.unique(pd.Series([name for pair in rows.index for name in pair]))
-    half = cells.unstack().reindex(index=pd.Index(names, name="judge"), columns=pd.Index(names, name="against"))
-    matrix = half.fillna(half.T if value == "p_holm" else 0 - half.T)
-    matrix.attrs = comparisons.attrs
-    return matrix

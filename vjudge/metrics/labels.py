@@ -128,9 +128,8 @@ def weighted_correlations(
 ) -> tuple[Floats, str]:
     """Estimate, low, high of `STATISTICS`, shape (3, 3), of labels that stand for several items each, and the method.
 
-    The interval is Student's on Fisher's scale, by a stratified jackknife over labels (those of one weight are a
-    stratum) and over the strata's sizes with Satterthwaite's degrees of freedom; with groups, on the wide side, over
-    whole groups.
+    Student's interval on Fisher's scale, by a stratified jackknife over labels (those of one weight are a stratum) and
+    over the strata's sizes with Satterthwaite's degrees of freedom; with groups, on the wide side, over whole groups.
 
     Source: Cochran, Sampling Techniques (1977), chapter 5; Jones, Biometrika 61 (1974), for the stratified jackknife.
     """

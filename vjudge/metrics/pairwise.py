@@ -38,8 +38,8 @@ def win_rate(verdicts: Column, *, groups: Groups = None, confidence: float = 0.9
     Returns:
         Rows, shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing: win, tie, loss, of all
         verdicts; win_ties_half, win + tie / 2; win_or_tie, "as good or better"; win_ties_out, of the decided verdicts;
-        win_of_all, of all comparisons, those without a verdict too. `attrs` has missing, abstained, malformed (counts)
-        and malformed_verdicts (texts with counts).
+        win_of_all, of all comparisons. `attrs` has missing, abstained, malformed (counts) and malformed_verdicts (texts
+        with counts).
 
     Source: Wilson, JASA 22 (1927), 209-212.
 
@@ -64,15 +64,11 @@ def win_rate(verdicts: Column, *, groups: Groups = None, confidence: float = 0.9
 def pairwise_accuracy(
     verdicts: Column, preferences: Column, *, groups: Groups = None, confidence: float = 0.95
 ) -> pd.DataFrame:
-    """How often a judge's verdict is the human preference, with and without ties.
+    """How often a judge's verdict is the human preference, with and without ties; arguments and returns as `win_rate`.
 
-    Args:
-        verdicts, preferences: the judge's and the human's choice on each pair. groups, confidence: see `win_rate`.
-
-    Returns:
-        Rows, columns and `attrs` (of the judge) as `win_rate`: with_ties, the three-way choice is the same;
-        without_ties, of the pairs on which the human decided, where a judge's tie is an error; both_decided, of those
-        on which both did; all_pairs, as with_ties, but a pair without a verdict is an error.
+    Rows are with_ties, the three-way choice is the same; without_ties, of the pairs on which the human decided, where a
+    judge's tie is an error; both_decided, of those on which both did; all_pairs, as with_ties, but a pair without a
+    verdict is an error.
 
     Source: the ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic (arXiv 2410.02712).
 
@@ -94,14 +90,10 @@ def pairwise_accuracy(
 
 
 def feedback_preference(judgements: Column, *, groups: Groups = None, confidence: float = 0.95) -> pd.DataFrame:
-    """Which of two feedbacks people prefer, with the answers left, right, both good and both bad.
+    """Which of two feedbacks people prefer: left, right, both good or both bad; arguments and returns as `win_rate`.
 
-    Args:
-        judgements: one of these words for each judgement. groups, confidence: see `win_rate`.
-
-    Returns:
-        Rows, columns and `attrs` as `win_rate`: left, right, both_good, both_bad; left_as_good_or_better (left or both
-        good, above one half for equals), right_as_good_or_better; left_of_decided; left_ties_half.
+    Rows are left, right, both_good, both_bad; left_as_good_or_better (left or both good, above one half for equals),
+    right_as_good_or_better; left_of_decided; left_ties_half.
 
     Source: Prometheus-Vision (arXiv 2401.06591), whose headline figure 57.78 % is (21 + 57) / 135, as good or better.
 
@@ -135,8 +127,8 @@ def classification(
 
     Returns:
         Rows (class, statistic), columns as `win_rate`: of "all" accuracy (items with both labels), accuracy_of_all (a
-        missing verdict is an error) and macro_f1, the plain mean of the classes' F1; of each class recall (NaN, with a
-        warning, where no item has it), precision (NaN where no verdict has it) and f1.
+        missing verdict is an error) and macro_f1, the plain mean of the classes' F1; of each class recall and precision
+        (NaN, with a warning, where no item, or no verdict, has it) and f1.
 
     Source: van Rijsbergen, Information Retrieval (1979), for F1; equal to scikit-learn's f1_score(average="macro").
 
@@ -169,16 +161,15 @@ def tie_calibrated_accuracy(
     """Accuracy of the order of every two items of one group, where scores that are nearly equal count as a tie.
 
     Fine scores never tie, and people often do: the threshold of the judge's ties is the one that suits the human scores
-    best, on the items that it is judged on, and chosen anew in every resample.
+    best, chosen anew in every resample.
 
     Args:
         judge, human: scores of n items, NaN where missing; human scores that are equal are a tie.
         within: the question or image whose responses are ordered; each counts the same, and is drawn as a whole.
-        n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         Rows calibrated (at the best threshold, the smallest of which is `attrs["epsilon"]`) and as_scored (equal scores
-        alone are a tie); columns as `correlate`, where n counts groups with at least one pair.
+        alone are a tie); columns and options as `correlate`, where n counts groups with at least one pair.
 
     Source: Deutsch, Foster and Freitag, "Ties Matter" (arXiv 2305.14324), and mt-metrics-eval's `acc_23`.
 

@@ -6,8 +6,19 @@ in the corner and the caption. A frame that lacks a column, names a cell twice o
 """
 
 from vjudge.names import public
-from vjudge.plots.bars import FOUR_WAY, curves, preference_bars, tag_bars, training_curve
-from vjudge.plots.judges import agreement_by_cost, battery_effects, forest, heatmap, model_ranking, who_beats_whom
+from vjudge.plots.figures import (
+    FOUR_WAY,
+    agreement_by_cost,
+    battery_effects,
+    curves,
+    forest,
+    heatmap,
+    model_ranking,
+    preference_bars,
+    tag_bars,
+    training_curve,
+    who_beats_whom,
+)
 from vjudge.plots.save import caption, save_correlations, save_figure, save_table
 from vjudge.plots.scores import calibration_curve, confusion, length_by_score, length_scatter, score_distribution
 from vjudge.plots.style import MIN_TEXT, PALETTE, VENUES, Look, Page, looks, page, width

@@ -52,7 +52,7 @@ def save_figure(
         fig.savefig(paths["pdf"], metadata={"CreationDate": None})
         fig.savefig(paths["svg"], metadata={"Date": None})
         fig.savefig(paths["png"], dpi=300, metadata={"Software": None})
-    paths["txt"].write_text(_sentences(caption, str(fig.get_label())) + "\n", encoding="utf-8")
+    paths["txt"].write_text(sentences(caption, str(fig.get_label())) + "\n", encoding="utf-8")
     write_csv(data, paths["csv"])
     return paths
 
@@ -139,10 +139,11 @@ def caption(text: str, *tables: pd.DataFrame) -> str:
         missing += [count] if (count := int(table.attrs.get("missing", most))) else []
     some = "1 item" if missing == [1] else f"{'Up to ' * (len(tables) > 1)}{max(missing, default=0):,} items"
     methods = [method[:1].upper() + method[1:] for method in methods]
-    return _sentences(text, *methods, f"{some} without a score or verdict left out" if missing else "")
+    return sentences(text, *methods, f"{some} without a score or verdict left out" if missing else "")
 
 
-def _sentences(*parts: str) -> str:
+def sentences(*parts: str) -> str:
+    """Parts of a caption, each with its full stop."""
     whole = ". ".join(part.strip().rstrip(".") for part in parts if part) + "."
     return re.sub(r"(?<=\d) %", "%", clean(whole))
 

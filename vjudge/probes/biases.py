@@ -19,12 +19,13 @@ from scipy.spatial.distance import pdist
 
 from vjudge import data
 from vjudge.data import rows_of
+from vjudge.metrics._tables import groups_of
 from vjudge.metrics.baselines import lengths
 from vjudge.probes import trials as runs
-from vjudge.probes.outcome import NAN, Unmet, coefficient, equal, mean, share, slope
+from vjudge.probes.outcome import Unmet, coefficient, equal, mean, share, slope
 from vjudge.probes.perturbations import PERTURBATIONS, Perturbation
 from vjudge.probes.trials import COMPARED, ORIGINAL, PADDED, SAMPLED, Trials
-from vjudge.records import as_score
+from vjudge.records import NAN, as_score
 
 AGREEMENT, POINTS, WINS = "score per gold point", "score points", "share less one half"
 MOVED = 0.5  # score points: what counts as a move on a scale of whole scores
@@ -276,7 +277,7 @@ def _both_orders(frame: pd.DataFrame) -> tuple[pd.DataFrame, Row]:
         raise Unmet('needs both orders of every pair: compare with orders="both"')
     points = {"a": 1.0, "b": 0.0, "tie": 0.5}
     cells = {order: frame[f"verdict_{order}"].map(points).astype(float) for order in ("ab", "ba")}
-    both = pd.DataFrame({**cells, "group": runs.groups_of(frame)}).dropna(subset=["ab", "ba"])
+    both = pd.DataFrame({**cells, "group": groups_of(frame)}).dropna(subset=["ab", "ba"])
     if both.empty:
         raise Unmet(f"needs verdicts in both orders; none of {len(frame)} pairs has them")
     return both, {"missing": len(frame) - len(both), "moved": float((both["ab"] != both["ba"]).mean())}

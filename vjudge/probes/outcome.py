@@ -17,8 +17,8 @@ from scipy import special
 
 from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import holm, shares, warn
+from vjudge.records import NAN
 
-NAN = float("nan")
 STEP = 1.0  # score points: what a score changes by if it changes at all, where nothing observed says how much
 LEVEL = 0.05  # of the verdicts; the p values are there for any other
 TAIL = 1 - LEVEL / 2

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import canonical
-from vjudge.metrics._tables import scores
-from vjudge.probes.outcome import COLUMNS, MARGINS, NAN, Effect, Unmet, judged
+from vjudge.metrics._tables import groups_of, scores
+from vjudge.probes.outcome import COLUMNS, MARGINS, Effect, Unmet, judged
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
-from vjudge.records import is_missing
+from vjudge.records import NAN, is_missing
 
 ORIGINAL = "original"
 SAMPLED = "sampled"  # several verdicts an item
@@ -203,14 +203,6 @@ def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
 def text_ids(run: Any) -> pd.Index:
     """Ids as text."""
     return pd.Index([str(id) for id in run["id"]], dtype=object)
-
-
-def groups_of(run: pd.DataFrame) -> np.ndarray:
-    """The unit of resampling of each row: its group, its id where it names none."""
-    if "group" not in run:
-        return text_ids(run).to_numpy()
-    labels = run["group"].to_numpy(dtype=object)
-    return np.where(pd.isna(labels), text_ids(run), labels)
 
 
 def ratings(cells: pd.Series) -> pd.DataFrame:

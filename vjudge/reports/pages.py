@@ -19,7 +19,7 @@ from matplotlib.image import imread
 
 from vjudge import plots
 from vjudge.metrics._tables import format_interval, format_p
-from vjudge.plots.save import latex
+from vjudge.plots.save import latex, sentences
 from vjudge.plots.style import INK, clean, span
 
 ASSETS = files("vjudge") / "assets"
@@ -176,8 +176,7 @@ def _wide(one: Any) -> bool:
 
 def _caption(one: Any) -> str:
     """A figure's caption with its own account of what is drawn."""
-    parts = (one.caption, str(one.figure.get_label()))
-    return clean(". ".join(part.rstrip(".") for part in parts if part) + ".")
+    return sentences(one.caption, str(one.figure.get_label()))
 
 
 def _pixels(one: Any) -> bytes:

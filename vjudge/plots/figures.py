@@ -1,8 +1,9 @@
-"""Judges side by side: on several benchmarks, as a forest, against each other, by model ranking and by cost."""
+"""The figures of a paper on judges: heatmap, forest, rivals, rankings, costs, bars of preferences and tags, curves."""
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement, product
+from collections.abc import Mapping, Sequence
+from itertools import chain, combinations_with_replacement, cycle, product
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,18 @@ from matplotlib.patches import Patch, Rectangle
 
 from vjudge import metrics
 from vjudge.plots import style
-from vjudge.plots.style import CEILING, INK, MIDDLE, PALE, PALETTE, SMALL, Look, items, looks, need, page, short
+from vjudge.plots.style import INK, MIDDLE, PALE, PALETTE, SMALL, Look, items, looks, need, page, short
 
-RIVALS = {1: (PALETTE[0], "", "column better"), -1: (PALETTE[1], "////", "row better")}
-RIVALS[0] = ("#E6E6E6", "", "no difference shown")
-FEW = 20  # items below which a line is drawn hollow
 BOUNDS = ["estimate", "low", "high"]
+FEW = 20  # items below which a line is drawn hollow
+RIVALS: dict[float, tuple[str, str, str]] = {
+    1: (PALETTE[0], "", "column better"), -1: (PALETTE[1], "////", "row better"),
+    0: ("#E6E6E6", "", "no difference shown"),
+}  # fmt: skip
+FOUR_WAY = {"left": "left side better", "both_good": "both good", "both_bad": "both bad", "right": "right side better"}
+WINS = {"win": "wins", "tie": "ties", "loss": "loses"}
+FIRST, LAST = Look(PALETTE[0]), Look(PALETTE[1], hatch="////")
+TIES = (Look("#E6E6E6"), Look("#BDBDBD", hatch="...."))
 
 
 def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) -> Figure:
@@ -113,7 +120,7 @@ def forest(
                 top += folds[name]
             if reference is not None:
                 ax.axvline(reference, color=PALE, ls="--", lw=0.8, zorder=-1)
-            mark = [] if ceiling is None else [ax.axvline(ceiling, **CEILING)]
+            mark = [] if ceiling is None else [ax.axvline(ceiling, **style.CEILING)]
             ax.set_yticks(*zip(*ticks, strict=True), linespacing=1.0)
             ax.set_ylim(top - 0.5, -0.5)
             ax.tick_params(axis="y", length=0)
@@ -185,65 +192,68 @@ def who_beats_whom(comparisons: pd.DataFrame, *, statistic: str = "pearson", **o
             by Holm's correction, is at most 5%.
         statistic: pearson, spearman or kendall.
     """
-    verdict, difference, p = (
-        metrics.who_beats_whom(comparisons, statistic=statistic, value=value)
-        for value in ("verdict", "difference", "p_holm")
-    )
     pairs, own = comparisons.xs(statistic, level="statistic"), dict[str, float]()
     for (a, b), row in pairs.sort_values("n", kind="stable").iterrows():
         own |= {a: row["estimate_a"], b: row["estimate_b"]}  # a judge's own value is that of most items
-    at_floor = pairs.index[pairs["p"] <= comparisons.attrs.get("p_floor", 0) * (1 + 1e-9)]
-    order = sorted(verdict.index, key=lambda name: np.inf if np.isnan(own[name]) else -own[name])
-    worse, better = order[1:], order[:-1]
+    names = dict.fromkeys(chain(*pairs.index))
+    order = sorted(names, key=lambda name: np.inf if np.isnan(own[name]) else -own[name])
+    worse, better, floor = order[1:], order[:-1], comparisons.attrs.get("p_floor") or 0
+    both_ways = pd.concat([pairs, pairs.swaplevel().assign(difference=-pairs["difference"].to_numpy())])
     with page(**options) as paper:
         left, above = ([f"{name} ({short(own[name])})" for name in side] for side in (worse, better))
         fig, ax, side = paper.grid(left, above, lambda _: 0.36, 0.1)
         for j, i in combinations_with_replacement(range(len(worse)), 2):
-            pair = better[j], worse[i]
-            won, chance, gap = verdict.loc[pair], p.loc[pair], difference.loc[pair]
+            gap, p, p_holm = both_ways.loc[(better[j], worse[i]), ["difference", "p", "p_holm"]].astype(float)
+            won = np.nan if np.isnan(p_holm) else np.sign(gap) * (p_holm <= 0.05)
             fill, hatch, _ = RIVALS.get(won, (RIVALS[0][0], "....", ""))
             ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fc=fill, ec="white", hatch=hatch, lw=1.2))
             look: dict[str, Any] = dict(color="white" if won == 1 else INK, **MIDDLE, **SMALL)
             box = dict(fc=fill, ec="none", pad=0.8) if won == -1 else None
-            sign = "+" * bool(round(gap, 2) > 0)
-            least = chance if pair in at_floor or pair[::-1] in at_floor else None
+            sign, least = "+" * bool(round(gap, 2) > 0), p_holm if p <= floor * (1 + 1e-9) else None
             paper.optional(ax.text(j, i - 0.2, sign + short(gap), bbox=box, **look), "differences", side)
-            paper.optional(ax.text(j, i + 0.2, style.p_text(chance, least), bbox=box, **look), "p values", side)
+            paper.optional(ax.text(j, i + 0.2, style.p_text(p_holm, least), bbox=box, **look), "p values", side)
         keys = [Patch(fc=fill, ec="white", hatch=hatch, label=text) for fill, hatch, text in RIVALS.values()]
         paper.legend(fig, keys)
         return paper.finish(fig, f"{len(pairs)} pairs of judges; {items(pairs, 'a pair')}")
 
 
-def model_ranking(table: pd.DataFrame, *, judge: str = "judge", people: str = "human", **options: Any) -> Figure:
+def model_ranking(
+    scores: pd.DataFrame, *, judge: str = "judge", people: str = "human", groups: Any = None, n_resamples: int = 2_000,
+    seed: int = 0, **options: Any,
+) -> Figure:  # fmt: skip
     """How a judge ranks models against how people do, with Kendall's tau; dashed where the two differ.
 
     Args:
-        table: one row a model, as `metrics.model_ranking` returns it: columns judge and human (strengths or mean
-            scores); `attrs` tau, tau_low, tau_high.
-        judge, people: what the two axes are called.
+        scores: one row a response, or a model: columns model, and a score by each (or 1, .5 and 0 for won, tied and
+            lost comparisons). Models stand by the mean of the rows that have both.
+        judge, people: names of these two columns, and of the axes.
+        groups: the question or image of each row. n_resamples, seed: of tau's interval, see `metrics.correlate_levels`.
     """
-    whole = need(table, "judge", "human").dropna(subset=["judge", "human"])
-    tau, low, high = (float(table.attrs.get(name, np.nan)) for name in ("tau", "tau_low", "tau_high"))
+    rows = need(scores, judge, people, names=["model"])
+    how: dict[str, Any] = dict(systems=rows["model"], groups=groups, n_resamples=n_resamples, seed=seed)
+    levels = metrics.correlate_levels(rows[judge], rows[people], levels=["system"], **how)
+    tau = levels.loc[("system", "kendall"), BOUNDS]
+    whole = rows.dropna(subset=[judge, people]).groupby("model", sort=False)[[judge, people]].mean()
     with page(**options) as paper:
-        place = whole[["judge", "human"]].rank(ascending=False, method="first")
-        labels = paper.labels(list(whole.index), paper.inches / 2 - 0.4, lines=1, what="Models")
-        fig, ax = paper.subplots(0.17 * len(whole) + 0.3)
-        for label, (_, ends) in zip(labels, place.iterrows(), strict=True):
-            same = ends["human"] == ends["judge"]
+        place = whole.sort_values(people, ascending=False, kind="stable").rank(ascending=False, method="first")
+        labels = paper.labels(list(place.index), paper.inches / 2 - 0.4, lines=1, what="Models")
+        fig, ax = paper.subplots(0.17 * len(place) + 0.3)
+        for label, ends in zip(labels, place[[people, judge]].to_numpy(), strict=True):
+            same = ends[0] == ends[1]
             look = dict(color=PALETTE[0 if same else 5], lw=1.1, marker="o", ms=3.5, mec=INK, mew=0.4)
-            ax.plot([0, 1], [ends["human"], ends["judge"]], "-" if same else "--", **look)
-            for x, side, align, gap in ((0, "human", "right", -6), (1, "judge", "left", 6)):
+            ax.plot([0, 1], ends, "-" if same else "--", **look)
+            for x, align, gap in ((0, "right", -6), (1, "left", 6)):
                 at: dict[str, Any] = dict(xytext=(gap, 0), textcoords="offset points", ha=align, va="center", **SMALL)
-                ax.annotate(label, (x, ends[side]), **at)
-        ax.set(xlim=(-0.02, 1.02), ylim=(len(whole) + 0.6, 0.4))
+                ax.annotate(label, (x, ends[x]), **at)
+        ax.set(xlim=(-0.02, 1.02), ylim=(len(place) + 0.6, 0.4), yticks=[])
         ax.set_xticks([0, 1], ["\n".join(paper.wrap(name, 0.45 * paper.inches)) for name in (people, judge)])
         ax.tick_params(length=0, labeltop=True, labelbottom=False)
         for name, align in zip(ax.get_xticklabels(), ("right", "left"), strict=True):
             name.set_horizontalalignment(align)
-        ax.set_yticks([])
         ax.spines[:].set_visible(False)
-        gone = f", {len(table) - len(whole)} more without both" * (len(whole) < len(table))
-        return paper.finish(fig, f"Kendall's tau {short(tau, low, high)}; {len(whole)} models{gone}")
+        lost = rows["model"].nunique() - len(place)
+        gone = f", {lost} more without both" * bool(lost)
+        return paper.finish(fig, f"Kendall's tau {short(*tau)}; {len(place)} models{gone}")
 
 
 def agreement_by_cost(
@@ -268,9 +278,173 @@ def agreement_by_cost(
         ax.plot(front["cost"], front["estimate"], color=PALE, lw=0.8, zorder=0, drawstyle="steps-post")
         for name, look in styles.items():
             style.bars(ax, whole[whole["judge"] == name], "cost", "estimate", look, ms=5, elinewidth=0.9, capsize=2)
-        mark = [] if ceiling is None else [ax.axhline(ceiling, **CEILING)]
+        mark = [] if ceiling is None else [ax.axhline(ceiling, **style.CEILING)]
         style.log_axis(ax, "x", whole["cost"].min(), whole["cost"].max())
         ax.set(xlabel=cost_label, ylabel=label)
         paper.legend(fig, [*style.keys(styles, ls="none"), *mark])
         gone = len(table) - len(whole)
         return paper.finish(fig, items(table, "a judge"), f"{gone} without agreement or cost, not drawn" * bool(gone))
+
+
+def preference_bars(
+    tables: Mapping[Any, pd.DataFrame], *, labels: Mapping[str, str] | None = None, **options: Any
+) -> Figure:
+    """Shares of wins, ties and losses, or of left, both good, both bad and right, as bars that add up to 100%.
+
+    Args:
+        tables: what `metrics.feedback_preference` or `metrics.win_rate` returned, by a pair of names, which stand above
+            the two ends of the bar, or by one text; whiskers are the intervals of the first and last share.
+        labels: row of the tables -> its words in the legend, from left to right; None takes the four answers where
+            the tables have them, else win, tie and loss.
+    """
+    whole = need(pd.concat(list(tables.values())), "estimate", "low", "high", "n", "missing")
+    words = dict(labels or (FOUR_WAY if "left" in whole.index else WINS))
+    for name, table in tables.items():
+        if absent := [row for row in words if row not in table.index]:
+            raise ValueError(f"{name!r} lacks {absent}: pass the table of feedback_preference or win_rate")
+    first, *between, last = words
+    styles = {first: FIRST, **dict(zip(between, cycle(TIES))), last: LAST}
+    with page(**options) as paper:
+        sides = [name if isinstance(name, tuple) else (str(name), "") for name in tables]
+        room = paper.inches - 0.65  # inches of a bar
+        above = [[paper.wrap(str(side), room * (0.48 if all(pair) else 1)) for side in pair] for pair in sides]
+        lines = max(len(part) for pair in above for part in pair)
+        pitch = 0.38 + 0.125 * lines
+        fig, ax = paper.subplots(pitch * len(tables) + 0.4)
+        for y, (pair, table) in enumerate(zip(above, tables.values(), strict=True)):
+            n, share = int(table.at[first, "n"]), 100 * table.loc[list(words), "estimate"].fillna(0)
+            counts, starts = (share * n / 100).round().astype(int), share.cumsum() - share
+            fits = share / 100 * room > [paper.text_width(str(count)) + 0.06 for count in counts]
+            for row, look in styles.items():
+                ax.barh(y, share[row], 0.24 / pitch, left=starts[row], **look.bar)
+                if fits[row]:
+                    box, ink = dict(fc=look.color, ec="none", pad=0.6), style.ink_on(look.color)
+                    ax.text(starts[row] + share[row] / 2, y, str(counts[row]), color=ink, bbox=box, **MIDDLE, **SMALL)
+            for row, start, sign in ((first, 0, 1), (last, 100, -1)):
+                ends = start + sign * 100 * table.loc[row, ["low", "high"]].astype(float)
+                ax.plot(ends, [y - sign * 0.07 / pitch] * 2, "|-", color=INK, lw=0.9, ms=3)
+            for side, x, align in ((pair[0], 0, "left"), (pair[1], 100, "right")):
+                ax.text(x, y - 0.155 / pitch, "\n".join(side), ha=align, va="bottom", linespacing=1.0, **SMALL)
+            ax.text(101.5, y, f"n={n}", va="center", **SMALL)
+            if not all(fits):
+                listed = ", ".join(f"{word} {counts[row]}" for row, word in words.items())
+                paper.account.append(f"Counts of {' against '.join(part for part in sides[y] if part)}: {listed}")
+        ax.set(xlim=(0, 100), ylim=(len(tables) - 1 + 0.2 / pitch, -(0.2 + 0.125 * lines) / pitch), xlabel="share (%)")
+        ax.set_yticks([])
+        ax.spines["left"].set_visible(False)
+        paper.legend(fig, [Patch(**look.bar, label=words[row]) for row, look in styles.items()])
+        answered, missing = whole.loc[[first], ["n", "missing"]].sum().astype(int)
+        malformed = sum(int(table.attrs.get("malformed", 0)) for table in tables.values())
+        gone = f", {missing:,} without an answer" + (f" ({malformed:,} unreadable)" if malformed else "")
+        return paper.finish(fig, f"{answered:,} judgements" + (gone if missing else ""))
+
+
+def tag_bars(table: pd.DataFrame, **options: Any) -> Figure:
+    """Why feedback was rejected: how often each tag was given to each judge's feedback, the most frequent on top.
+
+    Args:
+        table: as `review.error_tags` returns it: columns judge, tag, count, n, share, low and high (in [0, 1]).
+    """
+    table = need(table, "count", "n", "share", "low", "high", names=["judge", "tag"], once=True)
+    totals = table.groupby("tag", sort=False)["count"].sum().sort_values(ascending=False, kind="stable")
+    tags, others = list(totals[totals > 0].index), list(totals[totals == 0].index)
+    if not tags:
+        raise ValueError("no tag was given to any feedback: there is nothing to draw")
+    judges = looks(list(table["judge"].unique()))
+    with page(**options) as paper:
+        pitch, step = max(0.24, 0.13 * len(judges) + 0.08), 0.84 / len(judges)
+        left = paper.labels(tags, 0.36 * paper.inches, lines=max(1, int(pitch / 0.12)), what="Tags")
+        fig, ax = paper.subplots(pitch * len(tags) + 0.45)
+        for place, (judge, look) in enumerate(judges.items()):
+            rows = table[table["judge"] == judge].set_index("tag").reindex(tags)
+            y = np.arange(len(tags)) - 0.42 + (place + 0.5) * step
+            share, low, high = (100 * rows[name].to_numpy(float) for name in ("share", "low", "high"))
+            ax.barh(y, share, step, **look.bar)
+            ax.plot([low, high], [y, y], "|-", color=INK, lw=0.8, ms=3)
+            for at, end, count in zip(y, np.fmax(share, high), rows["count"], strict=True):
+                if np.isfinite(end):
+                    aside: dict[str, Any] = dict(xytext=(3, 0), textcoords="offset points", va="center", **SMALL)
+                    paper.optional(ax.annotate(f"{count:.0f}", (end, at), **aside), "counts")
+        ax.set_yticks(range(len(tags)), left)
+        ax.set_ylim(len(tags) - 0.5, -0.5)
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlabel("share of reviews (%)")
+        ax.margins(x=0.1)
+        ax.set_xlim(left=0)
+        if len(judges) > 1:
+            paper.legend(fig, [Patch(**look.bar, label=judge) for judge, look in judges.items()])
+        if others:
+            paper.account.append(f"Given to none: {', '.join(others)}")
+        return paper.finish(fig, items(table, "a judge"))
+
+
+def curves(
+    table: pd.DataFrame, *, x: str, y: str, by: str, panel: str | None = None, low: str = "low", high: str = "high",
+    labels: tuple[str, str] | None = None, lines: Sequence[float] = (), band: tuple[float, float] | None = None,
+    log: bool = False, **options: Any,
+) -> Figure:  # fmt: skip
+    """Estimates over a number, such as power by planted effect or an interval's width by labels, with their intervals.
+
+    Args:
+        table: one row a point; `simulations` where known.
+        x, y, low, high, by, panel: names of its columns; a line for each of `by`, axes for each of `panel`.
+        labels: of the two axes; None takes the columns' names.
+        lines: heights of dotted lines, such as .05 and .9, for shares in [0, 1].
+        band: from where to where a grey band lies; log: whether both axes are logarithmic.
+    """
+    table = need(table, x, y, low, high, names=[by] if panel is None else [by, panel])
+    kinds, (across, up) = looks(list(table[by].unique())), labels or (x, y)
+    parts = {"": table} if panel is None else dict(list(table.groupby(panel, sort=False)))
+    with page(**options) as paper:
+        fig, axes, _ = paper.panels(list(parts), 0.7, label=up, sharey=True)
+        for ax, part in zip(axes, parts.values(), strict=True):
+            if band is not None:
+                ax.axhspan(*band, color=style.TRUTH, lw=0, zorder=0)
+            for level in lines:
+                ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
+            for name, look in kinds.items():
+                rows = part[part[by] == name].sort_values(x)
+                style.bars(ax, rows, x, y, look, low=low, high=high, ms=3.5, elinewidth=0.8, capsize=1.5)
+            ax.locator_params(axis="x", nbins=4)
+            if lines:
+                ax.set(ylim=(-0.03, 1.05), yticks=(0, 0.5, 1))
+            if log:
+                style.log_axis(ax, "x", part[x].min(), part[x].max())
+                style.log_axis(ax, "y", table[low].min(), table[high].max())
+            elif not lines:
+                ax.margins(y=0.1)
+            ax.set_xlabel("\n".join(paper.wrap(across, 0.8 * paper.inches / min(3, len(parts)), 8)))
+        paper.legend(fig, style.keys(kinds, lw=1))
+        return paper.finish(
+            fig, f"{style.span(table['simulations'])} simulations a point" if "simulations" in table else ""
+        )
+
+
+def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
+    """The loss of a training and, where it was evaluated, correlation and share of readable verdicts, over the steps.
+
+    Args:
+        log: as `vjudge.training.read_log` returns it: columns step; loss, and of evaluations pearson (no point where
+            undefined), low, high, parsed, n.
+    """
+    need(log, "step")
+    log = log.reindex(columns=log.columns.union(["loss", "parsed"]))
+    losses, graded = log[log["loss"].notna()], log[log["parsed"].notna()]
+    with page(**{"column": "full", **options}) as paper:
+        fig, axes, inches = paper.panels([""] * (1 + bool(len(graded))), 0.62)
+        if len(losses):
+            axes[0].plot(losses["step"], losses["loss"], color=INK)
+            style.log_axis(axes[0], "y", losses["loss"].min(), losses["loss"].max())
+        axes[0].set(xlabel="step", ylabel="loss per token")
+        note = ""
+        if len(graded):
+            ax, styles = axes[1], looks(["Pearson r", "readable verdicts"])
+            agreement, readable = styles.values()
+            defined = graded[graded["pearson"].notna()]
+            style.bars(ax, defined, "step", "pearson", agreement, ms=4, elinewidth=0.8, capsize=2)
+            ax.plot(graded["step"], graded["parsed"], ms=3.5, ls=readable.dash, **readable.point)
+            label = "\n".join(paper.wrap("correlation, share", 0.4 * inches))
+            ax.set(xlabel="step", ylabel=label, ylim=(min(-0.05, ax.get_ylim()[0]), 1.05))
+            paper.legend(fig, style.keys(styles, lw=1))
+            note = f"{style.span(graded['n'])} held-out items an evaluation"
+        return paper.finish(fig, note)
