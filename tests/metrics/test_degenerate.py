@@ -127,12 +127,8 @@ def test_every_public_statistic_has_a_source():
         assert "Source:" in getattr(metrics, name).__doc__, name
 
 
-# Numbers in print
-
-
 def test_numbers_in_print():
     assert [format_number(value) for value in (-0.0004, 0.714, math.nan, math.inf)] == ["0.00", "0.71", "n/a", "inf"]
-    assert [format_number(value, zero=False) for value in (-0.25, 1.0)] == ["-.25", "1.00"]
     assert format_interval(0.9991, 0.9986, 0.9995, 2) == "0.999 [0.999, 1.000]"  # .999 [1.0, 1.0] once
     floors = [(1 / 67, 1 / 67), (1 / 67, 1 / 10_001), (1 / 10_001, 1 / 10_001), (0.00004, None), (math.nan, None)]
     assert [format_p(p, floor=floor) for p, floor in floors] == ["<= .015", "= .015", "<= .0001", "< .001", "n/a"]

@@ -40,13 +40,6 @@ def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
     assert table.attrs["malformed_verdicts"] == {"A": 1, "[[A]]": 1, "['a']": 1, "1": 1}
 
 
-def test_a_column_in_another_spelling_is_refused_and_not_counted_as_missing():
-    with pytest.raises(ValueError, match=r"verdicts: 2 of 3 are none of a, b, tie, .*such as 'A' at position 0"):
-        win_rate(["A", "B", None])
-    with pytest.raises(ValueError, match=r"preferences: 1 of 2 are none of a, b, tie, .*'B' at position 1: write them"):
-        pairwise_accuracy(["a", "b"], ["a", "B"])
-
-
 def test_accuracy_with_and_without_ties_by_hand():
     judge = ["a", "b", "tie", "tie", "a", None, "b"]
     human = ["a", "a", "tie", "b", "tie", "a", None]
@@ -70,12 +63,10 @@ def test_a_share_of_all_or_none_has_a_width_with_groups_too():
     assert table.loc["loss"].tolist()[:3] == pytest.approx([0, 0, q2 / (8 + q2)], abs=1e-12)
     ties = win_rate(["tie"] * 40, groups=image).loc["win_ties_half"]
     assert ties["estimate"] == 0.5 and ties["low"] == pytest.approx(0.5 - q2 / (8 + q2) / 2)
-    everything = pairwise_accuracy(["a"] * 40, ["a"] * 40, groups=image)
-    assert (everything["low"] < 1).all() and (everything["low"] > 0).all()
 
 
 def test_classes_by_hand_and_by_scikit_learn():
-    from sklearn.metrics import f1_score, precision_recall_fscore_support
+    from sklearn.metrics import precision_recall_fscore_support
 
     rng = np.random.default_rng(0)
     actual = rng.choice(["left", "right", "both good", "both bad"], 80).astype(object)
@@ -90,7 +81,7 @@ def test_classes_by_hand_and_by_scikit_learn():
     theirs = precision_recall_fscore_support(true, given, labels=classes, zero_division=np.nan)
     for column, name in enumerate(("precision", "recall")):
         np.testing.assert_allclose(table["estimate"].xs(name, level="statistic")[classes], theirs[column], atol=1e-12)
-    macro = f1_score(true, given, average="macro", zero_division=0)
+    macro = precision_recall_fscore_support(true, given, average="macro", zero_division=0)[2]
     expected = [right / 77, right / 79, macro]  # a failure counts as an error
     assert table.loc["all", "estimate"].tolist() == pytest.approx(expected, abs=1e-12)
     assert table.loc[("all", "accuracy"), ["n", "missing"]].tolist() == [77, 3]
@@ -125,15 +116,9 @@ def test_the_length_controlled_rate_has_an_interval_and_finds_the_bias():
     assert table.loc["length_log_odds", "low"] > 0.5 and table.attrs["p"] < 1e-6
     assert table.loc["length_controlled_win_rate", "low"] < 0.5 < table.loc["length_controlled_win_rate", "high"]
     assert "not AlpacaEval's" in table.attrs["note"]
-
-
-def test_one_preference_less_leaves_the_model_as_it_is():
-    verdict, a, b, preference, image = length_biased()
-    whole = length_controlled(verdict, a, b, preferences=preference, groups=image)[1:]
-    preference[0] = None
+    preference[0] = None  # one less leaves the model as it is
     less = length_controlled(verdict, a, b, preferences=preference, groups=image)[1:]
-    assert (whole["estimate"] - less["estimate"]).abs().max() < 0.01
-    assert less["missing"].tolist() == [1] * 3 and less["n"].tolist() == [599] * 3
+    assert (table["estimate"][1:] - less["estimate"]).abs().max() < 0.01 and less["missing"].tolist() == [1] * 3
 
 
 def test_a_model_against_itself_wins_one_half():
@@ -176,20 +161,18 @@ def test_strengths_without_a_finite_maximum_are_nan():
         assert bradley_terry(["x", "x"], ["y", "z"], ["a", "b"], n_resamples=10)["estimate"].isna().all()
     with pytest.warns(UserWarning, match="1 comparisons of a player with itself"):
         assert bradley_terry(["x", "x", "y"], ["x", "y", "x"], ["a"] * 3, n_resamples=0)["n"].tolist() == [2, 2]
-    with pytest.warns(UserWarning, match="never meet"):
-        assert bradley_terry(["x"], ["y"], [None])["estimate"].isna().all()
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "message"),
     [
-        (lambda: win_rate("aab"), TypeError, "sequence"),
-        (lambda: pairwise_accuracy(["a"], ["a", "b"]), ValueError, "verdicts has 1, preferences has 2"),
-        (lambda: bradley_terry(["x"], ["y"], ["a"], anchor="z"), ValueError, "anchor"),
-        (lambda: bradley_terry(["x", None], ["y", "z"], ["a", "b"]), ValueError, "players are missing.*position 1"),
-        (lambda: tie_calibrated_accuracy([1], [1], within=[None]), ValueError, "within are missing.*position 0"),
+        (lambda: pairwise_accuracy(["a"], ["a", "b"]), "verdicts has 1, preferences has 2"),
+        (lambda: bradley_terry(["x"], ["y"], ["a"], anchor="z"), "anchor"),
+        (lambda: bradley_terry(["x", None], ["y", "z"], ["a", "b"]), "players are missing.*position 1"),
+        (lambda: win_rate(["A", "B", None]), "verdicts: 2 of 3 are none of a, b, tie, .*such as 'A' at position 0"),
+        (lambda: pairwise_accuracy(["a", "b"], ["a", "B"]), "preferences: 1 of 2 are none .*'B' at position 1: write"),
     ],
 )
-def test_bad_input_is_named(call, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_input_is_named_and_another_spelling_is_not_counted_as_missing(call, message):
+    with pytest.raises(ValueError, match=message):
         call()

@@ -130,13 +130,6 @@ def power() -> pd.DataFrame:
     return table.assign(low=0.95 * table["rejected"], high=table["rejected"] + 0.05 * (1 - table["rejected"]))
 
 
-def labels() -> pd.DataFrame:
-    cells = itertools.product(("chosen", "random"), (20, 40, 80, 160))
-    table = pd.DataFrame(cells, columns=["order", "labels"])
-    table["width"] = table["order"].map({"chosen": 2.2, "random": 2.7}) / table["labels"] ** 0.5
-    return table.assign(low=0.95 * table["width"], high=1.05 * table["width"])
-
-
 def training() -> pd.DataFrame:
     losses = [{"step": step, "loss": 12 * 0.5**step} for step in range(1, 9)]
     graded = [{"step": step, "pearson": r, "low": r - 0.1, "high": min(1.0, r + 0.1), "parsed": parsed, "n": 60}
@@ -148,11 +141,10 @@ def slope() -> pd.DataFrame:
     return pd.DataFrame({"case": ["slope at equal gold"], "effect": 0.2, "low": 0.14, "high": 0.26, "p": 0.0004})
 
 
-POWER = dict(x="planted", y="rejected", by="design", panel="test", lines=(0.05, 0.9), band=(0.04, 0.06))
+LINES = dict(x="planted", y="rejected", by="design")
+POWER = dict(**LINES, panel="test", lines=(0.05, 0.9), band=(0.04, 0.06))
 FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "heatmap": lambda k, o: plots.heatmap(pearson(k, 1 + k % 5), **o),
-    "no intervals": lambda k, o: plots.heatmap(pearson(k, 4)[["judge", "benchmark", "estimate"]], **o),
-    "long criteria": lambda k, o: plots.heatmap(long_names(), **o),
     "forest": lambda k, o: plots.forest(pearson(k, 1), ceiling=0.86, **o),
     "forest of three": lambda k, o: plots.forest(correlations(k, 1), by="statistic", **o),
     "long lines": lambda k, o: plots.forest(long_names(), ceiling=0.86, **o),
@@ -170,7 +162,9 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "length of judges": lambda k, o: plots.length_by_score(run(k), score="score", **o),
     "length scatter": lambda k, o: plots.length_scatter(run(1), slope(), **o),
     "power": lambda k, o: plots.curves(power(), **POWER, **o),
-    "labels": lambda k, o: plots.curves(labels(), x="labels", y="width", by="order", log=True, **o),
+    "labels": lambda k, o: plots.curves(
+        power().query("planted > 0"), x="planted", y="rejected", by="design", log=True, **o
+    ),
     "training": lambda k, o: plots.training_curve(training(), **o),
 }
 

@@ -63,11 +63,10 @@ def test_names_from_data_are_text(name):
     def renamed(frame, column, old=g.NAMES[0]):
         return frame.assign(**{column: pd.Series([name if v == old else v for v in frame[column]], dtype=object)})
 
-    tables = [plots.confusion(renamed(g.run(2), "judge"), **WIDE), plots.forest(renamed(g.pearson(2, 1), "judge"))]
-    tables.append(plots.heatmap(renamed(g.pearson(2), "judge")))
-    tables.append(plots.preference_bars({(name, "other"): g.wins(1)[(g.NAMES[0], "baseline")]}))
-    tables.append(plots.tag_bars(renamed(g.tags(2), "tag", "hallucinates")))
-    for fig in tables:
+    figures = [plots.confusion(renamed(g.run(2), "judge"), **WIDE), plots.heatmap(renamed(g.pearson(2), "judge"))]
+    figures.append(plots.preference_bars({(name, "other"): g.wins(1)[(g.NAMES[0], "baseline")]}))
+    figures.append(plots.tag_bars(renamed(g.tags(2), "tag", "hallucinates")))
+    for fig in figures:
         fig.draw_without_rendering()
         assert any(style.clean(name).split()[0][:4] in text.replace("\n", " ") for text in shown(fig)), shown(fig)
 
@@ -91,8 +90,7 @@ def test_chinese_is_drawn_by_a_font_that_has_it_or_warned_of_once(monkeypatch, t
 
 def test_long_names_are_numbered_and_stand_in_the_caption():
     fig = plots.forest(g.long_names())
-    account = fig.get_label()
-    assert all(f"({place}) " in account for place in (1, 2, 3)) and g.long_names()["judge"][0] in account
+    assert "(3) " in fig.get_label() and g.long_names()["judge"][0] in fig.get_label()
     assert any(text.startswith("(1)") and text.endswith("…") for text in shown(fig))
 
 
@@ -148,18 +146,7 @@ def test_what_is_off_a_given_scale_is_counted():
     for draw in (plots.score_distribution, lambda run, **options: plots.length_by_score(run, score="score", **options)):
         assert f"{off} off the scale, not drawn" in draw(frame, **options).get_label()
     assert "off" not in shown(plots.confusion(frame)), "a wider scale is read from the scores"
-
-
-def test_bins_hold_every_score():
-    rng = np.random.default_rng(0)
-    for values in (rng.random(200), rng.integers(1, 6, 200), rng.uniform(-3, 40, 200), rng.integers(1, 1000, 200)):
-        where = scores.bins(pd.Series(values))
-        place = where.place(pd.Series(values))
-        assert (place >= 0).all() and len(where.labels) <= 12
-        assert ((where.edges[place] <= values + 1e-8) & (values <= where.edges[place + 1] + 1e-8)).all()
-    four = scores.bins(pd.Series([1.0, 2.5, 4.0]), scale=[1, 2, 3, 4])
     halves = scores.bins(pd.Series([1, 5.0]))
-    assert four.labels == ["1", "2", "3", "4"] and halves.labels == [*four.labels, "5"]
     assert halves.place(pd.Series([1.5, 2.49, 4.5, 5.0, 5.4, np.nan])).tolist() == [1, 1, 4, 4, -2, -1]
 
 
@@ -167,6 +154,11 @@ def test_tables_are_drawn_row_by_row():
     table = g.pearson(4, 3)
     fig = plots.heatmap(table, **WIDE)
     assert shown(fig).count("–") == 1 and {style.short(r) for r in table["estimate"].dropna()} <= set(shown(fig))
+    bold = [text.get_text() for text in texts(fig) if text.get_weight() == "bold"]
+    best = table.query("not ceiling").groupby("benchmark")["estimate"].max()  # people are not compared
+    assert sorted(bold) == sorted(style.short(r) for r in best)
+    negative = plots.heatmap(g.pearson(2).assign(estimate=np.linspace(-0.8, 0.8, 9))).axes[0].images[0]
+    assert negative.norm.vmin == -1 and negative.cmap.name == "RdBu"
     fig = plots.forest(g.correlations(4, 1), by="statistic")
     assert sum(len(line.get_xdata()) == 1 for line in fig.axes[0].lines) == len(g.correlations(4, 1))
     fig = plots.battery_effects(g.battery(), **WIDE)
@@ -190,9 +182,10 @@ def test_tables_are_drawn_row_by_row():
     fig = plots.curves(g.power(), **g.POWER)
     points = {tuple(line.get_ydata()) for ax in fig.axes for line in ax.lines if len(line.get_ydata()) == 4}
     assert set(itertools.chain(*points)) >= set(g.power()["rejected"])
-    fig = plots.curves(g.labels(), x="labels", y="width", by="order", log=True, labels=("labelled items", "width"))
-    assert {"labelled items", "width", "20", "50", "100", "chosen", "random"} <= set(shown(fig))
     assert {"loss per token", "Pearson r", "readable verdicts"} <= set(shown(plots.training_curve(g.training())))
+    for line in plots.length_scatter(g.run(1), g.slope()).axes[0].lines:
+        slope = np.diff(line.get_ydata()) / np.diff(np.log2(line.get_xdata()))
+        np.testing.assert_allclose(slope, 0.2, atol=1e-9)
 
 
 def test_bars_of_answers_add_up_to_a_hundred():
@@ -202,21 +195,8 @@ def test_bars_of_answers_add_up_to_a_hundred():
     assert {"21", "36", "57", "26", "30", "70", "9", g.NAMES[0], g.NAMES[1]} <= set(shown(fig))
     unread = metrics.win_rate(["a", "b", "tie", "??", None])
     assert "3 judgements, 2 without an answer (1 unreadable)" in plots.preference_bars({"one": unread}).get_label()
-    with pytest.raises(ValueError, match="'both_good'"):
-        plots.preference_bars({"one": unread.rename(index={"win": "left"})})
     small = plots.preference_bars({("a", "b"): list(g.answers(5).values())[3]}, venue="eccv")
     assert "left side better 1, both good 8, both bad 6, right side better 120" in small.get_label()
-
-
-def test_heatmap_marks_the_best_and_keeps_people_apart():
-    fig = plots.heatmap(g.pearson(3), **WIDE)
-    bold = [text.get_text() for text in texts(fig) if text.get_weight() == "bold"]
-    best = g.pearson(3).query("not ceiling").groupby("benchmark")["estimate"].max()
-    assert sorted(bold) == sorted(style.short(r) for r in best)
-    with pytest.raises(ValueError, match="more than once"):
-        plots.heatmap(pd.concat([g.pearson(2), g.pearson(2)]))
-    negative = plots.heatmap(g.pearson(2).assign(estimate=np.linspace(-0.8, 0.8, 9))).axes[0].images[0]
-    assert negative.norm.vmin == -1 and negative.cmap.name == "RdBu"
 
 
 def test_ink_stands_out_on_every_shade():
@@ -248,30 +228,13 @@ def test_few_items_are_hollow_and_ceilings_are_drawn():
         assert any(0.86 in (*line.get_xdata(), *line.get_ydata()) for line in one.axes[0].lines)
 
 
-def test_lines_of_the_length_scatter_have_the_probes_slope():
-    (ax,) = plots.length_scatter(g.run(1), g.slope()).axes
-    for line in ax.lines:
-        x, y = np.log2(line.get_xdata()), line.get_ydata()
-        np.testing.assert_allclose(np.diff(y) / np.diff(x), 0.2, atol=1e-9)
-    with pytest.raises(ValueError, match="one judge"):
-        plots.length_scatter(g.run(1), g.slope().iloc[1:])
-
-
 def test_plots_refuse_what_they_cannot_draw():
     for draw, frame, message in (
         (plots.confusion, g.run(1).drop(columns="gold"), r"columns are absent: \['gold'\]"),
         (plots.confusion, g.run(1).iloc[:0], "no verdict"),
+        (plots.heatmap, pd.concat([g.pearson(2)] * 2), "more than once"),
         (plots.agreement_by_cost, g.costs(2).assign(cost=0), "above 0"),
         (plots.battery_effects, g.battery().assign(effect=0, low=0, high=0), "nothing to draw"),
     ):
         with pytest.raises(ValueError, match=message):
             draw(frame)
-
-
-def test_an_interval_of_two_items_does_not_press_the_calibration_flat_and_is_said():
-    table = metrics.calibration_curve([1, 1, 1, 2, 2, 2, 4, 4], [1, 1, 2, 2, 2, 3, 1, 4])
-    assert table["low"].min() < -10
-    fig = plots.calibration_curve({"mine": table})
-    low, high = fig.axes[0].get_ylim()
-    assert low > -1 and high < 6 and "1 interval(s) reach beyond the axis" in fig.get_label()
-    assert "beyond" not in plots.calibration_curve(g.calibration(2)).get_label()

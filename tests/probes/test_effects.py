@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from vjudge.probes.outcome import coefficient, equal, judged, mean, share, slope
+from vjudge.probes.outcome import coefficient, equal, judged, mean, share
 
 
 @pytest.fixture
@@ -19,10 +19,9 @@ def test_means_are_students_t_tests_of_single_rows_or_of_equal_groups(rng):
     values = rng.normal(0.3, 1, 60)
     expected = stats.ttest_1samp(values, 0)
     interval = expected.confidence_interval(0.95)
-    effect = mean(values, range(60))
+    effect, grouped = (mean(values, groups) for groups in (range(60), np.repeat(range(12), 5)))
     assert effect == pytest.approx((values.mean(), interval.low, interval.high, expected.pvalue, 60, 60), abs=1e-10)
-    effect, expected = mean(values, np.repeat(list("abcdefghijkl"), 5)), values.reshape(12, 5).mean(axis=1)
-    assert (effect.p, effect.n, effect.groups) == pytest.approx((stats.ttest_1samp(expected, 0).pvalue, 60, 12))
+    assert grouped.p == pytest.approx(stats.ttest_1samp(values.reshape(12, 5).mean(axis=1), 0).pvalue)
 
 
 def test_a_coefficient_is_the_least_squares_one_with_a_jackknife_over_groups(rng):
@@ -43,27 +42,17 @@ def test_a_share_is_wilsons_and_keeps_a_width_where_all_agree(rng):
     assert (effect.low, effect.high) == pytest.approx((expected.low, expected.high), abs=2e-4)
     none = share(np.zeros(40), np.repeat(np.arange(10), 4))
     assert none.effect == none.low == 0 and 0.2 < none.high < 0.4
-    gold = rng.uniform(1, 5, 400)  # many levels are held equal by classes
-    design = np.column_stack([gold + rng.normal(0, 0.5, 400), equal(gold)])
-    assert abs(coefficient(gold + rng.normal(0, 0.1, 400), design, range(400)).effect) < 0.05
-
-
-@pytest.mark.parametrize("estimate", [mean, share])
-def test_too_little_is_nan_with_a_warning(estimate):
-    for groups in ([], ["a", "a"]):
-        with pytest.warns(UserWarning, match="undefined"):
-            assert np.isnan(estimate(np.ones(len(groups)), groups).effect)
 
 
 def test_what_does_not_vary_is_undefined_and_what_never_moves_has_p_of_one(rng):
     with pytest.warns(UserWarning, match="does not vary"):
         assert np.isnan(coefficient(rng.normal(size=9), np.ones((9, 2)), range(9)).p)
+    with pytest.warns(UserWarning, match="not two groups"):
+        assert np.isnan(mean(np.ones(2), ["a", "a"]).effect)
     still = mean(np.zeros(9), range(9))
     # None of nine moved: up to 1 - .025 ** (1 / 9) of all may move, by a score point each.
     assert still == pytest.approx((0, -(1 - 0.025 ** (1 / 9)), 1 - 0.025 ** (1 / 9), 1, 9, 9))
     assert mean(np.ones(9), range(9)).p == 2.0**-8  # all nine groups moved alike: the sign test
-    flat = slope(np.zeros(40), np.tile([1.0, 2, 3, 4, 5], 8), range(40))
-    assert flat.high == pytest.approx((1 - 0.025 ** (1 / 40)) * 1.2 / 2)  # the mean distance from 3 over the variance
 
 
 def test_noise_in_what_is_held_equal_is_taken_out(rng):
@@ -74,8 +63,6 @@ def test_noise_in_what_is_held_equal_is_taken_out(rng):
     design = np.column_stack([x, np.ones(n), gold])
     naive, corrected = coefficient(y, design, range(n)), coefficient(y, design, range(n), error=error)
     assert naive.low > 0.15 and corrected.low < 0 < corrected.high < 0.05
-    with pytest.warns(UserWarning, match="nothing but noise"):
-        assert np.isnan(coefficient(y[:50], design[:50], range(50), error=np.full(50, 9.0)).effect)
 
 
 VERDICTS = [

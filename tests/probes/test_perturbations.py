@@ -33,9 +33,6 @@ def test_pictures_are_blanked_swapped_shuffled_or_stored_anew(items):
         colours = [np.sort(pixels.astype(int).reshape(-1, 3) @ (1, 256, 65536)) for pixels in (old, new)]
         assert (old != new).any() and (colours[0] == colours[1]).all()
         assert 0 < np.abs(again.astype(float) - old).mean() < 4
-
-
-def test_what_cannot_be_perturbed_is_refused(items):
     with pytest.raises(ValueError, match="two groups"):
         probes.swapped(items.select(range(5)))
     with pytest.raises(ValueError, match="no row has an image"):
@@ -87,16 +84,12 @@ def _answers(*texts: str, instruction: str = "?") -> datasets.Dataset:
 def test_padding_doubles_the_length_in_the_language_of_the_response(language):
     answer, filler = ANSWERS[language], FILLERS[language]
     assert language_of(answer) == language
-    sentences = sorted(filler["openings"] + filler["closings"], key=len, reverse=True)
-    for sentence in sentences:
-        assert language_of(f"{sentence} {answer}") == language
     added = probes.padded(_answers(answer))[0]["response"]
     assert answer in added and 1.9 < size_of(added) / size_of(answer) < 3.2
-    for text in (answer, *sentences):
+    for text in (answer, *sorted(filler["openings"] + filler["closings"], key=len, reverse=True)):
         added = added.replace(text, "")
     assert not added.strip()
-    asked = probes.perturb(_answers("?", instruction=answer), "query_removed")["instruction"]
-    assert asked == [filler["missing"]]
+    assert probes.perturb(_answers("?", instruction=answer), "query_removed")["instruction"] == [filler["missing"]]
 
 
 def test_what_is_in_no_language_that_is_spoken_here_is_refused_or_counted():
@@ -110,8 +103,6 @@ def test_what_is_in_no_language_that_is_spoken_here_is_refused_or_counted():
     assert any(text in named for text in FILLERS["fr"]["closings"])
     short = probes.padded(_answers("Ein Hund.", instruction="Was ist auf dem Bild zu sehen?"))[0]["response"]
     assert any(text in short for text in FILLERS["de"]["closings"])  # two words say little: the question says the rest
-    with pytest.raises(ValueError, match="use one of en, de"):
-        probes.padded(_answers("a"), language="klingon")
 
 
 def test_chinese_is_counted_in_characters_and_cut_at_its_own_full_stops():

@@ -40,35 +40,20 @@ def run(collected) -> pd.DataFrame:
     return SimulatedJudge(collected).grade(collected)
 
 
-def test_a_simulated_collection_and_its_judges_repeat_themselves_and_are_called_simulated(collected, run):
-    assert collected["gold"] == collection(240, per_group=4)["gold"] and len(set(collected["group"])) == 60
-    longer = collection(400, better_is_longer=0.5)
-    words = np.log2([len(text.split()) for text in longer["response"]])
-    assert np.polyfit(longer["gold"], words, 1)[0] == pytest.approx(0.5, abs=0.1)
-    assert set(run["judge"]) == {"simulated: unbiased"} and set(run["score"]) == {1, 2, 3, 4, 5}
-    again, other = (SimulatedJudge(collected, seed=seed).grade(collected)["score"] for seed in (0, 5))
-    assert again.equals(run["score"]) and not other.equals(run["score"])
-
-
 @pytest.mark.parametrize(
     ("planted", "probe", "case", "effect"),
     [
         ({"sight": 0.4}, probes.blindness, "image blanked: agreement", -0.4),
         ({"sight": 0.4}, probes.blindness, "image swapped: agreement", -0.4),
-        ({"sight": 0.0}, probes.blindness, "image shuffled: agreement", 0.0),
         ({"reading": 1.0}, probes.rubric, "levels reversed: agreement", -2.0),
         ({"reading": 0.5}, probes.rubric, "criterion swapped: agreement", -0.5),
         ({"listening": 0.3}, probes.question, "query removed: agreement", -0.3),
-        ({"listening": 0.3}, probes.question, "query reworded: agreement", 0.0),
         ({"copying": 0.7}, probes.reference, "reference removed: agreement", -0.7),
-        ({"copying": 0.7}, probes.reference, "reference swapped: agreement", -0.7),
         ({"length": 0.1}, probes.length, "slope at equal gold", 0.1),
         ({"formatting": 0.6}, probes.formatting, "response bold: change", 0.6),
-        ({"formatting": 0.6}, probes.formatting, "response listed: change", 0.6),
         ({"injection": 0.9}, probes.injection, "injected order: change", 0.9),
         ({"injection": 0.9}, probes.injection, "injected worst: change", 0.9),
         ({"leniency": 0.5}, probes.scale, "leniency", 0.5),
-        ({"kind": 0.4}, probes.image_kinds, "photo: agreement", 1.0),
         ({"kind": 0.4}, probes.image_kinds, "photo: against the others", -0.4),
     ],
 )
@@ -109,32 +94,19 @@ def test_a_battery_finds_what_is_planted_and_says_how(collected):
     assert against >= {"blindness", "length", "verbosity", "formatting", "injection", "position", "image_kinds"}
     assert against >= {"reference"} and "rubric" not in against
     assert frame.attrs["n_tests"] == frame["p"].notna().sum() > 25 and frame.attrs["not_run"] == {}
-    rows = frame.set_index("case")
-    assert rows.loc["image blanked: agreement", "reading"] == "stays, though it must move"
-    assert rows.loc["injected order: change", "reading"] == "moves, though it must stay"
-    assert (frame["p_holm"].dropna() >= frame.loc[frame["p_holm"].notna(), "p"]).all()
+    assert frame.set_index("case").loc["image blanked: agreement", "reading"] == "stays, though it must move"
     assert list(frame.columns) == list(probes.COLUMNS) and not set(frame["reading"]) & {"", None}
     assert (frame["must"].isna() == (frame["reading"] == "described")).all()
 
 
-def test_a_judge_that_is_nine_tenths_blind_is_not_passed_and_one_that_agrees_with_nobody_has_nothing_to_lose(runs_of):
+def test_a_nearly_blind_judge_is_not_passed_and_one_that_agrees_with_nobody_has_nothing_to_lose(runs_of):
     for sight, reading in ((0.1, "stays, though it must move"), (1.0, "moves, as it must")):
         frame = probes.blindness(runs_of(Planted(sight=sight)))
         lost = frame[frame["must"] == "move"]
         assert set(lost["reading"]) == {reading}
         assert (lost["margin"] > 0.2).all()  # a quarter of a slope of about .9
-    strict = probes.blindness(runs_of(Planted(sight=0.4)), least=0.6)
-    assert (strict.loc[strict["must"] == "move", "verdict"] == "stays").all()
     deaf = probes.blindness({name: run.assign(score=3.0) for name, run in runs_of(Planted()).items()})
     assert set(deaf.loc[deaf["must"] == "move", "verdict"]) == {"can't say"}
-
-
-def test_few_items_that_do_not_move_clear_nobody():
-    """Ten scores that all stayed leave room for a judge that moves three of ten."""
-    for n, verdict in ((10, "can't say"), (60, "stays")):
-        run = pd.DataFrame({"id": range(n), "score": 3.0, "gold": [1.0, 5.0] * (n // 2)})
-        row = probes.formatting({"original": run, "response_bold": run}).set_index("case").loc["response bold: change"]
-        assert row["verdict"] == verdict and row["low"] < 0 < row["high"]
 
 
 def test_people_who_rated_stand_for_gold_where_there_is_none(collected, runs_of):
@@ -157,13 +129,10 @@ def test_noise_in_gold_makes_no_length_bias():
     assert one["low"] > 0.1  # what was called a bias
     assert one["must"] is None and np.isnan(one["p"]) and one["reading"] == "described"
     rated = run.assign(gold=people.mean(axis=1), human_scores=people.tolist())
-    assert probes.length(rated, items).iloc[0]["low"] > 0.05
     two = probes.length(rated, items, gold="rated").iloc[0]
     assert two["verdict"] == "stays" and two["low"] < 0 < two["high"]
     biased = SimulatedJudge(items, Planted(length=0.4), seed=2).grade(items).assign(human_scores=people.tolist())
     assert probes.length(biased, items, gold="rated").iloc[0]["verdict"] == "moves"
-    with pytest.raises(probes.Unmet, match="human_scores of two people or more"):
-        probes.length(run.assign(human_scores=people[:, :1].tolist()), items, gold="rated")
 
 
 def test_compression_is_described_and_agreement_is_told_by_kind_of_picture(collected):
@@ -180,7 +149,6 @@ def test_compression_is_described_and_agreement_is_told_by_kind_of_picture(colle
 
 LACKS = {
     "needs the run 'image_blanked': grade probes.perturb": lambda run, items: probes.blindness(run),
-    "needs the run 'original': grade the items": lambda run, items: probes.length({"image_blanked": run}),
     "needs gold scores": lambda run, items: probes.length(run.drop(columns="gold"), items),
     "needs the items": lambda run, items: probes.length(run),
     "both orders": lambda run, items: probes.position(pd.DataFrame({"id": ["a"], "verdict_ab": ["a"]})),
@@ -188,10 +156,8 @@ LACKS = {
 FAULTS = {
     "belong to the Trials": lambda run, items: probes.length(probes.Trials(run, items), gold="exact"),
     "no unit is called pounds": lambda run, items: probes.formatting(run, margins={"pounds": 1}),
-    "above 0 and below 1": lambda run, items: probes.blindness(run, least=25),
     "ids stand twice": lambda run, items: probes.scale(pd.concat([run, run])),
     "not in the first": lambda run, items: probes.drift(run.head(5), run),
-    "'compared'.*Judge.compare": lambda run, items: probes.battery({"original": run, "compared": run}, items),
     "position 0: 'five'": lambda run, items: probes.scale(run.assign(score=["five", *run["score"][1:]])),
 }
 
@@ -210,27 +176,9 @@ def test_runs_that_are_given_serve_the_probes(collected, run):
     pd.testing.assert_series_equal(both.iloc[0], probes.blindness(judge, collected).iloc[0])
     verdicts = {"verdict_ab": ["a"] * 4 + ["b", "tie"], "verdict_ba": ["b"] * 3 + ["a", "b", "tie"]}
     whole = probes.battery({**runs, "compared": pd.DataFrame({"id": list("abcdef"), **verdicts})}, collected)
-    assert {"rubric", "formatting", "consistency"} <= set(whole.attrs["not_run"])
-    assert not {"blindness", "position"} & set(whole.attrs["not_run"])
+    assert {"rubric", "formatting"} <= set(whole.attrs["not_run"]) and "position" not in whole.attrs["not_run"]
     # Three pairs go to whichever stands first, two hold in both orders, one is tied.
     assert whole.set_index("case").loc["first shown wins", "effect"] == pytest.approx(4.5 / 6 - 0.5)
-
-
-def test_missing_scores_are_counted_and_left_out(collected, run):
-    after = SimulatedJudge(collected).grade(probes.perturb(collected, "response_bold"))
-    assert set(probes.drift(run, run.head(200))["missing"]) == {40}
-    after.loc[:9, "score"] = np.nan
-    frame = probes.formatting({"original": run, "response_bold": after})
-    assert set(frame["missing"]) == {10} and set(frame["n"]) == {230}
-
-
-def test_a_battery_warns_of_each_thing_once():
-    items = collection(8, per_group=8)
-    with pytest.warns(UserWarning) as alerts:
-        table = probes.battery(SimulatedJudge(items), items)
-    texts = [str(alert.message) for alert in alerts]
-    assert (table["reading"] == "undefined").sum() > 10 > len(texts) == len(set(texts))
-    assert any(text.startswith("undefined: 8 rows, and not two groups of them (") for text in texts)
 
 
 def test_an_injection_counts_only_where_there_is_room(collected):
@@ -246,6 +194,7 @@ def test_drift_and_consistency_of_a_noisy_judge(collected):
     other = SimulatedJudge(collected, replace(noisy.planted, leniency=0.4), name="later")
     frame = probes.drift(noisy.grade(collected), other.grade(collected)).set_index("case")
     assert frame.loc["change", "low"] > 0 and set(frame["judge"]) == {"simulated: unbiased to simulated: later"}
+    assert set(probes.drift(noisy.grade(collected), noisy.grade(collected).head(200))["missing"]) == {40}
     frame = probes.consistency(noisy, collected, samples=3).set_index("case")
     assert 0.4 < frame.loc["disagreement", "effect"] < 0.8 and frame["p"].isna().all()
     still = probes.consistency(SimulatedJudge(collected, Planted(noise=0)), collected, samples=3).set_index("case")
