@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,7 @@ class JudgeCall:
     """What a judge puts to its engine in one call: each row once a unit, which is a sample's number or an order.
 
     The arguments are those of `Judge.grade`, with orders of `Judge.compare`, and with `by` of `Judge.rank`; ValueError
-    names all unsound options. `keys` (id, unit), `prompts`, `images` and `scores` have one entry a verdict, `carried`
-    one a row, and `candidates` are the rows of a ranking.
+    names all unsound options. `keys` (id, unit), `prompts`, `images` and `scores` have one entry a verdict.
     """
 
     def __init__(
@@ -77,14 +76,13 @@ class JudgeCall:
     ) -> None:
         if by not in (None, "pairs", "scores"):
             raise ValueError(f'by={by!r}: use "pairs" or "scores"')
-        if by == "scores" and orders is not None:
-            raise ValueError(f"orders={orders!r}: a response that is graded by itself has no order; leave it out")
         orders = orders or ("both" if by == "pairs" else None)
         if orders not in ("both", "one", None):
             raise ValueError(f'orders={orders!r}: use "both" or "one"')
         template: Template = judge.template if orders is None else judge.wording_of_pairs()
         self.name, self.template, self.engine, self.seed = judge.name, template, judge.engine, seed
-        self.out, self.progress, self.origin, self.candidates = out, progress, data.origin(items), data.rows_of(items)
+        self.out, self.progress, self.origin = out, progress, data.origin(items)
+        rows = self.candidates = data.rows_of(items)  # of a ranking
         published = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
         published |= judge.family.published if judge.family else {}
         own = decoding | ({} if template.compares else {"samples": samples})
@@ -100,7 +98,6 @@ class JudgeCall:
                 f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
                 ' none: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
             )
-        rows = self.candidates
         if by is not None:
             sound = [isinstance(texts := plain(row.get("responses")), list) and len(texts) > 1 for row in rows]
             check_rows(rows, "responses", sound, "is not a list of two texts or more", "give the candidates")
@@ -116,47 +113,47 @@ class JudgeCall:
         template, sees, pairs = self.template, self.template.sees_images, self.template.compares
         self.images = Images(rows, len(self.units) if sees else 0)
         data.validate(rows, needs=template.needs, sees_images=sees, pictures=self.images.pictures, pairs=pairs)
-        forced = template.forced if self.ask.scores else ""
-        self.keys: list[tuple[str, Any]] = []
+        subjects: list[Item | Pair] = [(Pair if pairs else Item).from_row(row) for row in rows]
+        self.without_images = sum(not subject.images for subject in subjects) if sees else 0
+        self.keys = [(subject.id, unit) for subject in subjects for unit in self.units]
         self.prompts: list[Prompt] = []
         self.scores: list[tuple[int, ...]] = []
         self.carried: list[Record] = []
-        self.without_images = 0
-        for row in rows:
-            subject: Item | Pair = Pair.from_row(row) if pairs else Item.from_row(row)
-            self.without_images += sees and not subject.images
-            self.keys += [(subject.id, unit) for unit in self.units]
-            cells = {name: row[name] for name in ("category",) if name in row} | {"group": subject.group}
+        for row, subject in zip(rows, subjects, strict=True):
+            own: Record = {"category": row.get("category")}
+            shared: Record = {"group": subject.group, "criteria": getattr(subject.rubric, "criteria", None)}
+            sides = [subject]  # samples share one prompt
             if isinstance(subject, Pair):
                 swapped = replace(subject, response_a=subject.response_b, response_b=subject.response_a)
                 sides = [swapped if order == "ba" else subject for order in self.units]
-                self.prompts += [template.render(side).append(forced) for side in sides]
-                self.scores += [(0, 1)] * len(self.units)
-                cells |= {"criteria": subject.criteria, "preference": subject.preference}
-            else:  # samples share one prompt
-                self.prompts += [template.render(subject).append(forced)] * len(self.units)
-                self.scores += [template.scores(subject.rubric)] * len(self.units)
-                cells |= {"gold": subject.gold, "human_scores": list(subject.human_scores)}
-                cells |= {"criteria": subject.rubric and subject.rubric.criteria}
-            self.carried.append({name: cells[name] for name in cells if name in row or name in ("group", "criteria")})
+                own["preference"], shared["criteria"] = subject.preference, subject.criteria
+            else:
+                own["gold"], own["human_scores"] = subject.gold, list(subject.human_scores)
+            shown = [template.render(side).append(template.forced if self.ask.scores else "") for side in sides]
+            self.prompts += shown * (len(self.units) // len(shown))
+            self.scores += [(0, 1) if pairs else template.scores(subject.rubric)] * len(self.units)
+            self.carried.append(shared | {name: value for name, value in own.items() if name in row})
         texts = {scale: template.score_texts(scale) for scale in set(self.scores)}  # one mapping for each rubric
         seeds = [] if self.ask.scores else [seed_of(self.seed, *key) for key in self.keys]
         self.ask = replace(self.ask, scales=[texts[scale] for scale in self.scores], seeds=seeds)
 
     def table(self) -> pd.DataFrame:
         """The verdicts, from the run in `out` or from the engine, with what they lack counted and said."""
-        ask, template, pairs = self.ask, self.template, self.template.compares
+        ask, template, pairs, n = self.ask, self.template, self.template.compares, len(self.units)
         decoding: Record = {name: getattr(ask, name) for name in ("max_new_tokens", "temperature", "top_p")}
         decoding |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
-        decoding |= {"seed": self.seed} | ({} if pairs else {"samples": len(self.units)})
-        about: Record = {"judge": self.name, "mode": ask.mode, "decoding": {} if ask.scores else decoding}
-        about |= {"template": {"name": template.name, "fingerprint": template.fingerprint()}}
-        about |= {"note": {"origin": self.origin} if self.origin else {}}
+        decoding |= {"seed": self.seed} | ({} if pairs else {"samples": n})
+        about = {
+            "judge": self.name,
+            "mode": ask.mode,
+            "decoding": {} if ask.scores else decoding,
+            "template": {"name": template.name, "fingerprint": template.fingerprint()},
+            "note": {"origin": self.origin} if self.origin else {},
+        }
         request = (self.engine, self.prompts, self.images, ask, self.keys, self._record, about)
         key = "order" if pairs else "sample"
         records = collect(*request, check=self._check, key=key, out=self.out, progress=self.progress)
         if pairs:
-            n = len(self.units)
             rows = [self._pair(records[start : start + n]) for start in range(0, len(records), n)]
             names = [*rows[0]]
         else:
@@ -164,15 +161,15 @@ class JudgeCall:
             for row in rows:
                 shares = row["probabilities"]
                 row["probabilities"] = shares and {int(score): share for score, share in shares.items()}
-            names = ["id", "judge", *(["sample"] if len(self.units) > 1 else []), *_READ, *_WORK]
+            names = ["id", "judge", *(["sample"] if n > 1 else []), *_READ, *_WORK]
             names += [name for name in ("choice", "scores") if any(record[name] for record in records)]
         for place, row in enumerate(rows):
             row |= self.carried[place * len(self.carried) // len(rows)]
         names += [name for name in _CARRIED if any(name in row for row in self.carried)]
-        cells = {name: [row.get(name) for row in rows] for name in names}
-        # Texts, None and dicts stay as they are.
-        frame = pd.DataFrame({name: pd.Series(cells[name], dtype=_KINDS.get(name, object)) for name in names})
-        frame.attrs = self._attrs(records, rows)
+        frame = pd.DataFrame([[row.get(name) for name in names] for row in rows], columns=names, dtype=object)
+        frame = frame.astype({name: kind for name, kind in _KINDS.items() if name in names})
+        changed = sum(row["consistent"] is False for row in rows) if pairs else 0
+        frame.attrs = self._attrs(records, changed)
         frame.attrs["work"] = self.engine.work and asdict(self.engine.work)  # None where it computes elsewhere
         return frame
 
@@ -230,23 +227,24 @@ class JudgeCall:
             row |= {f"{name}_{order}": one[name] for order, one in orders.items()}
         return row | {name: sum(one[name] for one in records) for name in _WORK}
 
-    def _attrs(self, records: Sequence[Record], rows: Sequence[Record]) -> Record:
+    def _attrs(self, records: Sequence[Record], changed: int) -> Record:
         """What the table lacks, counted, and said on one line; of a whole one nothing is said."""
-        pairs, total, remarks = self.template.compares, len(records), []
+        pairs, total = self.template.compares, len(records)
         verdicts, items = ("comparisons", "pairs") if pairs else ("verdicts", "items")
         sound = [record for record in records if record["failure"] is None]
         reasons = Counter(record["failure"] for record in records if record["failure"] is not None)
-        attrs: Record = {"judge": self.name, "mode": self.ask.mode, "failures": dict(reasons)}
-        attrs["low_mass"] = sum(self.ask.scores and record["probability_mass"] < LOW_MASS for record in sound)
+        low = sum(self.ask.scores and record["probability_mass"] < LOW_MASS for record in sound)
+        attrs: Record = {"judge": self.name, "mode": self.ask.mode, "failures": dict(reasons), "low_mass": low}
         attrs |= {"without_images": self.without_images} | ({"collection": self.origin} if self.origin else {})
+        remarks = []
         if self.one_sided:
             attrs["one_sided"] = self.one_sided
             what = f"both orders were asked: {self.one_sided['first']} of {self.one_sided['decided']} known preferences"
             remarks.append(f"{what} are for the first response, and a judge that always takes one side would be right")
         if reasons:
-            listed = ", ".join(f"{n} x {reason}" for reason, n in reasons.most_common(SHOWN))
-            more = f", and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
-            remarks.append(f"{reasons.total()} of {total} {verdicts} failed: {listed}{more}")
+            listed = [f"{n} x {reason}" for reason, n in reasons.most_common(SHOWN)]
+            listed += [f"and {len(reasons) - SHOWN} more reasons"] if len(reasons) > SHOWN else []
+            remarks.append(f"{reasons.total()} of {total} {verdicts} failed: {', '.join(listed)}")
         unread = [(s, r["raw"]) for s, r in zip(self.scores, records, strict=True) if r["failure"] and r["raw"].strip()]
         if not self.ask.scores and len(unread) >= max(2, MANY * total):
             scale = unread[0][0]
@@ -254,26 +252,24 @@ class JudgeCall:
             if format := suggest_format(texts, scores=() if pairs else scale, format=self.template.format):
                 attrs["suggested_format"], what = format, f"format {format!r} would read most of them"
                 remarks.append(f"{what}: give load_judge a template= with it, if the judge writes so")
-        if pairs and (changed := sum(row["consistent"] is False for row in rows)):
-            remarks.append(f"{changed} of {len(rows)} verdicts changed with the order")
+        if changed:
+            remarks.append(f"{changed} of {total // len(self.units)} verdicts changed with the order")
         if not pairs:
             silent = sum(record["probabilities"] is None and record["choice"] is None for record in sound)
             silent = silent if self.template.marker else 0  # else no place has a distribution
             attrs |= {"without_distribution": silent, "scale": self.template.scale}
             why = "no log-probabilities came with it, or it was written in other tokens than the scale's"
             remarks += [f"{silent} of {total} have a score and no distribution: {why}"] if silent else []
-        if attrs["low_mass"]:
-            what = f"{attrs['low_mass']} of {total} {verdicts} rest on less than {LOW_MASS:g} of the probability"
+        if low:
+            what = f"{low} of {total} {verdicts} rest on less than {LOW_MASS:g} of the probability"
             remarks.append(f"{what}: the judge would rather have written something else there")
         if self.without_images:
             remarks.append(f"{self.without_images} {items} have no image and were judged without")
         if self.name in EMBEDDED:
             attrs["unlike"] = counts = _unlike(self.images)
             kinds = " and ".join(f"{counts[kind]} have {kind}" for kind in ("pictures", "texts") if counts[kind])
-            what = (
-                f"of {counts['rows']} rows looked at, {kinds} unlike those of Scenes, the drawings that {self.name!r}"
-            )
-            remarks += [f"{what} was made for: its scores mean nothing there"] if kinds else []
+            what = f"{kinds} unlike those of Scenes, the drawings that {self.name!r} was made for"
+            remarks += [f"of {counts['rows']} rows looked at, {what}: its scores mean nothing there"] if kinds else []
         if remarks:
             print("; ".join(remarks), file=sys.stderr)
         return attrs
@@ -313,8 +309,8 @@ def collect(
 ) -> list[Record]:
     """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
 
-    A key is an id and what the column `key` holds; `about` is what decides the records besides prompts, images and
-    engine; `check` refuses a record that the run has, before anything is computed.
+    A key is an id and what the column `key` holds; `about` is what else decides the records; `check` refuses a record
+    that the run has, before anything is computed.
     """
     done: dict[tuple[Any, ...], Record] = {}
     with ExitStack() as stack:
@@ -457,23 +453,24 @@ def ranking(candidates: Sequence[Mapping[str, Any]], judged: pd.DataFrame, *, by
     if by == "scores":
         points = [*enumerate(judged["expected_score"].fillna(judged["score"]))]
     else:
-        numbers = count()
-        duels = [two for row in candidates for two in combinations([next(numbers) for _ in row["responses"]], 2)]
+        first = 0
+        duels: list[tuple[int, ...]] = []
+        for row in candidates:
+            duels += combinations(range(first, first := first + len(row["responses"])), 2)
         orders = [judged[name] for name in ("verdict_ab", "verdict_ba") if name in judged]
         wins = [(duel, POINTS.get(choice, NAN)) for own in orders for duel, choice in zip(duels, own, strict=True)]
         points = [(place, sign * win) for duel, win in wins for place, sign in zip(duel, (1, -1), strict=True)]
     values = pd.DataFrame(points, columns=["place", "points"]).groupby("place")["points"]
-    frame = pd.DataFrame([{"id": row["id"], "candidate": i, "response": row["responses"][i]} for row, i in rows])
-    frame.insert(1, "judge", judged.attrs["judge"])
+    cells = [(row["id"], judged.attrs["judge"], place, row["responses"][place]) for row, place in rows]
+    frame = pd.DataFrame(cells, columns=["id", "judge", "candidate", "response"])
     frame["value"] = values.mean()
     frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
     frame["best"] = frame["rank"] == 1
     frame["n"], frame["missing"] = values.count(), values.size() - values.count()
     if any(row.get("ranks") for row in candidates):
-        frame["true_rank"] = [row["ranks"][i] if row.get("ranks") else NAN for row, i in rows]
+        frame["true_rank"] = [row["ranks"][place] if row.get("ranks") else NAN for row, place in rows]
     if any("category" in row for row in candidates):
         frame["category"] = [row.get("category", NAN) for row, _ in rows]
     frame["group"] = [unit_of(row) for row, _ in rows]
-    shared = ("judge", "mode", "failures", "low_mass", "without_images", "collection")
-    frame.attrs = {name: judged.attrs[name] for name in shared if name in judged.attrs}
+    frame.attrs = judged.attrs
     return frame

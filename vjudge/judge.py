@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,13 +56,11 @@ def load_judge(
         engine: "torch", "server", "vllm" (in this process) or "ray" (`workers=` processes); "auto" takes the server for
             "openai:MODEL", else torch.
         revision: branch, tag or commit of a hub checkpoint.
-        options: of the engine, see `TorchEngine`, `ServerEngine`, `VllmEngine` and `RayEngine` in `vjudge.engines`; for
-            torch also `device_map` ("auto" spreads the weights over all GPUs and the CPU's memory), `attention`
-            ("flash_attention_2", "sdpa", "eager") and `check_memory=False`, which loads what does not seem to fit.
+        options: of the engine, see `vjudge.engines`; for torch also `device_map` ("auto" spreads the weights over all
+            GPUs and the CPU's memory), `attention` ("flash_attention_2", "sdpa", "eager") and `check_memory=False`.
 
-    Raises:
-        ValueError: an unknown judge, template or engine; an unsupported checkpoint; an option this machine can't serve.
-        TypeError: an option that the engine does not have.
+    ValueError: an unknown judge, template or engine; an unsupported checkpoint; an option this machine can't serve.
+    TypeError: an option that the engine does not have.
 
     >>> import vjudge as vj
     >>> judge = vj.load_judge("tiny", device="cpu")
@@ -114,8 +112,8 @@ def _fitted(name_or_path: str | Path, engine: Any, wording: Template | None, *, 
     model = engine.model
     wording = families.recorded(model.path) if wording is None else wording
     # A build tells the family where the vision is ours alone: there are chat models of LLaVA's class, too.
-    build = model.model.config.to_dict() if model.sees_images and model.processor is None else {}
-    family = families.find(name_or_path) or families.find(name_or_path, config=build) or families.FAMILIES["chat"]
+    build = model.model.config.model_type if model.kind == "llava" else ""
+    family = families.find(name_or_path, build=build) or families.FAMILIES["chat"]
 
     def fitted(one: Template) -> Template:
         one = one if model.sees_images else replace(one, sees_images=False)
@@ -140,31 +138,20 @@ def _wordings(family: Family, chosen: Template | None) -> tuple[Template, Templa
     return chosen or family.template, family.pairs
 
 
+@dataclass(eq=False)
 class Judge:
-    """A template, a parser and an engine under a name.
+    """A template, a parser and an engine under a name; ValueError for a wording for the wrong number of responses."""
 
-    Args:
-        name: what the table's `judge` column says.
-        template, pairs: how one response is put to the judge, and how two are; None where it was never taught to.
-        engine: what runs the model.
-        family: what is published about judges of its kind: `judge.family.published` holds their decoding.
+    name: str  # what the table's `judge` column says
+    _: KW_ONLY
+    template: Template  # how one response is put to the judge
+    engine: Engine
+    pairs: Template | None = None  # how two are; None where it was never taught to
+    family: Family | None = None  # what is published about judges of its kind: `judge.family.published`, their decoding
 
-    Raises ValueError for a wording for the wrong number of responses.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        template: Template,
-        engine: Engine,
-        pairs: Template | None = None,
-        family: Family | None = None,
-    ) -> None:
-        for one in (template, pairs):
-            if one is not None and one.compares != (one is pairs):
-                raise ValueError("template= judges one response and pairs= compares two")
-        self.name, self.template, self.engine, self.pairs, self.family = name, template, engine, pairs, family
+    def __post_init__(self) -> None:
+        if self.template.compares or not (self.pairs is None or self.pairs.compares):
+            raise ValueError("template= judges one response and pairs= compares two")
 
     def __repr__(self) -> str:
         return f"Judge({self.name!r}, template={self.template.name!r}, engine={self.engine.name!r})"
@@ -191,13 +178,12 @@ class Judge:
             mode: "feedback" lets the judge write its feedback, then the verdict; "score" forces the verdict at once and
                 reads the distribution over the scores in one forward pass.
             samples: verdicts an item; more than one needs a temperature.
-            temperature, top_p, repetition_penalty: see `vjudge.engines.Ask`; greedy unless `**judge.family.published`
-                decodes as published. A score pass draws nothing, and takes no others than the published ones.
+            temperature, top_p, repetition_penalty, batch_size: see `vjudge.engines.Ask`; greedy unless
+                `**judge.family.published` decodes as published. A score pass takes no others than the published ones.
             seed: of the draws; a verdict's depend on it, the item's id and the sample's number alone.
-            batch_size: items computed together, or "auto".
             max_new_tokens: the most tokens of an answer, within the context; None takes the family's published limit.
-            out: a folder that records every verdict as soon as it exists. After an interruption, the same call
-                continues there; a call that differs in anything that matters is refused.
+            out: a folder that records every verdict as soon as it exists; after an interruption, the same call
+                continues there, and one that differs in anything that matters is refused.
             progress: whether to show a bar.
 
         Returns:
@@ -207,17 +193,11 @@ class Judge:
             probability_mass (what those scores had of the whole vocabulary), feedback, raw (the whole answer),
             n_prompt_tokens (image tokens included), n_new_tokens, seconds (its share of its batch); choice ("abstain")
             and scores (the reference answer's, then its own) where some row has one; and as given gold, human_scores,
-            group, criteria, category.
+            group, criteria, category. `attrs` count failures by reason and what else the table lacks, and have scale
+            (the judge's own, None for the rubric's) and work (`vjudge.engines.Work`).
 
-            `attrs` count failures by reason (suggested_format would read most of many), without_distribution, low_mass
-            (verdicts of a score pass on less than `vjudge.calls.LOW_MASS` of the probability), without_images and
-            unlike (rows that an embedded judge was not made for); and name collection, scale (the judge's own, None for
-            the rubric's) and work (`vjudge.engines.Work`).
-
-        Raises:
-            CollectionError: bad rows, all of them, before any work.
-            ValueError: an unsound option, or a scale that the judge's vocabulary can't be asked for.
-            RunError: `out` can't be used, or its disk is full; what was written stays.
+        CollectionError: bad rows, all of them, before any work. ValueError: an unsound option, or a scale that the
+        judge's vocabulary can't be asked for. RunError: `out` can't be used, or its disk is full.
 
         >>> import vjudge as vj
         >>> items = vj.load_collection("scenes", split="test", limit=5)
@@ -226,9 +206,8 @@ class Judge:
         ([1.0, 5.0, 2.0, 3.0, 4.0], {})
         """
         draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-        bounds: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
-        call = JudgeCall(self, items, mode=mode, samples=samples, out=out, progress=progress, **bounds, **draws)
-        return call.table()
+        draws |= {"seed": seed, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
+        return JudgeCall(self, items, mode=mode, samples=samples, out=out, progress=progress, **draws).table()
 
     def compare(self, pairs: Any, *, orders: str = "both", mode: str = "feedback", **options: Any) -> pd.DataFrame:
         """Compare the two responses of every pair, in both orders; ValueError where there is no wording for pairs.
@@ -237,16 +216,14 @@ class Judge:
             pairs: as `items` of `grade`, with the columns of pairs, or `Pair`s.
             orders: "both" shows each pair twice, each response first once; "one" shows response_a first alone, but asks
                 both, and says so, where the known preferences are one-sided (`vjudge.calls.ONE_SIDED`).
-            mode: "score" forces the verdict at once, in one forward pass: the more probable of A and B.
-            options: of `grade`, its errors too.
+            mode, options: as in `grade`, its errors too; with mode "score", the more probable of A and B is chosen.
 
         Returns:
-            One row a pair, in the collection's order: id, judge, verdict and consistent (what the orders say together
-            and whether they agree, see `combine`), probability_a (of A's token against B's where the verdict is
-            written, the mean of the orders), verdict_ab and verdict_ba (in terms of the pair's own a and b), failure
-            (None, or the order and the reason); by order scores (the two, as shown), strong, feedback and raw; sums of
-            n_prompt_tokens, n_new_tokens and seconds; and as given preference, group, criteria, category. `attrs` as in
-            `grade`; `one_sided` preferences are why both orders were asked.
+            One row a pair: id, judge, verdict and consistent (what the orders say together and whether they agree, see
+            `combine`), probability_a (of A's token against B's where the verdict is written, the mean of the orders),
+            verdict_ab and verdict_ba (in terms of the pair's own a and b), failure (None, or the order and the reason);
+            by order scores (the two, as shown), strong, feedback and raw; sums of n_prompt_tokens, n_new_tokens and
+            seconds; and as given preference, group, criteria, category. `attrs` as in `grade`.
 
         >>> import vjudge as vj
         >>> from dataclasses import replace
@@ -260,16 +237,11 @@ class Judge:
         """
         return JudgeCall(self, pairs, orders=orders, mode=mode, samples=1, **options).table()
 
-    def rank(
-        self, candidates: Any, *, by: str = "pairs", orders: str | None = None, mode: str = "feedback", **options: Any
-    ) -> pd.DataFrame:
-        """Rank the responses to each instruction: best of n.
+    def rank(self, candidates: Any, *, by: str = "pairs", mode: str = "feedback", **options: Any) -> pd.DataFrame:
+        """Rank the responses to each instruction, best of n: rows with a list `responses` in place of the response.
 
-        Args:
-            candidates: rows as for `grade` or `compare`, with a list `responses` in place of the response.
-            by: "pairs" compares every two of them, n (n - 1) comparisons in both orders; "scores" grades each.
-            orders: by pairs, as in `compare`; None for both.
-            mode, options: as in `grade` without `samples`, its errors too.
+        By "pairs", every two are compared in both orders, n (n - 1) comparisons; by "scores", each is graded. `mode`
+        and `options` are those of `grade` without `samples`, its errors too.
 
         Returns:
             One row a candidate: id, judge, candidate (its place in `responses`), response, value, rank (1 is best;
@@ -286,14 +258,15 @@ class Judge:
 
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
         """
+        orders = "both" if by == "pairs" else None
         call = JudgeCall(self, candidates, by=by, orders=orders, mode=mode, samples=1, **options)
         return ranking(call.candidates, call.table(), by=by)
 
     def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
-        """What the model reads for one item or pair, as text; "<image>" stands where an image goes.
+        """What the model reads for one item, pair or row, as text; "<image>" stands where an image goes.
 
-        It is an `Item`, a `Pair`, or a row with the canonical columns of either; with mode "score", the prompt ends in
-        the forced marker. CollectionError says what the row lacks; its images are not looked at.
+        With mode "score", it ends in the forced marker. CollectionError says what a row lacks; its images are not
+        looked at.
 
         >>> import vjudge as vj
         >>> (item,) = vj.load_collection("scenes", split="test", limit=1)
@@ -322,10 +295,8 @@ class Judge:
     def complete(
         self, question: str, images: Sequence[Any], *, max_new_tokens: int = 1024, **options: Any
     ) -> list[int]:
-        """The model's greedy answer to a free question, as token ids; a token that ends the answer is included.
-
-        `options` are `image_mode`, as in `forward`, and a `repetition_penalty`.
-        """
+        """The model's greedy answer to a free question, as token ids, its last included; `options` are `image_mode`, as
+        in `forward`, and a `repetition_penalty`."""
         tokens: list[int] = self._local("complete", question, images, max_new_tokens=max_new_tokens, **options)
         return tokens
 
@@ -347,16 +318,12 @@ class Judge:
 
 
 def plan(judge: Judge, items: Any, **options: Any) -> pd.DataFrame:
-    """Say what grading, comparing or ranking a collection takes, before it starts; nothing that costs is sent.
+    """Say what a collection takes, before it starts; nothing that costs is sent.
 
-    Args:
-        judge: any.
-        items: what `grade`, `compare` (rows with `response_a`) or `rank` (rows with `responses`) takes.
-        options: of that call; errors are that call's, too.
-
-    Returns:
-        Indexed by quantity, with the columns `planned` (NaN where it is not known), `unit` and `note` (how it is known,
-        or why it is not): verdicts, tokens and images here; requests, tokens and cost of a server.
+    `items` and `options` are those of `grade`, of `compare` (rows with `response_a`) or of `rank` (rows with
+    `responses`), whose errors are raised. The table, indexed by quantity, has `planned` (NaN where it is not known),
+    `unit` and `note` (how it is known, or why it is not): verdicts, tokens and images here; requests, tokens and cost
+    of a server.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)

@@ -4,18 +4,14 @@ __dir__ = public(__name__)                  # the names in `__all__`
 __getattr__ = lazy(__name__, {"fit": "tuning"})  # `fit` brings its module, tuning, when it is first used
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy", "public"]
-
 
 def public(room: str) -> Callable[[], list[str]]:
-    """A room's `__dir__`: the names in its `__all__`."""
+    """A room's `__dir__`."""
     return lambda: sorted(sys.modules[room].__all__)
 
 

@@ -3,7 +3,7 @@
 A run is a folder: `manifest.json` says what was run, and `verdicts.jsonl` holds one verdict a line, with a checksum,
 and only ever grows. A verdict that `append` returned for is on the disk. A line that is torn, or whose checksum does
 not hold, is named by the next opening, moved to `damaged.jsonl` and computed again. A lock keeps two processes from
-writing at once (not on Windows, which has no such lock). A link in the folder leads nowhere.
+writing at once. A link in the folder leads nowhere.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import math
 import os
 import re
 import stat
-import sys
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 MANIFEST, VERDICTS, DAMAGED, LOCK = "manifest.json", "verdicts.jsonl", "damaged.jsonl", "run.lock"
 FORMAT = 2  # of the lines: each ends in a checksum
@@ -57,7 +58,7 @@ class Run:
             raise RunError(f"a run is kept in a folder, and {path!r} names none: give a folder's path as out=")
         self.path, self.keys = Path(path), keys
         self.done: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._file = self._lock = -1
+        self._lock, self._file = FileLock(self.path / LOCK, blocking=False, thread_local=False), -1
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -89,7 +90,8 @@ class Run:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._holds(call)  # before anything is put into a folder of something else
-            self._hold()
+            _refuse_link(self.path / LOCK)
+            self._lock.acquire()  # the system lets go when the process ends, however it ends
             # The manifest first: a kill between the two leaves a run without verdicts, not verdicts without a run.
             if not self._holds(call):
                 replace_file(self.path / MANIFEST, json.dumps(call, indent=2, ensure_ascii=False) + "\n")
@@ -105,6 +107,9 @@ class Run:
             self._file = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except BaseException as error:
             self.close()
+            if isinstance(error, Timeout):
+                remedy = "wait for it, or use another folder"
+                raise RunError(f"{self.path} is being written by another process; {remedy}") from None
             if not isinstance(error, OSError):
                 raise
             if error.errno in READ_ONLY and self.path.is_dir() and self._holds(call):
@@ -123,35 +128,22 @@ class Run:
         try:
             _write(self._file, b"".join(map(_line, fresh.values())))
         except OSError as error:  # the next opening moves a torn end aside
-            saved = f"{len(self.done)} verdicts are saved"
             remedy = "make room where the disk is full, and repeat the call to continue"
-            raise RunError(f"{self.path / VERDICTS}: {error}; {saved}: {remedy}") from error
+            raise RunError(f"{self.path / VERDICTS}: {error}; {len(self.done)} verdicts are saved: {remedy}") from error
         self.done |= fresh
 
     def close(self) -> None:
         """Let go of the folder."""
-        for descriptor in (self._file, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._lock = -1
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+        self._lock.release()
 
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _hold(self) -> None:
-        """Lock the folder; the system lets go when the process ends, however it ends."""
-        self._lock = _open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                remedy = "wait for it, or use another folder"
-                raise RunError(f"{self.path} is being written by another process; {remedy}") from None
 
     def _holds(self, call: dict[str, Any]) -> bool:
         """Whether the folder holds the run already; anything else in it is refused."""
@@ -160,10 +152,8 @@ class Run:
             pairs = {name: (before.get(name, "absent"), now.get(name, "absent")) for name in {**before, **now}}
             if differing := [name for name, (old, new) in pairs.items() if old != new]:
                 listed = "; ".join(f"{name}: {' -> '.join(map(shortened, pairs[name]))}" for name in differing)
-                raise RunError(
-                    f"{self.path} holds a run that differs from this call in {listed}."
-                    " Repeat the first call to continue it, or use another folder"
-                )
+                remedy = "Repeat the first call to continue it, or use another folder"
+                raise RunError(f"{self.path} holds a run that differs from this call in {listed}. {remedy}")
             return True
         if others := sorted({entry.name for entry in self.path.iterdir()} - {LOCK, f"{MANIFEST}.new"}):
             listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
@@ -253,10 +243,14 @@ def replace_file(path: Path, content: str | bytes) -> None:
         _write(os.open(path.parent, os.O_RDONLY), b"", close=True)  # the folder's entry
 
 
-def _open(path: Path, flags: int) -> int:
-    """Open a plain file; RunError for a link, which may lead anywhere, and for what is no file."""
+def _refuse_link(path: Path) -> None:
+    """RunError for a link, which may lead anywhere, and for what is no file."""
     if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
         raise RunError(f"{path} is a link, or no file: a run's files are plain files; use another folder")
+
+
+def _open(path: Path, flags: int) -> int:
+    _refuse_link(path)
     return os.open(path, flags | PLAIN, 0o644)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import pandas as pd
 import pytest
 from stand_in import QUIET, judge_of, pair
 
-from vjudge import load_judge
 from vjudge.data import CollectionError
 from vjudge.judge import Judge
-from vjudge.prompts import TEMPLATES, VICUNA_V1
+from vjudge.prompts import TEMPLATES
 from vjudge.runs import RunError
 
 RELATIVE = TEMPLATES["chat-relative"]
@@ -48,7 +46,6 @@ def test_a_judge_without_a_position_bias() -> None:
     assert list(frame["verdict"]) == list(frame["verdict_ab"]) == list(frame["verdict_ba"]) == ["a", "b", "tie"]
     assert list(frame["consistent"]) == [True] * 3 and frame["failure"].isna().all()
     assert list(frame["preference"]) == ["a", "a", "tie"] and list(frame["group"]) == ["g", "g", "h"]
-    assert list(frame["feedback_ab"]) == ["Length decides."] * 3 and list(frame["n_new_tokens"]) == [6] * 3
     # P(a) is .9 where A is shown and wins, and .8 where it is shown second and wins.
     assert list(frame["probability_a"][:2]) == pytest.approx([(0.9 + 0.8) / 2, (0.2 + 0.1) / 2])
     assert math.isnan(frame["probability_a"][2])
@@ -100,7 +97,7 @@ def test_wrong_use() -> None:
         (judge.compare, PAIRS, {"orders": "all"}, ValueError, "orders='all'"),
         (judge.compare, PAIRS, {"samples": 2, "temperature": 1.0}, TypeError, "samples"),
         (judge.rank, [], {"by": "votes"}, ValueError, "by='votes'"),
-        (judge.rank, [], {"by": "scores", "orders": "one"}, ValueError, "orders='one'"),
+        (judge.rank, [], {"orders": "one"}, TypeError, "orders"),
         (judge.rank, few, {}, CollectionError, "row 1 .*not a list of two texts"),
         (single.compare, PAIRS, {}, ValueError, "has no wording for two responses"),
         (critic.compare, PAIRS, {"mode": "score"}, ValueError, "answers to template 'llava-critic-pair' have none"),
@@ -142,16 +139,3 @@ def test_best_of_n_by_scores(rows: Any) -> None:
     frame = judge_of(write).rank([{**rows[0], "responses": ["one", "two", "three"]}], by="scores", **QUIET)
     assert list(frame["value"][:2]) == pytest.approx([3.0, 5.0]) and list(frame["rank"][:2]) == [2, 1]
     assert list(frame["missing"]) == [0, 0, 1] and list(frame["best"]) == [False, True, False]
-
-
-def test_a_real_model_in_one_pass_each_order(taught_judge: Path, rows: Any, tmp_path: Path) -> None:
-    real = load_judge(taught_judge, device="cpu", template=replace(RELATIVE, conversation=VICUNA_V1))
-    pairs = [{**row, "response_a": row["response"], "response_b": "it is plain red"} for row in rows[:5]]
-    frame = real.compare(pairs, mode="score", out=tmp_path, **QUIET)
-    assert frame["failure"].isna().all() and frame["verdict_ab"].isin(["a", "b"]).all()
-    assert frame["probability_a"].between(0, 1).all()
-    # What the pass says is what the judge finds more probable: by hand, order by order.
-    swapped = [{**p, "response_a": p["response_b"], "response_b": p["response_a"]} for p in pairs]
-    other = real.compare(swapped, mode="score", **QUIET)
-    assert list(other["verdict_ab"].map({"a": "b", "b": "a"})) == list(frame["verdict_ba"])
-    assert list(1 - other["probability_a"]) == pytest.approx(list(frame["probability_a"]), abs=1e-5)

@@ -108,7 +108,7 @@ def test_distribution_by_hand() -> None:
     assert shares == pytest.approx({1: 0.25, 2: 0.75}) and mass == pytest.approx(0.4)
 
 
-def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_path: Path) -> None:
+def test_bad_rows_and_options_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_path: Path) -> None:
     bad = [dict(row) for row in rows[:5]]
     bad[1]["response"] = " "
     bad[3]["images"] = [str(tmp_path / "none.png")]
@@ -116,11 +116,6 @@ def test_bad_rows_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_pat
     with pytest.raises(data.CollectionError, match="(?s)item-1.*item-3.*item-4"):
         judge.grade(bad, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
-
-
-def test_unsound_options_are_named_together(judge: Judge, rows: Any) -> None:
-    with pytest.raises(ValueError, match="all the same"):
-        judge.grade(rows[:2], samples=2)
     with pytest.raises(ValueError, match=r"top_p=2.0.*samples=0: use a whole number from 1; seed=0.5"):
         judge.grade(rows[:2], top_p=2.0, samples=0, seed=0.5)  # type: ignore[arg-type]
 

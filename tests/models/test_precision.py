@@ -126,7 +126,7 @@ def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
 def test_hostile_adapters_end_in_an_error(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(copied, target_modules=r"(([a-z]|.)*)*\d\dx")
     monkeypatch.setattr(sys.modules["vjudge.models.load"], "PATTERN_SECONDS", 1.0)
-    refused(copied, "is still being matched after 1 seconds")
+    refused(copied, "is still being matched after 1 s")
     change(copied, target_modules="(")
     refused(copied, "is no regular expression")
     change(copied, base_model_name_or_path=str(copied))

@@ -33,22 +33,21 @@ def test_every_family_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "expected"),
+    ("name", "build", "expected"),
     [
-        ("kaist-ai/prometheus-vision-7b-v1.0", {}, "prometheus-vision"),
-        ("openai:LMMS-Lab/LLaVA-Critic-7B", {}, "llava-critic"),
-        ("./prometheus-7b-v1.0/", {}, "prometheus"),
-        ("data/my-prometheus-vision-tuned", {}, "prometheus-vision"),
-        ("hub/models--lmms-lab--llava-critic-7b/snapshots/0abc", {}, "llava-critic"),
-        ("prometheus/some-judge", {}, None),
-        ("a/folder", {"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}, "prometheus-vision"),
-        ("a/folder", {"model_type": "llava_onevision", "architectures": None}, "llava-critic"),
-        ("a/folder", {"model_type": "mistral", "_name_or_path": "prometheus-eval/prometheus-7b-v2.0"}, "prometheus-2"),
-        ("a/folder", {"model_type": "qwen2_5_vl"}, None),
+        ("kaist-ai/prometheus-vision-7b-v1.0", "", "prometheus-vision"),
+        ("openai:LMMS-Lab/LLaVA-Critic-7B", "", "llava-critic"),
+        ("./prometheus-7b-v1.0/", "llava", "prometheus"),
+        ("data/my-prometheus-vision-tuned", "", "prometheus-vision"),
+        ("hub/models--lmms-lab--llava-critic-7b/snapshots/0abc", "", "llava-critic"),
+        ("prometheus/some-judge", "", None),
+        ("a/folder", "llava", "prometheus-vision"),
+        ("a/folder", "llava_onevision", "llava-critic"),
+        ("a/folder", "qwen2_5_vl", None),
     ],
 )
-def test_found_by_name_or_config(name: str, config: dict[str, Any], expected: str | None) -> None:
-    family = find(name, config=config)
+def test_found_by_name_or_build(name: str, build: str, expected: str | None) -> None:
+    family = find(name, build=build)
     assert (family.name if family else None) == expected
 
 

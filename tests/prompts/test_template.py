@@ -128,7 +128,7 @@ def test_a_checkpoints_own_chat_template() -> None:
         ("{{ raise_exception('no user') }}", "can't write this prompt: TemplateError: no user"),
         ("{{ messages[0]['content'][1]['text'] }}", r"writes 1 text\(s\) and 0 image place"),
         ("{{ ''.__class__.__mro__ }}", "can't write this prompt: SecurityError"),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "stopped|does not end"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "does not end within 6 s"),
         ("{{ 'a' * 10**10 }}", "can't write this prompt: .*[Mm]emory"),
         ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "writes more than 1,000,000 characters"),
     ],
@@ -136,7 +136,7 @@ def test_a_checkpoints_own_chat_template() -> None:
 def test_a_chat_template_that_does_not_serve_is_refused(
     monkeypatch: pytest.MonkeyPatch, jinja: str | None, message: str
 ) -> None:
-    monkeypatch.setattr("vjudge.prompts.template.CPU_SECONDS", 2)
+    monkeypatch.setattr("vjudge.prompts.template.SECONDS", 6)
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = jinja
     with pytest.raises(ValueError, match=message):

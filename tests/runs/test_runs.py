@@ -171,9 +171,8 @@ def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path: Path, monkeypatch
     assert ids(tmp_path) == ["a", "c"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no lock on Windows")
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    code = "import sys; from vjudge.runs import Run; Run(sys.argv[1]).open({}); print(); sys.stdin.read()"
+    code = "import sys; from vjudge.runs import Run; run = Run(sys.argv[1]).open({}); print(); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"\n"

@@ -36,7 +36,6 @@ from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
 WRITTEN = 2  # the state of what is written here: raise it whenever another folder would be, and caches are renewed
 SHARD_BYTES = 2 << 30  # of a converted checkpoint's files
-WORTH_A_BAR = 1 << 28  # bytes: what takes longer than a moment
 TEXT_SETTINGS = (
     "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act"
     " max_position_embeddings initializer_range rms_norm_eps attention_bias mlp_bias attention_dropout"
@@ -55,14 +54,9 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     the prompt. A torchvision-based processor elsewhere differs from the original's pixels by 1-2 of 255 levels, and
     OneVision's counts the features of a few image sizes otherwise.
 
-    Args:
-        source: a folder in the original layout, with its vision tower as `mm_vision_tower` names it; or a hub id.
-        target: the folder, which appears when everything is written, and is returned.
-        revision: branch, tag or commit of a hub checkpoint.
-
-    Raises:
-        FileExistsError: the target holds something already.
-        ValueError: no original checkpoint, or one that is damaged, unsupported or would run code; or a disk too full.
+    `source` is a folder, with its vision tower as `mm_vision_tower` names it, or a hub id; `target` appears when
+    everything is written, and is returned. FileExistsError: it holds something already. ValueError: no original
+    checkpoint, or one that is damaged, unsupported or would run code; or a disk too full.
 
     >>> convert("tiny-base", "outputs/tiny-base")
     Traceback (most recent call last):
@@ -103,10 +97,9 @@ def _write(original: Original, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     size = sum(file.stat().st_size for folder in original.origins for file in places.weight_files(folder))
     if size > (free := shutil.disk_usage(target.parent).free):
-        raise ValueError(
-            f"judge {original.name!r} takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are"
-            f" free at {target.parent}: make room, or set XDG_CACHE_HOME to a folder on another disk"
-        )
+        there = f"takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are free"
+        remedy = "make room, or set XDG_CACHE_HOME to a folder on another disk"
+        raise ValueError(f"judge {original.name!r} {there} at {target.parent}: {remedy}")
     tensors = original.tensors
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
@@ -119,8 +112,7 @@ def _write(original: Original, target: Path) -> Path:
         # Tensors of one mapped file are one storage, which no plan may cut: it is made of their sizes.
         sizes = {name: tensor.to("meta") for name, tensor in tensors.items()}
         plan = split_torch_state_dict_into_shards(sizes, max_shard_size=SHARD_BYTES)
-        label = f"{original.name} -> {target}"
-        with tqdm(total=size, unit="B", unit_scale=True, desc=label, disable=size < WORTH_A_BAR) as bar:
+        with tqdm(total=size, unit="B", unit_scale=True, desc=f"{original.name} -> {target}", delay=2) as bar:
             for file, names in plan.filename_to_tensors.items():
                 shard = {name: tensors[name].contiguous() for name in names}
                 save_file(shard, partial / file, metadata={"format": "pt"})
@@ -146,8 +138,8 @@ def _write_settings(original: Original, folder: Path) -> None:
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if generation.get(name) is None and settings.get(name) is not None:
             generation[name] = settings[name]
-    for name in ("repetition_penalty", "attn_implementation"):
-        generation.pop(name, None)
+    dropped = ("repetition_penalty", "attn_implementation")
+    generation = {name: value for name, value in generation.items() if name not in dropped}
     silent = list(range(config.image_token_index, config.text_config.vocab_size))
     _write_json(folder / "generation_config.json", {**generation, "suppress_tokens": silent})
     processor = {
@@ -194,10 +186,8 @@ class Original:
         if self.siglip:  # the original deletes the last layer and the pooling head, then takes the last state left
             self.tower_config.num_hidden_layers, self.tower_config.vision_use_head, self.layer = layers - 1, False, -1
         elif not -layers - 1 <= self.layer <= layers:  # of the input and each layer's output
-            raise ValueError(
-                f"judge {name!r} takes image features from layer {self.layer} (mm_vision_select_layer), and its vision"
-                f" tower has {layers} layers"
-            )
+            what = f"takes image features from layer {self.layer} (mm_vision_select_layer)"
+            raise ValueError(f"judge {name!r} {what}, and its vision tower has {layers} layers")
 
     @cached_property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -295,10 +285,8 @@ class Original:
         else:
             grid = [[int(h), int(w)] for w, h in re.findall(r"\b(\d{1,6})\s*,\s*(\d{1,6})\b", text)]
         if not grid or any(edge < size or edge % size for resolution in grid for edge in resolution):
-            raise ValueError(
-                f"judge {self.name!r}: image_grid_pinpoints in its config.json is no list of resolutions in multiples"
-                f" of its vision tower's {size} pixels"
-            )
+            what = f"is no list of resolutions in multiples of its vision tower's {size} pixels"
+            raise ValueError(f"judge {self.name!r}: image_grid_pinpoints in its config.json {what}")
         return grid
 
     @property

@@ -162,9 +162,12 @@ def load(
         strays = []
     mismatched = [key[0] for key in report["mismatched_keys"]]
     _refuse(f"judge {shape.name!r}: the weights", "its config.json", report["missing_keys"], strays, mismatched)
-    attention = placed.options.get("attn_implementation")
-    for part, settings in (("decoder", model.config.get_text_config()), ("vision tower", model.config)):
-        kind = getattr(getattr(settings, "vision_config", settings), "_attn_implementation", None)
+    attention, config = placed.options.get("attn_implementation"), model.config
+    for part, settings in (
+        ("decoder", config.get_text_config()),
+        ("vision tower", getattr(config, "vision_config", 0)),
+    ):
+        kind = getattr(settings, "_attn_implementation", None)
         if attention is not None and kind not in (None, attention):
             raise ValueError(f'judge {name!r}: its {part} computes attention by "{kind}", not by "{attention}"')
     if "device_map" not in placed.options:
@@ -196,16 +199,14 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
         if kind == "llava":
             image_processor = IMAGE_PROCESSORS[config.model_type].from_pretrained(folder, local_files_only=True)
         # Of the generation settings what ends an answer and what is no word: how to draw is the engine's to say.
-        file = folder / "generation_config.json"
-        own = transformers.GenerationConfig.from_model_config
-        stored = places.read_json(file) if file.is_file() else own(config).to_dict()
+        file, generation = folder / "generation_config.json", transformers.GenerationConfig
+        stored = places.read_json(file) if file.is_file() else generation.from_model_config(config).to_dict()
         tokens = {key: value for key, value in stored.items() if key.endswith("_token_id") or key == "suppress_tokens"}
-        settings = SimpleNamespace(config=config, generation_config=transformers.GenerationConfig(**tokens))
+        settings = SimpleNamespace(config=config, generation_config=generation(**tokens))
     if config.is_encoder_decoder:
         raise ValueError(f"judge {name!r} is an encoder-decoder ({config.model_type}); supported is {places.SUPPORTED}")
-    shape = VisionLanguageModel(
-        name, path, folder, kind, settings, tokenizer, image_processor, processor, others=others
-    )
+    parts = (settings, tokenizer, image_processor, processor)
+    shape = VisionLanguageModel(name, path, folder, kind, *parts, others=others)
     if kind != "llava":  # the template's added tokens become special: ordinary ones would match in any text
         template = str(getattr(processor, "chat_template", None) or tokenizer.chat_template or "")
         added = [entry for entry in tokenizer.added_tokens_decoder.items() if not entry[1].special]
@@ -216,14 +217,12 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
 
 @contextlib.contextmanager
 def _reading(name: str, folder: Path) -> Iterator[None]:
-    """Say plainly what was being read when a library failed on a damaged or hostile file."""
+    """Say plainly what was being read when a library failed on a damaged or hostile file; no bar for few weights."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it speaks of every layer that it casts in 8 bits
-    progress = transformers.utils.logging
-    hide = (
-        progress.is_progress_bar_enabled() and sum(file.stat().st_size for file in places.weight_files(folder)) < QUICK
-    )
+    bars = transformers.utils.logging
+    hide = bars.is_progress_bar_enabled() and sum(f.stat().st_size for f in places.weight_files(folder)) < QUICK
     if hide:
-        progress.disable_progress_bar()
+        bars.disable_progress_bar()
     try:
         yield
     except (torch.OutOfMemoryError, ImportError):
@@ -234,7 +233,7 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
         raise ValueError(f"judge {name!r} can't be read from {folder} ({places.reason_of(error)})") from error
     finally:
         if hide:
-            progress.enable_progress_bar()
+            bars.enable_progress_bar()
 
 
 def _refuse(what: str, whole: str, missing: Any, unexpected: Any, mismatched: Any = ()) -> None:
@@ -267,10 +266,9 @@ def base_of(name_or_path: str | Path) -> str | None:
     if not file.is_file():
         return None
     if (file.parent / BESIDE).is_file():
-        raise ValueError(
-            f"judge {str(name_or_path)!r}: its projector stands in {BESIDE}, which is not read here: merge both with"
-            " LLaVA's own scripts/merge_lora_weights.py and give the merged folder"
-        )
+        remedy = "merge both with LLaVA's own scripts/merge_lora_weights.py and give the merged folder"
+        what = f"its projector stands in {BESIDE}, which is not read here"
+        raise ValueError(f"judge {str(name_or_path)!r}: {what}: {remedy}")
     if not (base := places.read_json(file).get("base_model_name_or_path")):
         raise ValueError(f"judge {str(name_or_path)!r}: its {places.ADAPTERS} names no base_model_name_or_path; add it")
     return str(base)
@@ -291,9 +289,7 @@ def _attach(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
             subprocess.run(command, input=names, text=True, capture_output=True, timeout=PATTERN_SECONDS, check=True)
         except subprocess.SubprocessError as error:
             slow = isinstance(error, subprocess.TimeoutExpired)
-            fault = (
-                f"is still being matched after {PATTERN_SECONDS:.0f} seconds" if slow else "is no regular expression"
-            )
+            fault = f"is still being matched after {PATTERN_SECONDS:.0f} s" if slow else "is no regular expression"
             raise ValueError(f"{folder / places.ADAPTERS}: target_modules = {pattern[:80]!r} {fault}") from error
     with _reading(str(folder), folder), warnings.catch_warnings():
         with safe_open(folder / ADAPTER_WEIGHTS, framework="pt") as file:

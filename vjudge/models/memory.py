@@ -70,15 +70,10 @@ def need(
     cached, active = token_bytes(config, precision)
     logits = 3 * 4 * text.vocab_size  # float32, and sorted for top-p
     features = min(FEATURES_KEPT, ENCODED_TOGETHER * image * text.hidden_size * size)
-    reading = max(tokens * active, alive * size)
-    return Need(
-        parameters=parameters,
-        weights=weights,
-        cache=tokens * cached,
-        activations=reading + logits + features + widest * size,  # quantised layers are unpacked one at a time
-        allowance=int(FRAGMENTS * weights) + (CONTEXT if device != "cpu" else 0),
-        tokens=tokens,
-    )
+    # Quantised layers are unpacked one at a time.
+    activations = max(tokens * active, alive * size) + logits + features + widest * size
+    allowance = int(FRAGMENTS * weights) + (CONTEXT if device != "cpu" else 0)
+    return Need(parameters, weights, tokens * cached, activations, allowance, tokens)
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:
@@ -201,9 +196,9 @@ def check(name_or_path: str | Path, placed: Placement, *, revision: str | None =
     fitting = [f"{way} ({_gib(total)} of {_gib(free)})" for way, total in costs if total <= free]
     fitting.append("a server, load_judge('openai:MODEL', base_url=...); or device_map='auto' over several GPUs")
     setting = f"{placed.quantization[0]} bits" if placed.quantization else str(placed.dtype).removeprefix("torch.")
+    parts = f"weights {_gib(cost.weights)}, keys and values {_gib(cost.cache)}, activations {_gib(cost.activations)}"
     raise MemoryShortage(
-        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} (weights"
-        f" {_gib(cost.weights)}, keys and values {_gib(cost.cache)}, activations {_gib(cost.activations)}, allowance"
+        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} ({parts}, allowance"
         f" {_gib(cost.allowance)}; computed, for one row of {cost.tokens:,} tokens), and {_gib(free)} are free on"
         f" {where}. What fits: {'; or '.join(fitting)}. check_memory=False loads it all the same"
     )

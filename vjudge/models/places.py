@@ -76,10 +76,9 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     """How a checkpoint is loaded: "original" (LLaVA's own layout), "llava" (a family whose vision is ours), "chat" (a
     model with a processor of its own) or "text" (sees no images); ValueError for one that can't be loaded right."""
     check_counts(config, name)
-    decoder, faults = decoder_of(config), []
+    decoder = decoder_of(config)
     if decoder is not None or "mm_vision_tower" in config:  # of the original LLaVA code
-        if decoder is None:
-            faults.append(f"its decoder is {brief(config.get('architectures') or config.get('model_type'))}")
+        faults = [] if decoder else [f"its decoder is {brief(config.get('architectures') or config.get('model_type'))}"]
         for setting, (absent, values) in (ORIGINAL | ORIGINALS.get(str(decoder), {})).items():
             if not re.fullmatch(values, str(value := config.get(setting, absent))):
                 faults.append(f"{setting} is {brief(value)}")
@@ -133,12 +132,10 @@ def read_json(file: Path) -> dict[str, Any]:
 def reason_of(error: Exception) -> str:
     """In one line, why a library could not read a file."""
     line = str(error).strip().partition("\n")[0][:600]
-    if isinstance(error, pickle.UnpicklingError):
-        return (
-            "it holds more than tensors: reading it as a pickle could run code, so it was refused and nothing in it was"
-            f" run, {line}; get the checkpoint as safetensors"
-        )
-    return f"{type(error).__name__}: {line}"
+    if not isinstance(error, pickle.UnpicklingError):
+        return f"{type(error).__name__}: {line}"
+    refused = "reading it as a pickle could run code, so it was refused and nothing in it was run"
+    return f"it holds more than tensors: {refused}, {line}; get the checkpoint as safetensors"
 
 
 def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
@@ -187,7 +184,7 @@ def fetch_checkpoint(name: str, *, revision: str | None = None) -> Path:
 
 def fetch(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
     """Download files of a hub repository by pattern, each once; without a connection, take what is in the cache."""
-    offline = False
+    offline, reason = False, "it can't be reached from here, and the local cache does not hold it: check the connection"
     try:  # huggingface_hub itself would try for half a minute at every file
         session: Any = huggingface_hub.utils.get_session()  # type: ignore[attr-defined]
         session.head(huggingface_hub.constants.ENDPOINT, timeout=PROBE_SECONDS)
@@ -197,7 +194,6 @@ def fetch(name: str, files: Sequence[str], *, revision: str | None = None) -> Pa
     try:
         return Path(huggingface_hub.snapshot_download(name, **options))
     except (OSError, ValueError) as error:
-        reason = "it can't be reached from here, and the local cache does not hold it: check the connection"
         reason = reason if offline else reason_of(error)
         raise ValueError(f"{name!r} is no folder here, and the hub could not provide it ({reason})") from error
 
@@ -285,46 +281,36 @@ def place(
     elif quantization or (chosen.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         options["device_map"] = {"": chosen}  # each weight straight to its device, not by way of the CPU's memory
     if quantization is not None:
-        options["quantization_config"] = _quantized(quantization, precision)
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": precision}
+        ways: dict[str, dict[str, Any]] = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True, **nf4}}
+        if quantization not in ways:
+            raise ValueError(f'quantization {quantization!r} is unknown; use None, "8bit" or "4bit"')
+        if lacks := [name for name in ("accelerate", "bitsandbytes") if importlib.util.find_spec(name) is None]:
+            raise ValueError(f"quantization={quantization!r} needs {' and '.join(lacks)}: pip install 'vjudge[gpu]'")
+        skipped = list(UNQUANTIZED)
+        options["quantization_config"] = BitsAndBytesConfig(**ways[quantization], llm_int8_skip_modules=skipped)
     return Placement(chosen, precision, quantization, options)
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """Choose where to compute: CUDA, else Apple's MPS, else the CPU, unless told; ValueError where that is absent."""
-    if str(device) == "auto":
-        mps = "mps" if torch.backends.mps.is_available() else "cpu"
-        return torch.device("cuda" if torch.cuda.is_available() else mps)
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = f'by torch {torch.__version__} ({reason_of(error)}); use "auto", "cpu", "cuda:1" or "mps"'
-        raise ValueError(f"device {str(device)!r} can't be used {reason}") from error
+    """Choose where to compute: CUDA, else Apple's MPS, else the CPU, unless told; torch's own errors."""
+    mps = "mps" if torch.backends.mps.is_available() else "cpu"
+    auto = "cuda" if torch.cuda.is_available() else mps
+    return torch.empty(0, device=device).device if str(device) != "auto" else torch.device(auto)
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     """Choose the precision: bfloat16 on a GPU that has it, float16 on other GPUs, which is said, float32 on a CPU."""
     if dtype == "auto":
-        if device.type == "cpu":
-            return torch.float32
-        if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        if device.type != "cuda":
+            return torch.float32 if device.type == "cpu" else torch.float16
+        if torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.bfloat16
-        if device.type == "cuda":
-            warnings.warn("this GPU has no bfloat16: computing in float16 instead", stacklevel=2)
+        warnings.warn("this GPU has no bfloat16: computing in float16 instead", stacklevel=2)
         return torch.float16
     if (name := str(dtype).removeprefix("torch.")) not in DTYPES:
         raise ValueError(f'dtype {dtype!r} is unknown; use "auto", "float32", "bfloat16" or "float16"')
     return DTYPES[name]
-
-
-def _quantized(quantization: str, dtype: torch.dtype) -> BitsAndBytesConfig:
-    """How bitsandbytes is to quantise a model; ValueError where it can't."""
-    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
-    ways: dict[str, dict[str, Any]] = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True, **nf4}}
-    if quantization not in ways:
-        raise ValueError(f'quantization {quantization!r} is unknown; use None, "8bit" or "4bit"')
-    if lacks := [name for name in ("accelerate", "bitsandbytes") if importlib.util.find_spec(name) is None]:
-        raise ValueError(f"quantization={quantization!r} needs {' and '.join(lacks)}: pip install 'vjudge[gpu]'")
-    return BitsAndBytesConfig(**ways[quantization], llm_int8_skip_modules=list(UNQUANTIZED))
 
 
 def input_device(module: torch.nn.Module) -> torch.device:

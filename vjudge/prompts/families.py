@@ -35,6 +35,7 @@ class Family:
 
 FAMILIES: dict[str, Family] = {}
 """Every known family by name; `register` adds to it."""
+BUILDS = {"llava": "prometheus-vision", "llava_onevision": "llava-critic"}  # of a judge whose name is unknown
 
 
 def register(
@@ -50,12 +51,8 @@ def register(
     >>> families.find("checkpoints/my-judge-7b").name
     'mine'
 
-    Args:
-        template, pairs: a `Template`, or the name of one in `vjudge.prompts.TEMPLATES`; fields: others of `Family`.
-        replace: whether a family of that name may be replaced.
-
-    Raises:
-        ValueError: the name or an id is taken, or a template does not fit its place; all that is wrong is named.
+    A template may be the name of one in `vjudge.prompts.TEMPLATES`; `replace` allows a name that is taken; `fields` are
+    others of `Family`. ValueError names all that is wrong: a taken name or id, a template in the wrong place.
     """
     single, double = wording(template), wording(pairs) if pairs is not None else None
     fields |= {key: tuple(fields[key]) for key in ("ids", "stems") if key in fields}
@@ -82,37 +79,24 @@ def wording(template: Template | str) -> Template:
     return template
 
 
-def find(name_or_path: str | Path, *, config: Mapping[str, Any] | None = None) -> Family | None:
-    """Find the family of a judge: by hub id, else by the name of its folder, else by its config.json.
+def find(name_or_path: str | Path, *, build: str = "") -> Family | None:
+    """Find the family of a judge: by hub id, else by the name of its folder, else by its build, of LLaVA's.
 
-    >>> find("lmms-lab/llava-critic-7b").name
-    'llava-critic'
-    >>> find("openai:gpt-4o") is None
-    True
-
-    Args:
-        name_or_path: as for `load_judge`; "openai:" before a model's name is passed over.
-        config: the checkpoint's config.json. A LLaVA-1.5 checkpoint of an unknown name is asked as Prometheus-Vision
-            is, a LLaVA-OneVision one as LLaVA-Critic is: the judges of that build.
+    >>> find("lmms-lab/llava-critic-7b").name, find("openai:gpt-4o")
+    ('llava-critic', None)
     """
-    name, config = str(name_or_path).removeprefix("openai:").rstrip("/"), config or {}
+    name = str(name_or_path).removeprefix("openai:").rstrip("/").lower()
     owners = {id.lower(): family for family in FAMILIES.values() for id in family.ids}
-    for id in (name.lower(), str(config.get("_name_or_path", "")).lower()):
-        if id in owners:
-            return owners[id]
+    if name in owners:
+        return owners[name]
     lasts = {id.rpartition("/")[2]: family for id, family in owners.items()}
     # A folder as the hub's cache names it: models--kaist-ai--prometheus-vision-7b-v1.0/snapshots/...
     cached = [part.rpartition("--")[2] for part in Path(name).parts if part.startswith("models--")]
-    for part in map(str.lower, (name.replace("\\", "/").rpartition("/")[2], *cached)):
-        if part in lasts:
-            return lasts[part]
+    for part in (name.replace("\\", "/").rpartition("/")[2], *cached):
         fits = [(len(stem), family.name) for family in FAMILIES.values() for stem in family.stems if stem in part]
-        if fits:
-            return FAMILIES[max(fits)[1]]  # "prometheus-vision" before "prometheus"
-    build = " ".join([str(config.get("model_type", "")), *(config.get("architectures") or ())]).lower()
-    if any(kind in build for kind in ("llava_onevision", "llavaqwen", "llava_qwen")):
-        return FAMILIES["llava-critic"]
-    return FAMILIES["prometheus-vision"] if build.split(" ")[0] == "llava" or "llavallama" in build else None
+        if part in lasts or fits:
+            return lasts.get(part) or FAMILIES[max(fits)[1]]  # "prometheus-vision" before "prometheus"
+    return FAMILIES.get(BUILDS.get(build, ""))
 
 
 def recorded(folder: Path) -> Template | None:

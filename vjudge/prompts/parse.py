@@ -31,10 +31,8 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
         scores: the rubric's scale; not needed where the format has its own, or a choice.
         format: one of `FORMATS`.
 
-    Raises:
-        ValueError: an unknown format, or an empty scale where the rubric's is needed.
-
-    On "prometheus", whose verdict is the number after the last `[RESULT]`, on a rubric of 1 to 5:
+    ValueError: an unknown format, or an empty scale where the rubric's is needed. On "prometheus", whose verdict is the
+    number after the last `[RESULT]`, on a rubric of 1 to 5:
 
         Feedback: ... **[RESULT]** (4).              4: "Feedback:", emphasis, brackets, quotes, ":" are passed over
         [RESULT] 4/5, [4]/5, 4 (out of five), 4.0    4: the rubric's own maximum, the same number
@@ -79,16 +77,11 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
 
 
 def suggest_format(texts: Sequence[str], *, scores: Sequence[int] = (), format: str) -> str | None:
-    """Name the format that reads most of the answers that a judge's own can't; it is said, and nothing is read anew.
+    """Name the format of the same kind and scale that reads more than half of the answers that a judge's own can't, or
+    None; of many answers, the first 200 are looked at, and nothing is read anew.
 
     >>> suggest_format(["**Score:** 3", "**Score:** 4", "It depends."], scores=(1, 2, 3, 4, 5), format="prometheus")
     'score'
-
-    Args:
-        texts: answers without a verdict in `format`; of many, the first 200 are looked at.
-        scores: the rubric's scale, as in `parse`.
-        format: the judge's own format. Another one of its kind and scale is named that reads more than half of them;
-            None where none does.
     """
     own = FORMATS[format]
     scores = range(own.scale[0], own.scale[1] + 1) if own.scale else scores
@@ -382,8 +375,6 @@ _DEGREES = {
 _LETTERS = {sign: Statement(choice=choice) for sign, choice in (("A", "a"), ("B", "b"), ("C", "tie"), ("TIE", "tie"))}
 
 _MARKED = Place(r"\[RESULT\]", "last verdict marker")
-_CHOSEN = replace(_MARKED, signs="ab")
-_FINAL = Place(rf"\bfinal score\b{_REMARK}", '"Final Score"')
 _TOTAL = Place(rf"\b(?:final|overall|total) score\b{_REMARK}", "score")
 _LABELLED = Place(rf"\b(?:score|rating)\b{_REMARK}{_AS_LABEL}", "score")
 _ANY_LABEL = Place(rf"\b(?:score|rating|grade)\b{_REMARK}{_AS_LABEL}|{_CHINESE}", '"Score:"')
@@ -398,7 +389,6 @@ _ANSWERED = Place(r"^[ *_#>]{0,8}(?=answer [12] is (?:the )?better\b)", "last li
 _ARENA = Place(_BRACKETS, "[[A>>B]], [[A>B]], [[A=B]], [[B>A]] or [[B>>A]]", table=_DEGREES)
 _MT_BENCH = Place(_BRACKETS, "[[A]], [[B]] or [[C]]", table=_LETTERS)
 _BRACKETED = Place(_BRACKETS, "[[A>>B]] to [[B>>A]], [[A]], [[B]] or [[C]]", table=_DEGREES | _LETTERS)
-_RATED = Place(_BRACKETS, "[[number]]")
 _TAGGED, _SCORED = Place(_TAG.format("answer"), "<answer>", "ab12"), Place(_TAG.format("score"), "<score>")
 _BOXED, _BOXED_SCORE = Place(_BOX, "\\boxed{}", "ab12"), Place(_BOX, "\\boxed{}")
 
@@ -506,9 +496,9 @@ class Format:
 FORMATS: dict[str, Format] = {
     # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B": prometheus-eval; ties are ours
     "prometheus": Format("score", _prometheus, "no verdict marker"),
-    "prometheus-relative": Format("choice", _CHOSEN.read, "no verdict marker"),
+    "prometheus-relative": Format("choice", replace(_MARKED, signs="ab").read, "no verdict marker"),
     # "... Final Score: 4": UnifiedReward (arXiv 2503.05236), pointwise
-    "final-score": Format("score", _FINAL.read, 'no "Final Score"'),
+    "final-score": Format("score", Place(rf"\bfinal score\b{_REMARK}", '"Final Score"').read, 'no "Final Score"'),
     # "... Final Score: 85"; "The better response: [second].": LLaVA-Critic-113k (LLaVA-VL/LLaVA-NeXT#461)
     "llava-critic": Format("score", _critic_score, "no score", (0, 100)),
     "better-response": Format("choice", _better_response, 'no "The better response"'),
@@ -516,7 +506,7 @@ FORMATS: dict[str, Format] = {
     "arena": Format("choice", _ARENA.read, f"no {_ARENA.name}"),
     # "... [[A]]" with [[C]] for a tie, "... Rating: [[5]]": MT-Bench (arXiv 2306.05685); Multimodal RewardBench
     "mt-bench": Format("choice", _MT_BENCH.read, f"no {_MT_BENCH.name}"),
-    "mt-bench-score": Format("score", _RATED.read, "no [[number]]", (1, 10)),
+    "mt-bench-score": Format("score", Place(_BRACKETS, "[[number]]").read, "no [[number]]", (1, 10)),
     # "8 6\n..."; of the second the first score is the reference's: haotian-liu/LLaVA llava/eval (LLaVA-Bench)
     "two-scores": Format("choice", _two_scores, "no first line of two scores", (1, 10)),
     "reference-scores": Format("score", partial(_two_scores, of_second=True), "no first line of two scores", (1, 10)),

@@ -14,7 +14,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -164,15 +163,14 @@ def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
         whole = fill(chat.jinja, {**dict(chat.variables), "add_generation_prompt": True, "messages": messages})
     except ValueError as error:
         raise ValueError(f"the checkpoint's chat template can't write this prompt: {error}") from error
-    pieces = [
-        split(piece, chat.controls, chat.image_token) for piece in whole.removeprefix(chat.start).split(_STAND_IN)
-    ]
-    written = (*pieces[0], *(part for piece in pieces[1:] for part in (_STAND_IN, *piece)))
+    pieces = whole.removeprefix(chat.start).split(_STAND_IN)
+    first, *rest = (split(piece, chat.controls, chat.image_token) for piece in pieces)
+    written = (*first, *(part for piece in rest for part in (_STAND_IN, *piece)))
     (texts, places), images = (sum(part is mark for part in written) for mark in (_STAND_IN, IMAGE)), sum(is_image)
     if (texts, places) != (len(is_image) - images, images):
+        there = f"{len(is_image) - images} text(s) and {images} image(s)"
         raise ValueError(
-            f"the checkpoint's chat template writes {texts} text(s) and {places} image place(s) for"
-            f" {len(is_image) - images} text(s) and {images} image(s)"
+            f"the checkpoint's chat template writes {texts} text(s) and {places} image place(s) for {there}"
         )
     return written
 
@@ -180,7 +178,7 @@ def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
 # A chat template is a program that came with the weights. Jinja's sandbox keeps it from files and Python's insides,
 # but not from looping for ever or writing without end, and no thread can be stopped from outside. A process can, on
 # every platform; it starts in about 0.6 s, once for each shape of prompt.
-SECONDS, CPU_SECONDS = 20.0, 5  # on a busy machine, a process can take some seconds to start
+SECONDS = 20.0  # on a busy machine, a process can take some seconds to start
 CHARACTERS, MEMORY = 1_000_000, 2**30  # bytes, where the platform can bound them
 _CHILD = "import sys; sys.path[:1] = []; from vjudge.prompts.template import _child; _child()"
 
@@ -188,19 +186,16 @@ _CHILD = "import sys; sys.path[:1] = []; from vjudge.prompts.template import _ch
 def fill(template: str, variables: Mapping[str, Any]) -> str:
     """A chat template's source, filled by transformers with plain JSON values, `messages` among them; ValueError where
     it raises, takes too long, needs too much memory or writes too much."""
-    task = json.dumps([template, dict(variables), CPU_SECONDS]).encode()
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": ""}
+    task, command = json.dumps([template, variables]).encode(), [sys.executable, "-c", _CHILD]
     try:
-        command = [sys.executable, "-c", _CHILD]
         child = subprocess.run(command, input=task, capture_output=True, timeout=SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"it does not end within {SECONDS:g} s") from None
-    try:
         text, fault = json.loads(child.stdout)
+    except subprocess.TimeoutExpired:
+        text, fault = "", f"it does not end within {SECONDS:g} s"
     except ValueError:
-        last = child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200] or child.returncode
-        raise ValueError(f"it was stopped after {CPU_SECONDS} s or out of memory ({last})") from None
+        text, fault = "", f"it was stopped out of memory ({child.stderr.decode(errors='replace').strip()[-200:]})"
     if fault:
         raise ValueError(fault)
     return str(text)
@@ -211,15 +206,12 @@ def _child() -> None:
     import psutil
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    template, variables, seconds = json.loads(sys.stdin.buffer.read())
-    with suppress(ImportError):  # Windows has none: the parent's bound on time holds alone
+    template, variables = json.loads(sys.stdin.buffer.read())
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such module, macOS bounds no address space
         import resource
 
-        seconds += int(time.process_time()) + 1
         memory = MEMORY + psutil.Process().memory_info().vms
-        for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory)):
-            with suppress(ValueError, OSError):  # macOS bounds no address space
-                resource.setrlimit(kind, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         text = render_jinja_template([variables.pop("messages")], chat_template=template, **variables)[0][0]
         fault = f"it writes more than {CHARACTERS:,} characters" if len(text) > CHARACTERS else ""
@@ -274,9 +266,8 @@ class Template:
         except ValueError as error:
             raise ValueError(f"template {self.name!r}: its body can't be read ({error}); {_BRACES}") from error
         faults = [] if self.kind in _KINDS else [f"kind {self.kind!r} is unknown; one of {', '.join(_KINDS)}"]
-        faults += [
-            f"its body has the unknown field {{{field}}}; {_BRACES}" for field in sorted(used - judged - _SHARED)
-        ]
+        unknown = sorted(used - judged - _SHARED)
+        faults += [f"its body has the unknown field {{{field}}}; {_BRACES}" for field in unknown]
         faults += [f"its body lacks {{{field}}}" for field in sorted(judged - used)]
         gives = "choice" if self.compares else "score"
         if self.format not in (formats := [name for name, rule in FORMATS.items() if rule.gives == gives]):
@@ -324,10 +315,8 @@ class Template:
 
         Without a reference answer its section and its mention are left out, as in Prometheus 2's own templates. That
         Prometheus-Vision's does so, that "Score 5" follows the rubric's scale, and that a text-only judge is told of
-        images that it can't see, are our choices.
-
-        Raises:
-            ValueError: an item where the template compares two responses, or the reverse; a column of `needs` is blank.
+        images that it can't see, are our choices. ValueError: an item where the template compares two responses, or the
+        reverse; a column of `needs` is blank.
 
         Source: prometheus-eval/prometheus-eval prometheus_eval/prompts.py (ABSOLUTE_PROMPT_WO_REF).
         """
@@ -342,16 +331,15 @@ class Template:
             count = "an image" if n_images == 1 else f"{n_images} images"
             unseen = f"(This instruction comes with {count} that you cannot see.)\n"
         levels = zip(rubric.scores, rubric.descriptions, strict=True) if rubric else ()
-        section = self.reference_section.format(highest=highest, reference_answer=reference)
+        named = {"highest": highest, "reference_answer": reference}
         texts: dict[str, Any] = {
+            **named,
             "instruction": unseen + item.instruction,
-            "reference_answer": reference,
             "images": {0: "", 1: " about an image"}.get(n_images, f" about {n_images} images"),
             "look": " Check what is said about an image against the image." if self.sees_images and n_images else "",
             "lowest": lowest,
-            "highest": highest,
-            "reference_clause": self.reference_clause.format(highest=highest) if reference else "",
-            "reference_section": section if reference else "",
+            "reference_clause": self.reference_clause.format(**named) if reference else "",
+            "reference_section": self.reference_section.format(**named) if reference else "",
             "criteria": getattr(item, "criteria", "") or (rubric.criteria if rubric else ""),
             "levels": "\n".join(f"Score {score}: {description}" for score, description in levels),
         }
@@ -365,16 +353,14 @@ class Template:
         """The same wording without the conversation around it, for an engine that writes the conversation itself."""
         return replace(self, conversation=replace(MESSAGES, system=self.conversation.system))
 
-    def bind(self, tokenizer: Any, *, image_token: str | None = None) -> Template:
+    def bind(self, tokenizer: Any, *, image_token: str) -> Template:
         """The same wording in the chat template of a tokenizer, or of a processor with one; ValueError without one.
-        `image_token` stands for an image in it; None takes the processor's or tokenizer's own."""
+        `image_token` stands for an image in it."""
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         source = getattr(tokenizer, "chat_template", None) or getattr(inner, "chat_template", None)
         source = source.get("default") if isinstance(source, dict) else source
         if not source:
             raise ValueError("this checkpoint has no chat template: give load_judge a template= that fits its training")
-        if image_token is None:
-            image_token = getattr(tokenizer, "image_token", None) or getattr(inner, "image_token", None) or ""
         added = getattr(inner, "added_tokens_decoder", {}).values()
         controls = {str(token) for token in added if getattr(token, "special", True)} | {*inner.all_special_tokens}
         special = {name: value for name, value in inner.special_tokens_map.items() if isinstance(value, str)}
@@ -398,12 +384,11 @@ class Template:
 
 
 def target(feedback: str, score: int) -> str:
-    """The answer a judge is trained to give: the feedback, its closing sentence unless it ends so, and the verdict.
+    """The answer a judge is trained to give: the feedback, its closing sentence unless it ends so, and the verdict;
+    ValueError where the feedback closes with another score, or holds the verdict marker already.
 
     >>> target("The caption names every box.", 5)
     'The caption names every box. So the overall score is 5.\\n[RESULT] 5'
-
-    ValueError where the feedback closes with another score, or holds the verdict marker already.
 
     Source: kaistAI/prometheus-vision sample_train_data.json.
     """
