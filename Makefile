@@ -136,7 +136,7 @@ validity: setup  ## prove probes and tests on simulated judges: figures/validity
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m validity --out figures
 
 ablations: setup  ## train a judge for each ablation and seed: figures/ablations.csv, two hours on one core
-	@OMP_NUM_THREADS=1 $(BIN)/python -m vjudge.training.ablations --out outputs/ablations --save figures
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.ablations --out outputs/ablations --save figures
 
 bench: setup  ## speed and memory in one table of ratios, an hour of processor time (VJUDGE_BENCH=0.2: on a fifth of the items)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s

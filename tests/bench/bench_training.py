@@ -22,7 +22,7 @@ from vjudge.data import rows_of
 from vjudge.judge import load_judge
 from vjudge.training import fine_tune, finetune
 from vjudge.training.collate import Examples, training_order
-from vjudge.training.recipes import recipe_of
+from vjudge.training.recipes import RECIPES
 
 BATCH, TURNS, SEED = 16, 2, 0
 # The judge stage's recipe without decay, which TRL would spread otherwise, and on an answer that tiny was not taught.
@@ -50,9 +50,7 @@ def judge():
 
 @pytest.fixture(scope="module")
 def examples(judge, rows):
-    surveyed = Examples(rows_of(rows), judge.engine.model, judge.template, shape=SHAPE)
-    assert not list(surveyed.survey(surveyed.rows))
-    return surveyed
+    return Examples(rows_of(rows), judge.engine.model, judge.template, shape=SHAPE, max_length=None)
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +59,27 @@ def ours(rows, tmp_path_factory) -> Callable[..., tuple[float, list[float]]]:
 
     def run(**changes: Any) -> tuple[float, list[float]]:
         folder = tmp_path_factory.mktemp("ours")
-        began, ends, survey = [], [], finetune._survey
+        began, ends, survey, log = [], [], finetune._survey, finetune.JudgeTrainer.log
 
         def surveyed(*arguments: Any) -> Any:
             began.append(process_time())  # the base is loaded now
             return survey(*arguments)
 
+        def logged(*arguments: Any) -> Any:
+            ends.append(process_time())
+            return log(*arguments)
+
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(finetune, "_survey", surveyed)
+            patch.setattr(finetune.JudgeTrainer, "log", logged)
             options = CHANGES | dict(steps=len(rows) // BATCH, log_every=1, checkpoint_every=10**6, seed=SEED) | changes
             allow = ["length", "scores"]  # so few rows
             fine_tune(
                 "tiny", rows, out=folder / "out", shape=SHAPE, allow=allow, device="cpu", precision="float32",
-                progress=False, on_log=lambda entry: ends.append(process_time()), **options,
+                progress=False, **options,
             )  # fmt: skip
         lines = (folder / "out/training_log.jsonl").read_text().splitlines()
-        return len(rows) / (ends[-1] - began[0]), [json.loads(line)["loss"] for line in lines]
+        return len(rows) / (ends[-2] - began[0]), [json.loads(line)["loss"] for line in lines]
 
     return run
 
@@ -121,14 +124,14 @@ def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float
             def _get_train_sampler(self, *args: Any) -> Any:
                 return super()._get_train_sampler(*args) if order is None else order
 
-        recipe = recipe_of(**CHANGES)
+        recipe = RECIPES["scenes"]
         base = AutoModelForImageTextToText.from_pretrained(model.path, dtype=torch.float32)
         base.model.vision_tower.requires_grad_(False)
         clock, began = Clock(), process_time()
         settings = trl.SFTConfig(
             str(tmp_path_factory.mktemp("theirs")), per_device_train_batch_size=BATCH,
             max_steps=len(rows) // BATCH, learning_rate=recipe.lr, lr_scheduler_type=recipe.schedule,
-            warmup_steps=recipe.warmup, weight_decay=recipe.weight_decay, adam_beta1=recipe.betas[0],
+            warmup_steps=CHANGES["warmup"], weight_decay=CHANGES["weight_decay"], adam_beta1=recipe.betas[0],
             adam_beta2=recipe.betas[1], max_grad_norm=recipe.clip, seed=SEED, logging_steps=1, save_strategy="no",
             bf16=False, use_cpu=True, report_to="none", disable_tqdm=True, **changes,
         )  # fmt: skip
@@ -147,8 +150,8 @@ def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float
 
 
 def test_against_trl(ours, theirs, rows, examples, report):
-    shape = dict(batch_size=BATCH, steps=len(rows) // BATCH, seed=SEED, grouped=True)
-    order = training_order(examples.lengths, **shape)
+    shape = dict(batch_size=BATCH, steps=len(rows) // BATCH, seed=SEED)
+    order = training_order([len(example.ids) for example in examples], **shape)
     mine, default = [], []
     for _ in range(TURNS):
         mine.append(ours())

@@ -29,7 +29,7 @@ def test_everything_wrong_with_the_rows_is_said_at_once(random_judge, tmp_path):
     assert sorted(by_row) == [1, 3, 4, 6, 7, 8]
     for index, part in {1: "feedback: is missing", 3: "whole score", 6: "gone.png", 8: "broken.jpg"}.items():
         assert part in by_row[index]
-    assert re.search(r"have \d+ tokens \(\d+ \+ \d+, 4 of them for images\) and the limit is \d+", by_row[4])
+    assert re.search(r"have \d+ \+ \d+ tokens, .* limit is \d+", by_row[4])
     assert not (tmp_path / "out").exists()
 
 
@@ -79,7 +79,6 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
     [
         (dict(quantization="4bit"), "add lora=True"),
         (dict(recipe="mine"), "recipe 'mine' is unknown"),
-        (dict(rate=1), "no such setting"),
         (dict(lr=-1.0, freeze=["head"]), r"lr=-1.0: .*; freeze=\('head',\): use tower"),
         (dict(freeze=["tower", "projector", "decoder"]), "nothing to train"),
         (dict(freeze=["decoder"], lora=True), "leave one of them out"),

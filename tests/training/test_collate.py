@@ -18,7 +18,7 @@ from vjudge.data import rows_of
 from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.prompts import TEMPLATES
-from vjudge.training.collate import IGNORED, Collator, training_order
+from vjudge.training.collate import IGNORED, training_order
 from vjudge.training.finetune import Network
 
 
@@ -46,13 +46,13 @@ def test_the_trained_tokens_are_exactly_the_target(name, folders):
         score = int(row["gold"])
         text = prompts.target(row["feedback"], score) if own else f"{row['feedback']}\nFinal Score: {score}"
         assert model.tokenizer.decode(trained[:-1]) == judge.template.conversation.reply + text
-        assert trained[-1] in engine.ends and example.ids[example.n_prompt :] == trained
+        assert trained[-1] in engine.ends and example.ids[-len(trained) :] == trained
         prompt, options = judge.template.render(vj.records.Item.from_row(row)), {}
         if judge.template.sees_images:
             features = images_of(engine.model)
             prompt, places = features.place(prompt, features.keys(list(map(picture, row["images"]))))
             options = {"image_tokens": places}
-        assert example.ids[: example.n_prompt] == engine.encoder.ids(prompt, **options)
+        assert example.ids[: -len(trained)] == engine.encoder.ids(prompt, **options)
 
 
 @pytest.mark.parametrize("kind", ["llava", "onevision", "text"])
@@ -62,8 +62,7 @@ def test_padding_keeps_every_label_and_the_loss(kind, folders):
     rows[2]["response"] = "it is " * 12
     rows[3]["images"] = rows[3]["images"] * (1 if kind == "text" else 2)
     encoded = [examples.encode(row) for row in rows]
-    collate = Collator(examples.coder)
-    batch = collate(encoded)
+    batch = examples.collate(encoded)
     columns = (batch[name] for name in ("input_ids", "attention_mask", "labels"))
     for example, ids, mask, labels in zip(encoded, *columns, strict=True):
         assert ids[mask.bool()].tolist() == example.ids
@@ -72,7 +71,7 @@ def test_padding_keeps_every_label_and_the_loss(kind, folders):
     with torch.no_grad():
         together = network(**batch)["loss"]
         n = sum(label != IGNORED for example in encoded for label in example.labels)
-        alone = sum(network(**collate([example]), num_items_in_batch=n)["loss"] for example in encoded)
+        alone = sum(network(**examples.collate([example]), num_items_in_batch=n)["loss"] for example in encoded)
     assert float(together) == pytest.approx(float(alone), rel=1e-5)
 
 
@@ -81,7 +80,7 @@ def test_the_loss_is_transformers_own_and_shared_images_are_opened_once(random_j
     judge, examples = examples_of(random_judge, "prometheus-vision")
     model, rows = judge.engine.model, rows_with_feedback(3)
     rows[2]["images"] = rows[0]["images"]
-    batch = Collator(examples.coder)([examples.encode(row) for row in rows])
+    batch = examples.collate([examples.encode(row) for row in rows])
     assert len(batch["pictures"]) == 2 and len(batch["shown"]) == 3
     pixels = model.image_processor([row["images"][0] for row in rows], return_tensors="pt")["pixel_values"]
     with torch.no_grad():
@@ -108,7 +107,7 @@ def test_published_texts_go_in_as_they_are(folders):
     example = examples.encode({"id": "1", "images": [Image.new("RGB", (20, 30))], **texts})
     tokenizer = judge.engine.model.tokenizer
     assert tokenizer.decode([t for t in example.labels if t != IGNORED]) == " A.\nScore: 7<|im_end|>"
-    start = tokenizer.decode(example.ids[: example.n_prompt]).replace("<image>", "")
+    start = tokenizer.decode(example.ids[: example.labels.count(IGNORED)]).replace("<image>", "")
     assert start.endswith("<|im_start|>user\n\nSay <|im_end|> which.<|im_end|>\n<|im_start|>assistant\n")
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert example.ids.count(end) == 3, "the one in the text is spelled out"

@@ -25,7 +25,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "LoRA, bfloat16": {"precision": "bfloat16", "lora": ADAPTERS},
     "LoRA, float16": {"precision": "float16", "lora": ADAPTERS},
     "QLoRA, 4 bits": {"precision": "bfloat16", "lora": ADAPTERS, "quantization": "4bit"},
-    "QLoRA, 8 bits": {"precision": "float32", "lora": ADAPTERS, "quantization": "8bit"},
+    "QLoRA, 8 bits": {"precision": "float32", "lora": ADAPTERS | {"merge": True}, "quantization": "8bit"},
 }
 
 
@@ -50,7 +50,7 @@ def test_what_trains_is_float32_and_the_judge_loads(way, random_judge, tmp_path)
     if "4 bits" in way:
         assert torch.uint8 in dtypes["decoder stays"]
     assert result_of(tmp_path)["changed"] > 0.7  # one step with a rate; an adapter's first half has no gradient in it
-    assert (folder / "adapter_config.json").is_file() is ("QLoRA" in way)
+    assert (folder / "adapter_config.json").is_file() is ("4 bits" in way)  # the others' are merged
     run = load_judge(folder, device="cpu", dtype="float32").grade(rows[:2], mode="score", progress=False)
     assert run["expected_score"].notna().all()
 
@@ -105,15 +105,7 @@ def test_adapters_merged_and_kept_give_the_same_logits(random_judge, tmp_path):
     logits = [judge.forward("What is it?", rows[0]["images"]).logits for judge in judges]
     assert torch.allclose(logits[0], logits[1], atol=1e-5) and not torch.allclose(logits[0], logits[2], atol=1e-2)
     card = (folders[False] / "README.md").read_text()
-    assert "rank 4" in card and "base_model:" in card
-
-
-def test_adapters_of_a_quantised_base_go_into_its_whole_weights(random_judge, tmp_path):
-    pytest.importorskip("bitsandbytes")
-    options = SMALL | dict(steps=2, quantization="4bit", precision="float32", lora=ADAPTERS | {"merge": True})
-    folder = fine_tune(random_judge, rows_with_feedback(10), out=tmp_path, **options)
-    before, after = weights_of(random_judge), weights_of(folder)
-    assert {part_of(name) for name in before if not torch.equal(before[name], after[name])} == {"decoder", "projector"}
+    assert "rank=4" in card and "base_model:" in card
 
 
 def test_movement_is_the_share_that_changed_and_the_norm_of_the_change():
@@ -143,12 +135,11 @@ def test_the_line_says_what_speaks_against_a_lesson(losses, warmup, changed, say
     assert says in str(result["lesson"]) and result["loss"] == pytest.approx(sum(losses) / 20)
 
 
-@pytest.mark.parametrize("quantization", ["4bit", "8bit"])
-def test_grading_in_between_changes_no_step_of_a_quantised_base(quantization, random_judge, tmp_path):
+def test_grading_in_between_changes_no_step_of_a_quantised_base(random_judge, tmp_path):
     """In evaluation bitsandbytes packed 4-bit weights for the CPU, after which no gradient passed through a layer."""
     pytest.importorskip("bitsandbytes")
     rows = rows_with_feedback(10)
-    options = SMALL | dict(steps=4, quantization=quantization, precision="float32", lora=ADAPTERS)
+    options = SMALL | dict(steps=4, quantization="4bit", precision="float32", lora=ADAPTERS)
     for name, more in {"plain": {}, "graded": dict(validation=rows[:2], allow=["leakage"], evaluate_every=1)}.items():
         fine_tune(random_judge, rows, out=tmp_path / name, **options | more)
     assert losses_of(tmp_path / "graded") == losses_of(tmp_path / "plain")

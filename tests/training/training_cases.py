@@ -31,9 +31,9 @@ def rows_with_feedback(n: int = 20, *, n_images: int = 1) -> list[dict[str, Any]
     return rows
 
 
-def examples_of(folder: Path, template: Any, rows: Any = ()) -> tuple[Any, Examples]:
+def examples_of(folder: Path, template: Any) -> tuple[Any, Examples]:
     judge: Any = load_judge(folder, template=template, device="cpu")
-    return judge, Examples(rows, judge.engine.model, judge.template)
+    return judge, Examples((), judge.engine.model, judge.template, shape="feedback", max_length=None)
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:

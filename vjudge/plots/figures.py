@@ -424,7 +424,7 @@ def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
     """The loss of a training and, where it was evaluated, correlation and share of readable verdicts, over the steps.
 
     Args:
-        log: as `vjudge.training.read_log` returns it: columns step; loss, and of evaluations pearson (no point where
+        log: a `training_log.jsonl` as a frame: columns step; loss, and of evaluations pearson (no point where
             undefined), low, high, parsed, n.
     """
     need(log, "step")

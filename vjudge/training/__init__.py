@@ -10,13 +10,11 @@ A name brings its module when it is first used. Needs `pip install 'vjudge[train
 from vjudge.names import lazy, public
 
 _NAMES = {
-    "ablations": "ABLATIONS ablate over_seeds",
+    "ablations": "ABLATIONS ablate",
     "checks": "check_balance check_leakage",
     "finetune": "fine_tune",
-    "lora": "Lora",
     "recipes": "RECIPES Recipe",
     "collate": "prompt_and_target",
-    "watch": "live_curve read_log",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)

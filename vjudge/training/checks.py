@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -31,21 +32,20 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     Raises:
         CollectionError: with the figures and their limits.
     """
-    tally: Counter[Any] = Counter()
-    texts, longer = [], []
+    tally, scored, longer = Counter[Any](), list[dict[str, Any]](), list[float]()
     for index, row in enumerate(rows_of(items)):
         gold = row.get("preference") if "response_a" in row else as_score(row.get("gold"))
         if gold in ("a", "b"):
             a, b = (n_words(str(row[name])) for name in ("response_a", "response_b"))
             longer.append(0.5 if a == b else float((a > b) == (gold == "a")))
         elif isinstance(gold, float) and not math.isnan(gold):
-            texts.append({"id": str(index), "group": row.get("group"), "gold": gold, "response": row.get("response")})
+            scored.append({"id": str(index), "gold": gold, "response": row.get("response")})
         else:
             continue
         tally[gold] += 1
     auc = float(np.mean(longer)) if longer else math.nan
-    if texts and len(tally) > 1:
-        auc = float(length_test(texts, n_resamples=0).loc["words", "auc"])
+    if scored and len(tally) > 1:
+        auc = float(length_test(scored, n_resamples=0).loc["words", "auc"])
     ratio = max(tally.values()) / min(tally.values()) if len(tally) > 1 else math.inf if tally else math.nan
     faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
@@ -79,20 +79,14 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     0
     """
     digests: dict[str, str] = {}  # of each file's pixels, so that it is decoded once
-    shown: dict[str, str] = {}
-    texts: dict[Any, str] = {}
-    for row in rows_of(test):
-        shown |= dict.fromkeys(_pixels(row, digests), str(row["id"]))
-        texts[_words(row)] = row["id"]
-    texts.pop(None, None)
+    owners = {content: row["id"] for row in rows_of(test) for _, content in _contents(row, digests)}
     problems = []
     for index, row in enumerate(rows_of(train)):
-        id = str(row["id"])
-        if shared := [shown[digest] for digest in _pixels(row, digests) if digest in shown]:
-            problems.append(Problem(index, id, "images", f"shows the image of test row {shared[0]!r}", "leave it out"))
-        elif (words := _words(row)) in texts:
-            what = f"has the texts of test row {texts[words]!r}"
-            problems.append(Problem(index, id, "response", what, "leave it out"))
+        for field, content in _contents(row, digests):
+            if content in owners:
+                what = f"{'shows the image' if field == 'images' else 'has the texts'} of test row {owners[content]!r}"
+                problems.append(Problem(index, str(row["id"]), field, what, "leave it out"))
+                break
     if problems and "leakage" not in allow:
         raise CollectionError(
             f"{len(problems)} training rows share an image or texts with the test rows (allow=['leakage'] goes on):",
@@ -101,21 +95,14 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     return len(problems)
 
 
-def _pixels(row: Mapping[str, Any], digests: dict[str, str]) -> list[str]:
-    """The fingerprints of a row's images; of one that can't be opened there is none."""
-    prints = []
+def _contents(row: Mapping[str, Any], digests: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    """The pixels of each image of a row that can be opened, then its own texts, blanks made one."""
     for source in row.get("images") or ():
-        try:
+        with suppress(ValueError, OSError):
             image = picture(source)
             if image.key not in digests:
                 digests[image.key] = fingerprint(image.open())
-            prints.append(digests[image.key])
-        except (ValueError, OSError):
-            continue
-    return prints
-
-
-def _words(row: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """A row's own texts, blanks made one; None where there is no response."""
+            yield "images", digests[image.key]
     answers = [row.get(name) for name in ("response", "response_a", "response_b") if not is_missing(row.get(name))]
-    return tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers)) if answers else None
+    if answers:
+        yield "response", tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,40 +56,41 @@ def prompt_and_target(
     if has_own_texts(plain):
         n_images = len(plain["images"] or ()) if template.sees_images else 0
         return template.conversation.wrap(plain["prompt"], n_images), plain["target"]
-    item = Pair.from_row(plain) if "response_a" in plain else Item.from_row(plain)
-    return template.render(item), _target(item, plain.get("feedback"), template, shape)
+    item: Any = Pair.from_row(plain) if "response_a" in plain else Item.from_row(plain)
+    compares, feedback = isinstance(item, Pair), plain.get("feedback")
+    if compares and item.preference not in ("a", "b"):
+        what = f"a target needs 'a' or 'b', not {item.preference!r}"
+        raise ValueError(f"preference: {what}; fill it in or leave the row out")
+    if not compares and not float(item.gold).is_integer():  # NaN is none
+        raise ValueError("gold: a target needs a whole score; fill it in or leave the row out")
+    if not _is_text(feedback) and (compares or shape != "score"):
+        alone = "" if compares else ", or train the score alone (shape='score')"
+        raise ValueError(f"feedback: is missing; fill it in or leave the row out{alone}")
+    verdict = item.preference.upper() if compares else int(item.gold)
+    match template.marker, shape:
+        case "[RESULT]", _ if compares:
+            target = f"{feedback.strip()} [RESULT] {verdict}"
+        case "[RESULT]", "feedback":
+            target = prompts.target(feedback, verdict)
+        case "[RESULT]", "score":
+            target = f"[RESULT] {verdict}"
+        case "[RESULT]", "score-first":
+            target = f"[RESULT] {verdict}\n{feedback}"
+        case "Final Score:", "feedback" if not compares:
+            target = f"{feedback.strip()}\nFinal Score: {verdict}"
+        case _:
+            raise ValueError(
+                f"template: no target is published for {template.name!r}; give rows with prompt and target"
+            )
+    return template.render(item), target
 
 
 def has_own_texts(row: Mapping[str, Any]) -> bool:
     """Whether a row brings its own prompt and answer, as LLaVA-Critic-113k's do, and needs no other text."""
-    return _text(row.get("prompt")) and _text(row.get("target"))
+    return _is_text(row.get("prompt")) and _is_text(row.get("target"))
 
 
-def _target(item: Any, feedback: Any, template: Template, shape: str) -> str:
-    """The answer to a rendered row: feedback and a whole score, or feedback and the better response."""
-    compares = isinstance(item, Pair)
-    if compares and item.preference not in ("a", "b"):
-        raise ValueError(
-            f"preference: a target needs 'a' or 'b', not {item.preference!r}; fill it in or leave the row out"
-        )
-    if not compares and not float(item.gold).is_integer():  # NaN is none
-        raise ValueError("gold: a target needs a whole score; fill it in or leave the row out")
-    if not _text(feedback) and (compares or shape != "score"):
-        alone = "" if compares else ", or train the score alone (shape='score')"
-        raise ValueError(f"feedback: is missing; fill it in or leave the row out{alone}")
-    if compares and template.marker == "[RESULT]":
-        return f"{feedback.strip()} [RESULT] {item.preference.upper()}"
-    if not compares and template.marker == "[RESULT]":
-        score = int(item.gold)
-        if shape == "feedback":
-            return prompts.target(feedback, score)
-        return f"[RESULT] {score}" + (f"\n{feedback}" if shape == "score-first" else "")
-    if not compares and template.marker == "Final Score:" and shape == "feedback":
-        return f"{feedback.strip()}\nFinal Score: {int(item.gold)}"
-    raise ValueError(f"template: no target is published for {template.name!r}; give rows with prompt and target")
-
-
-def _text(value: Any) -> bool:
+def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
@@ -100,10 +99,9 @@ class Coder:
 
     def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
         self.model, self.conversation = model, conversation
-        image_token = model.image_token_id
+        image_token, pad = model.image_token_id, model.tokenizer.pad_token_id
         self.encoder = Encoder(model.tokenizer, image_token_id=image_token, tokens_per_image=model.tokens_per_image)
         self.end = self.encoder.end(conversation)
-        pad = model.tokenizer.pad_token_id
         self.pad = self.end if pad is None else int(pad)
 
     def encode(
@@ -116,31 +114,19 @@ class Coder:
         return start, [[*ids, self.end] for ids in replies]
 
 
-@dataclass(frozen=True)
-class Example:
-    """One row as token ids: the prompt's, `n_prompt` of them, then the answer's; with its images."""
+class Example(NamedTuple):
+    """One row: the ids of prompt and answer, what to predict of them (`IGNORED` for the prompt's), and its images."""
 
     ids: list[int]
-    n_prompt: int
+    labels: list[int]
     images: tuple[Any, ...]
-
-    @property
-    def labels(self) -> list[int]:
-        """The ids to predict: the answer's own, `IGNORED` for the prompt's."""
-        return [IGNORED] * self.n_prompt + self.ids[self.n_prompt :]
 
 
 class Examples(torch.utils.data.Dataset[Example]):
     """A collection's examples in its order, images undecoded; ValueError for a chat model with its own processor."""
 
     def __init__(
-        self,
-        rows: Sequence[Any],
-        model: VisionLanguageModel,
-        template: Template,
-        *,
-        shape: str = "feedback",
-        max_length: int | None = None,
+        self, rows: Sequence[Any], model: VisionLanguageModel, template: Template, *, shape: str, max_length: int | None
     ) -> None:
         if model.processor is not None:
             raise ValueError(
@@ -152,8 +138,6 @@ class Examples(torch.utils.data.Dataset[Example]):
         self.sees = model.sees_images and template.sees_images
         self.longest = min(model.prompt_limit, model.context_length)
         self.limit = min(self.longest, max_length or self.longest)
-        self.lengths: list[int] = []  # tokens of each row, once they were surveyed
-        self.longest_answer = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -170,45 +154,20 @@ class Examples(torch.utils.data.Dataset[Example]):
         start, (answer,) = self.coder.encode(prompt, images, [target])
         ids = [*start, *answer]
         if len(ids) > self.limit:
-            image_token = self.coder.model.image_token_id
-            of_images = f", {ids.count(image_token)} of them for images" if image_token in ids else ""
             raise ValueError(
-                f"length: prompt and answer have {len(ids)} tokens ({len(start)} + {len(answer)}{of_images}) and the"
+                f"length: prompt and answer have {len(start)} + {len(answer)} tokens, those of images included, and the"
                 f" limit is {self.limit}; shorten the texts, or raise max_length up to the model's {self.longest}"
             )
-        return Example(ids, len(start), images)
+        return Example(ids, [IGNORED] * len(start) + answer, images)
 
-    def survey(self, rows: Iterable[Any]) -> Iterator[tuple[int, Any, str]]:
-        """Encode every row and open every image once, and yield the rows that can't be trained on, with the reason."""
-        opened: set[str] = set()
-        for index, row in enumerate(rows):
-            try:
-                example = self.encode(row)
-                for source in example.images:
-                    image = picture(source)
-                    if image.key not in opened:
-                        image.open()
-                        opened.add(image.key)
-            except (ValueError, OSError, KeyError) as error:
-                yield index, row, str(error)
-                continue
-            self.lengths.append(len(example.ids))
-            self.longest_answer = max(self.longest_answer, len(example.ids) - example.n_prompt)
-
-
-class Collator:
-    """Make a batch: ids padded on the left, labels, `shown`, the key of each image in order, and `pictures`, each
-    opened now and once: key -> its tiles, size and mode."""
-
-    def __init__(self, coder: Coder) -> None:
-        self.model, self.pad = coder.model, coder.pad
-
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        source: Any = images_of(self.model)
+    def collate(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """A batch: ids and labels padded on the left, `shown`, the key of each image in order, and `pictures`, each
+        opened now and once: key -> its tiles, size and mode."""
+        source: Any = images_of(self.coder.model)
         cpu = torch.device("cpu")
         shown = [key for example in examples for key in source.keys(list(map(picture, example.images)))]
         pictures = {key: source.prepare(key) for key in dict.fromkeys(shown)}
-        ids, mask = left_padded([example.ids for example in examples], self.pad, cpu)
+        ids, mask = left_padded([example.ids for example in examples], self.coder.pad, cpu)
         labels, _ = left_padded([example.labels for example in examples], IGNORED, cpu)
         return {"input_ids": ids, "attention_mask": mask, "labels": labels, "shown": shown, "pictures": pictures}
 
@@ -219,18 +178,15 @@ def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed:
     A continued training skips what it has seen. Rows of like length stand in one step, and steps in random order.
     """
     sizes, order = np.array(lengths), list[int]()
-    for number in itertools.count():
-        if len(order) >= steps * batch_size:
-            break
-        rng = np.random.default_rng([seed, number])
-        epoch = rng.permutation(len(sizes))
-        pools = _cut(epoch, POOL * batch_size)
-        parts = [part for pool in pools for part in _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size)]
-        whole = [part for part in parts if len(part) == batch_size]
-        rest = [part for part in parts if len(part) < batch_size]
+    while len(order) < steps * batch_size:
+        rng = np.random.default_rng([seed, len(order) // len(sizes)])
+        whole, rest = list[np.ndarray](), list[np.ndarray]()
+        for pool in _cut(rng.permutation(len(sizes)), POOL * batch_size):
+            for part in _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size):
+                (whole if len(part) == batch_size else rest).append(part)
         order += np.concatenate([*(whole[i] for i in rng.permutation(len(whole))), *rest]).tolist()
     return order[: steps * batch_size]
 
 
 def _cut(values: np.ndarray, size: int) -> list[np.ndarray]:
-    return [values[start : start + size] for start in range(0, len(values), size)]
+    return np.split(values, range(size, len(values), size))

@@ -8,11 +8,12 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import transformers
 from torch import nn
@@ -23,6 +24,7 @@ import vjudge
 from vjudge import data
 from vjudge.data import CollectionError, Problem
 from vjudge.engines.vision import embedded, images_of
+from vjudge.images import picture
 from vjudge.judge import load_judge
 from vjudge.metrics import correlate
 from vjudge.models import VisionLanguageModel
@@ -32,15 +34,14 @@ from vjudge.runs import replace_file
 from vjudge.training import lora as adapting
 from vjudge.training import watch
 from vjudge.training.checks import check_balance, check_leakage
-from vjudge.training.collate import IGNORED, Collator, Examples, has_own_texts, training_order
-from vjudge.training.lora import Lora, as_lora, part_of
-from vjudge.training.recipes import Recipe, recipe_of
+from vjudge.training.collate import IGNORED, Examples, has_own_texts, training_order
+from vjudge.training.lora import Lora, part_of
+from vjudge.training.recipes import RECIPES, Recipe
 
 MANIFEST = "manifest.json"
+LOG = "training_log.jsonl"
 BEST = "best.safetensors"
 PATIENCE = 6 * 3600  # seconds a process waits for the others, such as for one that grades or writes 13B weights
-
-OnLog = Callable[[dict[str, Any]], None]
 
 
 def fine_tune(
@@ -51,12 +52,11 @@ def fine_tune(
     recipe: str | Recipe = "prometheus-vision",
     template: str | Template | None = None,
     validation: Any = None,
-    lora: bool | Mapping[str, Any] | Lora | None = None,
+    lora: bool | Mapping[str, Any] | None = None,
     quantization: str | None = None,
     device: str = "auto",
     precision: str = "auto",
     seed: int = 0,
-    on_log: OnLog | None = None,
     progress: bool = True,
     **changes: Any,
 ) -> Path:
@@ -69,17 +69,18 @@ def fine_tune(
         base: what `load_judge` loads on this machine: a LLaVA-1.5 or LLaVA-OneVision checkpoint in either layout, or a
             text-only language model.
         items: a collection or rows; a row with its own `prompt` and `target` needs no other texts.
-        out: a folder for checkpoints, the log `training_log.jsonl`, `manifest.json` and the judge.
+        out: a folder for checkpoints, `training_log.jsonl`, `manifest.json` and the judge. A line of the log has step,
+            seconds, and of losses loss, grad_norm, learning_rate; of evaluations pearson with low and high (95 %),
+            parsed (share of readable verdicts) and n.
         recipe: a name in `RECIPES`, or a `Recipe`.
         template: the wording to train; None takes the base's own, as `load_judge` does.
         validation: rows held out from `items` (compared for leakage), graded while it trains; the weights with the best
             correlation times share of readable verdicts become the judge.
-        lora: adapters on the decoder: True, a mapping such as {"rank": 16}, or a `Lora`. None trains in full.
+        lora: adapters on the decoder: True, or a mapping of `Lora`'s fields such as {"rank": 16}. None trains in full.
         quantization: "4bit" or "8bit" for the base under adapters (QLoRA), the projector whole; needs bitsandbytes.
         device: "auto", "cpu", "cuda" or "mps"; under a launcher each process takes its own.
         precision: "auto", "float32", "bfloat16" or "float16": of products, and of a base's weights under adapters.
         seed: of the order, of dropout and of adapters' first values.
-        on_log: called with every new entry of the log, such as `live_curve()`.
         progress: whether to show a bar.
         changes: fields of `Recipe`, such as lr=1e-5, steps=200 or freeze=["tower", "projector"].
 
@@ -92,15 +93,23 @@ def fine_tune(
         ValueError: an unsound option; a base that can't be trained here; a folder of another training.
         FloatingPointError: a gradient that is no number; the last good checkpoint stays.
     """
-    adapters, chosen, out = as_lora(lora), recipe_of(recipe, **changes), Path(out).expanduser()
+    adapters = None if lora is None or lora is False else Lora() if lora is True else Lora(**lora)
+    if isinstance(recipe, str) and recipe not in RECIPES:
+        raise ValueError(f"recipe {recipe!r} is unknown; use one of {', '.join(RECIPES)}, or a Recipe")
+    chosen = replace(RECIPES[recipe] if isinstance(recipe, str) else recipe, **changes)
+    out = Path(out).expanduser()
     if quantization is not None and adapters is None:
         raise ValueError(f"quantization={quantization!r} keeps the base's weights as they are: add lora=True")
-    if validation is not None or adapters is not None:
-        _check_spread()
+    fsdp, deepspeed = (os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true" for name in ("FSDP", "DEEPSPEED"))
+    spread = fsdp or (deepspeed and os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3")
+    if spread and (validation is not None or adapters is not None):
+        raise ValueError(
+            "FSDP and ZeRO-3 spread the weights over processes, which takes no validation= and no lora=: grade the"
+            " finished judge, and train adapters under DDP (launch/ddp.yaml), in 4 bits where the base is too large"
+        )
     chosen_device, rank = choose_device(device), os.environ.get("LOCAL_RANK")
     place = f"cuda:{rank}" if rank is not None and chosen_device.type == "cuda" else str(chosen_device)
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        place = "cpu"  # each process moves its shards
+    place = "cpu" if fsdp else place  # each process moves its shards
     dtype = str(choose_dtype(precision, chosen_device)).removeprefix("torch.")
     rows = data.rows_of(items)
     if not len(rows):
@@ -112,9 +121,13 @@ def fine_tune(
         raise ValueError(f"judge {str(base)!r} has no wording for pairs: give a template that compares")
     if wording.compares and validation is not None:
         raise ValueError("validation: pairs are not graded during training; compare with the judge afterwards")
-    arguments = _arguments(chosen, out, len(rows), place, dtype, seed)
+    arguments = _arguments(chosen, out, len(rows), place, dtype, seed, progress)
+    main = arguments.process_index == 0
     examples = Examples(rows, model, wording, shape=chosen.shape, max_length=chosen.max_length)
-    balance = _survey(items, examples, validation, chosen)
+    lengths, longest_answer = _survey(items, examples)
+    if validation is not None:
+        check_leakage(items, validation, allow=chosen.allow)
+    balance = check_balance(items, allow=chosen.allow)
     settings = {
         "base": str(base),
         "base_weights": judge.engine.identity()["weights"],
@@ -128,7 +141,6 @@ def fine_tune(
         "batch": [arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps, arguments.world_size],
         "collection": data.fingerprint(items),
     }
-    main = arguments.process_index == 0
     if _is_done(out, settings, main):
         return out / "judge"
     transformers.set_seed(seed)
@@ -137,28 +149,29 @@ def fine_tune(
         model.model.gradient_checkpointing_enable({"use_reentrant": False})
     last = watch.last_checkpoint(out / "checkpoints")
     arguments.distributed_state.wait_for_everyone()  # no checkpoint is written before all have looked for one
-    arguments.disable_tqdm = not (progress and main)
     network = Network(model, dtype=getattr(torch, dtype))
-    before, grade = watch.weight_samples(network), None
+    before = watch.weight_samples(network)
+    trainer = JudgeTrainer(network, arguments, examples.collate, examples)
+    trainer.remove_callback(transformers.PrinterCallback)  # the log has its own place
+    trainer.recipe, trainer.out, trainer.began = chosen, out, time.monotonic()
+    trainer.order = training_order(lengths, batch_size=chosen.batch_size, steps=arguments.max_steps, seed=seed)
     if validation is not None:
         arguments.eval_strategy, arguments.eval_on_start = transformers.IntervalStrategy.STEPS, last is None
         mode = "feedback" if chosen.shape == "feedback" else "score"  # without feedback before it: in score mode
-        longest = examples.longest_answer * 5 // 4 + 8  # a base that never ends would take minutes
-        grade = partial(judge.grade, validation, mode=mode, max_new_tokens=longest, progress=False)
-    trainer = JudgeTrainer(network, examples, chosen, arguments, grade=grade, on_log=on_log)
+        longest = longest_answer * 5 // 4 + 8  # a base that never ends would take minutes
+        trainer.grade = partial(judge.grade, validation, mode=mode, max_new_tokens=longest, progress=False)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    spread = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if spread else None
+    shards = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if shards else None
     if main:
         if (out / BEST).is_file():
             watch.load_weights(network, out / BEST)
         model.model.eval()
         moved = watch.movement(before, network if weights is None else weights)
-        result = watch.outcome(
-            trainer.entries(), steps=trainer.state.global_step, warmup=int(arguments.warmup_steps), moved=moved
-        )
-        facts = {**result, **balance, "rows": len(rows), "base": str(base)}
-        page = watch.card(out.name, recipe=chosen, lora=adapters, template=wording.name, facts=facts)
+        steps, warmup = trainer.state.global_step, int(arguments.warmup_steps)
+        result = watch.outcome(trainer.entries(), steps=steps, warmup=warmup, moved=moved)
+        made = {"base": base, "rows": len(rows), "wording": wording.name, "lora": adapters, **asdict(chosen)}
+        page = watch.card(out.name, made, result | balance)
         merge = adapters is not None and (quantization is None if adapters.merge is None else adapters.merge)
         whole = None if weights is None else {name.removeprefix("model."): value for name, value in weights.items()}
         adapting.save(model, wrapped, out / "judge", base=base, template=wording, merge=merge, card=page, weights=whole)
@@ -170,17 +183,9 @@ def fine_tune(
     return out / "judge"
 
 
-def _check_spread() -> None:
-    """Refuse validation and adapters while no process holds all weights: under FSDP and DeepSpeed's ZeRO-3."""
-    fsdp, deepspeed = (os.environ.get(f"ACCELERATE_USE_{name}", "").lower() for name in ("FSDP", "DEEPSPEED"))
-    if fsdp == "true" or (deepspeed == "true" and os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3"):
-        raise ValueError(
-            "FSDP and ZeRO-3 spread the weights over processes, which takes no validation= and no lora=: grade the"
-            " finished judge, and train adapters under DDP (launch/ddp.yaml), in 4 bits where the base is too large"
-        )
-
-
-def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, seed: int) -> TrainingArguments:
+def _arguments(
+    recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, seed: int, progress: bool
+) -> TrainingArguments:
     """transformers' arguments for a recipe on this machine."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     at_once = min(recipe.rows_at_once or recipe.batch_size // processes or 1, recipe.batch_size)
@@ -188,7 +193,7 @@ def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, 
     if rest:
         raise ValueError(f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times {at_once}")
     steps, warmup = recipe.count_steps(n_rows)
-    tenth = max(1, -(-steps // 10))
+    tenth = -(-steps // 10)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
         per_device_train_batch_size=at_once,
@@ -205,7 +210,6 @@ def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, 
         fp16=dtype == "float16" and device != "cpu",
         use_cpu=device == "cpu" and not os.environ.get("ACCELERATE_USE_FSDP"),
         seed=seed,
-        data_seed=seed,
         logging_steps=recipe.log_every,
         logging_first_step=True,
         logging_nan_inf_filter=False,
@@ -214,7 +218,7 @@ def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, 
         save_total_limit=2,
         dataloader_num_workers=recipe.workers,
         remove_unused_columns=False,
-        disable_tqdm=True,
+        disable_tqdm=not progress,
         report_to="none",
         ddp_timeout=PATIENCE,
         ddp_find_unused_parameters=True,  # rows without images leave the projector without a gradient
@@ -223,38 +227,48 @@ def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, 
     return arguments
 
 
-def _survey(items: Any, examples: Examples, validation: Any, recipe: Recipe) -> dict[str, float]:
-    """Look at the whole collection before anything is computed; everything that is wrong is said at once."""
-    rows, problems = examples.rows, []
+def _survey(items: Any, examples: Examples) -> tuple[list[int], int]:
+    """The tokens of every row and of the longest answer; a CollectionError with every row that can't be trained on.
+
+    Every row is encoded and every image opened, once, before anything is computed.
+    """
+    problems, faulty, opened = list[Problem](), set[int](), set[str]()
+    lengths, longest_answer = list[int](), 0
     try:
         data.validate(items, needs=examples.template.needs, sees_images=examples.sees)
     except CollectionError as error:
         if not error.problems:
             raise
         for problem in error.problems:  # a row with texts of its own needs no others
-            if problem.field.partition("[")[0] in ("id", "images") or not has_own_texts(rows[problem.index]):
+            if problem.field.partition("[")[0] in ("id", "images") or not has_own_texts(examples.rows[problem.index]):
                 problems.append(problem)
-    fields = {(problem.index, problem.field.partition("[")[0]) for problem in problems}
-    for index, row, why in examples.survey(data.rows_of(items)):  # which are read many at a time
-        field, _, rest = why.partition(": ")
-        if (index, field) not in fields:
+                faulty.add(problem.index)
+    for index, row in enumerate(data.rows_of(items)):  # which are read many at a time
+        if index in faulty:
+            continue
+        try:
+            example = examples.encode(row)
+            for image in map(picture, example.images):
+                if image.key not in opened:
+                    image.open()
+                    opened.add(image.key)
+        except (ValueError, OSError, KeyError) as error:
+            field, _, rest = str(error).partition(": ")
             what, _, remedy = rest.rpartition("; ")
-            problems.append(Problem(index, str(row.get("id")), field, what or rest or why, remedy or "correct the row"))
+            problems.append(Problem(index, str(row.get("id")), field, what or rest, remedy or "correct the row"))
+            continue
+        lengths.append(len(example.ids))
+        longest_answer = max(longest_answer, len(example.ids) - example.labels.count(IGNORED))
     if problems:
-        problems.sort(key=lambda problem: problem.index)
-        n_bad = len({problem.index for problem in problems})
-        raise CollectionError(f"{n_bad} of {len(rows)} rows can't be trained on:", problems)
-    if validation is not None:
-        check_leakage(items, validation, allow=recipe.allow)
-    return check_balance(items, allow=recipe.allow)
+        raise CollectionError.of_rows(sorted(problems, key=lambda problem: problem.index), len(examples))
+    return lengths, longest_answer
 
 
 def _is_done(out: Path, settings: dict[str, Any], main: bool) -> bool:
     """Whether the judge is there already; refuses a folder that holds another training."""
     file = out / MANIFEST
     if file.is_file():
-        before = json.loads(file.read_text(encoding="utf-8"))["settings"]
-        plain = json.loads(json.dumps(settings))
+        before, plain = json.loads(file.read_text(encoding="utf-8"))["settings"], json.loads(json.dumps(settings))
         if changed := [name for name in plain if before.get(name) != plain[name]]:
             lines = "; ".join(f"{name} was {before.get(name)!r} and is {plain[name]!r}" for name in changed[:5])
             raise ValueError(f"{out} holds another training ({lines}): give another out=, or remove it")
@@ -263,121 +277,96 @@ def _is_done(out: Path, settings: dict[str, Any], main: bool) -> bool:
         if out.exists() and any(out.iterdir()):
             raise ValueError(f"{out} holds something else than a training: give an empty or new folder")
         out.mkdir(parents=True, exist_ok=True)
-        versions = {"vjudge": vjudge.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+        versions = {module.__name__: module.__version__ for module in (vjudge, torch, transformers)}
         replace_file(file, json.dumps({"settings": settings, "versions": versions}, indent=2) + "\n")
     return False
 
 
 class Network(nn.Module):
-    """A judge's model with the loss on its answers, in products of `dtype`: a batch of `Collator` in, the loss out."""
+    """A judge's model with the loss on its answers, in products of `dtype`: a batch of `Examples` in, the loss out."""
+
+    accepts_loss_kwargs = True  # for the trainer: the loss is divided by the tokens of the whole step
 
     def __init__(self, judge: VisionLanguageModel, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.model, self.judge, self.dtype = judge.model, judge, dtype
-        self.vision = images_of(judge)
+        self.vision: Any = images_of(judge)
         self.config = judge.model.config  # for the trainer
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        labels: torch.Tensor,
-        shown: list[str],
-        pictures: dict[str, Any],
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> dict[str, torch.Tensor]:
+    def forward(self, num_items_in_batch: torch.Tensor | int | None = None, **batch: Any) -> dict[str, torch.Tensor]:
         """The cross-entropy over labelled tokens, by `num_items_in_batch` or their number here."""
-        truth = labels[:, 1:]
-        columns = (truth != IGNORED).any(0).nonzero()[:, 0]
-        vision: Any = self.vision
-        with torch.autocast(input_ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            features = {
-                key: vision.encode([(tiles, tuple(size), mode)])[0] for key, (tiles, size, mode) in pictures.items()
-            }
+        ids, mask, truth = batch["input_ids"], batch["attention_mask"], batch["labels"][:, 1:]
+        columns, features = (truth != IGNORED).any(0).nonzero()[:, 0], dict[str, torch.Tensor]()
+        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            for key, (tiles, size, mode) in batch["pictures"].items():
+                (features[key],) = self.vision.encode([(tiles, tuple(size), mode)])
             logits = self.model(
-                inputs_embeds=embedded(self.judge, input_ids, [features[key] for key in shown]),
-                attention_mask=attention_mask,
-                position_ids=(attention_mask.cumsum(1) - 1).clamp(min=0),
+                inputs_embeds=embedded(self.judge, ids, [features[key] for key in batch["shown"]]),
+                attention_mask=mask,
+                position_ids=(mask.cumsum(1) - 1).clamp(min=0),
                 logits_to_keep=columns,
                 use_cache=False,
-            ).logits
-        total = functional.cross_entropy(
-            logits.flatten(0, 1).float(), truth[:, columns].flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        n = (truth != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
-        return {"loss": total / n}
+            ).logits.float()
+        labels = truth[:, columns].flatten()
+        total = functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=IGNORED, reduction="sum")
+        return {"loss": total / ((labels != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)}
 
 
 class JudgeTrainer(watch.OwnNames, Trainer):
     """transformers' Trainer for a `Network`; `grade` gives a run of the validation sample with the judge as it is."""
 
-    def __init__(
-        self,
-        network: Network,
-        examples: Examples,
-        recipe: Recipe,
-        arguments: TrainingArguments,
-        *,
-        grade: Callable[[], Any] | None,
-        on_log: OnLog | None,
-    ) -> None:
-        self.recipe, self.examples, self.network = recipe, examples, network
-        self.grade, self.on_log = grade, on_log or (lambda entry: None)
-        self.out, self.began = Path(str(arguments.output_dir)).parent, time.monotonic()
-        super().__init__(
-            model=network,
-            args=arguments,
-            data_collator=Collator(examples.coder),
-            train_dataset=examples,
-            eval_dataset=[] if grade else None,
-        )
-        self.remove_callback(transformers.PrinterCallback)  # the log has its own place
-        self.model_accepts_loss_kwargs = True  # the loss is divided by the tokens of the whole step
+    recipe: Recipe
+    out: Path
+    order: list[int]  # of rows
+    grade: Callable[[], pd.DataFrame]
+    began: float
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        shape = dict(batch_size=self.recipe.batch_size, steps=self.args.max_steps, seed=self.args.seed)
-        return training_order(self.examples.lengths, **shape)
+        return self.order
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """AdamW with transformers' choice of what decays, and each part's own rate."""
         trained: Any = model or self.model
-        if self.optimizer is None:
-            decaying = set(self.get_decay_parameter_names(trained))
-            rates = {"projector": self.recipe.projector_lr, "tower": self.recipe.tower_lr}
-            groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-            for name, weight in trained.named_parameters():
-                if weight.requires_grad:
-                    decay = self.recipe.weight_decay if name in decaying else 0.0
-                    groups.setdefault((rates.get(part_of(name)) or self.recipe.lr, decay), []).append(weight)
-            kind, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
-            sets = [{"params": weights, "lr": lr, "weight_decay": decay} for (lr, decay), weights in groups.items()]
-            self.optimizer = kind(sets, **options)
+        decaying, groups = set(self.get_decay_parameter_names(trained)), dict[tuple[float, float], list[nn.Parameter]]()
+        rates = {"projector": self.recipe.projector_lr, "tower": self.recipe.tower_lr}
+        for name, weight in trained.named_parameters():
+            if weight.requires_grad:
+                decay = self.recipe.weight_decay if name in decaying else 0.0
+                groups.setdefault((rates.get(part_of(name)) or self.recipe.lr, decay), []).append(weight)
+        kind, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
+        sets = [{"params": weights, "lr": lr, "weight_decay": decay} for (lr, decay), weights in groups.items()]
+        self.optimizer = kind(sets, **options)
         return self.optimizer
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """The norm over all processes; one that is no number ends the training before any weight takes it up."""
         norm = super()._get_grad_norm(model, grad_norm)
         scaled = self.accelerator.scaler is not None  # float16: the scaler leaves such a step out by itself
-        if norm is not None and not scaled and not math.isfinite(float(norm)):
-            last = watch.last_checkpoint(Path(str(self.args.output_dir)))
-            state = f"the last good checkpoint is {last.name}" if last else "there is no checkpoint yet"
+        if norm is not None and not scaled and not math.isfinite(norm):
+            last = watch.last_checkpoint(self.out / "checkpoints")
             raise FloatingPointError(
-                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; {state}, and the call"
-                " continues there. Lower lr, raise warmup, or use another precision"
+                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the last good checkpoint is"
+                f" {last and last.name}. Lower lr, raise warmup, or use another precision: the call continues there"
             )
         return norm
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Grade the validation sample, log how it went, and keep the best weights so far."""
-        if self.grade is not None and self.is_world_process_zero():
-            self.network.eval()
+        """Grade the validation sample, log how it went, and keep the best weights so far: those with the greatest
+        correlation (-1 where it is undefined) times share of readable verdicts."""
+        if self.is_world_process_zero():
+            self.model.eval()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that verdicts can't be read is what `parsed` says
-                metrics = graded(self.grade())
-            self.network.train()
-            if all(merit(metrics) > merit(entry) for entry in self.entries() if "parsed" in entry):
-                watch.save_weights(self.network, self.out / BEST)
-            self.log(metrics)
+                run = self.grade()
+                row = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000).loc["pearson"]
+            self.model.train()
+            pearson, parsed = float(row["estimate"]), float(run["score"].notna().mean())
+            merit = parsed - 1.0 if math.isnan(pearson) else pearson * parsed
+            if self.state.best_metric is None or merit > self.state.best_metric:
+                self.state.best_metric = merit
+                watch.save_weights(self.model, self.out / BEST)
+            interval = {"low": float(row["low"]), "high": float(row["high"])}
+            self.log({"pearson": pearson, **interval, "parsed": parsed, "n": len(run)})
         self.control.should_evaluate = False
         self.accelerator.wait_for_everyone()
         return {}
@@ -387,24 +376,8 @@ class JudgeTrainer(watch.OwnNames, Trainer):
         return [entry for entry in self.state.log_history if "loss" in entry or "parsed" in entry]
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """To transformers' own trackers, to the log file and to `on_log`."""
+        """To transformers' own trackers, and to the log file."""
         super().log({**logs, "seconds": round(time.monotonic() - self.began, 3)}, start_time)
-        entry = self.state.log_history[-1]
-        entry["epoch"] = self.state.global_step * self.recipe.batch_size / len(self.examples)
-        entries = self.entries()
-        if self.is_world_process_zero() and entries and entries[-1] is entry:
-            replace_file(self.out / watch.LOG, "".join(json.dumps(line) + "\n" for line in entries))
-            self.on_log(entry)
-
-
-def graded(run: Any) -> dict[str, float]:
-    """A run of the validation sample in numbers; an undefined correlation is NaN."""
-    row = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000).loc["pearson"]
-    figures = {"pearson": float(row["estimate"]), "low": float(row["low"]), "high": float(row["high"])}
-    return {**figures, "parsed": float(run["score"].notna().mean()), "n": len(run)}
-
-
-def merit(metrics: Mapping[str, float]) -> float:
-    """What the best weights have most of: correlation (-1 where it is undefined) times readable share."""
-    pearson = metrics["pearson"]
-    return -1.0 + metrics["parsed"] if math.isnan(pearson) else pearson * metrics["parsed"]
+        self.state.log_history[-1].pop("epoch", None)  # of the order, which is all epochs
+        if self.is_world_process_zero():
+            replace_file(self.out / LOG, "".join(json.dumps(entry) + "\n" for entry in self.entries()))

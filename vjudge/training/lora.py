@@ -30,26 +30,14 @@ SETTINGS = (".json", ".jinja", ".model", ".txt")  # files of a checkpoint that t
 class Lora:
     """Low-rank adapters on the decoder's linear layers.
 
-    Args:
-        rank, alpha, dropout: of every adapter.
-        targets: a regular expression over module names; None takes every linear layer of the decoder but the output.
-        merge: whether adapters go into the stored weights; None merges them unless the base is quantised.
-
     Source: haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh, and llava/train/train.py for the dropout.
     """
 
     rank: int = 128
     alpha: int = 256
     dropout: float = 0.05
-    targets: str | None = None
-    merge: bool | None = None
-
-
-def as_lora(lora: bool | Mapping[str, Any] | Lora | None) -> Lora | None:
-    """What `fine_tune(lora=...)` says: True for the defaults, a mapping of changes, or a `Lora`."""
-    if lora is None or lora is False:
-        return None
-    return lora if isinstance(lora, Lora) else Lora() if lora is True else Lora(**lora)
+    targets: str | None = None  # a regular expression over modules; None: the decoder's linear layers but the output
+    merge: bool | None = None  # whether adapters go into the stored weights; None: unless the base is quantised
 
 
 def part_of(name: str) -> str:
@@ -83,7 +71,7 @@ def train_in_float32(model: nn.Module) -> None:
             weight.data = weight.data.float()
     for name, module in model.named_modules():
         if name.endswith("multi_modal_projector") and any(weight.requires_grad for weight in module.parameters()):
-            module.register_forward_pre_hook(lambda _, states: tuple(each.float() for each in states))
+            module.register_forward_pre_hook(lambda _, states: tuple(state.float() for state in states))
 
 
 def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora | None) -> Any:
@@ -102,36 +90,28 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
         import peft
     except ImportError as error:
         raise ValueError("lora= needs peft: pip install 'vjudge[train]'") from error
-    projector = judge.sees_images and "projector" not in freeze
+    trains_projector = judge.sees_images and "projector" not in freeze
     if judge.quantization:
         for module in model.modules():
             if hasattr(module, "support_avx512bf16_for_cpu"):  # grading packs such weights: no gradient passes then
                 module.support_avx512bf16_for_cpu = False
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-        if projector:
-            _restore_projector(judge)
+        if trains_projector:  # quantised weights can't train: a projector of the stored ones takes their place
+            projector, stored = type(model.model.multi_modal_projector)(model.config), read_tensors(judge.folder)
+            names = projector.state_dict()
+            projector.load_state_dict({name: stored[f"multi_modal_projector.{name}"] for name in names})
+            model.model.multi_modal_projector = projector.to(judge.device)
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=lora.targets or decoder_layers(judge.model),
-        modules_to_save=["multi_modal_projector"] if projector else None,
+        modules_to_save=["multi_modal_projector"] if trains_projector else None,
         task_type="CAUSAL_LM",
     )
     adapters = peft.get_peft_model(model, config)
     train_in_float32(adapters)
     return adapters
-
-
-def _restore_projector(judge: VisionLanguageModel) -> None:
-    """Put the projector's stored weights in the place of the quantised ones, which can't train."""
-    projector, stored = judge.model.model.multi_modal_projector, read_tensors(judge.folder)
-    for name, layer in list(projector.named_children()):
-        if isinstance(layer, nn.Linear):
-            whole = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-            parts = whole.state_dict()
-            whole.load_state_dict({part: stored[f"multi_modal_projector.{name}.{part}"] for part in parts})
-            setattr(projector, name, whole.to(layer.weight.device))
 
 
 def save(
@@ -145,31 +125,26 @@ def save(
     card: str,
     weights: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write a trained judge, in its wording, so that `load_judge` loads it; the folder appears when all is written.
+    """Write a trained judge, in its wording, so that `load_judge` loads it; its card last, when all else is written.
 
     Adapters go into the base's whole weights (`merge`) or stand alone; `weights` are those of all devices.
     """
-    partial = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    dtype = AutoConfig.from_pretrained(judge.folder).dtype
-    if adapters is None:
-        write_checkpoint(judge.model, judge.folder, partial, state=weights, dtype=dtype)
-    elif merge:
-        model = merged(adapters, base, folder.with_name("adapters"), dtype=dtype or torch.bfloat16)
-        write_checkpoint(model, judge.folder, partial, dtype=dtype)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if adapters is None or merge:
+        dtype, model = AutoConfig.from_pretrained(judge.folder).dtype, judge.model
+        if adapters is not None:
+            model = merged(adapters, base, folder.with_name("adapters"), dtype=dtype or torch.bfloat16)
+        write_checkpoint(model, judge.folder, folder, state=weights, dtype=dtype)
     else:
         local = Path(base).expanduser()
         adapters.peft_config["default"].base_model_name_or_path = str(local.resolve() if local.is_dir() else base)
-        adapters.save_pretrained(partial)
-        for part in (judge.tokenizer, judge.image_processor):
+        for part in (adapters, judge.tokenizer, judge.image_processor):
             if part is not None:
-                part.save_pretrained(partial)
+                part.save_pretrained(folder)
     record = {"template": template.name if template.name in TEMPLATES else None}
-    (partial / families.RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
-    (partial / "README.md").write_text(card, encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    (folder / families.RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
