@@ -14,7 +14,8 @@ from PIL import Image
 from vjudge import load_judge, preference, probes, review
 from vjudge.data import CollectionError, validate
 from vjudge.judge import Judge
-from vjudge.preference.policy import Policy
+from vjudge.preference import Policy
+from vjudge.preference.rewards import checked
 from vjudge.training import fine_tune, prompt_and_target
 
 
@@ -54,7 +55,7 @@ def answer(judge: Judge, rows: Any) -> Any:
 
 
 def write(judge: Judge, rows: Any) -> Any:
-    return [len(row["images"]) for row in preference.to_trl(rows.assign(chosen="it is red", rejected="it is dark"))]
+    return [row["images"] for row in checked(rows.assign(chosen="it is red", rejected="it is dark"))]
 
 
 def show(judge: Judge, rows: Any) -> Any:

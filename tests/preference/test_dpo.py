@@ -31,27 +31,14 @@ LORA = {"r": 8, "lora_alpha": 16}
 
 @pytest.fixture(scope="module")
 def pairs() -> list[dict[str, Any]]:
-    rows = preference.scene_questions("train", limit=4)
     texts = {"chosen": "(1) red comes to two.", "rejected": "(1) wrong, <image> and </s> spelled out."}
-    return [{"id": row["id"], "instruction": row["instruction"], "images": row["images"], **texts} for row in rows]
+    return [{**row, **texts} for row in preference.scene_questions("train", limit=4)]
 
 
 @pytest.fixture(scope="module")
 def trained(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("dpo") / "policy"
     return out, train(TINY, pairs, out, DpoSettings(**FAST, epochs=2))
-
-
-def margin(policy: str | Path, pairs: Any) -> float:
-    """By how much a stored policy, computed in float32, prefers what was chosen: mean log-odds."""
-    loaded: Any = preference.load_policy(policy, dtype="float32")
-    batch = PairBatches(loaded.engine.model, loaded.conversation)(pairs)
-    completed = batch.pop("completion_mask")[:, 1:]
-    with torch.no_grad():
-        logits = loaded.engine.model.model(**batch).logits[:, :-1].log_softmax(-1)
-    chances = logits.gather(-1, batch["input_ids"][:, 1:, None])[..., 0]
-    chosen, rejected = (chances * completed).sum(1).double().chunk(2)
-    return float((chosen - rejected).mean())
 
 
 def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: Any) -> None:
@@ -76,14 +63,13 @@ def test_a_conversation_has_its_own_end_and_a_pair_that_is_too_long_is_named(pai
     turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))
     prompt, (chosen, _) = PairBatches(model, turns).encode(pairs[0])
     assert chosen[-1] == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
-    with pytest.raises(CollectionError, match=r"4 of 4 pairs are too long:(.|\n)*is \d+ tokens; raise max_length=40"):
+    with pytest.raises(CollectionError, match=r"4 of 4 rows .*(.|\n)*exceeds max_length=40; raise it, to \d+ for all"):
         train(TINY, pairs, tmp_path / "out", DpoSettings(max_length=40))
 
 
 @pytest.mark.parametrize("kind", ["onevision", "qwen2_vl", "gemma3"])
 def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: str, tmp_path: Path) -> None:
-    folder = make(kind, tmp_path / kind)
-    policy: Any = preference.load_policy(folder)
+    policy: Any = preference.load_policy(make(kind, tmp_path / kind))
     pictures = [Image.effect_noise(size, 90).convert("RGB") for size in ((60, 40), (30, 90))]
     texts = {"instruction": "What is <image> here?", "chosen": "a dog", "rejected": "something much longer"}
     rows = [{**texts, "images": images} for images in ([pictures[0]], [], [pictures[1]])]
@@ -98,7 +84,7 @@ def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: s
         torch.testing.assert_close(logits[place, n - 1, : alone.shape[1]], alone[-1], atol=1e-4, rtol=1e-3)
 
 
-def test_a_round_prefers_what_was_chosen(trained: Any, pairs: Any) -> None:
+def test_a_round_prefers_what_was_chosen_and_can_hold_its_likelihood(trained: Any, pairs: Any, tmp_path: Path) -> None:
     out, record = trained
     log = pd.DataFrame(record["log"])
     assert record["pairs"] == 4 and record["steps"] == 2 and log["loss"].iloc[0] == pytest.approx(math.log(2))
@@ -106,6 +92,8 @@ def test_a_round_prefers_what_was_chosen(trained: Any, pairs: Any) -> None:
     with safe_open(out / "model.safetensors", framework="pt") as file:  # the names that vLLM reads
         towers = [name for name in file.keys() if "vision_tower." in name]
     assert towers and all("vision_tower.vision_model." in name for name in towers)
+    held = pd.DataFrame(train(TINY, pairs, tmp_path / "held", DpoSettings(**FAST, epochs=2, sft=2.0))["log"])
+    assert held["rewards/chosen"].iloc[-1] > log["rewards/chosen"].iloc[-1] and held["loss"].iloc[0] > 0.7
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["full", "lora"])
@@ -133,23 +121,28 @@ def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
     assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
 
 
-def test_the_chosen_responses_own_likelihood_can_be_held(pairs: Any, trained: Any, tmp_path: Path) -> None:
-    held = pd.DataFrame(train(TINY, pairs, tmp_path / "held", DpoSettings(**FAST, epochs=2, sft=2.0))["log"])
-    plain = pd.DataFrame(trained[1]["log"])
-    assert held["rewards/chosen"].iloc[-1] > plain["rewards/chosen"].iloc[-1] and held["loss"].iloc[0] > 0.7
-
-
-def test_unsound_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size a multiple of microbatch; train names some of tower, .* lora="):
-        DpoSettings(batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
-    with pytest.raises(ValueError, match="sft at least 0"):
-        DpoSettings(sft=-1.0)
+def test_unsound_settings_are_refused_all_at_once() -> None:
+    with pytest.raises(ValueError, match="sft must .* multiple of microbatch; train names some of tower, .* lora="):
+        DpoSettings(sft=-1.0, batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
 
 
 @pytest.fixture(scope="module")
 def gain(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., float]:
     """What rounds with some settings teach: the margin of the policy that they leave, less that at the start."""
-    folder, start, gains = tmp_path_factory.mktemp("gains"), margin(TINY, pairs), dict[str, float]()
+    folder, gains = tmp_path_factory.mktemp("gains"), dict[str, float]()
+
+    def margin(policy: Path) -> float:
+        """By how much a stored policy, computed in float32, prefers what was chosen: mean log-odds."""
+        loaded: Any = preference.load_policy(policy, dtype="float32")
+        batch = PairBatches(loaded.engine.model, loaded.conversation)(pairs)
+        completed = batch.pop("completion_mask")[:, 1:]
+        with torch.no_grad():
+            logits = loaded.engine.model.model(**batch).logits[:, :-1].log_softmax(-1)
+        chances = logits.gather(-1, batch["input_ids"][:, 1:, None])[..., 0]
+        chosen, rejected = (chances * completed).sum(1).double().chunk(2)
+        return float((chosen - rejected).mean())
+
+    start = margin(TINY)
 
     def of(rounds: int = 1, **options: Any) -> float:
         policy: Path = TINY
@@ -157,7 +150,7 @@ def gain(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
             name = f"{number} {options}"
             if name not in gains:
                 train(policy, pairs, folder / name, DpoSettings(**SMALL, **options))
-                gains[name] = margin(folder / name, pairs) - start
+                gains[name] = margin(folder / name) - start
             policy = folder / name
         return gains[name]
 

@@ -17,8 +17,6 @@ from vjudge.preference import Policy
 from vjudge.prompts import VICUNA_V1
 from vjudge.runs import RunError
 
-LEVELS = ["Wrong.", "Poor.", "Half.", "Good.", "Right."]
-
 
 class Scripted(Engine):
     """An engine whose answers depend on a row's seed alone, and that breaks after a number of them."""
@@ -44,8 +42,7 @@ class Scripted(Engine):
 
 
 def questions(n: int, **more: Any) -> list[dict[str, Any]]:
-    picture = Image.new("RGB", (8, 8), "teal")
-    shared = {"images": [picture], "criteria": "True?", "descriptions": LEVELS, "response": "an old one", "gold": 2.0}
+    shared = {"images": [Image.new("RGB", (8, 8), "teal")], "criteria": "True?", "response": "an old one", "gold": 2.0}
     return [{"id": f"q{i}", "instruction": f"What is {i}?", "group": f"g{i // 2}", **shared, **more} for i in range(n)]
 
 
@@ -56,10 +53,9 @@ def policy(**options: Any) -> Policy:
 def test_candidates_are_the_published_draws_counted_and_freed_of_an_earlier_response() -> None:
     rows = preference.draw(policy(), questions(6), progress=False)
     assert [row["id"] for row in rows] == [f"q{i}" for i in range(6)]
-    assert all(sum(row["times"]) == row["drawn"] == 5 for row in rows)
-    assert all(len(set(row["responses"])) == len(row["responses"]) for row in rows)
-    assert not {"response", "gold"} & set(rows[0])
-    assert rows[0]["criteria"] == "True?" and rows[0]["policy"] == "scripted"
+    assert all(sum(row["times"]) == 5 and len(set(row["responses"])) == len(row["responses"]) for row in rows)
+    assert not {"response", "gold"} & set(rows[0]) and rows[0]["criteria"] == "True?"
+    assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
 
 
 def test_what_is_drawn_depends_on_seed_question_and_number_alone() -> None:
@@ -76,21 +72,20 @@ def test_an_interrupted_drawing_continues_and_ends_the_same(tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         policy(stop_after=7).respond(questions(4), **options, out=tmp_path / "run")
     rest = policy()
-    again = rest.respond(questions(4), **options, out=tmp_path / "run")
-    pd.testing.assert_frame_equal(again, whole)
+    pd.testing.assert_frame_equal(rest.respond(questions(4), **options, out=tmp_path / "run"), whole)
     assert len(rest.engine.indices) == 5  # type: ignore[attr-defined]
     with pytest.raises(RunError, match="seed: 0 -> 1"):
         policy().respond(questions(4), **options, seed=1, out=tmp_path / "run")
 
 
 def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> None:
-    answers = policy(texts=("", "something")).respond(questions(8), samples=4, temperature=1.0, progress=False)
+    options = {"samples": 4, "temperature": 1.0, "progress": False}
+    answers = policy(texts=("", "something")).respond(questions(8), **options)
     blank = answers["response"].isna()
     assert 0 < blank.sum() < 32 and set(answers["failure"].dropna()) == {"the answer is blank"}
-    assert "answers failed" in capsys.readouterr().err
-    rows = preference.draw(policy(texts=("", "something")), questions(8), samples=4, temperature=1.0, progress=False)
+    assert f"{blank.sum()} of 32 answers failed" in capsys.readouterr().err
+    rows = preference.draw(policy(texts=("", "something")), questions(8), **options)
     assert all(row["responses"] in (["something"], []) for row in rows)
-    assert sum(row["drawn"] - sum(row["times"]) for row in rows) == blank.sum()
     with pytest.raises(ValueError, match="none of 8 questions has two distinct responses"):
         preference.reward(None, rows)
 
@@ -104,6 +99,5 @@ def test_bad_questions_are_all_named_before_anything_is_answered() -> None:
 
 
 def test_a_policy_reads_the_instruction_as_plain_text() -> None:
-    (row,) = questions(1, instruction="Is <image> or </s> there?")
-    prompt = policy().prompt(row)
+    prompt = policy().prompt(questions(1, instruction="Is <image> or </s> there?")[0])
     assert prompt.n_images == 1 and "<image> or </s>" in prompt.parts[-1]  # one image, and the words spelled out

@@ -1,8 +1,9 @@
-"""The true score of free answers about scenes, what a judge overpays, and the policy that comes with the package."""
+"""The true score of free answers about scenes, a judge that is pleased alone, and the policy that comes with vjudge."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,28 +11,27 @@ import pytest
 
 from vjudge import preference
 from vjudge.data.scenes import ASPECT_OF, rows
-from vjudge.preference import truth
+from vjudge.preference import true_score
 
 
 def test_the_true_score_of_an_answer_is_the_collections_own() -> None:
     for row in rows("test", limit=120):
-        question = {"group": row["group"], "scenes_seed": 0, "aspect": ASPECT_OF[row["criteria"]]}
-        parts = truth.true_score(question, row["response"])
+        parts = true_score({"group": row["group"], "aspect": ASPECT_OF[row["criteria"]]}, row["response"])
         assert parts["score"] == row["gold"] and parts["claims"] == 4 and not parts["unreadable"]
 
 
 def test_free_answers_lose_for_what_is_missing_repeated_or_off_the_question() -> None:
     row = next(row for row in rows("test", limit=10) if row["gold"] == 5)
-    question = {"group": row["group"], "scenes_seed": 0, "aspect": ASPECT_OF[row["criteria"]]}
-    sentences = [f"({i + 1}) {text.strip()}" for i, text in enumerate(truth._MARK.split(row["response"])[1:])]
-    assert truth.true_score(question, " ".join(sentences[:3]))["score"] == 4
-    repeated = truth.true_score(question, " ".join([*sentences[:3], sentences[0]]))
+    question = {"group": row["group"], "aspect": ASPECT_OF[row["criteria"]]}
+    sentences = [f"({i + 1}) {text.strip()}" for i, text in enumerate(re.split(r"\(\d+\)", row["response"])[1:])]
+    assert true_score(question, " ".join(sentences[:3]))["score"] == 4
+    repeated = true_score(question, " ".join([*sentences[:3], sentences[0]]))
     assert repeated["score"] == 4 and repeated["repeated"] == 1
-    strange = truth.true_score(question, " ".join([*sentences, "(5) I like it."]))
+    strange = true_score(question, " ".join([*sentences, "(5) I like it."]))
     assert strange["score"] == 4 and strange["unreadable"] == 1
-    assert truth.true_score(question, "")["score"] == 1
+    assert true_score(question, "")["score"] == 1
     with pytest.raises(ValueError, match="names no scene"):
-        truth.true_score({**question, "group": "photo"}, "")
+        true_score({**question, "group": "photo"}, "")
 
 
 def test_the_policy_for_scenes_answers_in_claims_and_imperfectly() -> None:
@@ -59,16 +59,12 @@ def test_policies_side_by_side_show_a_judge_that_is_pleased_alone() -> None:
     assert table.loc[("judge", "after"), "change_low"] > 0.8
     assert table.loc[("truth", "after"), ["change", "change_high"]].tolist() == pytest.approx([-0.5, -0.5])
     assert table.loc[("judge", "short"), ["n", "missing"]].tolist() == [50, 10] and "bootstrap" in table.attrs["method"]
-    with pytest.raises(ValueError, match="the answers of 'after' have no column length"):
+    with pytest.raises(KeyError, match="length"):
         preference.compare_policies({"after": pleased}, columns=["length"])
 
 
 @pytest.mark.filterwarnings("ignore")  # so few answers
-def test_what_a_judge_overpays_is_told_by_marks() -> None:
-    graded = pd.DataFrame({"judge": [5.0, 5, 3, 3, 4, np.nan], "truth": [3.0, 4, 3, 3, 4, 1], "group": list("abcdef")})
-    marks = {"repeats": [True, True, False, False, False, True]}
-    row = preference.over_rewarded(graded, marks, n_resamples=300).iloc[0]
-    assert (row["with"], row["without"], row["estimate"]) == (1.5, 0.0, 1.5)
-    assert (row["n"], row["others"], row["missing"]) == (2, 3, 1)
-    with pytest.raises(ValueError, match="'short' has 1 entries for 6 answers"):
-        preference.over_rewarded(graded, {"short": [True]})
+def test_what_a_judge_overpays_is_the_mean_error_with_a_mark_less_that_without() -> None:
+    error, mark = pd.Series([2.0, 1, 0, 0, 0, np.nan]), [True, True, False, False, False, True]
+    row = preference.mean_of(error, list("abcdef"), mark=mark, n_resamples=300).iloc[0]
+    assert (row["estimate"], row["n"], row["missing"]) == (1.5, 5, 1) and row["low"] < 1.5 < row["high"]

@@ -12,12 +12,10 @@ A name brings its module when it is first used: `import vjudge.preference` loads
 from vjudge.names import lazy, public
 
 _NAMES = {
-    "dpo": "DpoSettings Round RoundRecipe run_rounds train",
-    "policy": "Policy draw load_policy",
-    "rewards": "best_of_n make_pairs pairs_of repetition reward rewards_of_pairs rewards_of_scores singles_of to_trl"
-    " true_order write_llava_next",
-    "truth": "compare_policies over_rewarded scene_candidates scene_questions score_answers true_score"
-    " with_true_scores",
+    "dpo": "DpoSettings Round run_rounds train",
+    "policy": "DRAWS Policy draw load_policy",
+    "rewards": "best_of_n make_pairs repetition reward write_llava_next",
+    "truth": "compare_policies mean_of scene_candidates scene_questions score_answers true_score with_true_scores",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)

@@ -12,17 +12,19 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pandas as pd
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 import vjudge
 from vjudge import data, models
-from vjudge.data import CollectionError, Problem, check_pictures, rows_of
+from vjudge.calls import check_rows
+from vjudge.data import CollectionError, check_pictures
 from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel, locate
@@ -34,72 +36,51 @@ from vjudge.training.collate import Coder
 from vjudge.training.lora import PARTS, decoder_layers, merged, part_of, train_in_float32, write_checkpoint
 from vjudge.training.watch import OwnNames, last_checkpoint, movement, movement_line, weight_samples
 
-RECORD = "dpo.json"
-CHECKPOINTS = "checkpoints"
+RECORD, CHECKPOINTS = "dpo.json", "checkpoints"
 
 
 @dataclass(frozen=True)
 class DpoSettings:
-    """How a round trains. The defaults are the published recipe's, where it says; `batch_size` is not published whole.
+    """How a round trains; the defaults are the published recipe's, where it says (of `batch_size` not all is known).
 
-    The small policy of Scenes, 2 M weights, needs more, and must be held to what it says well (notebook 06): a
-    learning_rate of 6e-4, 2 epochs, an sft of 2 and train=("projector", "decoder").
-
-    Args:
-        beta: how strongly the policy is held to the reference.
-        learning_rate: the peak; linear warm-up over `warmup` (a share) of the steps, then a cosine to 0.
-        epochs: passes over the pairs.
-        batch_size: pairs a step, `microbatch` of them computed at once.
-        train: what is trained: "tower", "projector", "decoder"; the published recipe trains all.
-        lora: None trains those parts whole; a mapping is `peft.LoraConfig`'s options, such as {"r": 16}, on the linear
-            layers of the decoder (`target_modules` for others), whatever `train` says.
-        quantization: None, or with `lora` "4bit" or "8bit" for the weights under the adapters while training.
-        max_length: the most tokens of prompt and response, the image's included; a longer pair is refused.
-        dtype: what is computed in: "float32", "bfloat16" or "float16"; "auto" as `load_judge` chooses. In full, policy,
-            reference, gradient and AdamW's moments take 20 bytes a weight in any case.
-        gradient_checkpointing: less memory for more computation.
-        checkpoint_every: steps between checkpoints that an interrupted round goes on from; None for none.
-        sft: weight of the plain cross-entropy on the chosen response, which keeps its own likelihood from falling with
-            the rejected one's; LLaVA-NeXT's gamma, published as 0.
-        seed: of the order of pairs and of adapters.
+    What the small policy of Scenes needs stands beside them in notebook 06. In full, policy, reference, gradient and
+    AdamW's moments take 20 bytes a weight whatever is computed in.
 
     Source: LLaVA-Critic (arXiv 2410.02712), preference learning; LLaVA-VL/LLaVA-NeXT scripts/train/dpo_ov7b.sh.
     """
 
-    beta: float = 0.1
-    learning_rate: float = 5e-7
-    warmup: float = 0.1
+    beta: float = 0.1  # how strongly the policy is held to the reference
+    learning_rate: float = 5e-7  # the peak, from which it falls to 0 as a cosine
+    warmup: float = 0.1  # the share of the steps over which the rate rises
     epochs: int = 1
-    batch_size: int = 8
-    microbatch: int = 1
-    train: tuple[str, ...] = PARTS
-    lora: Mapping[str, Any] | None = None
-    quantization: str | None = None
-    max_length: int = 4096
-    dtype: str = "auto"
-    gradient_checkpointing: bool = False
-    checkpoint_every: int | None = None
-    sft: float = 0.0
-    seed: int = 0
+    batch_size: int = 8  # pairs a step
+    microbatch: int = 1  # of them, computed at once
+    train: tuple[str, ...] = PARTS  # some of "tower", "projector", "decoder"
+    lora: Mapping[str, Any] | None = None  # `peft.LoraConfig`'s options: adapters on the decoder, in place of `train`
+    quantization: str | None = None  # "4bit" or "8bit": the weights under the adapters while training
+    max_length: int = 4096  # tokens of prompt and response, the image's included; a longer pair is refused
+    dtype: str = "auto"  # what is computed in: "float32", "bfloat16", "float16", or as `load_judge` chooses
+    gradient_checkpointing: bool = False  # less memory for more computation
+    checkpoint_every: int | None = None  # steps between checkpoints that an interrupted round goes on from
+    sft: float = 0.0  # weight of the chosen response's cross-entropy, LLaVA-NeXT's gamma: its likelihood stays up
+    seed: int = 0  # of the order of pairs and of adapters
 
     def __post_init__(self) -> None:
-        faults = []
-        if not self.beta > 0 or not self.learning_rate > 0 or not self.sft >= 0:
-            faults.append("beta and learning_rate must be above 0, and sft at least 0")
-        if not 0 <= self.warmup < 1:
-            faults.append("warmup is a share of the steps, from 0 to below 1")
-        if self.epochs < 1 or self.microbatch < 1 or self.batch_size % self.microbatch:
-            faults.append("epochs and microbatch are at least 1, and batch_size a multiple of microbatch")
-        if not self.train or set(self.train) - set(PARTS):
-            faults.append(f"train names some of {', '.join(PARTS)}")
-        if self.quantization and self.lora is None:
-            faults.append("quantised weights can't train: give lora= too")
-        if faults:
+        sound = {
+            "beta and learning_rate must be above 0": self.beta > 0 and self.learning_rate > 0,
+            "sft must be at least 0": self.sft >= 0,
+            "warmup is a share of the steps, from 0 to below 1": 0 <= self.warmup < 1,
+            "epochs and microbatch are at least 1": self.epochs >= 1 and self.microbatch >= 1,
+            "batch_size is a multiple of microbatch": self.microbatch and self.batch_size % self.microbatch == 0,
+            f"train names some of {', '.join(PARTS)}": self.train and set(self.train) <= set(PARTS),
+            "quantised weights can't train: give lora= too": not self.quantization or self.lora is not None,
+        }
+        if faults := [fault for fault, holds in sound.items() if not holds]:
             raise ValueError("; ".join(faults))
 
 
 def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings | None = None) -> dict[str, Any]:
-    """Train a policy on pairs; what `out` holds already is not trained again.
+    """Train a policy on pairs; what `out` holds already is not trained again. It needs TRL, PEFT and accelerate.
 
     Args:
         policy: the folder of a checkpoint; an original LLaVA one is trained as what it was converted to.
@@ -109,16 +90,16 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         settings: None for the published recipe.
 
     Returns:
-        The record of the round, as in `dpo.json`: pairs, steps, seconds, settings, versions; changed and relative (the
-        share of the stored weights that have another value, and the norm of their change by theirs; a line is printed
-        where they hardly moved); and `log`, TRL's metrics by step: loss, rewards/chosen, rewards/margins and so on.
+        The record in `dpo.json`: identity, pairs, steps, seconds, versions; changed and relative, how far the stored
+        weights moved, see `training.watch.movement`, of which a line is printed where they hardly did; and `log`, TRL's
+        metrics by step: loss, rewards/chosen, rewards/margins and so on.
 
     Raises:
         ValueError: the folder can't be trained; another round stands in `out`.
         CollectionError: every pair without a text, or longer than `max_length`; there is none.
-        ImportError: TRL, PEFT or accelerate is not there.
     """
-    settings, policy, out, pairs = settings or DpoSettings(), Path(policy), Path(out), rows_of(pairs)
+    settings, policy, out = settings or DpoSettings(), Path(policy), Path(out)
+    work = out.with_name(f"{out.name}.part")
     check_pictures(pairs)
     rows = checked(pairs)
     if not rows:
@@ -128,12 +109,12 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         raise ValueError(f"{policy} holds no checkpoint to train")
     texts = [{**row, "response_a": row["chosen"], "response_b": row["rejected"]} for row in rows]
     plan = {"start": start, "pairs": data.fingerprint(texts), "settings": json.loads(json.dumps(asdict(settings)))}
-    work = out.with_name(f"{out.name}.part")
-    for file in (out / RECORD, work / RECORD):
+    for folder in (out, work):
+        file = folder / RECORD
         record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"identity": plan}
         if different := [name for name in plan if record["identity"].get(name) != plan[name]]:
-            raise ValueError(f"{file.parent} holds a round with other {' and '.join(different)}: use another folder")
-        if file.parent == out and "log" in record:
+            raise ValueError(f"{folder} holds a round with other {' and '.join(different)}: use another folder")
+        if folder == out and "log" in record:
             return dict(record)
     if out.exists():
         raise ValueError(f"{out} exists and holds no trained policy: use another folder")
@@ -148,18 +129,14 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
 
 def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: DpoSettings) -> dict[str, Any]:
     """Train and write the checkpoint into `work`."""
-    try:
-        import peft
-        import transformers
-        import trl
-    except ImportError as error:
-        raise ImportError(f"DPO needs TRL, PEFT and accelerate ({error}): pip install 'vjudge[train]'") from error
+    import peft  # these three come with vjudge[train]
+    import transformers
+    import trl
 
     class Trainer(OwnNames, trl.DPOTrainer):
         """TRL's, with checkpoints under the network's own names."""
 
-    began = time.monotonic()
-    device = models.places.choose_device()
+    began, device = time.monotonic(), models.places.choose_device()
     dtype = models.places.choose_dtype(settings.dtype, device)
     # Weights that train in full are read in float32: a policy of an earlier round has steps below a coarser grid.
     precision = "float32" if settings.lora is None else dtype
@@ -167,6 +144,10 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     model: VisionLanguageModel = loaded.engine.model
     if not model.sees_images:
         raise ValueError(f"{policy} reads no images: train a language model by TRL itself")
+    batches = PairBatches(model, loaded.conversation)
+    lengths = [len(prompt) + max(map(len, responses)) for prompt, responses in map(batches.encode, rows)]
+    sound, limit = [length <= settings.max_length for length in lengths], f"max_length={settings.max_length}"
+    check_rows(rows, "length", sound, f"exceeds {limit}", f"raise it, to {max(lengths)} for all, or leave the pair out")
     network, reference, adapters = model.model.train(), None, None
     if settings.lora is None:
         for name, weight in network.named_parameters():
@@ -175,17 +156,6 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     else:
         options = {"target_modules": decoder_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
         adapters = peft.LoraConfig(**options)
-    batches = PairBatches(model, loaded.conversation)
-    problems = []
-    for index, row in enumerate(rows):
-        prompt, responses = batches.encode(row)
-        if (length := len(prompt) + max(map(len, responses))) > settings.max_length:
-            remedy = f"raise max_length={settings.max_length}, or leave the pair out"
-            problems.append(Problem(index, str(row.get("id")), "length", f"is {length} tokens", remedy))
-    if problems:
-        raise CollectionError(f"{len(problems)} of {len(rows)} pairs are too long:", problems)
-    # What TRL takes for a model that reads images; the batches are made by `PairBatches`, not by it.
-    processor = model.processor or transformers.LlavaProcessor(model.image_processor, model.tokenizer)
     trainer = Trainer(
         model=network,
         ref_model=reference,
@@ -218,7 +188,8 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         # TRL draws row numbers, and asks for images; a pair is read when its batch comes.
         train_dataset=datasets.Dataset.from_dict({"row": range(len(rows)), "images": [[] for _ in rows]}),
         data_collator=lambda entries: batches([rows[entry["row"]] for entry in entries]),
-        processing_class=processor,
+        # What TRL takes for a model that reads images; the batches are made by `PairBatches`, not by it.
+        processing_class=model.processor or transformers.LlavaProcessor(model.image_processor, model.tokenizer),
         peft_config=adapters,
     )
     trainer.remove_callback(transformers.PrinterCallback)
@@ -258,15 +229,14 @@ class PairBatches:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         encoded = [self.encode(row) for row in rows]
         sides = [(prompt, responses[side]) for side in (0, 1) for prompt, responses in encoded]
-        width = max(len(prompt) + len(response) for prompt, response in sides)
-        ids = torch.full((len(sides), width), self.coder.pad)
-        attended, completed = torch.zeros_like(ids), torch.zeros_like(ids)
-        for row, (prompt, response) in enumerate(sides):
-            length = len(prompt) + len(response)
-            ids[row, :length] = torch.tensor(prompt + response)
-            attended[row, :length] = 1
-            completed[row, len(prompt) : length] = 1
-        pixels = self.pixels(ids, [row["images"] for row in rows] * 2)
+
+        def padded(rows: list[list[int]], pad: int = 0) -> torch.Tensor:
+            return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad)
+
+        ids = padded([prompt + response for prompt, response in sides], self.coder.pad)
+        attended = padded([[1] * len(prompt + response) for prompt, response in sides])
+        completed = padded([[0] * len(prompt) + [1] * len(response) for prompt, response in sides])
+        pixels = self.pixels(ids, [row["images"] for row in rows])
         return {"input_ids": ids, "attention_mask": attended, "completion_mask": completed, **pixels}
 
     def encode(self, row: Mapping[str, Any]) -> tuple[list[int], list[list[int]]]:
@@ -275,53 +245,23 @@ class PairBatches:
         return self.coder.encode(prompt, row["images"], [row["chosen"], row["rejected"]])
 
     def pixels(self, ids: torch.Tensor, images: Sequence[Sequence[Any]]) -> dict[str, torch.Tensor]:
-        """The images of a batch as the model's class takes them."""
+        """The images of a batch's rows, for its chosen and then its rejected side, as the model's class takes them."""
         source: Any = images_of(self.model)
-        pictures = [list(map(picture, row)) for row in images]
+        pictures = [list(map(picture, row)) for row in images] * 2
         keys = [source.keys(row) for row in pictures]
         if not any(keys):
             return {}
         if self.model.processor is not None:
-            if broken := source.fetch([key for row in keys for key in row]):
-                raise ValueError(f"an image that was readable is no longer: {next(iter(broken.values()))}")
+            source.fetch([key for row in keys for key in row])
             inputs = source.inputs(ids.tolist(), keys)  # rows of one length: nothing is padded
             return {name: inputs[name] for name in inputs if name not in ("input_ids", "attention_mask")}
         tiles = [source.prepare(key)[0] for row in keys for key in row]
         if not self.model.tiled:
             return {"pixel_values": torch.cat(tiles)}
-        most = max(map(len, tiles))
-        padded = [torch.cat([tile, tile.new_zeros(most - len(tile), *tile.shape[1:])]) for tile in tiles]
         sizes = torch.tensor([image.size[::-1] for row in pictures for image in row])  # height, width
         counts = torch.tensor([len(row) for row in pictures if row])
-        return {"pixel_values": torch.stack(padded), "image_sizes": sizes, "batch_num_images": counts}
-
-
-@dataclass(frozen=True)
-class RoundRecipe:
-    """What every round does; the defaults are the published recipe's, by scores, with three rounds.
-
-    Scenes needs temperature 1 and top_p 1, a `min_margin` of 0.5 and a `max_length_ratio` of 1.2.
-
-    Args:
-        samples, temperature, top_p: of candidates.
-        by: "scores" or "pairs": how candidates are rewarded.
-        reward, pairs: options of `reward` and `make_pairs`.
-        answering: further options of `Policy.respond`, such as max_new_tokens.
-        settings: of DPO; its seed grows by one a round.
-        seed: of candidates; each round draws with its own.
-
-    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
-    """
-
-    samples: int = 5
-    temperature: float = 0.7
-    top_p: float = 0.9
-    by: str = "scores"
-    reward: Mapping[str, Any] = field(default_factory=dict)
-    pairs: Mapping[str, Any] = field(default_factory=dict)
-    answering: Mapping[str, Any] = field(default_factory=dict)
-    settings: DpoSettings = field(default_factory=DpoSettings)
-    seed: int = 0
+        padded = pad_sequence(tiles, batch_first=True)
+        return {"pixel_values": padded, "image_sizes": sizes, "batch_num_images": counts}
 
 
 @dataclass(frozen=True)
@@ -343,54 +283,44 @@ def run_rounds(
     out: str | Path,
     *,
     rounds: int = 3,
-    recipe: RoundRecipe | None = None,
+    draws: Mapping[str, Any] | None = None,
+    rewards: Mapping[str, Any] | None = None,
+    pairs: Mapping[str, Any] | None = None,
+    settings: DpoSettings | None = None,
     enrich: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None,
     progress: bool = True,
 ) -> list[Round]:
-    """Improve a policy by a judge's preferences over rounds: draw, reward, pair, train.
-
-    Everything a round makes is in its folder, and the call that was interrupted goes on where it stopped. Who removes a
-    round's folder and the later ones has them made anew.
+    """Improve a policy by a judge's preferences over rounds, three as published: draw, reward, pair, train.
 
     Args:
         policy: the checkpoint that the first round starts from.
         questions: what the policy answers in each round; rows with a rubric where the judge needs one.
         judge: a `Judge`.
-        out: gets a folder a round: `round-1` with candidates, rewards, pairs.json, policy, and so on.
-        rounds: how many; three are published.
-        recipe: None for the published one, by scores.
+        out: gets `round-1` and so on, each with candidates, rewards, policy and pairs.json; an interrupted call goes on
+            where it stopped. Who removes a round's folder and the later ones has them made anew.
+        draws, rewards, pairs, settings: options of `draw`, `reward`, `make_pairs` and `train`; the published ones where
+            they say nothing. The seeds of draws and settings grow by one a round.
         enrich: applied to each round's candidates before they are rewarded; `with_true_scores` on Scenes.
         progress: whether to show progress bars.
 
     Raises:
         RunError, ValueError: a folder holds a round of another call.
         CollectionError: bad questions; no pairs are left in some round.
+
+    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
     """
-    recipe, out, start = recipe or RoundRecipe(), Path(out), Path(policy)
-    results: list[Round] = []
+    out, start, results = Path(out), Path(policy), list[Round]()
+    draws, settings = {"seed": 0, **(draws or {})}, settings or DpoSettings()
     for number in range(1, rounds + 1):
-        folder = out / f"round-{number}"
-        rows = draw(  # the policy that draws is gone after this: training needs its memory
-            load_policy(start, name=f"{Path(policy).name}, {number - 1} rounds"),
-            questions,
-            samples=recipe.samples,
-            temperature=recipe.temperature,
-            top_p=recipe.top_p,
-            seed=recipe.seed + number - 1,
-            out=folder / "candidates",
-            progress=progress,
-            **recipe.answering,
-        )
+        folder, name = out / f"round-{number}", f"{Path(policy).name}, {number - 1} rounds"
+        own = {**draws, "seed": draws["seed"] + number - 1, "out": folder / "candidates", "progress": progress}
+        rows = draw(load_policy(start, name=name), questions, **own)  # then that policy is gone: training needs memory
         rows = enrich(rows) if enrich else rows
-        rewards = reward(judge, rows, by=recipe.by, out=folder / "rewards", progress=progress, **recipe.reward)
-        pairs = make_pairs(rows, rewards, **recipe.pairs)
-        account = {"account": pairs.attrs, "pairs": pairs.drop(columns="images").to_dict("records")}
-        file, text = folder / "pairs.json", json.dumps(plain(account), indent=1, ensure_ascii=False) + "\n"
-        if file.exists() and file.read_text(encoding="utf-8") != text:
-            raise ValueError(f"{file} holds the pairs of another call: repeat the first call, or use another folder")
-        replace_file(file, text)
-        settings = replace(recipe.settings, seed=recipe.settings.seed + number - 1)
-        record = train(start, pairs, folder / "policy", settings)
+        rewarded = reward(judge, rows, out=folder / "rewards", progress=progress, **(rewards or {}))
+        chosen = make_pairs(rows, rewarded, **(pairs or {}))
+        record = train(start, chosen, folder / "policy", replace(settings, seed=settings.seed + number - 1))
         start = folder / "policy"
-        results.append(Round(number, rows, rewards, pairs, record, start))
+        account = {"account": chosen.attrs, "pairs": chosen.drop(columns="images").to_dict("records")}
+        replace_file(folder / "pairs.json", json.dumps(plain(account), indent=1, ensure_ascii=False) + "\n")
+        results.append(Round(number, rows, rewarded, chosen, record, start))
     return results

@@ -8,15 +8,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vjudge import data
 from vjudge.calls import Images, check_ask, check_rows, collect, seed_of
-from vjudge.data import rows_of
+from vjudge.data import check_pictures, rows_of
 from vjudge.engines.engine import Answer, Ask
 from vjudge.judge import load_judge
 from vjudge.prompts import Conversation, Prompt
@@ -25,26 +24,28 @@ from vjudge.records import unit_of
 if TYPE_CHECKING:
     from vjudge.engines import Engine
 
+DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
+"""How `draw` draws unless told otherwise: as LLaVA-Critic (arXiv 2410.02712), section on preference learning."""
 OF_A_RESPONSE = ("response", "gold", "feedback", "human_scores")  # what an earlier response was and was given
+_COLUMNS: dict[str, Any] = {
+    **{"id": object, "sample": "int64", "response": object, "failure": object, "finished": bool},
+    **{"n_prompt_tokens": "int64", "n_new_tokens": "int64", "seconds": "float64"},
+}
 
 
+@dataclass(frozen=True)
 class Policy:
-    """A model that answers instructions about images.
+    """A model that answers instructions about images: its name in tables, its engine, and the words around them."""
 
-    Args:
-        name: what tables call it.
-        engine: what runs the model.
-        conversation: the words around an instruction.
-        sees_images: whether the model reads images; a text-only one is given the instruction alone.
-    """
-
-    def __init__(self, name: str, *, engine: Engine, conversation: Conversation, sees_images: bool = True) -> None:
-        self.name, self.engine, self.conversation, self.sees_images = name, engine, conversation, sees_images
+    name: str
+    engine: Engine
+    conversation: Conversation
+    sees_images: bool = True  # one that does not is given the instruction alone
 
     def prompt(self, question: Mapping[str, Any]) -> Prompt:
         """What goes to the engine for one question: its images, then its instruction as plain text."""
-        images = question.get("images") if self.sees_images else None
-        return self.conversation.wrap(question["instruction"], 0 if images is None else len(images))
+        n_images = len(question.get("images") or ()) if self.sees_images else 0
+        return self.conversation.wrap(question["instruction"], n_images)
 
     def render(self, question: Mapping[str, Any]) -> str:
         """The prompt as text; "<image>" stands where an image goes."""
@@ -63,23 +64,15 @@ class Policy:
         out: str | Path | None = None,
         progress: bool = True,
     ) -> pd.DataFrame:
-        """Answer every question of a collection.
+        """Answer every question of a collection; options, and what is raised, are as of `Judge.grade`.
 
         Args:
-            questions: rows with `id`, `images` and `instruction`: a `datasets.Dataset`, a list, or a DataFrame. What
-                else they hold (an earlier response, a rubric) is not shown to the policy.
-            samples: answers a question; more than one needs a temperature.
-            temperature, top_p, seed, batch_size, max_new_tokens, out, progress: as in `Judge.grade`.
+            questions: rows with `id`, `images` and `instruction`; what else they hold is not shown to the policy.
 
         Returns:
             One row an answer, in the collection's order: id, policy, sample (from 0), response (None where there is
             none), failure (None or the reason; a blank answer is one), finished (whether the policy ended the answer
             itself), n_prompt_tokens, n_new_tokens, seconds, group. What failed or was cut off is said on one line.
-
-        Raises:
-            CollectionError: every question without an id or an instruction, before any work.
-            ValueError: an unsound option.
-            RunError: as in `Judge.grade`.
         """
         decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         ask = Ask(batch_size=batch_size, **decoding)
@@ -88,31 +81,25 @@ class Policy:
         sound = [isinstance(row.get("instruction"), str) and row["instruction"].strip() != "" for row in rows]
         check_rows(rows, "instruction", sound, "is missing or blank", "fill it in or leave the row out")
         if self.sees_images:
-            data.check_pictures(rows)
+            check_pictures(rows)
         prompts = [prompt for row in rows for prompt in [self.prompt(row)] * samples]
         keys = [(str(row["id"]), sample) for row in rows for sample in range(samples)]
         about: dict[str, Any] = {"policy": self.name, "conversation": self.conversation.name, "note": {}}
         about |= {"decoding": {**decoding, "samples": samples, "seed": seed}}
         images = Images(rows, samples if self.sees_images else 0)
         ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
-        request = (prompts, images, ask, keys, _record, about)
-        answers = collect(self.engine, *request, unit="answer", out=out, progress=progress)
-        frame = pd.DataFrame(answers, columns=list(COLUMNS)).astype(COLUMNS)
+        request = (self.engine, prompts, images, ask, keys, _record, about)
+        answers = collect(*request, unit="answer", out=out, progress=progress)
+        frame = pd.DataFrame(answers, columns=list(_COLUMNS)).astype(_COLUMNS)
         frame.insert(1, "policy", self.name)
         frame["group"] = [unit_of(row) for row in rows for _ in range(samples)]
         reasons = dict(Counter(frame["failure"].dropna()))
         n_cut = int((~frame["finished"] & frame["failure"].isna()).sum())
-        parts = [f"{sum(reasons.values())} of {len(frame)} answers failed: {reasons}"] if reasons else []
-        parts += [f"{n_cut} of {len(frame)} answers were cut off by a limit"] if n_cut else []
-        if parts:
-            print("; ".join(parts), file=sys.stderr)
+        remarks = [f"{sum(reasons.values())} of {len(frame)} answers failed: {reasons}"] if reasons else []
+        remarks += [f"{n_cut} of {len(frame)} answers were cut off by a limit"] if n_cut else []
+        if remarks:
+            print("; ".join(remarks), file=sys.stderr)
         return frame
-
-
-COLUMNS: dict[str, Any] = {
-    **{"id": object, "sample": "int64", "response": object, "failure": object, "finished": bool},
-    **{"n_prompt_tokens": "int64", "n_new_tokens": "int64", "seconds": "float64"},
-}
 
 
 def _record(answer: Answer) -> dict[str, Any]:
@@ -124,15 +111,7 @@ def _record(answer: Answer) -> dict[str, Any]:
 
 
 def load_policy(name_or_path: str | Path, *, name: str | None = None, **options: Any) -> Policy:
-    """Load a policy: any model that `load_judge` loads, in its family's conversation and without a judge's wording.
-
-    Args:
-        name_or_path: a folder, a hub id, or "openai:MODEL", as for `load_judge`.
-        name: what tables call it; None takes `name_or_path`.
-        options: of `load_judge`: `device`, `dtype`, `engine`, `revision` and so on.
-
-    Raises:
-        ValueError: as `load_judge`.
+    """Load a policy, any model that `load_judge` loads, in its family's conversation; the options are `load_judge`'s.
 
     >>> import vjudge as vj
     >>> policy = vj.preference.load_policy("tiny", device="cpu")
@@ -145,28 +124,17 @@ def load_policy(name_or_path: str | Path, *, name: str | None = None, **options:
     return Policy(name or str(name_or_path), engine=loaded.engine, conversation=words, sees_images=sees)
 
 
-def draw(
-    policy: Policy, questions: Any, *, samples: int = 5, temperature: float = 0.7, top_p: float = 0.9, **options: Any
-) -> list[dict[str, Any]]:
-    """Draw candidates: several answers of a policy to each question, the published recipe's number and temperature.
-
-    Args:
-        policy: who answers.
-        questions: as for `Policy.respond`; further columns, such as a rubric, stay in the rows.
-        samples: answers a question.
-        temperature, top_p, options: of `Policy.respond`.
+def draw(policy: Policy, questions: Any, **options: Any) -> list[dict[str, Any]]:
+    """Draw candidates, several answers of a policy to each question, by `DRAWS` and the options of `Policy.respond`.
 
     Returns:
-        A row a question with the question's own columns, `responses` (distinct, in the order drawn), `times` (how often
-        each was drawn), `drawn` (answers asked for, those that failed included) and `policy`.
-
-    Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
+        A row a question: its own columns, such as a rubric, without those of an earlier response; `responses`
+        (distinct, in the order drawn) and `times` (how often each was drawn).
     """
-    answers = policy.respond(questions, samples=samples, temperature=temperature, top_p=top_p, **options)
-    rows = []
+    options = DRAWS | options
+    answers, rows = policy.respond(questions, **options)["response"], []
     for place, question in enumerate(rows_of(questions)):
-        counts = Counter(answers["response"][place * samples : (place + 1) * samples].dropna())
+        counts = Counter(answers[place * options["samples"] : (place + 1) * options["samples"]].dropna())
         own = {name: value for name, value in question.items() if name not in OF_A_RESPONSE}
-        own |= {"responses": list(counts), "times": list(counts.values()), "drawn": samples, "policy": policy.name}
-        rows.append(own)
+        rows.append({**own, "responses": list(counts), "times": list(counts.values())})
     return rows

@@ -1,4 +1,4 @@
-"""Rewards: what a judge makes of candidates, the preference pairs that follow, and the files that trainers read.
+"""Rewards: what a judge makes of candidates, the preference pairs that follow, best of n, and a file for trainers.
 
 With a_ij the points of the response shown second, j, against the one shown first, i (1, -1, or 0 for a tie), the
 published reward is r_i = sum_k a_ki - sum_l a_il. A judge that adds c to every a_ij, because it likes one of the
@@ -14,45 +14,38 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pandas as pd
 
-from vjudge import calls, metrics
-from vjudge.calls import ORDERS, POINTS
-from vjudge.data import CollectionError, Problem, n_words, rows_of
+from vjudge.calls import ORDERS, POINTS, check_rows, parts_of
+from vjudge.data import n_words, rows_of
 from vjudge.images import fingerprint, open_image
 from vjudge.metrics._tables import design_of, tabulate
 from vjudge.records import NAN, unit_of
 from vjudge.runs import replace_file
 
 Rows = Sequence[Mapping[str, Any]]
-TEXTS = ("instruction", "chosen", "rejected")
-ANSWERED = {"responses", "times", "drawn", "true_scores"}
 _SENTENCE_END = re.compile(r"\(\d+\)|[.!?。！？\n]+")
 
 
-# A judge's rewards
-
-
-def reward(
-    judge: Any, candidates: Rows, *, by: str = "scores", out: str | Path | None = None, **options: Any
-) -> pd.DataFrame:
-    """Let a judge reward candidates.
+def reward(judge: Any, candidates: Rows, *, by: str = "scores", **options: Any) -> pd.DataFrame:
+    """Let a judge reward candidates, by a score of each or by comparing every two of a question in both orders.
 
     Args:
         judge: a `Judge`; for `by="pairs"` one that compares two responses.
         candidates: from `draw`; questions with fewer than two distinct responses are not put to the judge.
-        by: "scores" grades each response, "pairs" compares every two of them in both orders.
-        out, options: of `Judge.grade` or `Judge.compare`: an interrupted call goes on in `out`.
+        by: "scores" or "pairs".
+        options: of `Judge.grade` or `Judge.compare`; an interrupted call goes on in `out`.
 
     Returns:
-        As `rewards_of_scores` or `rewards_of_pairs`.
+        One row a candidate: id, candidate (its place), response, times, words, group, true_score (NaN where the
+        candidates have no `true_scores`) and reward, NaN where a verdict is missing. By scores it is the expected score
+        where there is one, else the score; by pairs r_i, in which a response drawn several times counts as often.
 
     Raises:
         ValueError: an unknown `by`; no question has two distinct responses.
@@ -60,90 +53,30 @@ def reward(
     """
     if by not in ("scores", "pairs"):
         raise ValueError(f'by={by!r}: use "scores" or "pairs"')
-    rows = [row for row in rows_of(candidates) if len(row["responses"]) > 1]
-    if not rows:
+    golds, places, parts = ("gold",) if by == "scores" else ("gold_a", "gold_b"), [], []
+    for row in rows_of(candidates):
+        texts, group = row["responses"], unit_of(row)
+        truths, times = row.get("true_scores") or [NAN] * len(texts), row.get("times") or [1] * len(texts)
+        if len(texts) > 1:
+            for place, (text, *own) in enumerate(zip(texts, times, map(float, truths), strict=True)):
+                places.append((str(row["id"]), place, text, *own, n_words(text), group))
+            for part, known in zip(parts_of([row], by), combinations(truths, len(golds)), strict=True):
+                parts.append({**part, "group": group, **dict(zip(golds, known, strict=True))})
+    if not parts:
         raise ValueError(f"none of {len(candidates)} questions has two distinct responses: raise the temperature")
+    table = pd.DataFrame(places, columns=["id", "candidate", "response", "times", "true_score", "words", "group"])
     if by == "scores":
-        return rewards_of_scores(rows, judge.grade(list(singles_of(rows)), out=out, **options))
-    return rewards_of_pairs(rows, judge.compare(list(pairs_of(rows)), orders="both", out=out, **options))
-
-
-def singles_of(candidates: Rows) -> Iterator[dict[str, Any]]:
-    """Every candidate as a row to grade, named "id/i"; `gold` is its true score where `true_scores` has it."""
-    for row in rows_of(candidates):
-        for place, single in enumerate(calls.parts_of([row], "scores")):
-            yield _own(row, single) | ({"gold": row["true_scores"][place]} if "true_scores" in row else {})
-
-
-def pairs_of(candidates: Rows) -> Iterator[dict[str, Any]]:
-    """Every two candidates as a row to compare, named "id/i-j"; `gold_a` and `gold_b` where `true_scores` has them."""
-    for row in rows_of(candidates):
-        truths = combinations(row.get("true_scores") or [None] * len(row["responses"]), 2)
-        for (a, b), pair in zip(truths, calls.parts_of([row], "pairs"), strict=True):
-            yield _own(row, pair) | ({} if a is None else {"gold_a": a, "gold_b": b})
-
-
-def rewards_of_scores(candidates: Rows, graded: pd.DataFrame) -> pd.DataFrame:
-    """Rewards from scores, of candidates and what `Judge.grade` gave on `singles_of(candidates)`.
-
-    Returns:
-        One row a candidate: id, candidate (its place), response, times, reward (the expected score, else the score;
-        NaN where there is none), missing (verdicts without a score), words, group, and true_score where known.
-    """
-    scores = graded.set_index("id")["score"].astype(float)
-    if "expected_score" in graded:
-        scores = graded.set_index("id")["expected_score"].astype(float).fillna(scores)
-    places = [(row, place) for row in rows_of(candidates) for place in range(len(row["responses"]))]
-    values = [float(scores[f"{row['id']}/{place}"]) for row, place in places]
-    rows = [_reward_row(*at, value, missing=int(math.isnan(value))) for at, value in zip(places, values, strict=True)]
-    return pd.DataFrame(rows)
-
-
-def rewards_of_pairs(candidates: Rows, compared: pd.DataFrame) -> pd.DataFrame:
-    """Rewards from comparisons: r_i = sum_k a_ki - sum_l a_il over all ordered pairs.
-
-    A response that was drawn several times counts as often among the others. One with a verdict missing in either order
-    has no reward, since with one order alone the place would count again.
-
-    Args:
-        candidates: the rows that were compared.
-        compared: from `Judge.compare` on `pairs_of(candidates)`; with one order only, r_i keeps the bias for a place.
-
-    Returns:
-        As `rewards_of_scores`, and flipped: the candidates against which the two orders chose differently, a list.
-    """
-    orders = [order for order in ORDERS if f"verdict_{order}" in compared]
-    verdicts = {row["id"]: row for row in compared.to_dict("records")}
-    rows = []
-    for row in rows_of(candidates):
-        n = len(row["responses"])
-        times = list(row.get("times") or [1] * n)
-        sums, missing, flipped = [0.0] * n, [0] * n, [list[int]() for _ in range(n)]
-        for i, j in combinations(range(n), 2):
-            pair = verdicts[f"{row['id']}/{i}-{j}"]
-            points = [POINTS[pair[f"verdict_{order}"]] for order in orders if pair[f"verdict_{order}"] in POINTS]
-            for here, there, sign in ((i, j, 1), (j, i, -1)):
-                sums[here] += sign * times[there] * sum(points)
-                missing[here] += len(orders) - len(points)
-                flipped[here] += [there] if pair.get("consistent") is False else []
-        for i in range(n):
-            value = NAN if missing[i] else sums[i]
-            rows.append(_reward_row(row, i, value, missing=missing[i], flipped=flipped[i]))
-    return pd.DataFrame(rows)
-
-
-def _own(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name not in ANSWERED} | {"group": unit_of(row)}
-
-
-def _reward_row(row: Mapping[str, Any], place: int, value: float, **counts: Any) -> dict[str, Any]:
-    response, times, truth = row["responses"][place], row.get("times"), row.get("true_scores")
-    entry = {"id": str(row["id"]), "candidate": place, "response": response, "times": times[place] if times else 1}
-    entry |= {"reward": value, **counts, "words": n_words(response), "group": unit_of(row)}
-    return entry | ({} if truth is None else {"true_score": float(truth[place])})
-
-
-# Preference pairs
+        graded = judge.grade(parts, **options)
+        scores = graded[[name for name in ("expected_score", "score") if name in graded]].astype(float)
+        return table.assign(reward=scores.bfill(axis=1).iloc[:, 0].to_numpy())
+    compared = judge.compare(parts, **options)
+    verdicts = compared[[f"verdict_{order}" for order in ORDERS if f"verdict_{order}" in compared]]
+    points = verdicts.map(lambda verdict: POINTS.get(verdict, NAN)).sum(axis=1, skipna=False).to_numpy()
+    duels = [duel for _, part in table.groupby("id", sort=False) for duel in combinations(part.index, 2)]
+    (a, b), times, rewards = np.transpose(duels), table["times"].to_numpy(), np.zeros(len(table))
+    np.add.at(rewards, a, times[b] * points)
+    np.add.at(rewards, b, -times[a] * points)
+    return table.assign(reward=rewards)
 
 
 def repetition(text: str) -> float:
@@ -166,7 +99,6 @@ def make_pairs(
     choose: str = "extremes",
     min_margin: float = 0.0,
     max_length_ratio: float = math.inf,
-    consistent_only: bool = False,
     leave_out: Mapping[str, Callable[[str], Any]] | None = None,
 ) -> pd.DataFrame:
     """Choose the pairs that a policy learns from.
@@ -177,89 +109,47 @@ def make_pairs(
             one drawn first); "all" takes every two responses.
         min_margin: the difference of rewards must be larger; at 0, ties make no pair.
         max_length_ratio: the most words of the longer response for one of the shorter.
-        consistent_only: whether to leave out pairs on which the two orders of a direct comparison disagree.
         leave_out: name -> a check of a response's text; where it holds, the response makes no pair, as in
             `{"repeats itself": repetition}` for a judge that overpays it.
 
     Returns:
-        One row a pair: id ("question/i-j", the chosen one first), question, instruction, images, chosen, rejected,
-        reward_chosen, reward_rejected, margin, group, and true_chosen, true_rejected where known. `attrs` counts
-        questions, without_pair (questions), answers (drawn), failed (of them), distinct (of the others) and `left_out`:
-        reason -> number of questions, responses or pairs, as the reason's first word says.
-
-    Raises:
-        ValueError: an unknown choice, or a filter on the order of rewards that were not made from pairs.
+        One row a pair: id ("question/i-j", the chosen one first), question, instruction, images, margin, group, chosen,
+        rejected, and of both reward_chosen, true_chosen and so on. `attrs` counts questions, without_pair (questions)
+        and `left_out`: reason -> number of questions, responses or pairs, as the reason's first word says.
     """
     if choose not in ("extremes", "all"):
         raise ValueError(f'choose={choose!r}: use "extremes" or "all"')
-    if consistent_only and "flipped" not in rewards:
-        raise ValueError('order consistency is known of rewards by="pairs" alone: leave the filter out')
-    candidates = list(rows_of(candidates))
-    by_id = {id: part.to_dict("records") for id, part in rewards.groupby("id", sort=False)}
-    left_out: Counter[str] = Counter()
-    rows: list[dict[str, Any]] = []
-    for question in candidates:
-        usable = []
-        for entry in by_id.get(str(question["id"]), ()):
-            mark = next((name for name, check in (leave_out or {}).items() if check(entry["response"])), None)
-            if reason := mark or ("without a reward" if math.isnan(entry["reward"]) else None):
-                left_out[f"response: {reason}"] += 1
-            else:
-                usable.append(entry)
-        if len(usable) < 2:
-            left_out["question: fewer than two distinct responses to choose from"] += 1
-            continue
-        ends = [max(usable, key=lambda entry: entry["reward"]), min(usable, key=lambda entry: entry["reward"])]
-        for one, other in combinations(usable, 2) if choose == "all" else [ends]:
-            better, worse = (one, other) if one["reward"] >= other["reward"] else (other, one)
-            margin, (shorter, longer) = better["reward"] - worse["reward"], sorted((better["words"], worse["words"]))
-            faults = {
-                "a tie": margin == 0,
-                f"margin not above {min_margin:g}": margin <= min_margin,
-                f"one response more than {max_length_ratio:g} times as long": longer > max_length_ratio * shorter,
-                "the orders disagree": consistent_only and worse["candidate"] in better["flipped"],
-            }
-            if reason := next((fault for fault, holds in faults.items() if holds), None):
-                left_out[f"pair: {reason}"] += 1
-                continue
-            pair: dict[str, Any] = {"id": f"{question['id']}/{better['candidate']}-{worse['candidate']}"}
-            pair |= {"question": str(question["id"]), "instruction": question["instruction"]}
-            pair |= {"images": list(question.get("images") or ()), "margin": margin, "group": better["group"]}
-            for name, entry in {"chosen": better, "rejected": worse}.items():
-                pair |= {name: entry["response"], f"reward_{name}": entry["reward"]}
-                pair |= {f"true_{name}": entry["true_score"]} if "true_score" in entry else {}
-            rows.append(pair)
-    frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["id", "question", "images", *TEXTS])
-    answers = sum(row.get("drawn", len(row["responses"])) for row in candidates)
-    frame.attrs = {
-        "questions": len(candidates),
-        "without_pair": len(candidates) - frame["question"].nunique(),
-        "answers": answers,
-        "failed": answers - sum(sum(row.get("times") or [1] * len(row["responses"])) for row in candidates),
-        "distinct": sum(len(row["responses"]) for row in candidates),
-        "left_out": dict(left_out),
-    }
+    questions = {str(row["id"]): row for row in rows_of(candidates)}
+    checks = {f"response: {name}": check for name, check in (leave_out or {}).items()}
+    marks = [
+        next((name for name, check in checks.items() if check(text)), "response: without a reward" if none else "")
+        for text, none in zip(rewards["response"], rewards["reward"].isna(), strict=True)
+    ]
+    usable, duels, n_sound = rewards[[not mark for mark in marks]].reset_index(drop=True), [], 0
+    for _, part in usable.groupby("id", sort=False):
+        values, n_sound = part["reward"], n_sound + (len(part) > 1)
+        if choose == "all":
+            duels += [sorted(duel, key=values.get, reverse=True) for duel in combinations(part.index, 2)]
+        elif len(part) > 1:
+            duels.append([values.idxmax(), values.idxmin()])
+    better, worse = (usable.loc[[duel[side] for duel in duels]].reset_index(drop=True) for side in (0, 1))
+    margin, words = better["reward"] - worse["reward"], [better["words"], worse["words"]]
+    unequal = np.maximum(*words) > max_length_ratio * np.minimum(*words)
+    faults = {"pair: a tie": margin == 0, f"pair: margin not above {min_margin:g}": margin <= min_margin}
+    faults |= {f"pair: one response more than {max_length_ratio:g} times as long": unequal}
+    reasons = np.select(list(faults.values()), list(faults), default="")
+    own = [questions[id] for id in better["id"]]
+    places = zip(better["id"], better["candidate"], worse["candidate"], strict=True)
+    columns = {"id": [f"{id}/{i}-{j}" for id, i, j in places], "question": better["id"]}
+    columns |= {"instruction": [row["instruction"] for row in own], "margin": margin, "group": better["group"]}
+    columns |= {"images": [list(row.get("images") or ()) for row in own]}
+    for side, table in {"chosen": better, "rejected": worse}.items():
+        columns |= {side: table["response"], f"reward_{side}": table["reward"], f"true_{side}": table["true_score"]}
+    frame = pd.DataFrame(columns)[reasons == ""].reset_index(drop=True)
+    counts = Counter({"question: fewer than two distinct responses to choose from": len(questions) - n_sound})
+    frame.attrs = {"questions": len(questions), "without_pair": len(questions) - frame["question"].nunique()}
+    frame.attrs["left_out"] = dict(counts + Counter(filter(None, [*marks, *reasons.tolist()])))
     return frame
-
-
-def true_order(pairs: pd.DataFrame, **options: Any) -> pd.DataFrame:
-    """How often the chosen response is truly the better one, of pairs with true_chosen and true_rejected.
-
-    Returns:
-        As `metrics.pairwise_accuracy`, which takes the options: in with_ties a pair of truly equal responses is an
-        error, without_ties leaves those out. Intervals count groups.
-
-    Raises:
-        ValueError: the pairs have no true scores.
-    """
-    if "true_chosen" not in pairs:
-        raise ValueError("the pairs have no true scores: give the candidates `true_scores` before rewards are made")
-    gap = pairs["true_chosen"] - pairs["true_rejected"]
-    truth = ["a" if value > 0 else "b" if value < 0 else "tie" if value == 0 else None for value in gap]
-    return metrics.pairwise_accuracy(["a"] * len(pairs), truth, groups=list(pairs["group"]), **options)
-
-
-# Best of n
 
 
 def best_of_n(rewards: pd.DataFrame, *, value: str = "true_score", **options: Any) -> pd.DataFrame:
@@ -273,122 +163,69 @@ def best_of_n(rewards: pd.DataFrame, *, value: str = "true_score", **options: An
     Returns:
         Index n, from 1 to the fewest answers of any question; columns estimate, low, high, n (questions), missing
         (questions without a reward or a value), best_possible (the value itself choosing) and share_of_possible (the
-        gain over n = 1 as a share of the possible gain).
-
-    Raises:
-        ValueError: the column is not there.
-
-    Source: LLaVA-Critic (arXiv 2410.02712) chooses the best of five so.
+        gain over n = 1 as a share of the possible gain). ValueError without a question to take.
     """
-    if value not in rewards:
-        raise ValueError(f"rewards have no column {value!r}: add the value of every answer")
-    curves, limits, groups = [], [], []
-    questions = rewards.groupby("id", sort=False)
-    for _, part in questions:
-        if not part[["reward", value]].isna().any(axis=None):
-            preferred, worth = (np.repeat(part[name].to_numpy(float), part["times"]) for name in ("reward", value))
-            curves.append(expected_best(preferred, worth))
-            limits.append(expected_best(worth, worth))
+    curves, groups = [], []
+    for _, part in rewards.groupby("id", sort=False):
+        preferred, worth = (np.repeat(part[name].to_numpy(float), part["times"]) for name in ("reward", value))
+        if not np.isnan([preferred, worth]).any():
+            curves.append((expected_best(preferred, worth), expected_best(worth, worth)))
             groups.append(part["group"].iloc[0])
-    fewest, left_out = min(map(len, curves), default=0), len(questions) - len(curves)
-    if not fewest:
-        raise ValueError(f"no question has a reward and a {value} for every answer ({left_out} left out)")
-    chosen, possible = (np.array([curve[:fewest] for curve in side]) for side in (curves, limits))
+    missing = rewards["id"].nunique() - len(curves)
+    if not curves:
+        raise ValueError(f"no question has a reward and a {value} for every answer ({missing} left out)")
+    fewest = min(len(chosen) for chosen, _ in curves)
+    chosen, possible = (np.array([curve[side][:fewest] for curve in curves]) for side in (0, 1))
     frame = tabulate(
         lambda weights: chosen.T @ weights / weights.sum(axis=0),
         list(range(1, fewest + 1)),
         design_of(np.arange(len(chosen)), groups, np.ones(len(chosen), dtype=bool)),
-        n=len(chosen),
-        missing=left_out,
-        method="t",
+        missing=missing,
         unit="questions",
         index="n",
-        **{"confidence": 0.95, "n_resamples": 10_000, "seed": 0, **options},
+        **options,
     )
     frame["best_possible"] = possible.mean(axis=0)
-    with np.errstate(invalid="ignore"):
-        gains = [column - column.iloc[0] for column in (frame["estimate"], frame["best_possible"])]
-        frame["share_of_possible"] = gains[0] / gains[1]
-    return frame
+    gains = frame[["estimate", "best_possible"]] - frame[["estimate", "best_possible"]].iloc[0]
+    return frame.assign(share_of_possible=gains["estimate"] / gains["best_possible"])
 
 
 def expected_best(rewards: Any, values: Any) -> Any:
     """The mean value of the answer with the highest reward among n, over all choices of n answers, n = 1 to all."""
-    k = len(rewards)
     levels, level = np.unique(rewards, return_inverse=True)
-    mean = np.array([values[level == place].mean() for place in range(len(levels))])
-    upto = np.cumsum(np.bincount(level, minlength=len(levels)))
-    ways = np.array([[math.comb(int(count), n) for count in [0, *upto]] for n in range(1, k + 1)], dtype=float)
-    return np.diff(ways, axis=1) @ mean / ways[:, -1]
+    means = np.array([values[level == place].mean() for place in range(len(levels))])
+    upto = [0, *np.cumsum(np.bincount(level)).tolist()]
+    ways = np.array([[math.comb(count, n) for count in upto] for n in range(1, len(rewards) + 1)], dtype=float)
+    return np.diff(ways, axis=1) @ means / ways[:, -1]
 
 
-# Files
-
-
-def checked(pairs: Any, *, spells: str | None = None) -> list[dict[str, Any]]:
-    """Pairs as rows, or an error that names every one without a text, or with an instruction that spells a mark."""
-    rows, problems = rows_of(pairs), []
-    for index, row in enumerate(rows):
-        for name in TEXTS:
-            if not isinstance(text := row.get(name), str) or not text.strip():
-                problems.append((index, name, "is missing or blank", "fill it in or leave the pair out"))
-            elif name == "instruction" and spells and spells in text:
-                problems.append((index, name, f"spells {spells}", "its reader deletes it: leave the pair out"))
-    if problems:
-        named = [Problem(index, str(rows[index].get("id")), *rest) for index, *rest in problems]
-        raise CollectionError(f"{len(named)} texts of {len(rows)} pairs can't be used:", named)
+def checked(pairs: Any) -> list[dict[str, Any]]:
+    """Pairs as rows, or a CollectionError that names every one without a text."""
+    rows = rows_of(pairs)
+    for name in ("instruction", "chosen", "rejected"):
+        sound = [isinstance(row.get(name), str) and row[name].strip() != "" for row in rows]
+        check_rows(rows, name, sound, "is missing or blank", "fill it in or leave the pair out")
     return [{**row, "images": list(row.get("images") or ())} for row in rows]
-
-
-def to_trl(pairs: Any) -> datasets.Dataset:
-    """Pairs as TRL's DPOTrainer reads them, ready for `save_to_disk` or the hub.
-
-    Args:
-        pairs: from `make_pairs`, or rows with its columns id, instruction, images, chosen and rejected.
-
-    Returns:
-        id; prompt, chosen and rejected as messages, an image's place before the instruction; images. TRL's own
-        processing reads control tokens in such texts; `train` encodes them as plain text.
-
-    Raises:
-        CollectionError: every pair without a text.
-
-    Source: huggingface/trl docs/source/dataset_formats.md, preference and vision data sets.
-    """
-
-    def turn(role: str, text: str, n_images: int = 0) -> list[dict[str, Any]]:
-        return [{"role": role, "content": [*[{"type": "image"}] * n_images, {"type": "text", "text": text}]}]
-
-    rows = []
-    for row in checked(pairs):
-        answers = {name: turn("assistant", row[name]) for name in ("chosen", "rejected")}
-        prompt = turn("user", row["instruction"], len(row["images"]))
-        rows.append({"id": str(row["id"]), "prompt": prompt, **answers, "images": row["images"]})
-    text = datasets.Value("string")
-    messages = datasets.List({"role": text, "content": datasets.List({"type": text, "text": text})})
-    features = {"id": text, **dict.fromkeys(("prompt", "chosen", "rejected"), messages)}
-    features["images"] = datasets.List(datasets.Image())
-    return datasets.Dataset.from_list(rows, features=datasets.Features(features))
 
 
 def write_llava_next(pairs: Any, folder: str | Path) -> Path:
     """Write pairs as LLaVA-NeXT's DPO code reads them: `pairs.json`, and the images in `images/`.
 
     Args:
-        pairs: as for `to_trl`.
+        pairs: from `make_pairs`, or rows with its columns id, instruction, images, chosen and rejected.
         folder: made where it is not there; `--data_path FOLDER/pairs.json --image_folder FOLDER/images`.
 
     Returns:
         The path of `pairs.json`: a list of {id, image, prompt, chosen, rejected}. `image` is a file named by its
-        pixels, a list of them where there are several, and absent without one.
-
-    Raises:
-        CollectionError: every pair without a text, or whose instruction spells "<image>", which that code would delete.
+        pixels, a list of them where there are several, and absent without one. CollectionError for pairs without a
+        text, or whose instruction spells "<image>", which that code would delete.
 
     Source: LLaVA-VL/LLaVA-NeXT llava/train/train_dpo.py (DPODataset), which puts the image's mark before the prompt.
     """
     path, images = Path(folder) / "pairs.json", Path(folder) / "images"
-    rows, entries = checked(pairs, spells="<image>"), []
+    rows, entries = checked(pairs), []
+    sound = ["<image>" not in row["instruction"] for row in rows]
+    check_rows(rows, "instruction", sound, "spells <image>", "its reader deletes it: leave the pair out")
     images.mkdir(parents=True, exist_ok=True)
     for row in rows:
         names = []
