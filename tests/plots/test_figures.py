@@ -165,12 +165,10 @@ def test_tables_are_drawn_row_by_row():
     drawn = sum(len(line.get_xdata()) == 1 for ax in fig.axes for line in ax.lines)
     assert drawn + 1 + 1 + 1 == len(g.battery()) and "No score changed in: question removed: change" in fig.get_label()
     assert "Described, not drawn: leniency. Without a number: position" in fig.get_label()
-    fig = plots.agreement_by_cost(g.costs(4).assign(cost=[1, np.nan, 2, 3]))
-    assert "1 without agreement or cost, not drawn" in fig.get_label()
-    rows = pd.concat([g.ranking(6)] * 2, ignore_index=True)
-    rows.loc[rows.index[:6], "judge"] += 1.0  # the mean is what ranks
-    rows.loc[rows["model"] == rows["model"][5], "judge"] = np.nan
-    means = rows.dropna().groupby("model")[["judge", "human"]].mean()
+    priced = g.costs(4).assign(cost=[1, np.nan, 2, 3])
+    assert "1 without agreement or cost, not drawn" in plots.agreement_by_cost(priced).get_label()
+    rows = g.ranking(6).replace(g.ranking(6)["judge"][5], np.nan)
+    means = rows.dropna()[["judge", "human"]]
     fig = plots.model_ranking(rows.rename(columns={"human": "people"}), people="people", n_resamples=100)
     places = means.rank(ascending=False)[["human", "judge"]].sort_values("human").to_numpy().tolist()
     assert [list(line.get_ydata()) for line in fig.axes[0].lines] == places

@@ -40,8 +40,6 @@ def test_the_figures_own_account_is_part_of_its_caption(tmp_path):
     text = path.read_text()
     assert text.startswith("Scores of a made-up judge. 117 of 120 verdicts; 3 without a score. ")
     assert "drawn at the nearer" in text and "true score" not in text and text.count("117") == 1
-    assert plots.save_figure(fig, "wide", column="full", caption=CAPTION, data=run(1), folder=tmp_path)
-    assert fig.get_figwidth() == plots.width("acl", "full")
 
 
 def test_save_figure_refuses_and_warns(tmp_path):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from vjudge.probes.outcome import coefficient, equal, judged, mean, share
+from vjudge.probes.trials import coefficient, equal, judged, mean, share
 
 
 @pytest.fixture

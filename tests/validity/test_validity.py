@@ -14,8 +14,8 @@ from validity import drawing, studies
 from validity.correlations import labelling
 from validity.studies import STUDIES, Pool, Study, simulate
 from vjudge.probes import length
-from vjudge.probes.outcome import mean
 from vjudge.probes.simulated import Planted
+from vjudge.probes.trials import mean
 
 N = 80  # simulations
 FIGURES = Path(__file__).parents[2] / "figures"

@@ -23,7 +23,7 @@ from rapidfuzz.distance import Levenshtein
 
 from vjudge import data, metrics
 from vjudge.data import CollectionError
-from vjudge.metrics._tables import design_of, read_verdicts, shares, tabulate
+from vjudge.metrics._tables import design_of, groups_of, read_verdicts, shares, tabulate
 from vjudge.names import public
 from vjudge.records import NAN, Rubric, is_missing, unit_of
 
@@ -241,11 +241,6 @@ def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     return parts
 
 
-def _groups(frame: pd.DataFrame) -> list[str]:
-    """The unit of resampling of each row."""
-    return [unit_of(row) for row in frame[[name for name in ("id", "group") if name in frame]].to_dict("records")]
-
-
 def _truth(frame: pd.DataFrame) -> pd.Series:
     """Gold where there is one, else the mean of the people, as `data.truth`; NaN where there is neither."""
     columns = [column for column in ("id", "gold", "human_scores") if column in frame]
@@ -271,7 +266,7 @@ def _shares(
         for statistic, unread, gain, weight in cases
         for part, rows in places.items()
     ]
-    return shares(lines, groups=_groups(frame), confidence=options["confidence"], unit=unit, index=_INDEX)
+    return shares(lines, groups=groups_of(frame), confidence=options["confidence"], unit=unit, index=_INDEX)
 
 
 def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
@@ -300,7 +295,7 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
 
 def _correlation(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Correlation with the true scores: over all rows, within each category, and the mean of these."""
-    true, groups = _truth(frame), pd.Series(_groups(frame))
+    true, groups = _truth(frame), pd.Series(groups_of(frame))
     if true.isna().all():
         raise ValueError(f"{spec.title} needs true scores, gold or human_scores, and the run has none: give items=")
     score = pd.Series(frame["score"].to_numpy(dtype=float))
@@ -333,7 +328,7 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         return np.asarray(100 * (candidate @ weights) / np.where(below > 0, below, np.nan))
 
     missing = [int((places[part] & ~readable).sum()) for part, *_ in names]
-    design = design_of(np.arange(len(frame)), _groups(frame), places["overall"])
+    design = design_of(np.arange(len(frame)), groups_of(frame), places["overall"])
     counts = {"n": counted.sum(axis=1).tolist(), "missing": missing}
     return tabulate(statistic, names, design, unit="reviews", index=_INDEX, **counts, **options)
 
@@ -363,7 +358,7 @@ def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options)
 def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Elo of the policies; both orders of a battle as the judge's one verdict, more wins win, else a tie."""
     first, second = (list(frame[f"policy_{side}"]) for side in "ab")
-    table = metrics.bradley_terry(first, second, frame["verdict"], groups=_groups(frame), **options)
+    table = metrics.bradley_terry(first, second, frame["verdict"], groups=groups_of(frame), **options)
     columns = {"elo": "estimate", "elo_low": "low", "elo_high": "high", "n": "n"}
     elo = table[list(columns)].rename(columns=columns).assign(missing=int(table.attrs["missing"]))
     names = [(str(policy), "elo", "left out") for policy in table.index]

@@ -4,8 +4,7 @@ A probe takes a judge and items, or the runs made of them, and returns one small
 can't say. `battery` runs all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
 
 perturbations.py  what is changed, by name
-trials.py         the runs that are compared
-outcome.py        effects with intervals that respect groups, and the verdicts on them
+trials.py         the runs that are compared, effects with intervals that respect groups, verdicts on them
 biases.py         the probes, and the battery of them
 simulated.py      judges with planted biases, and a collection for them
 """
@@ -29,9 +28,8 @@ from vjudge.probes.biases import (
     scale,
     verbosity,
 )
-from vjudge.probes.outcome import COLUMNS, MARGINS, Unmet
 from vjudge.probes.perturbations import GREY, PERTURBATIONS, PHRASES, blanked, padded, perturb, reencoded, swapped
-from vjudge.probes.trials import Trials
+from vjudge.probes.trials import COLUMNS, MARGINS, Trials, Unmet
 
 __all__ = [
     "COLUMNS", "GREY", "MARGINS", "PERTURBATIONS", "PHRASES", "PROBES", "Trials", "Unmet", "battery", "blanked",

@@ -22,9 +22,8 @@ from vjudge.data import rows_of
 from vjudge.metrics._tables import groups_of
 from vjudge.metrics.baselines import lengths
 from vjudge.probes import trials as runs
-from vjudge.probes.outcome import Unmet, coefficient, equal, mean, share, slope
 from vjudge.probes.perturbations import PERTURBATIONS, Perturbation
-from vjudge.probes.trials import COMPARED, ORIGINAL, PADDED, SAMPLED, Trials
+from vjudge.probes.trials import COMPARED, ORIGINAL, PADDED, SAMPLED, Trials, Unmet, coefficient, mean, share, slope
 from vjudge.records import NAN, as_score
 
 AGREEMENT, POINTS, WINS = "score per gold point", "score points", "share less one half"
@@ -199,7 +198,7 @@ def _at_equal_gold(trials: Trials, cells: pd.DataFrame, case: str, unit: str, no
         raise Unmet(f"needs {lack}: only at equal gold is what people see in an answer told from a bias")
     used = cells.dropna(subset=["score", "gold", "x"])
     x, gold, error = (used[name].to_numpy(dtype=float) for name in ("x", "gold", "error"))
-    held = np.column_stack([np.ones(len(x)), gold - gold.mean()]) if rated else equal(gold)
+    held = np.column_stack([np.ones(len(x)), gold - gold.mean()]) if rated else runs.equal(gold)
     design = np.column_stack([x - x.mean() if rated else x, held])
     effect = coefficient(used["score"], design, used["group"], error=error if rated else None)
     must = None if trials.gold == "observed" else "stay"
@@ -351,9 +350,9 @@ def drift(first: pd.DataFrame, second: pd.DataFrame, **options: Any) -> pd.DataF
     return trials.table("drift", _stays(trials, "", pair, **counts))
 
 
-_ALL = (blindness, question, rubric, reference, length, verbosity, formatting, injection, scale, image_kinds, position,
-        consistency)  # fmt: skip
-PROBES: dict[str, Callable[..., pd.DataFrame]] = {probe.__name__: probe for probe in _ALL}
+PROBES: dict[str, Callable[..., pd.DataFrame]] = {probe.__name__: probe for probe in (
+    blindness, question, rubric, reference, length, verbosity, formatting, injection, scale, image_kinds, position,
+    consistency)}  # fmt: skip
 """The battery's probes, in the order of its table. `drift` compares two runs and stands by itself."""
 
 

@@ -26,8 +26,7 @@ from vjudge import data, metrics, plots
 from vjudge.engines.engine import say
 from vjudge.metrics._tables import CHOICES, format_number, groups_of, shares
 from vjudge.probes import PERTURBATIONS, Trials, Unmet, battery
-from vjudge.probes.outcome import mean
-from vjudge.probes.trials import COMPARED, ORIGINAL, scored
+from vjudge.probes.trials import COMPARED, ORIGINAL, mean, scored
 from vjudge.prompts import families
 from vjudge.reports import pages
 from vjudge.reports.pages import interval_text
