@@ -60,7 +60,7 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         notebook.run_all()
         assert not notebook.errors
         tool = page.locator(".vj-reviewer").nth(BLIND)
-        ready = tool.locator(".vj-do-next-without-a-vote:enabled")
+        ready = tool.and_(page.locator(":not(.vj-busy)"))
         events = lambda: [json.loads(line) for line in file.read_text().splitlines()]  # noqa: E731
         (folder,) = (home / "outputs/review").iterdir()
         file = folder / "votes/me.jsonl"
@@ -146,7 +146,7 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         saved(page, path, "widget-view")
         notebook.open()
         tool = page.locator(".vj-reviewer").nth(BLIND)
-        ready = tool.locator(".vj-do-next-without-a-vote:enabled")
+        ready = tool.and_(page.locator(":not(.vj-busy)"))
         ready.wait_for()
         tool.locator(".vj-do-next-without-a-vote").click()
         wait("Your vote: none yet")

@@ -50,17 +50,6 @@ def test_counts_of_answers_and_tags(opened):
         preference(opened(folder="one", judges=("first",)))
 
 
-def test_annotators_agreement_on_four_way_votes_stands_beside_the_preference(opened):
-    for annotator, answers in (("ann", ["left", "both good", "right"]), ("bob", ["left", "both bad", "right"])):
-        review = opened(annotator)
-        for number, answer in enumerate(answers):
-            review.goto(f"i{number}")
-            review.better(answer)
-    alpha = preference(opened()).attrs["agreement"]
-    # Six answers: left 2, right 2, good 1, bad 1. One of three items differs: 1 - (2 / 6) / (1 - (2 + 2) / 30).
-    assert alpha["n"] == 3 and alpha["estimate"] == pytest.approx(1 - (2 / 6) / (26 / 30))
-
-
 def test_export_writes_what_can_be_read_again_and_no_formula(opened, tmp_path):
     review = opened("=cmd", tags=("@tag", *TAGS))
     review.score(2)

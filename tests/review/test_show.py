@@ -108,5 +108,5 @@ def test_differences_are_marked_by_characters_in_a_script_without_spaces(tmp_pat
     item = {"id": "a", "instruction": "看见什么？", "response": "一只猫。", "images": []}
     runs = {name: pd.DataFrame({"id": ["a"], "score": [3.0], "feedback": [f"回答{name}准确。"]}) for name in "很不"}
     case = review.Review([item], runs, out=tmp_path, annotator="ann", scale=(1, 5)).case
-    page = case_html(case, pictures="", truth=False, differences=True)
+    page = case_html(case, 8, differences=True)
     assert "回答<mark>很</mark>准确。" in page and "回答<mark>不</mark>准确。" in page

@@ -1,13 +1,12 @@
 """Reviewing judges' feedback: what a notebook shows of items, what an annotator votes, and what votes become.
 
-votes.py (files), review.py (`Review`, without widgets), show.py (views), export.py, widget.py (the tool, the matrix)
+review.py (votes, `Review`), show.py (views, by assets/review.html), export.py, widget.py (the tool, the matrix)
 """
 
 from vjudge.names import public
 from vjudge.review.export import collection, error_tags, export, preference, save_page
-from vjudge.review.review import ANSWERS, TAGS, Review
+from vjudge.review.review import ANSWERS, TAGS, Review, ReviewError
 from vjudge.review.show import contact_sheet, show, show_case
-from vjudge.review.votes import ReviewError
 from vjudge.review.widget import Reviewer, matrix
 
 __all__ = [

@@ -1,14 +1,22 @@
-"""Reviewing judges' feedback as a plain state machine: filter, order, vote, undo, resume. No widgets."""
+"""Reviewing judges' feedback, without widgets: votes on disk, and a review that lists, hides, takes votes and undoes.
+
+Votes are a folder of JSON lines, one append-only file for each annotator, the last line on a thing its vote. Files are
+merged by putting one behind the other or side by side in one folder: a line that stands twice counts once. A vote is on
+the disk before the call that cast it returns; a torn last line is named and skipped.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections import namedtuple
+import os
+import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,55 +25,49 @@ from vjudge import data
 from vjudge.metrics import label_weights, next_labels
 from vjudge.prompts.parse import verdict_spans
 from vjudge.records import Item, is_missing
-from vjudge.review.votes import VOTED, ReviewError, Votes
+from vjudge.runs import shortened
 
 ORDERS = ("file", "worst", "random")
 ANSWERS = ("left", "right", "both good", "both bad")
 """Which of two feedbacks is better. Source: Prometheus-Vision (arXiv 2401.06591), its human comparison of feedback."""
 TAGS = (
-    "too critical",
-    "too optimistic",
-    "misread the picture",
-    "misread the response",
-    "ignored the rubric",
-    "followed the reference blindly",
-    "score contradicts feedback",
-    "invented a detail",
-    "too vague to use",
-)
+    "too critical", "too optimistic", "misread the picture", "misread the response", "ignored the rubric",
+    "followed the reference blindly", "score contradicts feedback", "invented a detail", "too vague to use",
+)  # fmt: skip
 """Error tags offered by default; a review takes its own with `tags=`. Source: the first two are among the reasons for
 which people turned feedback down in Prometheus-Vision (arXiv 2401.06591); the others are ours."""
+KINDS = {"score": int, "better": str, "tags": dict, "note": str, "reveal": bool, "next_best": str}
+"""What a line can be about, and the type of its value; null withdraws it."""
+VOTED = ("score", "better", "tags", "note")
 HIDDEN = "[hidden]"
 MOST_LEVELS = 11  # a longer scale is divided into ranges
 TELLING = {"score", "truth", "human", "gap", "unparsed"}  # filters that say something about scores
-Level = float | tuple[float, float]  # a score, or the lowest and the highest of a range
+Vote = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Side:
+class ReviewError(RuntimeError):
+    """A review can't go on as asked; the message says why and what to do."""
+
+
+class Side(NamedTuple):
     """One judge's verdict as the annotator sees it: a blind view has its feedback alone."""
 
     place: str  # "left" or "right" of two judges, else a number from "1"
     judge: str | None  # None while hidden
     verdict: Mapping[str, Any] | None  # None where the judge did not grade the item
-    hidden: int = 0  # places of the feedback
+    hidden: int  # places of the feedback
 
 
-@dataclass(frozen=True)
-class ReviewCase:
+class ReviewCase(NamedTuple):
     """One item as it is reviewed now; the view hides its truth where it is not `revealed`."""
 
     number: int  # its place in the current list, from 0
     item: Item
     scale: tuple[int, int] | None  # None where neither a rubric nor the review says
-    sides: tuple[Side, ...]
+    sides: list[Side]
     votes: Mapping[str, Any]  # field -> value
     others: Mapping[str, Mapping[str, Any]]  # of each other annotator; empty while hidden
     revealed: bool
-
-
-Progress = namedtuple("Progress", "voted listed voted_in_all items")
-"""How far an annotator is: items with a vote in the current list, its length, and the same of everything."""
 
 
 class Review:
@@ -74,7 +76,7 @@ class Review:
     Args:
         items: a collection with the canonical columns.
         runs: name -> table of `Judge.grade`, or one such table with a column `judge`; one verdict an item and judge.
-        out: a folder of votes, for all annotators; see `vjudge.review.votes`.
+        out: a folder of votes, for all annotators.
         annotator: who votes.
         blind: hide names, scores, the truth, others' votes and what reads as a verdict in a feedback
             (`vjudge.prompts.parse.verdict_spans`) until the item has its vote, and swap sides.
@@ -82,8 +84,8 @@ class Review:
         tags: the error tags offered.
         scale: lowest and highest score for items without a rubric.
 
-    `path` (the annotator's file), `judges`, `criteria`, `annotator`, `blind`, `tags`, `judge_scores` (one row an item,
-    one column a judge) and `truth` (of `vj.truth`; all NaN where there is none) can be read.
+    `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (one row an item, one column a
+    judge), `truth` (of `vj.truth`; all NaN where there is none) and the arguments can be read.
 
     Raises:
         ReviewError: the folder has votes on another collection, or about judges that are not under review.
@@ -116,93 +118,89 @@ class Review:
     ) -> None:
         if not isinstance(annotator, str) or not annotator.strip():
             raise ValueError("annotator: give a name, so that votes can be told apart")
-        self.annotator, self.blind, self.tags = annotator, blind, tuple(tags)
-        self._seed, self._own_scale = seed, scale
+        self.annotator, self.blind, self.seed, self.tags = annotator, blind, seed, tuple(tags)
+        self._folder, self._collection = Path(out), data.fingerprint(items)[:16]
+        if self._folder.is_file():
+            raise ReviewError(f"{out} is a file: give a folder as out=, in which each annotator has a file of votes")
+        self.path = self._folder / (re.sub(r"[^\w-]+", "_", annotator)[:60] + ".jsonl")
         self._rows = data.rows_of(items)
-        self._texts = _texts(self._rows)
+        self._verdicts = _verdicts(runs)
+        self.judges = tuple(self._verdicts.index.unique("judge"))
+        self._texts = _texts(self._rows, self._verdicts, scale)
         self._ids = self._texts.index
-        self._runs = _by_judge(runs, self._ids)
-        self.judges = tuple(self._runs)
         self.criteria = [str(name) for name in self._texts["criteria"].value_counts().index]
-        scores = {name: run["score"].reindex(self._ids) for name, run in self._runs.items()}
-        self.judge_scores = pd.DataFrame(scores).astype(float)
+        shape = {"index": self._ids, "columns": list(self.judges)}
+        self.judge_scores = self._verdicts["score"].unstack("judge").reindex(**shape).astype(float)
+        self._graded = self._verdicts["id"].unstack("judge").reindex(**shape).notna()
         try:
             self.truth = data.truth(self._rows).set_axis(self._ids)
         except data.CollectionError:  # nobody scored yet: that is what a review is for
             self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
-        self._graded = pd.DataFrame({name: self._ids.isin(run.index) for name, run in self._runs.items()}, self._ids)
-        self._votes = Votes(out, annotator, data.fingerprint(items)[:16])
-        self.path = self._votes.path
-        self._filters: dict[str, Any] = {}
-        self.order, self._order_seed = "file", 0
-        self._list = np.arange(len(self._ids))
-        self._position = 0
+        self._gap = self.judge_scores.rsub(self.truth, axis=0)
+        self.order, self._order_seed, self._among = "file", 0, list(self.judges)
+        self._filters, self._keep = dict[str, Any](), np.ones(len(self._ids), dtype=bool)
+        self.listed, self._position = list(self._ids), 0
         self.refresh()
+
+    def refresh(self) -> None:
+        """Take in what others wrote; ReviewError where a file has votes of another review."""
+        self._lines: list[Vote] = []
+        self._last: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
+        for vote in _read_votes(self._folder, self._collection, self.judges):
+            self._take(vote)
 
     @property
     def annotators(self) -> list[str]:
         """Everyone who voted."""
-        return self._votes.annotators
+        return list(dict.fromkeys(vote["annotator"] for vote in self._lines if vote["field"] in VOTED))
 
-    def refresh(self) -> None:
-        """Take in what others wrote; ReviewError where a file has votes of another review."""
-        self._votes.refresh()
-        names = {judge for vote in self._votes.on("tags") for judge in vote["value"]}
-        names |= {vote["value"] for vote in self._votes.on("better")} - set(ANSWERS[2:])
-        if unknown := ", ".join(map(repr, sorted(names - set(self.judges))[:5])):
-            raise ReviewError(f"{self._votes.folder} has votes about {unknown}, not under review; use another folder")
+    @property
+    def voted(self) -> pd.Series:
+        """Which items have a vote of this annotator, by id."""
+        own = [vote["id"] for vote in self._on(*VOTED) if vote["annotator"] == self.annotator]
+        return pd.Series(self._ids.isin(own), self._ids)
 
     # What is shown
 
     @property
     def case(self) -> ReviewCase | None:
         """The current item, None where no item passes the filters."""
-        return self._case(self._position) if len(self._list) else None
+        return self._case(self._position) if self.listed else None
 
     def cases(self) -> Iterator[ReviewCase]:
         """The listed items one after another; the current one stays."""
-        return (self._case(number) for number in range(len(self._list)))
-
-    def revealed(self, id: str) -> bool:
-        """Whether an item's names and scores are open to this annotator: not blind, voted, or looked up."""
-        decisive = "better" if len(self.judges) == 2 else "score"
-        return not self.blind or any((self.annotator, id, field) in self._votes.last for field in ("reveal", decisive))
+        return map(self._case, range(len(self.listed)))
 
     def sides(self, id: str) -> dict[str, str]:
         """Place -> judge: which feedback stands where; two change sides by the item and the seed in blind mode."""
         if len(self.judges) != 2:
             return {str(number): judge for number, judge in enumerate(self.judges, start=1)}
-        coin = hashlib.sha256(f"{self._seed}\0{id}".encode("utf-8", "surrogatepass")).digest()[0] % 2
+        coin = hashlib.sha256(f"{self.seed}\0{id}".encode("utf-8", "surrogatepass")).digest()[0] % 2
         first, second = reversed(self.judges) if self.blind and coin else self.judges
         return {"left": first, "right": second}
 
-    @property
-    def progress(self) -> Progress:
-        """How far this annotator is."""
-        voted = self._voted()
-        return Progress(int(voted[self._list].sum()), len(self._list), int(voted.sum()), len(voted))
-
     def step(self, by: int = 1) -> ReviewCase | None:
         """Go so many items on in the list, back where negative; at its ends, stay."""
-        self._position = min(max(self._position + by, 0), max(len(self._list) - 1, 0))
+        self._position = min(max(self._position + by, 0), max(len(self.listed) - 1, 0))
         return self.case
 
     def next_unvoted(self) -> ReviewCase | None:
         """Go to the next item of the list without a vote, round its end if need be; stay where there is none."""
-        waiting = np.flatnonzero(~self._voted()[self._list])
-        after = waiting[waiting > self._position]
-        self._position = int([*after, *waiting, self._position][0])
+        voted = self.voted
+        waiting = [number for number, id in enumerate(self.listed) if not voted[id]]
+        ahead = [number for number in waiting if number > self._position]
+        self._position = [*ahead, *waiting, self._position][0]
         return self.case
 
     def goto(self, id: str) -> ReviewCase | None:
         """Go to an item of the list; ValueError where it is not in it."""
-        if id not in self._ids[self._list]:
+        if id not in self.listed:
             raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
-        self._move(id)
+        self._position = self.listed.index(id)
         return self.case
 
     def filter(self, **filters: Any) -> int:
-        """Choose what is listed; what is left out, or None, does not restrict.
+        """Choose what is listed, and give its length; what is left out, or None, does not restrict.
 
         Args:
             judge: whose score `score`, `gap` and `unparsed` look at; any judge's where None.
@@ -210,34 +208,44 @@ class Review:
                 level, halves up: the one given, or in the range (lowest, highest) given.
             gap: bounds of truth minus score, both included.
             criterion: the item's criterion, whole.
-            unparsed: verdicts without a score, or with one.
-            voted: items with a vote of this annotator, or without. The list is made now: voting does not change it.
+            unparsed, voted: verdicts without a score; items with a vote of this annotator, as the list is made. Or with
+                one, and without.
             text: a part of the instruction, response, reference answer or a feedback, in any case of letters.
 
-        Returns:
-            How many items are listed; the current one stays where it is among them. A vote carries the selection it
-            was made on: by `TELLING` filters, or the worst first, it does not count as blind.
-
-        Raises:
-            ValueError: an unknown filter, judge or criterion, or bounds the wrong way round.
+        The current item stays where it is among them. A vote carries the selection it was made on: by `TELLING`
+        filters, or the worst first, it does not count as blind. ValueError: an unknown filter, judge or criterion, or
+        bounds the wrong way round.
         """
         filters = {name: value for name, value in filters.items() if value is not None}
         _check("judge", filters.get("judge"), (None, *self.judges))
         _check("criterion", filters.get("criterion"), (None, *self.criteria))
+        among = [filters["judge"]] if "judge" in filters else list(self.judges)
+        scores, gap, graded = self.judge_scores[among], self._gap[among], self._graded[among]
+        tests = {
+            "judge": lambda judge: graded[judge],
+            "score": lambda level: _within(scores, level).any(axis=1),
+            "truth": lambda level: _within(self.truth, level),
+            "human": lambda level: _within(self.human_scores().mean(axis=1), level),
+            "gap": lambda bounds: ((gap >= bounds[0]) & (gap <= bounds[1])).any(axis=1),
+            "criterion": lambda criterion: self._texts["criteria"].eq(criterion),
+            "unparsed": lambda is_so: (scores.isna() & graded).any(axis=1) == is_so,
+            "voted": lambda is_so: self.voted == is_so,
+            "text": lambda text: self._texts["all"].str.contains(text.casefold(), regex=False),
+        }
+        keep = pd.Series(True, self._ids)
         for name, value in filters.items():
-            _check("filter", name, (*sorted(TELLING), "judge", "criterion", "voted", "text"))
+            _check("filter", name, tests)
             if isinstance(value, tuple) and value[0] > value[1]:
                 raise ValueError(f"{name} {value} is the wrong way round: give the lower bound first")
-        self._filters = filters
+            keep &= tests[name](value).astype(bool)
+        self._filters, self._keep, self._among = filters, keep.to_numpy(), among
         self._relist()
-        return len(self._list)
+        return len(self.listed)
 
     def sort(self, order: str = "file", *, seed: int = 0) -> None:
-        """Choose the order of the list, and go to its start.
+        """Choose the order of the list, and go to its start: "file", "random" (by the seed), or "worst".
 
-        Args:
-            order: "file", "random", or "worst": the largest distance of a (filtered) judge's score from the truth.
-            seed: of "random".
+        The worst have the largest distance of a (filtered) judge's score from the truth.
         """
         _check("order", order, ORDERS)
         self.order, self._order_seed = order, seed
@@ -245,41 +253,36 @@ class Review:
         self._position = 0
 
     @property
-    def levels(self) -> dict[str, Level]:
-        """The levels of scores and truths, by their names: whole numbers, or about ten ranges of a longer scale."""
-        scales = [*self._texts["scale"].dropna(), self._own_scale or ()]
-        scores = [*self.judge_scores.to_numpy().ravel(), *self.truth, *(end for scale in scales for end in scale)]
-        values = _nearest(pd.Series(scores, dtype=float)).dropna()
-        if not len(values):
-            return {}
-        lowest, highest = int(values.min()), int(values.max())
-        if highest - lowest < MOST_LEVELS:
-            return {str(score): float(score) for score in range(lowest, highest + 1)}
-        width = math.ceil((highest - lowest + 1) / 10)
+    def levels(self) -> dict[str, tuple[float, float]]:
+        """The levels of scores and truths, by name, with their lowest and highest; a long scale has about ten."""
+        ends = [end for scale in self._texts["scale"].dropna() for end in scale]
+        values = _nearest(pd.Series([*self.judge_scores.to_numpy().ravel(), *self.truth, *ends], dtype=float)).dropna()
+        lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, -1)
+        width = 1 if highest - lowest < MOST_LEVELS else math.ceil((highest - lowest + 1) / 10)
         ranges = [(start, min(start + width - 1, highest)) for start in range(lowest, highest + 1, width)]
-        return {f"{start} to {end}": (float(start), float(end)) for start, end in ranges}
+        return {f"{start} to {end}" if width > 1 else str(start): (float(start), float(end)) for start, end in ranges}
 
     def confusion(self, judge: str, *, by: str = "truth") -> pd.DataFrame:
-        """How often a judge gives each score to items of each level of truth.
-
-        Args:
-            judge: whose verdicts; items that it did not grade are left out.
-            by: "truth", or "human" for the mean of the scores voted in this review.
+        """How often a judge gives each score to items of each level of truth, or of the votes' mean (`by="human"`).
 
         Returns:
-            Counts: one row a level of truth (`levels`), one column a level of score, "none" without. `attrs`: `truth`
-            (its name), `n`, `missing` (graded, without a truth), `between` (truths that count with the nearest level).
+            Counts over the items that it graded: one row a level of truth (`levels`), one column a level of score,
+            "none" without. `attrs["words"]` says what is counted and what is not.
         """
-        truth = self.truth if by == "truth" else self.human_scores().mean(axis=1)
-        graded, scores = self._graded[judge], self.judge_scores[judge]
-        rows = {name: graded & _within(truth, level) for name, level in self.levels.items()}
-        columns = {name: _within(scores, level) for name, level in self.levels.items()} | {"none": scores.isna()}
-        counts = {name: {row: int((of & has).sum()) for row, of in rows.items()} for name, has in columns.items()}
+        graded, levels = self._graded[judge], self.levels
+        truth = (self.truth if by == "truth" else self.human_scores().mean(axis=1))[graded]
+        scores = self.judge_scores.loc[graded, judge]
+        columns = {name: _within(scores, level) for name, level in levels.items()} | {"none": scores.isna()}
+        rows = {name: _within(truth, level) for name, level in levels.items()}
+        counts = {name: [int((of & has).sum()) for of in rows.values()] for name, has in columns.items()}
         table = pd.DataFrame(counts, index=list(rows))
-        name = str(self.truth.name) if by == "truth" else "mean of the scores voted here"
-        between = int((graded & (truth != _nearest(truth)) & truth.notna()).sum())
-        table.attrs = {"truth": name, "n": int(table.to_numpy().sum()), "between": between}
-        table.attrs["missing"] = int((graded & truth.isna()).sum())
+        name = self.truth.name if by == "truth" else "mean of the scores voted here"
+        between, missing = ((truth != _nearest(truth)) & truth.notna()).sum(), truth.isna().sum()
+        words = [f"Rows: {name}. Columns: {judge}. Items: {truth.notna().sum()}"]
+        words += ["scores in ranges"] * any(low < high for low, high in levels.values())
+        words += [f"between two levels, counted with the nearest (halves up): {between}"] * bool(between)
+        words += [f"without a truth yet: {missing}"] * bool(missing)
+        table.attrs["words"] = "; ".join(words) + "."
         return table
 
     # What is voted
@@ -301,19 +304,13 @@ class Review:
             raise ValueError("which feedback is better can be asked only of two judges that both graded the item")
         self._vote(case, "better", answer and self.sides(case.item.id).get(answer, answer))
 
-    def tag(self, name: str, on: bool | None = None, *, side: str | None = None) -> None:
-        """Set an error tag on a feedback of the current item, take it off, or turn it over where `on` is None.
-
-        Args:
-            name: one of the review's tags; else ValueError.
-            side: the place of the feedback, such as "left"; not needed where one judge is reviewed.
-        """
-        _check("tag", name, self.tags)
+    def tag(self, name: str, on: bool | None = None, *, side: str) -> None:
+        """Set one of the review's error tags on the feedback at a place, take it off, or turn it over where None."""
         case = self._current()
         sides = self.sides(case.item.id)
-        side = side or (next(iter(sides)) if len(sides) == 1 else "")
+        _check("tag", name, self.tags)
         _check("side", side, sides)
-        tags = dict(self._votes.of(self.annotator, case.item.id).get("tags", {}))
+        tags = dict(self._of(self.annotator, case.item.id).get("tags", {}))
         before = tags.pop(sides[side], [])
         if on is None or on != (name in before):
             after = [tag for tag in self.tags if (tag in before) != (tag == name)]
@@ -329,26 +326,36 @@ class Review:
         """Show names and scores of the current item before voting; the file records it, and the vote is not blind."""
         case = self._current()
         if not case.revealed:
-            self._votes.append(case.item.id, "reveal", True)
+            self._append(case.item.id, "reveal", True)
 
     def undo(self) -> ReviewCase | None:
         """Put back what this annotator's last vote replaced (else ReviewError), and go to its item if it is listed."""
         self.refresh()
-        self._move(self._votes.undo())
-        return self.case
+        own: list[Vote] = []  # what was not undone
+        for vote in self._lines:
+            if vote["annotator"] == self.annotator and vote["field"] in VOTED:
+                own = own[:-1] if vote.get("undo") else [*own, vote]
+        if not own:
+            raise ReviewError("there is nothing to undo")
+        id, field = own[-1]["id"], own[-1]["field"]
+        same = (vote for vote in reversed(own[:-1]) if (vote["id"], vote["field"]) == (id, field))
+        earlier = next(same, {"value": None})
+        more = {name: earlier[name] for name in ("blind", "selection") if name in earlier}
+        self._append(id, field, earlier["value"], **more, undo=True)
+        return self.goto(id) if id in self.listed else self.case
 
     def votes(self, *fields: str) -> pd.DataFrame:
-        """Everyone's votes, one a row.
-
-        Args:
-            fields: of "score", "better", "tags" and "note"; all where none is given.
+        """Everyone's votes in some fields ("score", "better", "tags", "note"), else in all, one a row.
 
         Returns:
             Columns id, annotator, field, value (of "better" a judge's name or one of `ANSWERS[2:]`; of "tags" judge ->
             tags), blind, selection (JSON, "" for the whole list in the file's order) and time (UTC).
         """
         self.refresh()
-        return self._votes.table(*(fields or VOTED))
+        columns = ["id", "annotator", "field", "value", "blind", "selection", "time"]
+        table = pd.DataFrame(self._on(*(fields or VOTED)), columns=columns)
+        selection = [json.dumps(it, sort_keys=True) if isinstance(it, dict) else "" for it in table["selection"]]
+        return table.assign(blind=table["blind"].eq(True), selection=selection)
 
     # What votes are for
 
@@ -359,31 +366,25 @@ class Review:
         """
         votes = self.votes("score").astype({"value": float})
         table = votes.pivot(index="id", columns="annotator", values="value").reindex(self._ids, columns=self.annotators)
-        if judges := self._choosers(votes):
+        if judges := self._choosers(votes["id"]):
             table.attrs["labelled_by"] = f"next_best, by the score of {' and of '.join(judges)},"
         return table
 
     def weights(self) -> pd.Series | None:
-        """How many items each scored item stands for, where `next_best` chose some of them.
+        """How many items each scored item stands for (index `id`, NaN without a score); None without `next_best`.
 
-        Returns:
-            One weight an item (index `id`), NaN where nobody scored it; None where `next_best` chose none of them.
-
-        Raises:
-            ValueError: items were chosen by the scores of two judges.
-
-        Source: see `vjudge.metrics.label_weights`.
+        ValueError: items were chosen by the scores of two judges. Source: see `vjudge.metrics.label_weights`.
         """
-        human, judges = self.human_scores(), self._choosers(self.votes("score"))
+        human = self.human_scores().mean(axis=1)
+        judges = self._choosers(human.dropna().index)
         if len(judges) > 1:
             raise ValueError(f"items were chosen by the scores of {' and of '.join(judges)}: choose by one judge alone")
-        return label_weights(self.judge_scores[judges[0]].to_numpy(), human.mean(axis=1)) if judges else None
+        return label_weights(self.judge_scores[judges[0]].to_numpy(), human) if judges else None
 
     def next_best(self, n: int = 10, *, judge: str | None = None, seed: int = 0) -> pd.DataFrame:
-        """Which items to label next so that the interval of the judge-human correlation shrinks fastest.
+        """Which n items to label next so that the interval of the judge-human correlation shrinks fastest.
 
         Args:
-            n: how many.
             judge: of whose score; not needed where one judge is reviewed, else ValueError.
             seed: of the choice among items of one score.
 
@@ -394,19 +395,59 @@ class Review:
         judge = self.judges[0] if judge is None and len(self.judges) == 1 else judge
         _check("judge", judge, self.judges)
         chosen = next_labels(self.judge_scores[judge], self.human_scores().mean(axis=1).to_numpy(), n=n, seed=seed)
-        ids, before = self._ids[chosen["position"]].tolist(), self._chosen()
+        ids = self._ids[chosen.pop("position")].tolist()
+        before = {(vote["id"], vote["value"]) for vote in self._on("next_best")}
         for id in ids:
-            if before.get(id) != judge:
-                self._votes.append(id, "next_best", judge)
-        return chosen.drop(columns="position").assign(id=ids)[["id", "stratum", "judge", "gain"]]
+            if (id, judge) not in before:
+                self._append(id, "next_best", judge)
+        chosen.insert(0, "id", ids)
+        return chosen
 
     # How it works
 
+    def _take(self, vote: Vote) -> None:
+        self._lines.append(vote)
+        key = vote["annotator"], vote["id"], vote["field"]
+        self._last.pop(key, None)
+        if vote["value"] is not None:
+            self._last[key] = vote
+
+    def _on(self, *fields: str) -> list[Vote]:
+        """The lines that hold everyone's votes on some fields."""
+        return [vote for vote in self._last.values() if vote["field"] in fields]
+
+    def _of(self, annotator: str, id: str) -> dict[str, Any]:
+        """One annotator's votes on one item: field -> value, the better feedback by its judge's name."""
+        return {field: vote["value"] for field in VOTED if (vote := self._last.get((annotator, id, field)))}
+
+    def _append(self, id: str, field: str, value: Any, **more: Any) -> None:
+        """Write one line of this annotator and wait until the disk has it; else ReviewError."""
+        time = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        vote = {"annotator": self.annotator, "id": id, "field": field, "value": value, **more, "time": time}
+        vote["collection"] = self._collection
+        line = json.dumps(vote, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass") + b"\n"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read(1) == b"\n" else b"\n" + line  # after a torn line
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ReviewError(f"{self.path} can't be written: {error.strerror or error}; nothing was voted") from error
+        self._take(vote)
+
     def _vote(self, case: ReviewCase, field: str, value: Any) -> None:
-        selection: dict[str, Any] = {} if self.order == "file" else {"order": self.order}
-        selection |= ({"seed": self._order_seed} if self.order == "random" else {}) | self._filters
+        selection = ({"order": self.order} if self.order != "file" else {}) | self._filters
+        selection |= {"seed": self._order_seed} if self.order == "random" else {}
         blind = not (case.revealed or TELLING & set(self._filters) or self.order == "worst")
-        self._votes.append(case.item.id, field, value, blind=blind, **({"selection": selection} if selection else {}))
+        self._append(case.item.id, field, value, blind=blind, **({"selection": selection} if selection else {}))
+
+    def _choosers(self, ids: Collection[str]) -> list[str]:
+        """The judges by whose scores `next_best` named some of these items."""
+        return sorted({vote["value"] for vote in self._on("next_best") if vote["id"] in set(ids)})
 
     def _current(self) -> ReviewCase:
         if case := self.case:
@@ -414,81 +455,33 @@ class Review:
         raise ReviewError("no item passes the filters: there is nothing to vote on; clear them with filter()")
 
     def _case(self, number: int) -> ReviewCase:
-        index = int(self._list[number])
-        id = str(self._ids[index])
-        shown, sides = self.revealed(id), self.sides(id)
-        places = {judge: place for place, judge in sides.items()}
-        others = [name for name in self.annotators if name != self.annotator] if shown else []
-        theirs = {name: _placed(votes, places) for name in others if (votes := self._votes.of(name, id))}
-        own, scale = _placed(self._votes.of(self.annotator, id), places), self._texts["scale"].iloc[index]
-        views = tuple(self._side(id, place, judge, scale, shown) for place, judge in sides.items())
-        return ReviewCase(number, Item.from_row(self._rows[index]), scale or self._own_scale, views, own, theirs, shown)
-
-    def _side(self, id: str, place: str, judge: str, scale: tuple[int, int] | None, shown: bool) -> Side:
-        run, name = self._runs[judge], judge if shown else None
-        if id not in run.index:
-            return Side(place, name, None)
-        verdict = {key: value for key, value in run.loc[id].to_dict().items() if not is_missing(value)}
-        if shown:
-            return Side(place, name, verdict)
-        feedback = str(verdict.get("feedback", ""))
-        spans = verdict_spans(feedback, scale or self._own_scale or (1, 5))
-        for start, end in reversed(spans):
-            feedback = feedback[:start] + HIDDEN + feedback[end:]
-        failure = {"failure": HIDDEN} if "failure" in verdict else {}  # its reason may name scores
-        return Side(place, None, {"feedback": feedback} | failure, len(spans))
-
-    def _chosen(self) -> dict[str, str]:
-        """Item that `next_best` named -> the judge by whose scores."""
-        return {vote["id"]: vote["value"] for vote in self._votes.on("next_best")}
-
-    def _choosers(self, votes: pd.DataFrame) -> list[str]:
-        """The judges by whose scores `next_best` named items with a vote."""
-        return sorted({judge for id, judge in self._chosen().items() if id in set(votes["id"])})
-
-    def _voted(self) -> np.ndarray:
-        own = [vote["id"] for vote in self._votes.on(*VOTED) if vote["annotator"] == self.annotator]
-        return np.asarray(self._ids.isin(own))
+        id = self.listed[number]
+        index, decisive = self._ids.get_loc(id), "better" if len(self.judges) == 2 else "score"
+        shown = not self.blind or any((self.annotator, id, name) in self._last for name in ("reveal", decisive))
+        item, scale, sides = Item.from_row(self._rows[index]), self._texts["scale"].iloc[index], []
+        for place, judge in self.sides(id).items():
+            graded, hidden = self._graded.at[id, judge], 0
+            verdict = self._verdicts.loc[(judge, id)].dropna().to_dict() if graded else None
+            if verdict and not shown:
+                verdict, hidden = _hide(verdict, scale or (1, 5))
+            sides.append(Side(place, judge if shown else None, verdict, hidden))
+        places = {judge: place for place, judge in self.sides(id).items()}
+        voters = self.annotators if shown else [self.annotator]
+        votes = {name: _placed(self._of(name, id), places) for name in voters}
+        others = {name: vote for name, vote in votes.items() if vote and name != self.annotator}
+        return ReviewCase(number, item, scale, sides, votes.get(self.annotator, {}), others, shown)
 
     def _relist(self) -> None:
         """List what passes the filters, in the order; the current item stays current where it is in the list."""
-        current = self._ids[self._list[self._position]] if len(self._list) else None
-        judges = [self._filters["judge"]] if "judge" in self._filters else list(self.judges)
-        scores, graded = self.judge_scores[judges], self._graded[judges]
-        gap = scores.rsub(self.truth, axis=0)
-        tests = {
-            "judge": lambda judge: graded[judge],
-            "score": lambda level: _within(scores, level).any(axis=1),
-            "truth": lambda level: _within(self.truth, level),
-            "human": lambda level: _within(self.human_scores().mean(axis=1), level),
-            "gap": lambda bounds: ((gap >= bounds[0]) & (gap <= bounds[1])).any(axis=1),
-            "criterion": lambda criterion: self._texts["criteria"].eq(criterion),
-            "unparsed": lambda is_so: (scores.isna() & graded).any(axis=1) == is_so,
-            "voted": lambda is_so: self._voted() == is_so,
-            "text": self._search,
-        }
-        keep = np.ones(len(self._ids), dtype=bool)
-        for name, value in self._filters.items():
-            keep &= np.asarray(tests[name](value), dtype=bool)
-        listed = np.arange(len(self._ids))
+        current = self.listed[self._position] if self.listed else None
+        order = np.arange(len(self._ids))
         if self.order == "random":
-            listed = np.random.default_rng(self._order_seed).permutation(len(self._ids))
+            order = np.random.default_rng(self._order_seed).permutation(order)
         elif self.order == "worst":
-            distance = gap.abs().max(axis=1).fillna(-math.inf).to_numpy()  # what has no distance comes last
-            listed = np.argsort(-distance, kind="stable")
-        self._list, self._position = listed[keep[listed]], 0
-        self._move(current)
-
-    def _move(self, id: str | None) -> None:
-        """Make an item the current one, if it is in the list."""
-        place = np.flatnonzero(self._ids[self._list] == id)
-        self._position = int(place[0]) if len(place) else self._position
-
-    def _search(self, text: str) -> pd.Series:
-        columns = [self._texts[name] for name in ("instruction", "response", "reference_answer")]
-        columns += [run["feedback"].reindex(self._ids) for run in self._runs.values() if "feedback" in run]
-        texts = pd.concat(columns, axis=1).fillna("").astype(str).agg("\0".join, axis=1)
-        return texts.str.casefold().str.contains(text.casefold(), regex=False)
+            distance = self._gap[self._among].abs().max(axis=1).fillna(-math.inf)  # what has no distance comes last
+            order = np.argsort(-distance.to_numpy(), kind="stable")
+        self.listed = self._ids[order[self._keep[order]]].tolist()
+        self._position = self.listed.index(current) if current in self.listed else 0
 
 
 def _check(what: str, value: Any, options: Collection[Any]) -> None:
@@ -502,9 +495,56 @@ def _nearest(scores: Any) -> Any:
     return np.floor(scores + 0.5)
 
 
-def _within(scores: Any, level: Level) -> Any:
+def _within(scores: Any, level: float | tuple[float, float]) -> Any:
     lowest, highest = level if isinstance(level, tuple) else (level, level)
     return (_nearest(scores) >= lowest) & (_nearest(scores) <= highest)
+
+
+def _read_votes(folder: Path, collection: str, judges: Sequence[str]) -> Iterator[Vote]:
+    """The lines of a folder's files, in order; ReviewError for one that is no vote of this review."""
+    lines: set[bytes] = set()
+    for path in sorted(folder.glob("*.jsonl")):
+        torn = []
+        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+            if not line.strip() or line in lines:
+                continue
+            lines.add(line)
+            try:
+                vote = json.loads(line)
+            except (ValueError, RecursionError):
+                torn.append(str(number))
+                continue
+            if fault := _fault(vote, collection, judges):
+                raise ReviewError(f"{path}, line {number}: {fault}; correct or remove it, or use another folder")
+            yield {"value": None} | vote
+        if torn:
+            what = "cut short when its kernel was stopped, or damaged since; what it said is not counted"
+            warnings.warn(f"{path}, line {', '.join(torn[:10])}: {what}", RuntimeWarning, stacklevel=4)
+
+
+def _fault(vote: Any, collection: str, judges: Sequence[str]) -> str:
+    """Why a line is no vote of this review."""
+    names = ("annotator", "id", "field", "time", "collection")
+    if not isinstance(vote, dict) or not all(isinstance(vote.get(name), str) for name in names):
+        return "not a vote"
+    field, value = vote["field"], vote.get("value")
+    if field not in KINDS or not isinstance(value, (KINDS[field], type(None))):
+        return f"the {shortened(field)} {shortened(value)} is not a vote"
+    if vote["collection"] != collection:
+        there, here = shortened(vote["collection"]), shortened(collection)
+        return f"a vote on another collection (fingerprint {there} there, {here} here)"
+    about = set(vote.get("value") or ()) if field == "tags" else {value} if field in ("better", "next_best") else set()
+    unknown = about - {None, *judges, *ANSWERS[2:]}
+    return f"a vote about {shortened(min(map(str, unknown)))}, not under review" if unknown else ""
+
+
+def _hide(verdict: Mapping[str, Any], scale: tuple[int, int]) -> tuple[dict[str, str], int]:
+    """A feedback without what reads as a verdict, and at how many places; a failure's reason may name scores."""
+    feedback = str(verdict.get("feedback", ""))
+    spans = verdict_spans(feedback, scale)
+    for start, end in reversed(spans):
+        feedback = feedback[:start] + HIDDEN + feedback[end:]
+    return {"feedback": feedback} | ({"failure": HIDDEN} if "failure" in verdict else {}), len(spans)
 
 
 def _placed(votes: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
@@ -514,37 +554,36 @@ def _placed(votes: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, An
     return {**votes, **better, **tags}
 
 
-def _texts(rows: Any) -> pd.DataFrame:
-    """What filters look at, and the scale of each rubric, without the images; one row an item, by its id."""
-    names = ("instruction", "response", "reference_answer", "criteria")
-    if len(rows) and "response" not in rows[0]:
+def _verdicts(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """All judges' verdicts by judge and item id."""
+    tables = dict(iter(runs.groupby("judge", sort=False))) if isinstance(runs, pd.DataFrame) else runs
+    if not tables:
+        raise ValueError("there is no run to review")
+    table = pd.concat([pd.DataFrame({**run.astype({"id": str}), "judge": str(judge)}) for judge, run in tables.items()])
+    table = table.set_index(["judge", "id"], drop=False)
+    for judge, id in table.index[table.index.duplicated()][:1]:
+        raise ValueError(f"{judge}: item {id!r} has several verdicts; choose one")
+    if names := {*table["judge"]} & {*ANSWERS}:
+        raise ValueError(f"{min(names)}: is the name of an answer; give the judge another")
+    return table
+
+
+def _texts(rows: Any, verdicts: pd.DataFrame, scale: tuple[int, int] | None) -> pd.DataFrame:
+    """Criterion, scale and all texts of each item, by its id."""
+    if len(rows) and "response" not in rows.columns:
         raise ValueError("a review is of responses with a score each; these rows are pairs or questions")
-    texts, ids = [], []
+    cells: dict[str, list[Any]] = {}
     for row in rows:
+        if (id := str(row["id"])) in cells:
+            raise ValueError(f"id: {id!r} stands twice in the collection; give each row its own")
         lowest, n = 1 if is_missing(row.get("lowest")) else int(row["lowest"]), len(row.get("descriptions") or ())
-        texts.append({name: row.get(name) for name in names} | {"scale": (lowest, lowest + n - 1) if n else None})
-        ids.append(str(row["id"]))
-    index = pd.Index(ids, name="id", dtype=object)
-    if index.has_duplicates:
-        repeated = ", ".join(map(repr, sorted(set(index[index.duplicated()]))[:10]))
-        raise ValueError(f"id: {repeated} stand twice in the collection; give each its own")
-    return pd.DataFrame(texts, index, [*names, "scale"])
-
-
-def _by_judge(runs: pd.DataFrame | Mapping[str, pd.DataFrame], ids: pd.Index) -> dict[str, pd.DataFrame]:
-    """Each judge's verdicts by item id."""
-    if isinstance(runs, pd.DataFrame):
-        runs = {str(judge): run for judge, run in runs.groupby("judge", sort=False)}
-    faults = [] if len(runs) else ["there is no run to review"]
-    by_judge = {str(judge): run.set_index(pd.Index(run["id"].astype(str), name="id")) for judge, run in runs.items()}
-    for judge, run in by_judge.items():
-        unknown, repeated = run.index.difference(ids), run.index[run.index.duplicated()].unique()
-        if len(unknown):
-            faults.append(f"{judge}: {len(unknown)} items are not in the collection, such as {unknown[0]!r}")
-        if len(repeated):
-            faults.append(f"{judge}: {len(repeated)} items have several verdicts, such as {repeated[0]!r}; choose one")
-        if judge in ANSWERS:
-            faults.append(f"{judge}: is the name of an answer; give the judge another")
-    if faults:
-        raise ValueError("; ".join(faults))
-    return by_judge
+        texts = [str(row.get(name) or "") for name in ("instruction", "response", "reference_answer")]
+        cells[id] = [row.get("criteria"), (lowest, lowest + n - 1) if n else scale, texts]
+    for judge, id in verdicts.index:
+        if id not in cells:
+            raise ValueError(f"{judge}: item {id!r} is not in the collection")
+    for id, feedback in zip(verdicts["id"], verdicts.get("feedback", ()), strict=False):
+        cells[id][2].append(str(feedback))
+    index = pd.Index(list(cells), name="id", dtype=object)
+    table = pd.DataFrame(list(cells.values()), index, ["criteria", "scale", "all"])
+    return table.assign(all=table["all"].map("\0".join).str.casefold())
