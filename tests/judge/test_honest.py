@@ -59,16 +59,9 @@ def test_numbers_that_are_none_are_no_verdict(rows: Any, bad: float) -> None:
     assert feedback.attrs["without_distribution"] == 3
 
 
-def test_a_failed_answer_leaves_no_distribution(rows: Any) -> None:
-    judge = judge_of(lambda prompt, ask, place: ("Good. [RESULT] 7", dict.fromkeys(range(1, 6), -2.0)))
-    (row,) = judge.grade(rows[:1], **QUIET).to_dict("records")
-    assert math.isnan(row["score"]) and math.isnan(row["expected_score"]) and row["probabilities"] is None
-    assert row["raw"] == "Good. [RESULT] 7" and "7" in row["failure"]
-
-
 @pytest.mark.parametrize(
     ("text", "format"),
-    [("**Score:** 3", "score"), ("Good.\nFinal Score: 3", "final-score"), ("It depends.", None)],
+    [("**Score:** 3", "score"), ("It depends.", None)],
 )
 def test_many_failures_name_the_format_that_reads_them(text: str, format: Any, rows: Any, capsys: Any) -> None:
     frame = writing(text).grade(rows[:5], **QUIET)

@@ -50,7 +50,6 @@ def expected(judge: vj.Judge, rows: Any) -> list[float]:
 
 
 GIVEN = {
-    "images, a path": ("images", lambda path: [path]),
     "image_path": ("image_path", lambda path: path),
     "img, a Path": ("img", Path),
     "image, a dict": ("image", lambda path: {"bytes": Path(path).read_bytes(), "path": None}),

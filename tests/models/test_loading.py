@@ -28,7 +28,7 @@ def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-@pytest.mark.parametrize("name", ["large", "./nowhere", "a/b/c", "/no/such/folder", "two words/x"])
+@pytest.mark.parametrize("name", ["large", "a/b/c", "/no/such/folder", "two words/x"])
 def test_unknown_name_says_what_exists(name: str) -> None:
     with pytest.raises(ValueError, match=r"no judge .* one of 'tiny', .*'tiny-policy', nor a folder, nor a hub id"):
         models.locate(name)
@@ -79,13 +79,6 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
     assert models.locate("some/judge", revision="abc") == copy and fetched[0] == ["config.json"]
     assert "model.safetensors" in fetched[1] and len(fetched) == 2
     assert not {file.suffix for file in copy.iterdir()} & {".bin", ".pth", ".py"}
-    shutil.rmtree(copy)
-    fetched.clear()
-    original = {"model_type": "llava", "architectures": ["LlavaMptForCausalLM"], "mm_vision_tower": "x"}
-    (folder / "config.json").write_text(json.dumps(original))
-    with pytest.raises(ValueError, match="original LLaVA checkpoint, not supported: its decoder is"):
-        models.locate("some/judge", revision="abc")
-    assert fetched == [["config.json"]]
 
 
 def test_weights_that_fit_only_in_part(folder: Path) -> None:
@@ -104,20 +97,16 @@ def test_weights_that_fit_only_in_part(folder: Path) -> None:
 
 
 def test_fingerprint_follows_the_content(folder: Path, random_judge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = models.weights_fingerprint(folder)
+    first, settings = models.weights_fingerprint(folder), models.settings_fingerprint(folder)
     assert first == models.weights_fingerprint(random_judge)  # the same bytes elsewhere
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda *_: pytest.fail("an unchanged file is read again"))
         assert models.weights_fingerprint(folder) == first
     file = folder / "model.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
     os.utime(file, ns=(1, 1))
-    assert models.weights_fingerprint(folder) != first
-    settings = models.settings_fingerprint(folder)
     edit(folder / "tokenizer_config.json", model_max_length=7)
-    assert models.settings_fingerprint(folder) != settings
+    assert models.weights_fingerprint(folder) != first and models.settings_fingerprint(folder) != settings
 
 
 # Made to hang or to confuse

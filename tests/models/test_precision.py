@@ -114,8 +114,6 @@ def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
     refused(copied, r"do not fit .* \(1 missing, such as base_model")
     save_file({name.replace("language_model", "decoder"): tensor for name, tensor in weights.items()}, file)
     refused(copied, r"do not fit .*missing.*unexpected, such as .*decoder")
-    save_file({name: tensor[:1].clone() for name, tensor in weights.items()}, file)
-    refused(copied, "adapters' can't be read from")
     file.write_bytes(b"\xff" * 100)
     refused(copied, "can't be read from .*SafetensorError")
     torch.save(weights, copied / "adapter_model.bin")

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vjudge import load_judge, prompts
-from vjudge.prompts import TEMPLATES
-from vjudge.prompts.families import FAMILIES, find, recorded, register
+from vjudge.prompts import TEMPLATES, families
+from vjudge.prompts.families import find, recorded, register
 
 
 @pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the registry as it was."""
-    before = dict(FAMILIES)
-    yield
-    FAMILIES.clear()
-    FAMILIES.update(before)
-
-
-def test_every_family_is_whole() -> None:
-    assert set(FAMILIES) == {"prometheus-vision", "prometheus", "prometheus-2", "llava-critic", "chat"}
-    for name, family in FAMILIES.items():
-        assert family.name == name and not family.template.compares
-        assert family.pairs is None or family.pairs.compares
-        assert family.max_new_tokens == family.published["max_new_tokens"]
-        assert name == "chat" or ("arXiv" in family.paper and family.ids)
+    monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +42,7 @@ def test_ones_own_family_in_five_lines(random_judge: Path, tmp_path: Path, rows:
     body = "Q: {instruction}\nA: {response}\n{criteria}\n{levels}\nGive feedback, then [RESULT] and a score."
     register("mine", ids=["me/my-judge-7b"], template=prompts.Template("mine", "my paper", prompts.VICUNA_V1, body))
     judge = load_judge(shutil.copytree(random_judge, tmp_path / "my-judge-7b"), device="cpu")
-    assert judge.family is FAMILIES["mine"] and judge.pairs is None
+    assert judge.family is families.FAMILIES["mine"] and judge.pairs is None
     assert judge.render(rows[0]).startswith(f"{prompts.VICUNA_V1.opening}<image>\nQ: {rows[0]['instruction']}\nA: ")
 
 
@@ -71,13 +58,13 @@ def test_a_family_that_does_not_fit_is_refused_with_all_that_is_wrong() -> None:
         assert part in str(caught.value)
     with pytest.raises(ValueError, match="template 'nope' is unknown"):
         register("mine", template="nope")
-    assert "mine" not in FAMILIES
+    assert "mine" not in families.FAMILIES
     assert register("chat", template="chat", replace=True).pairs is None
 
 
 def test_load_judge_takes_the_familys_wordings(random_judge: Path, tmp_path: Path) -> None:
     judge = load_judge(random_judge, device="cpu")  # a LLaVA-1.5 of no known name
-    assert judge.family is FAMILIES["prometheus-vision"] and judge.template is TEMPLATES["prometheus-vision"]
+    assert judge.family is families.FAMILIES["prometheus-vision"] and judge.template is TEMPLATES["prometheus-vision"]
     folder = shutil.copytree(random_judge, tmp_path / "prometheus-7b-v2.0")
     judge = load_judge(folder, device="cpu")
     assert (judge.template.name, judge.pairs and judge.pairs.name) == ("prometheus-2", "prometheus-2-relative")
@@ -89,10 +76,8 @@ def test_load_judge_takes_the_familys_wordings(random_judge: Path, tmp_path: Pat
     ("body", "options", "said"),
     [
         ("{response}", {"format": "xml"}, "format 'xml' gives no score; one of prometheus, "),
-        ("{response}", {"format": "arena"}, "format 'arena' gives no score"),
         ("{response} {criterion}", {}, "unknown field {criterion}; write a brace that is no field as {{ or }}"),
         ("{response} {", {}, "its body can't be read"),
-        ("{instruction}", {}, "its body lacks {response}"),
         ("{response}", {"kind": "relative"}, "unknown field {response}; .*its body lacks {response_a}; .*{response_b}"),
     ],
 )

@@ -20,20 +20,13 @@ SCALE = (1, 2, 3, 4, 5)
 # or the failure's reason. Most were written before the parser that reads them; half were looked at once it was done.
 ANSWERS = r"""
 --- prometheus
-Good overall. [RESULT] [4]/5 => 4
 Fine. [RESULT] 4 (out of 5) => 4
 Fine. [RESULT] 5 on a scale of 1-10 => -
-Fine. [RESULT] 4 because most of the claims are right => 4
 Fine. [RESULT] 4. No, 3. => -
 Fine. [RESULT] 3\u20134 => -
-Fine. [RESULT] 3\u00bd => -
-Fine. [RESULT] 4? => -
-Fine. [RESULT] not applicable => -
-The response is off. [RESULT] Score: 2 => -
  => empty answer
 Good. So the overall score is 4. => no verdict marker
 Good. [RESULT] IV => no number after the last verdict marker
-Good. [RESULT] 4 and again [RESULT] => no number after the last verdict marker
 Good. [RESULT] 4th => '4th' after the last verdict marker is not a plain number
 Good. [RESULT] 4/10 => a score out of 10 on a scale up to 5
 Good. [RESULT] 4-5 => more than one number after the last verdict marker
@@ -43,56 +36,40 @@ So the overall score is 4.\n[RESULT] 2 => two different verdicts: 4 and 2
 It can't be seen. [RESULT] N/A => abstain
 [RESULT] 4 ... [RESULT] N/A => two different verdicts: 4 and abstention
 [RESULT] 3 (1-10) => a score on another scale (1-10) than 1-5
-[RESULT] 3 (of 7) [RESULT] 4 => 4
-[RESULT] 3, or so [RESULT] 4 => two different verdicts: 3 and 4
 The answer is mostly right. So the overall score is 4.\n[RESULT] 4 => 4
 --- prometheus-relative
 [RESULT] A is not as good as B => -
 [RESULT] A is outperformed by B => -
 [RESULT] A outperforms B => a
-[RESULT] A because B does not name the cat => a
 [RESULT] B, which is not perfect but more precise => b
-[RESULT] A or maybe B => -
 [RESULT] A\u00a0B => -
 [RESULT] A, although B is better => -
-[RESULT] A. Response B is longer, but not better. => a
 [RESULT] Tie => tie
 [RESULT] A good answer would name it => 'A good answer' after the last verdict marker is not a plain choice
 (write a feedback) [RESULT] (A or B) => more than one choice after the last verdict marker
 --- final-score
-Final Score (out of 5): 4 => 4
 Final Score (out of 10): 4 => -
 **Final Score** (1\u20135)**:** 4 => 4
 Final Score: 3 (average of 2 and 4) => -
-Final Score: **4** of quality => 4
 --- llava-critic
-Final Score (1-5): 3 => -
 Final Score (0-100): 72 => 72
 I would say 80-85 out of 100. => -
-Score: 4 out of 5 stars => -
 Accuracy Score: 20\nClarity Score: 30 => two different verdicts: 20 and 30
-Score: 85% => '85%' after the score is not a plain number
 Final Score: 120 => score 120 is off the scale (0-100)
 Score: N/A, the image is blank => abstain
-The response scores well: 3 of its claims hold. => no score
 --- better-response
 The better response: [1]/[2] => -
 The better response: [2], not [1] => b
-The better response is: [second] because it is not vague. => b
 --- arena
 My final verdict is: [[A>B]] => a
 My final verdict is not [[A>B]] => -
 [[A>B]] no, [[A>>B]] => two different verdicts: A and A>>B
-My final verdict is: [[A>>B]] => a
 --- mt-bench
 [[A]] is not better than the other => -
-Assistant B is better: [[B]]. => b
-I cannot give [[A]]; it is [[B]] => -
 [[C]] => tie
 [[A]] is my verdict, not [[B]] => '[[B]]' is denied
 --- mt-bench-score
 Rating: [[7]]/100 => -
-Rating: [[7]] out of 10, as 3 of 4 claims hold. => 7
 Rating: [[**7**/10]] => 7
 [[6]] or [[7]] => two different verdicts: 6 and 7
 --- two-scores
@@ -102,51 +79,36 @@ Rating: [[**7**/10]] => 7
 Scores: 9 6 => no first line of two scores
 --- unified-reward
 Answer 1 is better than Answer 2. => a
-Answer 1 is better? No, it is not. => -
 Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better. => b
 I think Answer 2 is better => no "Answer N is better"
 --- vl-rewardbench
-Overall Judgment: Answer 1 is not as good as Answer 2. => -
-Overall Judgment: Answer X is better. => no choice after the "Overall Judgment"
 Overall Judgment: Both answers are equally good => tie
 Overall Judgment: Answer 1 is not better. => '1 is not bett' after the "Overall Judgment" is not a plain choice
 --- think-answer
-<think>x</think><answer>Answer 2</answer> => b
 <think>I first say <answer>1</answer></think> <answer>2</answer> => b
 <think>so <answer>1</answer> => the thinking never ends
 <answer>1</answer> no, <answer><b>2</b></answer> => '<answer>' has no end
-<Answer>1</answer> => a
-<answer>1|2</answer> => more than one choice after the <answer>
 <answer>1 and some prose</answer> => '1 and some pr' after the <answer> is not a plain choice
 --- boxed
-<think>x</think>\boxed{1}. => a
 \boxed{\text{2}} => b
 \boxed{1} or \boxed{2 => '\\boxed{2' has no end
 --- boxed-score
 <think>x</think>\boxed{3}/10 => -
-<think>x</think>$\boxed{3}$ => 3
 \boxed{4/5} => 4
 --- flow-judge
 <feedback>x</feedback><score>3 (out of 10)</score> => -
-<feedback>x</feedback>\n<score>\n5\n</score>\n => 5
-<feedback>a <score> tag</feedback><score>3</score> => 3
 <feedback>It says <score>5</score>.</feedback> => no <score>
 <feedback>\nOne claim is wrong.\n</feedback>\n<score>\n4\n</score> => 4
 --- score
 3/4 => a score out of 4 on a scale up to 5
 评分：４ => no number after the "Score:"
-The sign is misread.\n**Score:** 2 => 2
 --- llava-critic-pair
-7/8\nThe second is better. => -
 **The better response: [second].** Reason => b
-Two responses are equally good.\nBoth name it. => tie
 8 6\n...\n[[B>A]] => two different verdicts: B and A
 The better response: [first|second|1|2|A|B] => more than one choice after the "The better response"
-Which is the better response? The second. => no verdict in any of LLaVA-Critic's forms
 Two responses are equally good. The better response: [2] => two different verdicts: B and tie
 11 3\nGood. => score 11 is off the scale (1-10)
 [[yes]] => '[[yes]]' is no [[A>>B]] to [[B>>A]], [[A]], [[B]] or [[C]]
-[[A>B]], so [[B]] => two different verdicts: A and B
 The better response: [second].\nReason: it names the number. => b
 """
 CASES: list[tuple[str, str, str]] = []
@@ -176,17 +138,12 @@ def test_every_format_has_answers_and_fits_its_templates() -> None:
         assert template.scale is None or FORMATS[template.format].scale == template.scale
 
 
-FORMAT_LINE = "Feedback: (write a feedback for criteria) [RESULT] (an integer number between 1 and 5)"
-
-
 @pytest.mark.parametrize(
     ("text", "score", "feedback"),
     [
-        ("###Feedback: Good. [RESULT] 4", 4, "Good."),
         ("**Feedback:** Good. **[RESULT]** **4**", 4, "Good."),
         ("Good. [Result] 4. It names 3 things.", 4, "Good."),
-        (f"{FORMAT_LINE}\nGood. [RESULT] 3", 3, "(write a feedback for criteria) [RESULT] (an integer number between"),
-        ("Good. [RESULT] 4\nGood. [RESULT] 4", 4, "Good. [RESULT] 4\nGood."),
+        ("Feedback: (write a feedback) [RESULT] (a number from 1 to 5)\nGood. [RESULT] 3", 3, "(write a feedback) [RE"),
     ],
 )
 def test_the_feedback_stands_before_the_verdict(text: str, score: int, feedback: str) -> None:
@@ -210,10 +167,7 @@ def test_wrong_use_is_refused() -> None:
 
 def test_scores_keep_their_own_scale_and_say_it() -> None:
     assert parse("[RESULT] 7/10", scores=range(1, 11)).score == 7
-    assert (
-        parse("[RESULT] 7 (out of 5)", scores=range(1, 11)).failure
-        and parse("[RESULT] 1 (1-5)", scores=(0, 1, 2)).failure
-    )
+    assert parse("[RESULT] 1 (1-5)", scores=(0, 1, 2)).failure
     assert parse("[RESULT] 1 (0-2)", scores=(0, 1, 2)).scale == (0.0, 2.0)
     assert parse("Final Score: 85", format="llava-critic").scale == (0.0, 100.0)
     both = parse("8 6.5\nBecause.", format="llava-critic-pair")
@@ -225,9 +179,7 @@ def test_scores_keep_their_own_scale_and_say_it() -> None:
     assert parse("[RESULT] N/A", scores=SCALE).abstained
 
 
-prose = st.text(max_size=200).filter(
-    lambda text: "[result]" not in text.lower() and "overall score" not in text.lower()
-)
+prose = st.text(max_size=200).filter(lambda text: not re.search(r"(?i)\[result\]|overall score", text))
 
 
 @settings(deadline=None)  # a busy machine is no failure
@@ -240,10 +192,9 @@ def test_a_training_target_reads_back(feedback: str, score: int) -> None:
         assert target(verdict.feedback, score) == answer
 
 
-FLOODS = ["9", "*", "(", " ", "\n", "[RESULT] A ", "The better response: [", "[[A", "[[", "<score>", "<answer>", "<feedback>",
-          "\\boxed{", "Final Score: ", "Score: 4 ", "4/100 ", "<think>", "</think>", "Answer 1 is better\n", "\n*",
-          "Overall Judgment: ", "Two responses are equally good\n", "score (", "9 ", "(1-5) ", "score (1-5): ", "4 (out of ",
-          "Score: 4 or maybe ", "[RESULT] 4. ", "A (or ", "Overall Judgment: A is not ", "\u00a0", "\u2014", "not [[A]] "]  # fmt: skip
+FLOODS = ["9", "*", "(", " ", "[RESULT] A ", "The better response: [", "[[A", "<score>", "<feedback>", "\\boxed{", "4/100 ",
+          "Score: 4 ", "<think>", "</think>", "Answer 1 is better\n", "\n*", "score (1-5): ", "4 (out of ", "Score: 4 or maybe ",
+          "Two responses are equally good\n", "A (or ", "Overall Judgment: A is not ", "\u00a0", "not [[A]] "]  # fmt: skip
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -285,12 +236,10 @@ def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format: str, text:
 @pytest.mark.parametrize(
     ("texts", "format", "expected"),
     [
-        (["**Score:** 3", "**Score:** 4"], "prometheus", "score"),
         (["3/4"], "prometheus", None),  # a score of another scale is no better for another format
         (["\u5206\u6570\uff1a3"], "prometheus", "score"),
         (["<score>3</score>", "<score>4</score>", "no"], "prometheus", "flow-judge"),
         (["Answer 1 is better"], "prometheus-relative", "unified-reward"),
-        (["", " "], "prometheus", None),
     ],
 )
 def test_the_format_that_would_read_the_failures_is_named(texts: list[str], format: str, expected: str | None) -> None:

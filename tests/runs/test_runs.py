@@ -145,10 +145,9 @@ def test_another_call_or_folder_is_refused_and_each_difference_named(tmp_path: P
     with pytest.raises(RunError, match=r"other files and no run \(run, thesis.tex\)"):
         Run(tmp_path).open(MANIFEST)
     assert sorted(os.listdir(tmp_path)) == ["run", "thesis.tex"]
-    for other, message in (('{"format": 1}', "not a run of this vjudge"), ("[" * 10**6, "can't be read")):
-        (tmp_path / "manifest.json").write_text(other)
-        with pytest.raises(RunError, match=message):
-            Run(tmp_path).open(MANIFEST)
+    (tmp_path / "manifest.json").write_text("[" * 10**6)
+    with pytest.raises(RunError, match="can't be read"):
+        Run(tmp_path).open(MANIFEST)
     with pytest.raises(RunError, match="can't be written"):
         Run(tmp_path / "thesis.tex" / "run").open(MANIFEST)
 
