@@ -22,8 +22,10 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make torch claim a GPU, and Python claim packages."""
 
+    real = importlib.util.find_spec
+
     def pretend(*, bfloat16: bool = True, packages: tuple[str, ...] = ()) -> None:
-        real, optional = importlib.util.find_spec, {"accelerate", "bitsandbytes"} - {*packages}
+        optional = {"accelerate", "bitsandbytes"} - {*packages}
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in optional else real(name))
