@@ -137,7 +137,7 @@ def running() -> Iterator[Kernel]:
 def fill(cache: Path) -> None:
     """The public files of `vj.load_verdicts`, as they are kept once they were fetched."""
     folders = {"divake": "raw/mllm_judge", "j-min": "raw/tifa160", "TIGER-AI-Lab": "raw/genai_bench"}
-    for file in (file for source in SOURCES.values() for file in source.files):
+    for file in (file for source in SOURCES.values() for file in source["files"]):
         owner, _, path = file.split("/", 2)
         target = cache / "vjudge" / "verdicts" / file
         target.parent.mkdir(parents=True, exist_ok=True)

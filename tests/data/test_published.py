@@ -14,11 +14,10 @@ import pytest
 import samples
 from samples import LEVELS, ROWS, judge_of, lines, orig, parquet, picture, plain, turns
 
-from vjudge.data import CollectionError, canonical, fingerprint, load_collection, readable, validate, with_responses
-from vjudge.data.critic import interpret
+from vjudge.data import CollectionError, canonical, fingerprint, load_collection, readable, validate
 from vjudge.data.load import ADAPTERS
 from vjudge.prompts import TEMPLATES, target
-from vjudge.records import Item, Pair, Rubric
+from vjudge.records import Item, Pair
 
 NAMED = {adapter.name: adapter for adapter in ADAPTERS}
 real = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
@@ -53,20 +52,15 @@ def test_vl_rewardbench() -> None:
 
 
 @real
-@pytest.mark.parametrize("name", ["mllm_judge_score.jsonl", "mllm_judge_score_arxiv.jsonl"])
-def test_mllm_judge_scores_under_either_name(name: str) -> None:
-    rows, raw = load(ROWS / name), published(name)
-    assert [row["gold"] for row in rows] == [float(row.get("human", row.get("Human_answer"))) for row in raw]
-    assert [row["category"] for row in rows] == [row["original_dataset"] for row in raw]
-    assert all(row["response"] == line["answer"] for row, line in zip(rows, raw, strict=True))
-
-
-@real
-def test_mllm_judge_pairs_and_batches() -> None:
+def test_mllm_as_a_judge() -> None:
+    """Its labels have another name in each file, and in one file two."""
+    for name in ("mllm_judge_score.jsonl", "mllm_judge_score_arxiv.jsonl"):
+        for row, line in zip(load(ROWS / name), published(name), strict=True):
+            assert row["gold"] == float(line.get("human", line.get("Human_answer")))
+            assert (row["category"], row["response"]) == (line["original_dataset"], line["answer"])
     rows, raw = load(ROWS / "mllm_judge_pair.jsonl"), published("mllm_judge_pair.jsonl")
-    labels = [row.get("human_answer", row.get("human")) for row in raw]  # its name changes mid-file
+    labels = [row.get("human_answer", row.get("human")) for row in raw]
     assert [row["preference"] for row in rows] == [{"A": "a", "B": "b", "C": "tie"}[label] for label in labels]
-    assert {row["category"] for row in rows} == {"coco", "ChartQA", "mm-vet"}
     assert rows[0]["policy_a"] == "gpt4" and rows[-1]["response_b"] == raw[-1]["answer2"]["answer"]
     for row, line in zip(load(ROWS / "mllm_judge_batch.jsonl"), published("mllm_judge_batch.jsonl"), strict=True):
         order = sorted(range(len(row["ranks"])), key=row["ranks"].__getitem__)
@@ -78,9 +72,8 @@ def test_pictures_of_mllm_as_a_judge_count_from_the_folder_above(tmp_path: Path)
     picture(tmp_path, "image/1.jpg")
     shared = {"id": 1, "instruction": "What?", "image_path": "image/1.jpg", "original_dataset": "coco"}
     items = load_collection(
-        lines(tmp_path / "B" / "score.jsonl", {**shared, "score_id": 6, "name": "x", "answer": "A.", "human": "4"})
+        lines(tmp_path / "B" / "score.jsonl", {**shared, "score_id": 6, "answer": "A.", "human": "4"})
     )
-    validate(items, needs=())
     assert items["gold"][:] == [4] and items[0]["images"][0].size == (4, 4)
     answers = [{"name": name, "answer": name} for name in ("llava", "cogvlm", "gpt4", "gemini")]
     with pytest.raises(CollectionError, match="'CDA' does not order the 4 answers ABCD"):
@@ -89,12 +82,10 @@ def test_pictures_of_mllm_as_a_judge_count_from_the_folder_above(tmp_path: Path)
 
 def test_multimodal_rewardbench_has_six_categories() -> None:
     row = {"Text": "?", "Image": "a.png", "Output1": "x", "Output2": "y", "Better": "Output2"}
-    cells = [
-        NAMED["Multimodal RewardBench"].read({**row, "ID": id, "Category": category})
-        for id, category in [("pairs-1", "safety"), ("math-1", "reasoning"), ("r-1", "reasoning"), ("v", "vqa")]
-    ]
-    assert [cell["category"] for cell in cells] == ["safety", "reasoning", "reasoning", "vqa"]
-    assert [cell["subcategory"] for cell in cells] == ["safety/bias", "reasoning/math", "reasoning/coding", "vqa"]
+    pairs = canonical(
+        [{**row, "ID": id, "Category": category} for id, category in (("pairs-1", "safety"), ("v", "vqa"))]
+    )
+    assert pairs["category"][:] == ["safety", "vqa"] and pairs["preference"][:] == ["b", "b"]
 
 
 # -- benchmarks of policies
@@ -108,9 +99,6 @@ def test_llava_bench_in_its_two_folders(tmp_path: Path) -> None:
     coco = load(ROWS / "llava_bench_coco")
     assert len(coco) == 90 and Counter(row["category"] for row in coco) == {"conv": 30, "detail": 30, "complex": 30}
     assert all(row["reference_answer"] for row in coco) and coco[0]["benchmark"] == "LLaVA-Bench (COCO)"
-    captions = {row["image"]: row["captions"] for row in published("llava_bench_coco/caps_boxes_coco2014_val_80.jsonl")}
-    names = [row["image"] for row in published("llava_bench_coco/qa90_questions.jsonl")]
-    assert [row["caption"] for row in coco] == ["\n".join(captions.get(name, [])) or None for name in names]
     # Questions alone have the same columns in both.
     for folder, file, name in (("wild", "questions", "in the wild"), ("coco", "qa90_questions", "COCO")):
         alone = shutil.copy(ROWS / f"llava_bench_{folder}" / f"{file}.jsonl", tmp_path / f"{folder}.jsonl")
@@ -118,12 +106,13 @@ def test_llava_bench_in_its_two_folders(tmp_path: Path) -> None:
 
 
 def test_llava_bench_as_the_hubs_tables() -> None:
-    wild = {"question_id": 0, "question": "Where?", "image": "001.jpg", "caption": "A crater.", "gpt_answer": "Hawaii."}
-    coco = {"question_id": "0", "question": "What?", "image": "000000441147.jpg", "answer": "Cases.", "caption": "Two."}
-    (row,) = plain(canonical([{**wild, "category": "conv", "image_id": "001"}]))
-    assert (row["reference_answer"], row["group"], row["benchmark"]) == ("Hawaii.", "001", "LLaVA-Bench (in the wild)")
-    (row,) = plain(canonical([{**coco, "category": "conv", "image_id": "441147"}]))
-    assert (row["reference_answer"], row["group"], row["benchmark"]) == ("Cases.", "441147", "LLaVA-Bench (COCO)")
+    shared = {"question_id": 0, "question": "Where?", "caption": "A crater.", "category": "conv", "image_id": "001"}
+    forms = {"in the wild": {"image": "001.jpg", "gpt_answer": "Hawaii."}}
+    forms["COCO"] = {"image": "000000441147.jpg", "answer": "Hawaii."}
+    for name, cells in forms.items():
+        (row,) = plain(canonical([{**shared, **cells}]))
+        assert (row["reference_answer"], row["group"], row["context"]) == ("Hawaii.", "001", "A crater.")
+        assert row["benchmark"] == f"LLaVA-Bench ({name})"
 
 
 @real
@@ -170,21 +159,9 @@ def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) ->
     bench = load_collection(parquet(tmp_path / "test.parquet", *rows))
     with pytest.raises(CollectionError, match="response: is missing or blank"):
         validate(bench)
-    assert with_responses(bench, ["a", "b", "c"])["response"][:] == ["a", "b", "c"]
-    named = with_responses(bench, {"2": "c", "0": "a", "1": "b"}, policy="llava")
-    assert named["response"][:] == ["a", "b", "c"] and named["id"][0] == "0/llava" and set(named["policy"]) == {"llava"}
-    assert named["group"][:] == bench["group"][:] and named[0]["images"][0].size == (4, 4)
-    run = judge_of("Good. [RESULT] 4", "prometheus-vision").grade(named, progress=False)
-    assert run["score"].tolist() == [4, 4, 4]
-    wrong: Any
-    wrongs = {"2 responses for 3": ["a", "b"], "to no question": {"9": "x"}, "2 of 3 questions have": ["a", " ", None]}
-    for message, wrong in wrongs.items():
-        with pytest.raises(CollectionError, match=message):
-            with_responses(bench, wrong)
-    items = canonical([{"id": "q", "instruction": "Say.", "response": "old", "gold": 3, "human_scores": [3, 4]}])
-    (new,) = plain(with_responses(items, ["new"], rubric=Rubric("True?", tuple(LEVELS))))
-    assert (new["response"], math.isnan(new["gold"]), new["human_scores"]) == ("new", True, [])
-    assert (new["criteria"], new["descriptions"]) == ("True?", LEVELS)
+    answered = bench.remove_columns("response").add_column("response", ["a", "b", "c"])
+    run = judge_of("Good. [RESULT] 4", "prometheus-vision").grade(answered, progress=False)
+    assert run["score"].tolist() == [4, 4, 4] and answered[0]["images"][0].size == (4, 4)
 
 
 def test_training_rows_are_taken_apart_or_refused() -> None:
@@ -203,14 +180,14 @@ def test_training_rows_are_taken_apart_or_refused() -> None:
         canonical([conversation(response="Red.\n\n###Reference Answer (Score 5):\nIt is blue.")])
 
 
-def test_pairs_in_our_own_columns(tmp_path: Path) -> None:
+def test_pairs_in_our_own_columns() -> None:
     pair = {"instruction": "What?", "response_a": "A", "response_b": "B"}
     rows = [{"id": "p", **pair, "preference": "tie"}, {"id": "q", **pair, "response_b": "", "preference": "first"}]
-    pairs = load_collection(lines(tmp_path / "pairs.jsonl", *rows))
     with pytest.raises(CollectionError) as caught:
-        validate(pairs)
+        validate(rows)
     assert [(p.index, p.field) for p in caught.value.problems] == [(1, "response_b"), (1, "preference")]
-    forms = [pairs, rows, pairs.to_pandas(), plain(pairs), [Pair.from_row(rows[0]), rows[1]]]
+    pairs = canonical(rows)
+    forms = [pairs, rows, pairs.to_pandas(), [Pair.from_row(rows[0]), rows[1]]]
     assert len({fingerprint(form) for form in forms}) == 1
     assert fingerprint(rows) != fingerprint([rows[0] | {"preference": "a"}, rows[1]])
 
@@ -247,49 +224,44 @@ SINGLE = "Question: [What is it?]\nThe LMM response: [A dog.]\nASSISTANT:\n "
         (PAIR, "Two responses are equally good.", "responses", "tie", None),
         (ORDINAL, "The better response: [second].", "llava-critic-pair", "b", None),
         (ARENA, "Both see an animal.\nMy final verdict is: [[A>>B]]", "arena", "a", None),
-        (SINGLE, "Score: 85\nIt is a dog.", "llava-critic", 85.0, (0, 100)),
-        (CAPTION, "It sees the cat.\nFinal Score: 85.", "caption", 85.0, (0, 100)),
-        (WILDER, "10 9\nBoth are right.", "assistants", 9.0, (1, 10)),
-        (MM_VET, "0.5", "mm-vet", 0.5, (0, 1)),
-        ("Rate the answer on a scale of 1 to 10.\nThe answer: A dog.", "Score: 7", None, 7.0, (1, 10)),
-        ("Scores of Assistant 1 and Assistant 2.\n[Assistant 1] A [Assistant 2] B", "8 9\nGood.", None, 9.0, (1, 10)),
+        (SINGLE, "Score: 85\nIt is a dog.", "llava-critic", 85.0, "0-100"),
+        (CAPTION, "It sees the cat.\nFinal Score: 85.", "caption", 85.0, "0-100"),
+        (WILDER, "10 9\nBoth are right.", "assistants", 9.0, "1-10"),
+        (MM_VET, "0.5", "mm-vet", 0.5, "0-1"),
     ],
 )
 def test_evidenced_wordings_of_llava_critic(
-    prompt: str, answer: str, wording: str | None, verdict: float | str, scale: Any
+    prompt: str, answer: str, wording: str, verdict: float | str, scale: str | None
 ) -> None:
-    reading = interpret(turns(prompt, answer))
-    assert (reading.wording, reading.scale) == (wording, scale) and reading.verdict.failure is None
-    assert verdict in (reading.verdict.score, reading.verdict.choice)
-    assert (reading.kind == "pairwise") == isinstance(verdict, str)
-    assert reading.prompt == prompt and reading.answer == answer
-    texts = reading.texts
-    if wording not in (None, "caption"):
-        assert texts["instruction"] == "What is it?"
-        assert [texts[name] for name in ("response", "response_b") if name in texts] == ["A dog."]
+    (row,) = canonical([turns(prompt, answer)])
+    assert (row["wording"], row.get("scale"), row["fault"]) == (wording, scale, None)
+    assert verdict == row["gold" if scale else "preference"] and (row["prompt"], row["target"]) == (prompt, answer)
+    if wording != "caption":
+        assert row["instruction"] == "What is it?" and row["response" if scale else "response_b"] == "A dog."
     if wording in ("assistants", "mm-vet"):
-        assert texts["reference_answer"].lower().rstrip(".") == "a cat"
+        assert row["reference_answer"].lower().rstrip(".") == "a cat"
 
 
-def test_multiple_choice_stays_what_it_is_and_every_row_trains() -> None:
-    choice = "Which animal is it?\nA. cat\nB. dog\nAnswer with the option's letter."
-    with pytest.warns(UserWarning, match="LLaVA-Critic-113k: 2 of 4 rows"):
-        items = canonical(
-            [turns(SINGLE, "Score: 85"), turns(WILDER, "10 9\nFine."), turns(choice, "B"), turns(PAIR, "?")]
-        )
-    assert items["scale"][:] == ["0-100", "1-10", None, None] and items["gold"][:2] == [85, 9]
-    assert "lettered options" in items["fault"][2] and items["reference_answer"][1] == "A cat."
-    assert all(items["prompt"][:]) and all(items["target"][:]) and len(readable(items)) == 2
-
-
-def test_a_text_that_holds_a_header_is_not_cut() -> None:
-    reading = interpret(turns(ORDINAL.replace("A cat.", "x]\nThe second response: [y"), "The better response: [1]."))
-    assert (reading.kind, reading.wording, reading.texts, reading.verdict.choice) == ("pairwise", None, {}, "a")
+@pytest.mark.parametrize(
+    ("prompt", "answer", "fault"),
+    [
+        ("Which animal is it?\nA. cat\nB. dog\nAnswer with the option's letter.", "B", "lettered options"),
+        (PAIR, "?", "the row is pairwise and stands in the pointwise part"),
+        (SINGLE, "Right.", "no score"),
+        (ORDINAL.replace("A cat.", "x]\nThe second response: [y"), "The better response: [1].", "another wording"),
+    ],
+)
+def test_what_cannot_be_read_says_why_and_trains_all_the_same(prompt: str, answer: str, fault: str) -> None:
+    with pytest.warns(UserWarning, match="LLaVA-Critic-113k: 1 of 3 rows"):
+        items = canonical([turns(SINGLE, "Score: 85"), turns(WILDER, "10 9\nFine."), turns(prompt, answer)])
+    row = items[2]
+    assert fault in row["fault"] and math.isnan(row["gold"]) and (row["prompt"], row["target"]) == (prompt, answer)
+    assert len(readable(items)) == 2
 
 
 def test_critic_rows_go_straight_into_grade_and_compare(tmp_path: Path) -> None:
-    rows = [turns(SINGLE, "Score: 85\nIt is right."), turns(PAIR, "The better response: [1]."), turns(SINGLE, "Right.")]
-    with pytest.warns(UserWarning, match="LLaVA-Critic-113k: 2 of 3 rows"):
+    rows = [turns(SINGLE, "Score: 85\nIt is right."), turns(PAIR, "The better response: [1].")]
+    with pytest.warns(UserWarning, match="LLaVA-Critic-113k: 1 of 2 rows"):
         items = load_collection(parquet(tmp_path / "pointwise.parquet", *rows))
     with pytest.raises(CollectionError, match=r"row 1 .* response: is missing or blank \(the row is pairwise"):
         validate(items, needs=TEMPLATES["llava-critic"].needs)

@@ -45,15 +45,9 @@ def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(quantizati
         Image.effect_noise((64 + number, 64), 90).convert("RGB").save(path)
     validate(train)
     validate(test)
-    options: dict[str, Any] = {
-        "steps": 2,
-        "max_length": 4096,
-        "batch_size": 1,
-        "allow": ["length", "scores"],
-        "progress": False,
-    }
-    base, options = longer(tmp_path / "tiny-base"), options | {"lora": True, "quantization": quantization}
-    judge = fine_tune(base, train, out=tmp_path / "judge", **options)
+    options: dict[str, Any] = {"lora": True, "quantization": quantization, "allow": ["length", "scores"]}
+    options |= {"steps": 2, "max_length": 4096, "batch_size": 1, "progress": False}
+    judge = fine_tune(longer(tmp_path / "tiny-base"), train, out=tmp_path / "judge", **options)
     assert json.loads((judge / "judge.json").read_text())["template"] == "prometheus-vision"
     graded = vj.load_judge(judge, device="cpu").grade(train, mode="score", progress=False)
     assert graded["score"].notna().all() and graded["gold"].tolist() == [1, 2, 3]
@@ -61,5 +55,5 @@ def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(quantizati
     assert table.index[0] == ("overall", "pearson", "left out") and table["official"].all()
     assert table["n"].iloc[0] == 3 and -1 <= table["estimate"].iloc[0] <= 1
     unscored = vj.load_judge(judge, device="cpu").grade(test, mode="score", progress=False)
-    with pytest.raises(ValueError, match="Perception-Bench needs true scores"):
+    with pytest.raises(ValueError, match="Perception-Bench needs true score"):
         vj.benchmark(unscored, name="perception-bench")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from samples import ROWS, judge_of
 
 import vjudge as vj
 from vjudge import data
-from vjudge.data import CollectionError, load_collection, with_responses
+from vjudge.data import CollectionError, load_collection
 from vjudge.metrics.official import BENCHMARKS, rank_by_score
 from vjudge.records import Rubric
 
@@ -69,8 +68,6 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways() -> None:
     assert table["n"]["overall", "accuracy", "left out"] == read.sum()
     assert table.attrs["benchmark"] == "VL-RewardBench" and "cal.py" in table.attrs["source"]
     assert "VLMEvalKit" in table.attrs["note"] and "Wilson" in table.attrs["method"]
-    again = vj.benchmark(run, list(pairs), name="MMInstruction/VL-RewardBench")
-    pd.testing.assert_frame_equal(again, table)
     with pytest.raises(ValueError, match="nothing says which benchmark the run is of: give name=, one of vl-reward"):
         vj.benchmark(run)
     with pytest.raises(ValueError, match="needs preference, which the run does not have .*use Judge.compare"):
@@ -84,8 +81,8 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways() -> None:
 def test_multimodal_rewardbench_guesses_and_keeps_the_published_order() -> None:
     texts = {"Text": "What?", "Image": None, "Output1": "One.", "Output2": "Two."}
     rows = [
-        {**texts, "ID": f"{kind}-{n}", "Better": f"Output{1 + n % 2}", "Category": category}
-        for category, kind in (("safety", "pairs"), ("reasoning", "math"), ("vqa", "vqa"))
+        {**texts, "ID": f"{category}-{n}", "Better": f"Output{1 + n % 2}", "Category": category}
+        for category in ("safety", "reasoning", "vqa")
         for n in range(4)
     ]
     run = judge_of("[[A]]").compare(data.canonical(rows), orders="one", progress=False)
@@ -102,8 +99,7 @@ def test_multimodal_rewardbench_guesses_and_keeps_the_published_order() -> None:
 def test_mllm_judge_scores_pairs_and_orders() -> None:
     """Its three parts on the real rows: Pearson with people, accuracy with and without ties, Levenshtein distance."""
     scores = load_collection(ROWS / "mllm_judge_score.jsonl")
-    lengths = iter([70 + 2 * (n % 3) for n in range(len(scores))])
-    graded = judge_of(lambda _: f"Score: {next(lengths)}").grade(unpictured(scores), progress=False)
+    graded = pd.DataFrame({"id": scores["id"], "score": [70 + 2 * (n % 3) for n in range(len(scores))]})
     table = vj.benchmark(graded, scores)
     expected = np.corrcoef(graded["score"], scores["gold"])[0, 1]
     assert table.index[0] == ("overall", "pearson", "left out")
@@ -111,36 +107,34 @@ def test_mllm_judge_scores_pairs_and_orders() -> None:
 
     pairs = load_collection(ROWS / "mllm_judge_pair.jsonl")
     compared = judge_of("[[C]]").compare(unpictured(pairs), progress=False)
-    ties = [choice == "tie" for choice in pairs["preference"]]
     table = vj.benchmark(compared, pairs)["estimate"]
+    ties = [choice == "tie" for choice in pairs["preference"]]
     assert table["overall", "accuracy with ties", "left out"] == pytest.approx(np.mean(ties))
     assert table["overall", "accuracy without ties", "left out"] == 0
 
     batch = load_collection(ROWS / "mllm_judge_batch.jsonl")
-    letters = [[int(rank) - 1 for rank in ranks] for ranks in batch["ranks"]]
-    lines = [(id, n, n + 1.0) for id, ranks in zip(batch["id"], letters, strict=True) for n in range(len(ranks))]
-    frame = pd.DataFrame(lines, columns=["id", "candidate", "rank"])
-    human = ["".join("ABCD"[ranks.index(place)] for place in range(len(ranks))) for ranks in letters]
-    expected = np.mean([Levenshtein.normalized_distance("ABCD"[: len(text)], text) for text in human])
-    table = vj.benchmark(frame, batch)["estimate"]
-    assert table["overall", "levenshtein", "left out"] == pytest.approx(expected)
-    ranked = judge_of("The better response: [1].").rank(unpictured(batch), progress=False)  # nothing is better
-    assert vj.benchmark(ranked, name="mllm-judge-batch").loc[("overall", "levenshtein", "left out"), "n"] == len(batch)
-    assert {"true_rank", "category"} <= set(ranked)
-    right = frame.assign(rank=[rank + 1.0 for ranks in letters for rank in ranks])
+    lines = [
+        (id, n, rank) for id, ranks in zip(batch["id"], batch["ranks"], strict=True) for n, rank in enumerate(ranks)
+    ]
+    right = pd.DataFrame(lines, columns=["id", "candidate", "rank"])
     assert vj.benchmark(right, batch)["estimate"].iloc[0] == 0
+    human = ["".join("ABCD"[ranks.index(n + 1)] for n in range(len(ranks))) for ranks in batch["ranks"]]
+    expected = np.mean([Levenshtein.normalized_distance("ABCD"[: len(text)], text) for text in human])
+    table = vj.benchmark(right.assign(rank=right["candidate"]), batch)["estimate"]
+    assert table["overall", "levenshtein", "left out"] == pytest.approx(expected)
     right.loc[0, "rank"] = np.nan
     table = vj.benchmark(right, batch)["estimate"]
     assert table["overall", "levenshtein", "left out"] == 0
     assert table["overall", "levenshtein", "wrong"] == pytest.approx(1 / len(batch))
+    ranked = judge_of("The better response: [1].").rank(unpictured(batch), progress=False)  # nothing is better
+    assert vj.benchmark(ranked, name="mllm-judge-batch").loc[("overall", "levenshtein", "left out"), "n"] == len(batch)
 
 
+@pytest.mark.filterwarnings("ignore:.* is reported by category")
 def test_an_order_left_open_is_the_mean_of_what_it_allows() -> None:
     frame = pd.DataFrame({"id": ["q"] * 3, "candidate": [0, 1, 2], "rank": [1, 1, 3], "true_rank": [1, 2, 3]})
     frame = pd.concat([frame, frame.assign(id="r", rank=[1, 2, 3])])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no categories
-        table = vj.benchmark(frame, name="mllm-judge-batch")["estimate"]
+    table = vj.benchmark(frame, name="mllm-judge-batch")["estimate"]
     assert table.iloc[0] == pytest.approx(((0 + 2 / 3) / 2 + 0) / 2)  # ABC or BAC; ABC
 
 
@@ -148,7 +142,7 @@ def test_an_order_left_open_is_the_mean_of_what_it_allows() -> None:
 def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind: str) -> None:
     """Two scores from the wording's own form; one unreadable review counts as (-1, -1) in the means."""
     questions = load_collection(ROWS / f"llava_bench_{kind}").select(range(30))
-    items = with_responses(questions, ["A shore."] * 30)
+    items = questions.remove_columns("response").add_column("response", ["A shore."] * 30)
     answers = iter(["8 6\nFine.", "Unreadable.", *["10 5\nShort."] * 28])
     judge = judge_of(lambda _: next(answers), template=f"llava-bench-{kind}")
     run = judge.grade(unpictured(items), progress=False)
@@ -187,7 +181,7 @@ def test_prometheus_benchmarks_correlate_with_the_true_scores() -> None:
         assert table["missing"].tolist() == [1, 1, 1] and table["official"].all()
     people = frame.drop(columns="gold").assign(human_scores=[[2], [1, 1], [3], [5], [3, 5], None])
     assert vj.benchmark(people, name="perception-bench")["estimate"].iloc[0] == pytest.approx(0.8)
-    with pytest.raises(ValueError, match="needs true scores"):
+    with pytest.raises(ValueError, match="needs true score, which the run does not have.*gold or human_scores"):
         vj.benchmark(frame.drop(columns="gold"), name="perception-bench")
 
 
@@ -205,7 +199,7 @@ def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice() -> None:
     scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
     judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")
     run = rank_by_score(judge, pairs, rubric=Rubric("Is it good?", ("1", "2", "3", "4", "5")), progress=False)
-    assert run["verdict"].tolist() == ["a", "tie", "b", None] and run.attrs["failures"]
+    assert run["verdict"].tolist()[:3] == ["a", "tie", "b"] and run["verdict"].isna()[3] and run.attrs["failures"]
     with pytest.warns(UserWarning, match="has no row of hallucination, reasoning"):
         table = vj.benchmark(run, name="vl-rewardbench")["estimate"]
     assert [table["overall", "accuracy", way] for way in ("wrong", "left out", "random")] == [0.25, 0.5, 0.5]

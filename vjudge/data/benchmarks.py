@@ -1,4 +1,4 @@
-"""Benchmarks of judges, and of policies: of these the questions alone are published, for `data.with_responses`."""
+"""Benchmarks of judges, and of policies: of these the questions alone are published, without a `response`."""
 
 from __future__ import annotations
 
@@ -38,23 +38,15 @@ def _vl(row: Row, part: str | None) -> dict[str, Any]:
         "instruction": str(row["query"]).replace("<image>\n", ""),  # as the set's own code does
         "response_a": responses[0],
         "response_b": responses[1],
-        "preference": "a" if int(ranks[0]) == 0 else "b",
+        "preference": "ab"[int(ranks[1]) == 0],
         "category": categories.get(prefix, "general"),
     }
 
 
 def _multimodal(row: Row, part: str | None) -> dict[str, Any]:
-    """Multimodal RewardBench; `subcategory` splits safety and reasoning as its accuracy script does.
-
-    Source: facebookresearch/multimodal_rewardbench scripts/2_get_accuracy.py.
-    """
-    id, category = str(row.get("ID")).lower(), str(row.get("Category"))
-    finer = {
-        "safety": "safety/bias" if id.startswith("pairs") else "safety/toxicity",
-        "reasoning": "reasoning/math" if id.startswith("math") else "reasoning/coding",
-    }
+    """Multimodal RewardBench, in its six categories."""
     preference = _choice(row, "Better", {"output1": "a", "output2": "b"}, "neither Output1 nor Output2")
-    return {"preference": preference, "category": category, "subcategory": finer.get(category, category)}
+    return {"preference": preference, "category": str(row.get("Category"))}
 
 
 def _score(row: Row, part: str | None) -> dict[str, Any]:
@@ -65,10 +57,9 @@ def _score(row: Row, part: str | None) -> dict[str, Any]:
 def _pair(row: Row, part: str | None) -> dict[str, Any]:
     """MLLM-as-a-Judge's comparisons; C is a tie."""
     preference = _choice(row, _label(row), {"a": "a", "b": "b", "c": "tie"}, "none of A, B and C (a tie)")
-    cells: dict[str, Any] = {"preference": preference, "category": row.get("original_dataset")}
-    for side, name in (("a", "answer1"), ("b", "answer2")):
-        cells[f"policy_{side}"], cells[f"response_{side}"] = _answer(row[name], name)
-    return cells
+    (first, a), (second, b) = (_answer(row[name], name) for name in ("answer1", "answer2"))
+    cells = {"policy_a": first, "response_a": a, "policy_b": second, "response_b": b}
+    return {"preference": preference, "category": row.get("original_dataset"), **cells}
 
 
 def _batch(row: Row, part: str | None) -> dict[str, Any]:
@@ -78,12 +69,10 @@ def _batch(row: Row, part: str | None) -> dict[str, Any]:
     if len(answers) < 2 or sorted(order) != sorted(letters):
         what = f"{row.get(_label(row))!r} does not order the {len(answers)} answers {letters}"
         raise BadRow((_label(row), what, _MEND))
-    return {
-        "responses": [text for _, text in answers],
-        "policies": [name for name, _ in answers],
-        "ranks": [float(order.index(letter) + 1) for letter in letters],
-        "category": row.get("original_dataset"),
-    }
+    policies, responses = zip(*answers, strict=True)
+    ranks = [order.index(letter) + 1.0 for letter in letters]
+    cells = {"responses": list(responses), "policies": list(policies), "ranks": ranks}
+    return {**cells, "category": row.get("original_dataset")}
 
 
 def _choice(row: Row, column: str, choices: Mapping[str, str], what: str) -> str:
@@ -160,13 +149,16 @@ def _mllm(kind: str, columns: str, more: Any, id: str = "id", **names: str) -> A
 
 
 def _llava(name: str, columns: str, benchmark: str, **options: Any) -> Adapter:
+    """A form of LLaVA-Bench."""
     names = {"id": "question_id", "images": "image", "instruction": "text question"}
     names["reference_answer"] = "answer gpt_answer"
-    options = {"more": _llava_bench, "drop": "captions|instances", "benchmark": benchmark, **options}
-    return Adapter(name, tuple(f"question_id image {columns}".split()), names, **options)
+    known = ("question_id", "image", *columns.split())
+    return Adapter(name, known, names, _llava_bench, "captions|instances", benchmark=benchmark, **options)
 
 
+_WILD = ("questions.jsonl", "answers_gpt4.jsonl", "context.jsonl")
 _BOXES = "caps_boxes_coco2014_val_80.jsonl"
+_COCO = ("qa90_questions.jsonl", "qa90_gpt4_answer.jsonl", _BOXES, f"../../../llava/eval/table/{_BOXES}")
 
 ADAPTERS = (
     Adapter(
@@ -198,7 +190,7 @@ ADAPTERS = (
         "text category",
         "llava-bench-wild",
         ids=("liuhaotian/llava-bench-in-the-wild",),
-        files=("questions.jsonl", "answers_gpt4.jsonl", "context.jsonl"),
+        files=_WILD,
         image_roots=("images", "."),
     ),
     _llava(
@@ -207,17 +199,12 @@ ADAPTERS = (
         "llava-bench-wild",
         ids=("lmms-lab/llava-bench-in-the-wild",),
     ),
-    _llava(
-        "LLaVA-Bench (COCO)",
-        "question answer caption",
-        "llava-bench-coco",
-        ids=("lmms-lab/llava-bench-coco",),
-    ),
+    _llava("LLaVA-Bench (COCO)", "question answer caption", "llava-bench-coco", ids=("lmms-lab/llava-bench-coco",)),
     _llava(  # haotian-liu/LLaVA playground/data/coco2014_val_qa_eval
         "LLaVA-Bench (COCO), from its repository",
         "text category",
         "llava-bench-coco",
-        files=("qa90_questions.jsonl", "qa90_gpt4_answer.jsonl", _BOXES, f"../../../llava/eval/table/{_BOXES}"),
+        files=_COCO,
         image_roots=(".", "val2014"),
     ),
     Adapter(

@@ -7,14 +7,15 @@ a clone. To add a set, write a reader here and its files, with what must be said
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,17 +25,9 @@ from vjudge.data.schema import CollectionError
 
 MIRROR = "https://raw.githubusercontent.com"
 SECONDS = 30.0  # without a byte from the server
-
-
-@dataclass(frozen=True)
-class Source:
-    """Public files with verdicts: "owner/name@commit/path" -> SHA-256, their reader, and what to say of them."""
-
-    files: Mapping[str, str]
-    read: Callable[[Mapping[str, Path]], pd.DataFrame]
-    licence: str
-    citation: str
-    traps: list[str]
+_FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8")
+SOURCES: dict[str, dict[str, Any]] = json.loads(_FACTS)
+"""The sets by name: files ("owner/name@commit/path" -> SHA-256), licence, citation, traps."""
 
 
 def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
@@ -53,74 +46,68 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
         `model` (whose answer or image it is, where that is known); of scores `human_1` .. `human_k` and `human`, their
         mean; of pairs `preference` ("a", "b", "tie") and `preference_four` ("left", "right", "both good", "both bad").
         Then each judge's verdict under its name, in the same form; a missing one is NaN, a malformed one stands as it
-        is. `attrs` has `judges`, `raters`, `source`, `licence`, `citation` and `traps`: what to say beside a number.
-        CollectionError: no such set or folder; a file can't be fetched, or is another than the one that was checked.
+        is. `attrs` has `name`, `judges`, `raters`, `source`, `licence`, `citation` and `traps`: what to say beside a
+        number. CollectionError: no such set or folder; a file can't be fetched, or is another than was checked.
     """
-    name = str(name_or_path)
-    if name in SOURCES:
-        paths = {file: _fetch(name, file) for file in SOURCES[name].files}
-    elif name.strip() and (folder := Path(name).expanduser()).is_dir():
-        name, paths = _clone(folder)
-    else:
-        raise CollectionError(
-            f"there are no verdicts named {name_or_path!r}: use {', '.join(map(repr, SOURCES))}, or a folder with the"
-            " files of one of them"
-        )
-    source = SOURCES[name]
-    for file, place in paths.items():
-        if hashlib.sha256(place.read_bytes()).hexdigest() != source.files[file]:
+    name, folder = str(name_or_path), None
+    if name not in SOURCES:
+        folder = Path(name).expanduser()
+        marks = {known: _apart(next(iter(facts["files"])))[1] for known, facts in SOURCES.items()}
+        name = next((known for known, path in marks.items() if (folder / path).is_file()), "")
+        if not name:
             raise CollectionError(
-                f"{place} is not the file that was checked, {file}: check out that commit, or delete a damaged file"
+                f"there are no verdicts named {name_or_path!r}: use {', '.join(map(repr, SOURCES))}, or a folder with"
+                f" the files of one of them, such as {', '.join(marks.values())}"
             )
-    frame = source.read({_inside(file): place for file, place in paths.items()})
-    repositories = sorted({file.removesuffix(f"/{_inside(file)}") for file in paths})
-    frame.attrs |= {"name": name, "source": ", ".join(repositories), "licence": source.licence}
-    frame.attrs |= {"citation": source.citation, "traps": source.traps}
+    checked: dict[str, str] = SOURCES[name]["files"]
+    if folder:  # a clone holds one repository
+        checked = {
+            file: digest for file, digest in checked.items() if _apart(file)[0] == _apart(next(iter(checked)))[0]
+        }
+    files = {_apart(file)[1]: io.BytesIO(_content(name, file, checked[file], folder)) for file in checked}
+    frame = READERS[name](files)
+    frame.attrs |= {"name": name, "source": ", ".join(sorted({_apart(file)[0] for file in checked}))}
+    frame.attrs |= {fact: SOURCES[name][fact] for fact in ("licence", "citation", "traps")}
     return frame
 
 
-def _inside(file: str) -> str:
-    """The path of a file inside of its repository."""
-    return file.split("/", 2)[2]
+def _apart(file: str) -> tuple[str, str]:
+    """The repository with its commit, and the path inside of it."""
+    owner, name, path = file.split("/", 2)
+    return f"{owner}/{name}", path
 
 
-def _clone(folder: Path) -> tuple[str, dict[str, Path]]:
-    """The set of which a folder holds the files of the first repository, and the set's files that are there."""
-    for name, source in SOURCES.items():
-        paths = {file: folder / _inside(file) for file in source.files if (folder / _inside(file)).is_file()}
-        owner = next(iter(source.files)).split("/")[0]
-        if all(file in paths for file in source.files if file.startswith(f"{owner}/")):
-            return name, paths
-    expected = "; ".join(f"{name}: {_inside(next(iter(source.files)))}" for name, source in SOURCES.items())
-    raise CollectionError(f"{folder} holds the files of no known set, such as {expected}")
-
-
-def _fetch(name: str, file: str) -> Path:
-    """A file from the cache, or fetched into it; it appears there whole or not at all."""
-    owner, repository, path = file.split("/", 2)
+def _content(name: str, file: str, digest: str, folder: Path | None) -> bytes:
+    """A file of a clone or of the cache, in which a fetched one appears whole or not at all."""
+    repository, path = _apart(file)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vjudge", "verdicts")
-    place = home / owner / repository / path
-    if place.is_file():
-        return place
-    url = f"{MIRROR}/{owner}/{repository.replace('@', '/')}/{path}"
+    place, url = (folder or home / repository) / path, f"{MIRROR}/{repository.replace('@', '/')}/{path}"
+    away = folder is None and not place.is_file()
     try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
-            data = answer.read(1 << 26)
+        if away:
+            with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+                content: bytes = answer.read(1 << 26)
+        else:
+            content = place.read_bytes()
     except (OSError, ValueError) as error:
         raise CollectionError(
-            f"verdicts {name!r} can't be fetched from {url} ({error}): connect to the network, or clone the repository"
-            f" at {repository.partition('@')[2][:7]} elsewhere and give load_verdicts its folder"
+            f"verdicts {name!r} can't be fetched from {url if away else place} ({error}): connect to the network, or"
+            f" clone the repository at {repository.partition('@')[2][:7]} elsewhere and give load_verdicts its folder"
         ) from error
-    if hashlib.sha256(data).hexdigest() != SOURCES[name].files[file]:
-        raise CollectionError(f"{url} serves another file than the one that was checked; nothing of it was kept")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as part:
-        part.write(data)
-    os.replace(part.name, place)
-    return place
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise CollectionError(
+            f"{url if away else place} is not the file that was checked, {file}, and nothing of it was kept: check out"
+            " that commit, or delete a damaged file"
+        )
+    if away:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as part:
+            part.write(content)
+        os.replace(part.name, place)
+    return content
 
 
-def _mllm_judge(files: Mapping[str, Path]) -> pd.DataFrame:
+def _mllm_judge(files: Mapping[str, io.BytesIO]) -> pd.DataFrame:
     """One row an answer; a judge's printed score, and the mean of the distribution over its five score tokens."""
     kinds = pd.read_csv(files["results/v2/error_analysis.csv"]).set_index("sample_id")["orig_dataset"]
     judges = {"llava_critic_7b": "v2", "phi4_15b": "v2_phi4", "gemini_2_5_flash": "v2_gemini"}
@@ -144,7 +131,7 @@ def _mllm_judge(files: Mapping[str, Path]) -> pd.DataFrame:
     return frame
 
 
-def _tifa160(files: Mapping[str, Path]) -> pd.DataFrame:
+def _tifa160(files: Mapping[str, io.BytesIO]) -> pd.DataFrame:
     """One row an image; a VQA judge's score is its share of questions answered yes."""
     ratings = pd.read_csv(files["dsg/data/tifa160-likert-anns.csv"])
     ratings["item"] = ratings["item_id"] + ":" + ratings["t2i_model"]
@@ -161,13 +148,15 @@ def _tifa160(files: Mapping[str, Path]) -> pd.DataFrame:
         frame[f"dsg_{judge}"] = rows.apply(_with_dependencies)
         frame[f"dsg_{judge}_nodep"] = rows["answer"].apply(lambda said: (said == "yes").mean())
         judges += [f"dsg_{judge}", f"dsg_{judge}_nodep"]
-    if "human_annotations/human_annotations_with_scores.json" in files:
-        two = _tifa(files["human_annotations/human_annotations_with_scores.json"])
+    if own := files.get("human_annotations/human_annotations_with_scores.json"):  # TIFA's two raters and ten scores
+        rows = pd.DataFrame.from_dict(json.load(own), orient="index")
+        scores = rows.drop(columns=["text_id", "image_path", "text", "human_scores", "human_avg"])
+        scores = scores.rename(columns=lambda name: name.replace("-", "_"))
         models = facts["t2i_model"].str.replace("-", "_")
         models = models.str.replace(r"sd(\d)dot(\d)", r"stable_diffusion_v\1_\2", regex=True)
-        names = facts["source_id"] + "_" + models
-        two = two.reindex(names.loc[frame.index]).set_axis(frame.index)
-        frame, judges = frame.join(two), [*judges, *two.columns.drop(["tifa_human_1", "tifa_human_2"])]
+        two = pd.DataFrame(rows["human_scores"].tolist(), rows.index, ["tifa_human_1", "tifa_human_2"])
+        frame = frame.join(two.join(scores).reindex(facts["source_id"] + "_" + models).set_axis(facts.index))
+        judges += list(scores)
     frame = frame.rename_axis("item").reset_index()
     frame.attrs |= {"judges": judges, "raters": list(raters.columns)}
     return frame
@@ -184,29 +173,17 @@ def _with_dependencies(answers: pd.DataFrame) -> float:
     return float(np.mean(counts))
 
 
-def _tifa(path: Path) -> pd.DataFrame:
-    """TIFA's own two raters and ten scores, by "source_model"."""
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    plain = {"text_id", "image_path", "text", "human_scores", "human_avg"}
-    cells = {}
-    for name, row in rows.items():
-        cells[name] = {f"tifa_human_{n}": score for n, score in enumerate(row["human_scores"], 1)}
-        cells[name] |= {key.replace("-", "_"): score for key, score in row.items() if key not in plain}
-    return pd.DataFrame.from_dict(cells, orient="index")
-
-
 _VOTES = {"leftvote": "left", "rightvote": "right", "tievote": "both good", "bothbad_vote": "both bad"}
 _ANSWERS = {"[[A>B]]": "left", "[[B>A]]": "right", "[[A=B=Good]]": "both good", "[[A=B=Bad]]": "both bad"}
 _THREE = {"left": "a", "right": "b", "both good": "tie", "both bad": "tie"}
 
 
-def _genai_bench(files: Mapping[str, Path]) -> pd.DataFrame:
+def _genai_bench(files: Mapping[str, io.BytesIO]) -> pd.DataFrame:
     """One row a pair; all judges were shown it in one order."""
     tables = {}
     for path, file in files.items():
         judge = path.split("/")[2].lower().replace("-", "_").replace(".", "_")
-        lines = file.read_text(encoding="utf-8").splitlines()
-        tables[judge] = pd.DataFrame(map(json.loads, lines)).set_index("idx").sort_index()
+        tables[judge] = pd.DataFrame(map(json.loads, file)).set_index("idx").sort_index()
     prompts = tables["gpt4o"][["source_prompt", "target_prompt", "instruct_prompt"]]
     items = prompts.index
     frame = pd.DataFrame({"item": [f"image_edition:{index}" for index in items]})
@@ -223,7 +200,4 @@ def _genai_bench(files: Mapping[str, Path]) -> pd.DataFrame:
     return frame
 
 
-_READERS = {"mllm-judge": _mllm_judge, "tifa160": _tifa160, "genai-bench": _genai_bench}
-_FACTS = json.loads(resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8"))
-SOURCES = {name: Source(read=_READERS[name], **facts) for name, facts in _FACTS.items()}
-"""The sets by name."""
+READERS = {"mllm-judge": _mllm_judge, "tifa160": _tifa160, "genai-bench": _genai_bench}

@@ -10,11 +10,10 @@ stands under its statistic and that treatment, the official one is marked. To ad
 from __future__ import annotations
 
 import itertools
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from vjudge import data, metrics
 from vjudge.data import CollectionError
 from vjudge.metrics._tables import design_of, groups_of, read_verdicts, shares, tabulate
 from vjudge.names import public
-from vjudge.records import NAN, Rubric, is_missing, unit_of
+from vjudge.records import NAN, Rubric, unit_of
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]
 __dir__ = public(__name__)
@@ -48,9 +47,12 @@ class Benchmark:
     as_published: bool = False  # whether pairs count in their published order alone
 
 
-_MLLM = "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788"
-_UNDOCUMENTED = (
-    "no published code says what an unread answer counts as, or how data sets are averaged: both are given both ways"
+_MLLM = Benchmark(
+    "MLLM-as-a-Judge (pair)",
+    "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788",
+    "no published code says what an unread answer counts as, or how data sets are averaged: both are given both ways",
+    statistics=("accuracy with ties", "accuracy without ties"),
+    as_published=True,
 )
 _WILD = Benchmark(
     "LLaVA-Bench (in the wild)",
@@ -88,20 +90,14 @@ BENCHMARKS: dict[str, Benchmark] = {
         unread="random",
         as_published=True,
     ),
-    "mllm-judge-score": Benchmark(
-        "MLLM-as-a-Judge (score)", _MLLM, _UNDOCUMENTED, measure="correlation", statistics=("pearson",)
+    "mllm-judge-score": replace(
+        _MLLM, title="MLLM-as-a-Judge (score)", measure="correlation", statistics=("pearson",), as_published=False
     ),
-    "mllm-judge-pair": Benchmark(
-        "MLLM-as-a-Judge (pair)",
+    "mllm-judge-pair": _MLLM,
+    "mllm-judge-batch": replace(
         _MLLM,
-        _UNDOCUMENTED,
-        statistics=("accuracy with ties", "accuracy without ties"),
-        as_published=True,
-    ),
-    "mllm-judge-batch": Benchmark(
-        "MLLM-as-a-Judge (batch)",
-        _MLLM,
-        f"normalized distance, lower is better; {_UNDOCUMENTED}",
+        title="MLLM-as-a-Judge (batch)",
+        note=f"normalized distance, lower is better; {_MLLM.note}",
         measure="order",
         statistics=("levenshtein",),
     ),
@@ -128,8 +124,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         parts=("overall",),
     ),
 }
-"""What each benchmark reports, by name. Where a judge graded questions of LLaVA-Bench or VisIT-Bench whose true scores
-are known, `benchmark` gives the correlation that Prometheus-Vision's paper reports on them."""
+"""What each benchmark reports, by name."""
 
 
 def benchmark(
@@ -138,7 +133,8 @@ def benchmark(
     """A benchmark's official number from a judge's run, beside other harnesses' treatments of unread answers.
 
     Args:
-        run: from `Judge.compare`, `Judge.grade`, `Judge.rank` or `rank_by_score` on the benchmark.
+        run: from `Judge.compare`, `Judge.grade`, `Judge.rank` or `rank_by_score` on the benchmark. Where LLaVA-Bench or
+            VisIT-Bench was graded and true scores are known, the number is Prometheus-Vision's: the correlation.
         items: the collection, for what the run does not carry: its name, categories and true labels, joined by id.
         name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run or the collection says.
         n_resamples, seed: of the 95 % intervals: Wilson's of shares, the bootstrap's of the others, over groups.
@@ -147,8 +143,8 @@ def benchmark(
         Rows (part, statistic, unread): part "overall", "macro" (the plain mean over categories) and each category;
         unread is what an answer without a verdict counts as. Columns estimate (shares in [0, 1], correlations in
         [-1, 1], relative scores of 100), low, high, n, missing, and official (reported by the benchmark itself; first).
-        `attrs` has benchmark, source, note, judge and method. ValueError: the benchmark is not known, or run and items
-        lack a column that it needs.
+        `attrs` has benchmark, source, note and method. ValueError: the benchmark is not known, or run and items lack a
+        column that it needs.
 
     >>> import pandas as pd
     >>> from vjudge.metrics.official import benchmark
@@ -160,9 +156,8 @@ def benchmark(
     """
     spec = _spec(run, items, name)
     frame = _joined(metrics.average_samples(run) if "sample" in run else run, items)
-    scored = "scores" in frame and any(not is_missing(pair) for pair in frame["scores"])
-    graded = spec.measure == "relative score" and not scored and "score" in frame and not _truth(frame).isna().all()
-    if graded or (spec.measure == "battles" and "verdict" not in frame):
+    own = {"relative score": "scores", "battles": "verdict"}.get(spec.measure)
+    if own and {"score", "true score"} <= set(frame) and (own not in frame or frame[own].isna().all()):
         note = "not the benchmark's own protocol: the correlation with the collection's true scores"
         spec = replace(_CORRELATED, title=spec.title, note=f"{note}; {_CORRELATED.note}")
     columns, remedy, make = MEASURES[spec.measure]
@@ -172,56 +167,48 @@ def benchmark(
             f" {', '.join(map(str, frame.columns))}); {remedy}, or give benchmark the collection as items="
         )
     parts = _parts(frame, spec)
+    frame["group"] = groups_of(frame)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is undefined is NaN in the table, and counted below
         table = make(frame, spec, parts, {"confidence": 0.95, "n_resamples": n_resamples, "seed": seed})
-    if n_bare := int(table["low"].isna().sum()) * bool(n_resamples):
+    if n_resamples and (n_bare := int(table["low"].isna().sum())):
         warnings.warn(f"{n_bare} of {len(table)} rows have no interval: too few rows or groups there", stacklevel=2)
+    reported = {(statistic, spec.unread) for statistic in spec.statistics}
     official = [
-        (part if part in ("overall", "macro") else "category") in spec.parts
-        and statistic in spec.statistics
-        and unread == spec.unread
+        (part if part in ("overall", "macro") else "category") in spec.parts and (statistic, unread) in reported
         for part, statistic, unread in table.index
     ]
-    method = table.attrs.get("method", "")
-    table = table.assign(official=official).sort_values("official", ascending=False, kind="stable")
-    judges = run["judge"].dropna().unique() if "judge" in run else []
-    table.attrs = {"benchmark": spec.title, "source": spec.source, "note": spec.note, "unread": spec.unread}
-    table.attrs |= {"judge": ", ".join(map(str, judges)) or None, "method": method}
-    return table
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.rpartition("/")[2].lower()).strip("-")
+    table.attrs = {"benchmark": spec.title, "source": spec.source, "note": spec.note, **table.attrs}
+    return table.assign(official=official).sort_values("official", ascending=False, kind="stable")
 
 
 def _spec(run: pd.DataFrame, items: Any, name: str | None) -> Benchmark:
     """The benchmark that a run is of; ValueError where nothing says it, or it is none that is known."""
-    origins = [data.origin(items), run.attrs.get("collection") or {}]
-    title = name or next((origin["benchmark"] for origin in origins if origin.get("benchmark")), None)
-    if not title:
-        raise ValueError(f"nothing says which benchmark the run is of: give name=, one of {', '.join(BENCHMARKS)}")
-    specs = {slug: spec for key, spec in BENCHMARKS.items() for slug in (key, _slug(spec.title))}
-    if _slug(title) not in specs:
-        raise ValueError(f"there is no benchmark {title!r}; use one of {', '.join(BENCHMARKS)}")
-    return specs[_slug(title)]
+    origins = (data.origin(items), run.attrs.get("collection") or {})
+    name = name or next((origin["benchmark"] for origin in origins if origin.get("benchmark")), None)
+    specs = BENCHMARKS | {spec.title: spec for spec in BENCHMARKS.values()}
+    if name not in specs:
+        what = f"there is no benchmark {name!r}" if name else "nothing says which benchmark the run is of"
+        raise ValueError(f"{what}: give name=, one of {', '.join(BENCHMARKS)}")
+    return specs[name]
 
 
 def _joined(run: pd.DataFrame, items: Any) -> pd.DataFrame:
-    """The run with what the collection knows of its rows; ValueError where the run has ids that it has not."""
+    """The run with what the collection knows of its rows, and its "true score" as `data.truth` has it."""
     frame = run.reset_index(drop=True)
-    if items is None:
-        return frame
-    rows = {str(row["id"]): row for row in data.rows_of(items)}
-    ids = [str(id) for id in frame["id"]]
-    if strange := [id for id in ids if id not in rows]:
-        raise ValueError(f"{len(strange)} rows of the run are none of the collection's, such as id {strange[0]!r}")
-    for column in ("category", "preference", "group", "policy_a", "policy_b", "gold", "human_scores"):
-        if column not in frame and any(column in row for row in rows.values()):
-            frame[column] = pd.Series([rows[id].get(column) for id in ids], dtype=object)
-    if "candidate" in frame and "true_rank" not in frame:
-        places = zip(ids, frame["candidate"], strict=True)
-        frame["true_rank"] = [(rows[id].get("ranks") or {place: NAN})[place] for id, place in places]
+    if items is not None:
+        rows = {str(row["id"]): row for row in data.rows_of(items)}
+        ids = [str(id) for id in frame["id"]]
+        if strange := [id for id in ids if id not in rows]:
+            raise ValueError(f"{len(strange)} rows of the run are none of the collection's, such as id {strange[0]!r}")
+        for column in ("category", "preference", "group", "policy_a", "policy_b", "gold", "human_scores"):
+            if column not in frame and any(column in row for row in rows.values()):
+                frame[column] = pd.Series([rows[id].get(column) for id in ids], dtype=object)
+        if "candidate" in frame and "true_rank" not in frame:
+            places = zip(ids, frame["candidate"], strict=True)
+            frame["true_rank"] = [(rows[id].get("ranks") or {place: NAN})[place] for id, place in places]
+    with suppress(CollectionError):  # no row has one
+        frame["true score"] = data.truth(frame.filter(["id", "gold", "human_scores"]))
     return frame
 
 
@@ -241,15 +228,6 @@ def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     return parts
 
 
-def _truth(frame: pd.DataFrame) -> pd.Series:
-    """Gold where there is one, else the mean of the people, as `data.truth`; NaN where there is neither."""
-    columns = [column for column in ("id", "gold", "human_scores") if column in frame]
-    try:
-        return data.truth(frame[columns])
-    except CollectionError:
-        return pd.Series(NAN, index=frame.index, dtype=float)
-
-
 # -- measures: (run, benchmark, rows of each category, options) -> table
 
 Parts = Mapping[str, np.ndarray]
@@ -266,48 +244,38 @@ def _shares(
         for statistic, unread, gain, weight in cases
         for part, rows in places.items()
     ]
-    return shares(lines, groups=groups_of(frame), confidence=options["confidence"], unit=unit, index=_INDEX)
+    return shares(lines, groups=frame["group"], confidence=options["confidence"], unit=unit, index=_INDEX)
 
 
 def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
-    """Accuracy on pairs; without ties, a judge's tie is no choice and counts as unread."""
+    """Accuracy on pairs; "without ties" leaves out people's alone, and a judge's tie is wrong; else it is unread."""
     cases: list[tuple[str, str, Any, Any]] = []
     preference, preferred, _ = read_verdicts(frame["preference"], people=True)
-    decided = preferred & (preference != "tie")
-    columns = {"": "verdict"}
-    if spec.as_published and "verdict_ab" in frame and "verdict_ba" in frame:
-        columns = {"": "verdict_ab", " in both orders": "verdict"}
-    for suffix, column in columns.items():
-        judge, judged, _ = read_verdicts(frame[column])
-        right = (judge == preference).astype(float)
-        kinds = [
-            ("accuracy", decided, judged & (judge != "tie"), 1 / 2),
-            ("accuracy with ties", preferred, judged, 1 / 3),
-            ("accuracy without ties", decided, judged, 1 / 2),
-        ]
-        for statistic, counted, read, chance in kinds:
-            if statistic in spec.statistics:
-                cases.append((statistic + suffix, "left out", right, counted & read))
-                cases.append((statistic + suffix, "wrong", right, counted))
-                cases.append((statistic + suffix, "random", np.where(read, right, chance), counted))
+    one_order = spec.as_published and {"verdict_ab", "verdict_ba"} <= set(frame)
+    columns = {"": "verdict_ab", " in both orders": "verdict"} if one_order else {"": "verdict"}
+    for (suffix, column), statistic in itertools.product(columns.items(), spec.statistics):
+        judge, read, _ = read_verdicts(frame[column])
+        right, counted, chance = (judge == preference).astype(float), preferred, 1 / 3
+        if statistic != "accuracy with ties":
+            counted, chance = preferred & (preference != "tie"), 1 / 2
+        if statistic == "accuracy":
+            read = read & (judge != "tie")
+        cases.append((statistic + suffix, "left out", right, counted & read))
+        cases.append((statistic + suffix, "wrong", right, counted))
+        cases.append((statistic + suffix, "random", np.where(read, right, chance), counted))
     return _shares(frame, cases, parts, options, "pairs")
 
 
 def _correlation(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Correlation with the true scores: over all rows, within each category, and the mean of these."""
-    true, groups = _truth(frame), pd.Series(groups_of(frame))
-    if true.isna().all():
-        raise ValueError(f"{spec.title} needs true scores, gold or human_scores, and the run has none: give items=")
-    score = pd.Series(frame["score"].to_numpy(dtype=float))
+    score, true, groups = frame["score"].astype(float), frame["true score"], frame["group"]
     tables = {"overall": metrics.correlate(score, true, groups=groups, **options)}
     if len(parts) > 1:
-        named = frame["category"].notna().to_numpy()
-        within = list(frame["category"].astype(object)[named])
-        tables["macro"] = metrics.correlate_levels(
-            score[named], true[named], systems=within, levels=["within"], **options
-        ).xs("within")
+        named = frame["category"].notna()
+        columns = {"systems": list(frame["category"][named]), "levels": ["within"]}
+        tables["macro"] = metrics.correlate_levels(score[named], true[named], **columns, **options).xs("within")
         for part, rows in parts.items():
-            tables[part] = metrics.correlate(score[rows], true[rows], groups=list(groups[rows]), **options)
+            tables[part] = metrics.correlate(score[rows], true[rows], groups=groups[rows], **options)
     table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(_INDEX)
     table.attrs = {"method": tables["overall"].attrs["method"]}
     return table
@@ -315,7 +283,7 @@ def _correlation(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Op
 
 def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """100 x mean of the candidate's scores / mean of the reference's, which stands first in a verdict's `scores`."""
-    both = np.array([pair if pair is not None and len(pair) == 2 else (NAN, NAN) for pair in frame["scores"]], float)
+    both = np.array([pair if np.size(pair) == 2 else (NAN, NAN) for pair in frame["scores"]], float)
     readable = ~np.isnan(both).any(axis=1)
     both = np.where(readable[:, None], both, -1.0)
     places = {"overall": np.ones(len(frame), dtype=bool), **parts}
@@ -328,50 +296,48 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         return np.asarray(100 * (candidate @ weights) / np.where(below > 0, below, np.nan))
 
     missing = [int((places[part] & ~readable).sum()) for part, *_ in names]
-    design = design_of(np.arange(len(frame)), groups_of(frame), places["overall"])
+    design = design_of(np.arange(len(frame)), frame["group"], places["overall"])
     counts = {"n": counted.sum(axis=1).tolist(), "missing": missing}
     return tabulate(statistic, names, design, unit="reviews", index=_INDEX, **counts, **options)
 
 
 def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Levenshtein distance of the judge's order from people's, over its length; of ties the mean over their orders."""
-    lines, distances = [], []
+    lines, distances = [], list[float]()
     for _, rows in frame.groupby("id", sort=False):
         lines.append(rows.index[0])
-        if rows[["rank", "true_rank"]].isna().any(axis=None):
-            distances.append(NAN)
-            continue
         true = rows.sort_values("true_rank", kind="stable")["candidate"].tolist()
         ties = (itertools.permutations(part["candidate"]) for _, part in rows.groupby("rank"))
-        orders = (list(itertools.chain.from_iterable(order)) for order in itertools.product(*ties))
-        distances.append(float(np.mean([Levenshtein.distance(order, true) for order in orders])) / len(true))
+        orders = [list(itertools.chain.from_iterable(order)) for order in itertools.product(*ties)]
+        known = rows[["rank", "true_rank"]].notna().all(axis=None)
+        apart = float(np.mean([Levenshtein.distance(order, true) for order in orders])) / len(true)
+        distances.append(apart if known else NAN)
     distance = np.array(distances)
     complete = ~np.isnan(distance)
     cases = [
         ("levenshtein", "left out", np.where(complete, distance, 0.0), complete),
         ("levenshtein", "wrong", np.where(complete, distance, 1.0), np.ones(len(lines))),
     ]
-    questions = frame.loc[lines].reset_index(drop=True)
-    return _shares(questions, cases, {part: rows[lines] for part, rows in parts.items()}, options, "rankings")
+    return _shares(frame.loc[lines], cases, {part: rows[lines] for part, rows in parts.items()}, options, "rankings")
 
 
 def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Elo of the policies; both orders of a battle as the judge's one verdict, more wins win, else a tie."""
     first, second = (list(frame[f"policy_{side}"]) for side in "ab")
-    table = metrics.bradley_terry(first, second, frame["verdict"], groups=groups_of(frame), **options)
+    table = metrics.bradley_terry(first, second, frame["verdict"], groups=frame["group"], **options)
     columns = {"elo": "estimate", "elo_low": "low", "elo_high": "high", "n": "n"}
     elo = table[list(columns)].rename(columns=columns).assign(missing=int(table.attrs["missing"]))
-    names = [(str(policy), "elo", "left out") for policy in table.index]
-    elo.index = pd.MultiIndex.from_tuples(names, names=_INDEX)
+    elo.index = pd.MultiIndex.from_tuples([(str(name), "elo", "left out") for name in table.index], names=_INDEX)
     elo.attrs = {"method": table.attrs["method"]}
     return elo
 
 
 _COMPARE = "use Judge.compare, or rank_by_score for a judge that scores one response"
 _OWN = "grade the responses by the benchmark's own wording, template='llava-bench-wild' or 'llava-bench-coco'"
+_GRADE = "use Judge.grade on items with gold or human_scores"
 MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = {
     "accuracy": (("verdict", "preference"), _COMPARE, _accuracy),
-    "correlation": (("score",), "use Judge.grade", _correlation),
+    "correlation": (("score", "true score"), _GRADE, _correlation),
     "relative score": (("scores",), _OWN, _relative),
     "order": (("candidate", "rank", "true_rank"), "use Judge.rank", _order),
     "battles": (("verdict", "policy_a", "policy_b"), _COMPARE, _battles),
@@ -379,47 +345,36 @@ MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = 
 """By name: the columns that a run must have, what to do where it lacks one, and what makes the table."""
 
 
-# -- an absolute judge on pairs
-
-
-def rank_by_score(
-    judge: Any, pairs: Any, *, rubric: Rubric | None = None, out: str | Path | None = None, **options: Any
-) -> pd.DataFrame:
+def rank_by_score(judge: Any, pairs: Any, *, rubric: Rubric | None = None, **options: Any) -> pd.DataFrame:
     """Grade both responses of every pair by themselves and say which scores higher.
 
     Args:
-        judge: anything with `Judge.grade`.
+        judge: anything with `Judge.grade`. options: of `Judge.grade`.
         pairs: rows with `response_a` and `response_b`.
         rubric: for pairs without one, where the judge's wording shows a rubric; Prometheus was given one for each set.
-        out, options: of `Judge.grade`.
 
     Returns:
-        One row a pair with the columns of `Judge.compare`: id, judge, verdict ("a", "b", "tie", or None without two
-        scores), score_a, score_b, failure, group, and preference and category where the pairs have them.
+        One row a pair: id, judge, verdict ("a", "b", "tie", NaN without two scores), score_a, score_b, group, and
+        preference and category where the pairs have them; `attrs` counts the failures.
 
     Source: Prometheus (arXiv 2310.08491), section on ranking evaluation.
     """
     rows, singles = data.rows_of(pairs), []
     for row in rows:
-        names = ("images", "instruction", "reference_answer", "criteria", "descriptions", "lowest")
-        shared = {name: row.get(name) for name in names} | {"group": unit_of(row)}
-        if rubric is not None and not shared["descriptions"]:
-            shared |= {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
-        singles += [{"id": f"{row['id']}/{side}", **shared, "response": row[f"response_{side}"]} for side in "ab"]
-    graded = judge.grade(singles, out=out, **options)
-    lines, verdicts = [], iter(graded.to_dict("records"))
-    for row in rows:
-        first, second = next(verdicts), next(verdicts)
-        a, b = float(first["score"]), float(second["score"])
-        failures = [
-            f"{side}: {it['failure']}" for side, it in (("a", first), ("b", second)) if not is_missing(it["failure"])
-        ]
-        choice = "a" if a > b else "b" if a < b else "tie" if a == b else None
-        line = {"id": str(row["id"]), "judge": judge.name, "verdict": choice, "score_a": a, "score_b": b}
-        line |= {name: row[name] for name in ("preference", "category") if name in row}
-        lines.append(line | {"failure": "; ".join(failures) or None, "group": unit_of(row)})
-    frame = pd.DataFrame(lines)
-    for name in ("verdict", "failure"):
-        frame[name] = pd.Series([line[name] for line in lines], dtype=object)
+        shared = {name: row.get(name) for name in ("images", "instruction", "reference_answer")}
+        levels = {name: row.get(name) for name in ("criteria", "descriptions", "lowest")}
+        if rubric is not None and not levels["descriptions"]:
+            levels = {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
+        for side in "ab":
+            own = {"id": f"{row['id']}/{side}", "group": unit_of(row), "response": row[f"response_{side}"]}
+            singles.append({**shared, **levels, **own})
+    graded = judge.grade(singles, **options)
+    a, b = graded["score"].to_numpy(float).reshape(-1, 2).T
+    frame = pd.DataFrame({"id": [str(row["id"]) for row in rows], "judge": judge.name, "score_a": a, "score_b": b})
+    frame.insert(2, "verdict", pd.Series(np.sign(a - b)).map({1: "a", -1: "b", 0: "tie"}))
+    for name in ("preference", "category"):
+        if any(name in row for row in rows):
+            frame[name] = [row.get(name) for row in rows]
+    frame["group"] = [unit_of(row) for row in rows]
     frame.attrs = {"failures": dict(graded.attrs.get("failures", {})), "collection": data.origin(pairs)}
     return frame

@@ -17,7 +17,7 @@ from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 
-ROWS = Path(__file__).parents[3] / "shared" / "data" / "rows"
+ROWS = Path(__file__).parents[2] / "shared" / "data" / "rows"
 LEVELS = ["none", "few", "half", "most", "all"]
 
 
