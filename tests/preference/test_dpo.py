@@ -35,36 +35,30 @@ def pairs() -> list[dict[str, Any]]:
     return [{**row, **texts} for row in preference.scene_questions("train", limit=4)]
 
 
-@pytest.fixture(scope="module")
-def trained(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    out = tmp_path_factory.mktemp("dpo") / "policy"
-    return out, train(TINY, pairs, out, DpoSettings(**FAST, epochs=2))
-
-
 def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: Any) -> None:
     policy = preference.load_policy(TINY)
     engine: Any = policy.engine
     batch = PairBatches(engine.model, policy.conversation)(pairs[:2])
     prompt = engine.encoder.ids(policy.prompt(pairs[0]))
-    assert batch["input_ids"].shape[0] == 4 and batch["input_ids"][0, : len(prompt)].tolist() == prompt
-    first = batch["completion_mask"][0].bool()
-    assert not first[: len(prompt)].any()
-    assert engine.encoder.text(batch["input_ids"][0][first].tolist()) == " (1) red comes to two.</s>"
-    assert int((batch["input_ids"] == engine.model.image_token_id).sum()) == 4 * engine.model.tokens_per_image
-    rejected = batch["input_ids"][2][batch["completion_mask"][2].bool()].tolist()
-    assert rejected.count(engine.model.tokenizer.eos_token_id) == 1  # "</s>" in the text is text
+    ids = [row[mask.bool()].tolist() for row, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)]
+    assert batch["input_ids"][0, : len(prompt)].tolist() == prompt
+    assert not batch["completion_mask"][:, : len(prompt)].any()
+    assert len(ids) == 4 and engine.encoder.text(ids[0]) == " (1) red comes to two.</s>"
+    assert ids[2].count(engine.model.tokenizer.eos_token_id) == 1  # "</s>" in the text is text
     pixels = engine.forward(policy.prompt(pairs[0]), pairs[0]["images"]).pixel_values
-    assert torch.equal(batch["pixel_values"][0], pixels.reshape(batch["pixel_values"][0].shape))
-    assert torch.equal(batch["pixel_values"][0], batch["pixel_values"][2])
+    for row in (0, 2):
+        assert torch.equal(batch["pixel_values"][row], pixels.reshape(batch["pixel_values"][row].shape))
 
 
-def test_a_conversation_has_its_own_end_and_a_pair_that_is_too_long_is_named(pairs: Any, tmp_path: Path) -> None:
+def test_a_conversation_has_its_own_end_and_unsound_pairs_and_settings_are_named(pairs: Any, tmp_path: Path) -> None:
     model: Any = preference.load_policy(TINY).engine.model  # type: ignore[attr-defined]
     turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))
     prompt, (chosen, _) = PairBatches(model, turns).encode(pairs[0])
     assert chosen[-1] == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
     with pytest.raises(CollectionError, match=r"4 of 4 rows .*(.|\n)*exceeds max_length=40; raise it, to \d+ for all"):
         train(TINY, pairs, tmp_path / "out", DpoSettings(max_length=40))
+    with pytest.raises(ValueError, match="sft must .* multiple of microbatch; train names some of tower, .* lora="):
+        DpoSettings(sft=-1.0, batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
 
 
 @pytest.mark.parametrize("kind", ["onevision", "qwen2_vl", "gemma3"])
@@ -84,12 +78,12 @@ def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: s
         torch.testing.assert_close(logits[place, n - 1, : alone.shape[1]], alone[-1], atol=1e-4, rtol=1e-3)
 
 
-def test_a_round_prefers_what_was_chosen_and_can_hold_its_likelihood(trained: Any, pairs: Any, tmp_path: Path) -> None:
-    out, record = trained
+def test_a_round_prefers_what_was_chosen_and_can_hold_its_likelihood(pairs: Any, tmp_path: Path) -> None:
+    record = train(TINY, pairs, tmp_path / "out", DpoSettings(**FAST, epochs=2))
     log = pd.DataFrame(record["log"])
     assert record["pairs"] == 4 and record["steps"] == 2 and log["loss"].iloc[0] == pytest.approx(math.log(2))
     assert log["rewards/margins"].iloc[-1] > 0 and record["changed"] > 0.5 and record["relative"] > 1e-4
-    with safe_open(out / "model.safetensors", framework="pt") as file:  # the names that vLLM reads
+    with safe_open(tmp_path / "out/model.safetensors", framework="pt") as file:  # the names that vLLM reads
         towers = [name for name in file.keys() if "vision_tower." in name]
     assert towers and all("vision_tower.vision_model." in name for name in towers)
     held = pd.DataFrame(train(TINY, pairs, tmp_path / "held", DpoSettings(**FAST, epochs=2, sft=2.0))["log"])
@@ -119,11 +113,6 @@ def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
     assert last.name in ("checkpoint-2", "checkpoint-3") and len(batches) < 8
     assert pd.DataFrame(rest["log"])["loss"].tolist() == pd.DataFrame(whole["log"])["loss"].tolist()
     assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
-
-
-def test_unsound_settings_are_refused_all_at_once() -> None:
-    with pytest.raises(ValueError, match="sft must .* multiple of microbatch; train names some of tower, .* lora="):
-        DpoSettings(sft=-1.0, batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
 
 
 @pytest.fixture(scope="module")
@@ -165,29 +154,18 @@ def test_bfloat16_learns_what_float32_learns_and_rounds_add_up(gain: Any, lora: 
 
 
 @pytest.mark.parametrize("base", [{"dtype": "float16"}, {"dtype": "bfloat16", "quantization": "4bit"}])
-def test_adapters_on_a_coarse_base_learn_as_much_in_float32(gain: Any, base: Any, monkeypatch: Any) -> None:
+def test_adapters_on_a_coarse_base_learn_as_much(gain: Any, base: Any) -> None:
     if "quantization" in base:
         pytest.importorskip("bitsandbytes")
-    import trl
-
-    dtypes, step = set(), trl.DPOTrainer.training_step
-
-    def watched(self: Any, model: Any, *rest: Any, **options: Any) -> Any:
-        dtypes.update(weight.dtype for weight in model.parameters() if weight.requires_grad)
-        return step(self, model, *rest, **options)
-
-    monkeypatch.setattr(trl.DPOTrainer, "training_step", watched)
-    assert gain(lora=LORA, **base) >= 0.8 * gain(lora=LORA, dtype="float32") and dtypes == {torch.float32}
+    assert gain(lora=LORA, **base) >= 0.8 * gain(lora=LORA, dtype="float32")
 
 
-def test_lora_leaves_a_whole_checkpoint_and_all_but_the_decoder_alone(pairs: Any, tmp_path: Path) -> None:
-    record = train(TINY, pairs, tmp_path / "lora", DpoSettings(**FAST, lora=LORA, dtype="bfloat16"))
-    assert record["changed"] > 0.99
+def test_lora_leaves_all_but_the_decoder_alone_and_a_round_that_hardly_moves_its_weights_says_so(
+    pairs: Any, tmp_path: Path, capsys: Any
+) -> None:
+    record = train(TINY, pairs, tmp_path / "lora", DpoSettings(**FAST, lora=LORA))
     before, after = (dict(models.load(folder).model.named_parameters()) for folder in (TINY, tmp_path / "lora"))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed and all("language_model" in name for name in changed)
-
-
-def test_a_round_that_hardly_moves_its_weights_says_so(pairs: Any, tmp_path: Path, capsys: Any) -> None:
+    assert changed and all("language_model" in name for name in changed) and record["changed"] > 0.99
     record = train(TINY, pairs, tmp_path / "still", DpoSettings(microbatch=4))
     assert record["relative"] < 1e-4 and "still: the weights hardly moved" in capsys.readouterr().err

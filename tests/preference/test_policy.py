@@ -50,20 +50,15 @@ def policy(**options: Any) -> Policy:
     return Policy("scripted", engine=Scripted(**options), conversation=VICUNA_V1)
 
 
-def test_candidates_are_the_published_draws_counted_and_freed_of_an_earlier_response() -> None:
+def test_candidates_are_the_published_draws_by_seed_question_and_number_alone() -> None:
+    assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
     rows = preference.draw(policy(), questions(6), progress=False)
-    assert [row["id"] for row in rows] == [f"q{i}" for i in range(6)]
     assert all(sum(row["times"]) == 5 and len(set(row["responses"])) == len(row["responses"]) for row in rows)
     assert not {"response", "gold"} & set(rows[0]) and rows[0]["criteria"] == "True?"
-    assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
-
-
-def test_what_is_drawn_depends_on_seed_question_and_number_alone() -> None:
-    whole = preference.draw(policy(), questions(6), progress=False)
     part = preference.draw(policy(), questions(6)[3:], progress=False)
-    assert [row["responses"] for row in whole[3:]] == [row["responses"] for row in part]
+    assert [row["responses"] for row in rows[3:]] == [row["responses"] for row in part]
     other = preference.draw(policy(), questions(6), seed=1, progress=False)
-    assert [row["times"] for row in other] != [row["times"] for row in whole]
+    assert [row["times"] for row in other] != [row["times"] for row in rows]
 
 
 def test_an_interrupted_drawing_continues_and_ends_the_same(tmp_path: Path) -> None:
@@ -90,14 +85,11 @@ def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> 
         preference.reward(None, rows)
 
 
-def test_bad_questions_are_all_named_before_anything_is_answered() -> None:
+def test_bad_questions_are_all_named_and_instructions_are_plain_text() -> None:
     rows = questions(4)
     rows[1]["instruction"], rows[3]["id"] = " ", "q0"
     with pytest.raises(CollectionError) as caught:
         policy().respond(rows, progress=False)
     assert [(problem.index, problem.field) for problem in caught.value.problems] == [(1, "instruction"), (3, "id")]
-
-
-def test_a_policy_reads_the_instruction_as_plain_text() -> None:
     prompt = policy().prompt(questions(1, instruction="Is <image> or </s> there?")[0])
     assert prompt.n_images == 1 and "<image> or </s>" in prompt.parts[-1]  # one image, and the words spelled out

@@ -76,32 +76,28 @@ def test_reward_is_the_published_sum_over_ordered_pairs() -> None:
     assert (frame.groupby("id")["reward"].sum() == 0).all()
 
 
-@pytest.mark.parametrize("constant", [-1, 1])
-def test_what_depends_on_the_place_alone_cancels_to_nothing(constant: int) -> None:
+def test_what_depends_on_the_place_alone_cancels_to_nothing() -> None:
     rows = candidate_rows(3, 4)
-    frame = compared(rows, lambda first, second: constant)
-    assert (frame["reward"] == 0).all()
-    pairs = preference.make_pairs(rows, frame)
-    assert len(pairs) == 0 and pairs.attrs == {"questions": 3, "without_pair": 3, "left_out": {"pair: a tie": 3}}
+    for constant in (-1, 1):
+        frame = compared(rows, lambda first, second, c=constant: c)
+        assert (frame["reward"] == 0).all()
+        pairs = preference.make_pairs(rows, frame)
+        assert pairs.attrs == {"questions": 3, "without_pair": 3, "left_out": {"pair: a tie": 3}} and pairs.empty
 
 
-def test_a_repeated_answer_counts_as_often_as_it_was_drawn() -> None:
-    (row,) = candidate_rows(1, 3, times=[2, 1, 1])
-    drawn = [row["responses"][place] for place in (0, 0, 1, 2)]
+def test_a_repeated_answer_counts_as_often_and_one_without_a_verdict_has_no_reward() -> None:
+    (row,) = candidate_rows(1, 4, times=[2, 1, 1, 1])
+    place, gone = row["responses"].index, set(row["responses"][1:3])
 
     def rule(first: str, second: str) -> int:
-        return int(np.sign(row["responses"].index(second) - row["responses"].index(first)))
+        return int(np.sign(place(second) - place(first)))
 
-    written_out = published(drawn, rule)
-    assert compared([row], rule)["reward"].tolist() == [written_out[0], written_out[2], written_out[3]]
-
-
-def test_a_missing_verdict_leaves_both_responses_without_a_reward() -> None:
-    rows = candidate_rows(1, 4)
-    gone = {rows[0]["responses"][1], rows[0]["responses"][2]}
-    frame = compared(rows, lambda first, second: None if {first, second} == gone else 1)
+    written_out = published([row["responses"][i] for i in (0, 0, 1, 2, 3)], rule)
+    assert compared([row], rule)["reward"].tolist() == [written_out[0], *written_out[2:]]
+    frame = compared([row], lambda first, second: None if {first, second} == gone else 1)
     assert frame["reward"].isna().tolist() == [False, True, True, False]
-    assert preference.make_pairs(rows, frame).attrs["left_out"] == {"response: without a reward": 2, "pair: a tie": 1}
+    pairs = preference.make_pairs([row], frame)
+    assert pairs.attrs["left_out"] == {"response: without a reward": 2, "pair: a tie": 1}
 
 
 def test_pairs_by_both_orders_agree_with_the_truth_more_often_under_a_planted_bias() -> None:
@@ -117,21 +113,17 @@ def test_pairs_by_both_orders_agree_with_the_truth_more_often_under_a_planted_bi
     assert right["both"] > 0.9 > 0.8 > right["one"]
 
 
-def test_scores_reward_by_the_expected_score_and_keep_what_is_missing() -> None:
-    rows, judge = candidate_rows(2, 2), Judge()
+def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing() -> None:
+    rows = [{"instruction": "What?", "image": "a.png", "responses": texts} for texts in (["a", "b"], ["c", "d"])]
+    judge = Judge()
     judge.grade = lambda items: pd.DataFrame({"score": [4, NAN, 4, 3], "expected_score": [3.5, NAN, NAN, 3]})  # type: ignore[method-assign]
-    assert preference.reward(judge, rows)["reward"].fillna(0).tolist() == [3.5, 0, 4, 3]
+    frame = preference.reward(judge, rows)
+    assert frame["reward"].fillna(0).tolist() == [3.5, 0, 4, 3] and frame["true_score"].isna().all()
+    pairs = preference.make_pairs(rows, frame)
+    assert pairs["images"].tolist() == [["a.png"]], "a policy would learn them blind"
+    assert pairs["id"].tolist() == ["1/0-1"]
     with pytest.raises(ValueError, match=r'by=\'wins\': use "scores" or "pairs"'):
         preference.reward(judge, rows, by="wins")
-
-
-def test_candidates_of_ones_own_keep_their_picture_and_are_numbered(tmp_path: Path) -> None:
-    Image.new("RGB", (8, 8), "teal").save(tmp_path / "a.png")
-    known = ("instruction", "criteria", "descriptions", "responses")
-    rows = [{name: row[name] for name in known} | {"image": str(tmp_path / "a.png")} for row in candidate_rows(2, 2)]
-    pairs = preference.make_pairs(rows, preference.reward(Judge([1.0, 2.0, 4.0, 3.0]), rows))
-    assert pairs["images"].tolist() == [[str(tmp_path / "a.png")]] * 2, "a policy would learn them blind"
-    assert pairs["id"].tolist() == ["0/1-0", "1/0-1"] and pairs["true_chosen"].isna().all()
 
 
 def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
@@ -147,10 +139,7 @@ def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
     assert near.attrs["left_out"] == {f"pair: {reason}": n for reason, n in reasons.items()}
     with pytest.raises(ValueError, match="choose='best'"):
         preference.make_pairs(rows, frame, choose="best")
-
-
-def test_the_longer_response_is_seen_in_a_script_without_spaces() -> None:
-    rows, frame = scored([1.0, 2.0], ["一只猫", "一只很大很大很大的猫坐在垫子上"])
+    rows, frame = scored([1.0, 2.0], ["一只猫", "一只很大很大很大的猫坐在垫子上"])  # a script without spaces
     assert preference.make_pairs(rows, frame, max_length_ratio=2).empty and frame["words"].tolist() == [3, 15]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -35,11 +34,6 @@ def test_free_answers_lose_for_what_is_missing_repeated_or_off_the_question() ->
 
 
 def test_the_policy_for_scenes_answers_in_claims_and_imperfectly() -> None:
-    from assets import policy
-
-    facts = json.loads((policy.FOLDER / "training.json").read_text("utf-8"))
-    rates = {"wrong": list(policy.WRONG), "stops_early": policy.STOPS_EARLY, "repeats": policy.REPEATS}
-    assert facts == {"seed": 0, "steps": policy.STEPS, **rates}
     questions = preference.scene_questions("validation", limit=40)
     options = {"temperature": 1.0, "max_new_tokens": 90, "progress": False}
     answers = preference.load_policy("tiny-policy").respond(questions, **options)

@@ -10,7 +10,6 @@ import copy
 import json
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 import vjudge
 from vjudge import data, models
 from vjudge.calls import check_rows
-from vjudge.data import CollectionError, check_pictures
+from vjudge.data import CollectionError
 from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel, locate
@@ -41,11 +40,9 @@ RECORD, CHECKPOINTS = "dpo.json", "checkpoints"
 
 @dataclass(frozen=True)
 class DpoSettings:
-    """How a round trains; the defaults are the published recipe's, where it says (of `batch_size` not all is known).
+    """How a round trains, by default as published (of `batch_size` not all is known); what Scenes needs: notebook 06.
 
-    What the small policy of Scenes needs stands beside them in notebook 06. In full, policy, reference, gradient and
-    AdamW's moments take 20 bytes a weight whatever is computed in.
-
+    In full, policy, reference, gradient and AdamW's moments take 20 bytes a weight whatever is computed in.
     Source: LLaVA-Critic (arXiv 2410.02712), preference learning; LLaVA-VL/LLaVA-NeXT scripts/train/dpo_ov7b.sh.
     """
 
@@ -90,19 +87,16 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         settings: None for the published recipe.
 
     Returns:
-        The record in `dpo.json`: identity, pairs, steps, seconds, versions; changed and relative, how far the stored
-        weights moved, see `training.watch.movement`, of which a line is printed where they hardly did; and `log`, TRL's
-        metrics by step: loss, rewards/chosen, rewards/margins and so on.
+        The record in `dpo.json`: identity, pairs, steps, versions; changed and relative, see `training.watch.movement`,
+        with a line where weights hardly moved; `log`, TRL's metrics by step: loss, rewards/margins and so on.
 
     Raises:
-        ValueError: the folder can't be trained; another round stands in `out`.
-        CollectionError: every pair without a text, or longer than `max_length`; there is none.
+        CollectionError: every pair without a text, or longer than `max_length`; there is none. ValueError: the folder
+            can't be trained; another round stands in `out`.
     """
     settings, policy, out = settings or DpoSettings(), Path(policy), Path(out)
     work = out.with_name(f"{out.name}.part")
-    check_pictures(pairs)
-    rows = checked(pairs)
-    if not rows:
+    if not (rows := checked(pairs)):
         raise CollectionError("there are no pairs to train on: see attrs['left_out'] of make_pairs")
     start = models.weights_fingerprint(locate(policy))
     if not start or not (locate(policy) / "config.json").exists():
@@ -136,7 +130,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     class Trainer(OwnNames, trl.DPOTrainer):
         """TRL's, with checkpoints under the network's own names."""
 
-    began, device = time.monotonic(), models.places.choose_device()
+    device = models.places.choose_device()
     dtype = models.places.choose_dtype(settings.dtype, device)
     # Weights that train in full are read in float32: a policy of an earlier round has steps below a coarser grid.
     precision = "float32" if settings.lora is None else dtype
@@ -211,7 +205,6 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         "pairs": len(rows),
         "steps": int(trainer.state.global_step),
         **moved,
-        "seconds": round(time.monotonic() - began, 1),
         "versions": {module.__name__: module.__version__ for module in (vjudge, torch, transformers, trl, peft)},
         "log": [entry for entry in trainer.state.log_history if "loss" in entry],
     }
@@ -301,11 +294,9 @@ def run_rounds(
         draws, rewards, pairs, settings: options of `draw`, `reward`, `make_pairs` and `train`; the published ones where
             they say nothing. The seeds of draws and settings grow by one a round.
         enrich: applied to each round's candidates before they are rewarded; `with_true_scores` on Scenes.
-        progress: whether to show progress bars.
 
     Raises:
-        RunError, ValueError: a folder holds a round of another call.
-        CollectionError: bad questions; no pairs are left in some round.
+        CollectionError: bad questions; no pairs are left. RunError, ValueError: a folder holds another call's round.
 
     Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
     """

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
 """How `draw` draws unless told otherwise: as LLaVA-Critic (arXiv 2410.02712), section on preference learning."""
-OF_A_RESPONSE = ("response", "gold", "feedback", "human_scores")  # what an earlier response was and was given
 _COLUMNS: dict[str, Any] = {
     **{"id": object, "sample": "int64", "response": object, "failure": object, "finished": bool},
     **{"n_prompt_tokens": "int64", "n_new_tokens": "int64", "seconds": "float64"},
@@ -127,14 +126,13 @@ def load_policy(name_or_path: str | Path, *, name: str | None = None, **options:
 def draw(policy: Policy, questions: Any, **options: Any) -> list[dict[str, Any]]:
     """Draw candidates, several answers of a policy to each question, by `DRAWS` and the options of `Policy.respond`.
 
-    Returns:
-        A row a question: its own columns, such as a rubric, without those of an earlier response; `responses`
-        (distinct, in the order drawn) and `times` (how often each was drawn).
+    It returns a row a question: its own columns, such as a rubric, without those of an earlier response; `responses`
+    (distinct, in the order drawn) and `times` (how often each was drawn).
     """
-    options = DRAWS | options
+    options, earlier = DRAWS | options, ("response", "gold", "feedback", "human_scores")
     answers, rows = policy.respond(questions, **options)["response"], []
     for place, question in enumerate(rows_of(questions)):
         counts = Counter(answers[place * options["samples"] : (place + 1) * options["samples"]].dropna())
-        own = {name: value for name, value in question.items() if name not in OF_A_RESPONSE}
+        own = {name: value for name, value in question.items() if name not in earlier}
         rows.append({**own, "responses": list(counts), "times": list(counts.values())})
     return rows

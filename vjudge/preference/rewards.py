@@ -23,14 +23,13 @@ import numpy as np
 import pandas as pd
 
 from vjudge.calls import ORDERS, POINTS, check_rows, parts_of
-from vjudge.data import n_words, rows_of
+from vjudge.data import check_pictures, n_words, rows_of
 from vjudge.images import fingerprint, open_image
 from vjudge.metrics._tables import design_of, tabulate
 from vjudge.records import NAN, unit_of
 from vjudge.runs import replace_file
 
 Rows = Sequence[Mapping[str, Any]]
-_SENTENCE_END = re.compile(r"\(\d+\)|[.!?。！？\n]+")
 
 
 def reward(judge: Any, candidates: Rows, *, by: str = "scores", **options: Any) -> pd.DataFrame:
@@ -39,17 +38,12 @@ def reward(judge: Any, candidates: Rows, *, by: str = "scores", **options: Any) 
     Args:
         judge: a `Judge`; for `by="pairs"` one that compares two responses.
         candidates: from `draw`; questions with fewer than two distinct responses are not put to the judge.
-        by: "scores" or "pairs".
-        options: of `Judge.grade` or `Judge.compare`; an interrupted call goes on in `out`.
+        by, options: "scores" or "pairs", and those of `Judge.grade` or `Judge.compare`, its errors too.
 
     Returns:
         One row a candidate: id, candidate (its place), response, times, words, group, true_score (NaN where the
         candidates have no `true_scores`) and reward, NaN where a verdict is missing. By scores it is the expected score
         where there is one, else the score; by pairs r_i, in which a response drawn several times counts as often.
-
-    Raises:
-        ValueError: an unknown `by`; no question has two distinct responses.
-        CollectionError, RunError: as `Judge.grade`.
     """
     if by not in ("scores", "pairs"):
         raise ValueError(f'by={by!r}: use "scores" or "pairs"')
@@ -87,8 +81,8 @@ def repetition(text: str) -> float:
     >>> repetition("It is red. It is red."), repetition("It is red and round.")
     (0.5, 0.0)
     """
-    sentences = [" ".join(part.casefold().split()) for part in _SENTENCE_END.split(text)]
-    sentences = [sentence for sentence in sentences if sentence]
+    parts = re.split(r"\(\d+\)|[.!?。！？\n]+", text)
+    sentences = [" ".join(part.casefold().split()) for part in parts if part.strip()]
     return 1 - len(set(sentences)) / len(sentences) if sentences else 0.0
 
 
@@ -161,9 +155,8 @@ def best_of_n(rewards: pd.DataFrame, *, value: str = "true_score", **options: An
         options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
 
     Returns:
-        Index n, from 1 to the fewest answers of any question; columns estimate, low, high, n (questions), missing
-        (questions without a reward or a value), best_possible (the value itself choosing) and share_of_possible (the
-        gain over n = 1 as a share of the possible gain). ValueError without a question to take.
+        A row for each n, 1 to the fewest answers of any question: estimate, low, high, n (questions), missing (those
+        without a reward or a value), best_possible (the value itself choosing) and share_of_possible, of its gain.
     """
     curves, groups = [], []
     for _, part in rewards.groupby("id", sort=False):
@@ -200,8 +193,9 @@ def expected_best(rewards: Any, values: Any) -> Any:
 
 
 def checked(pairs: Any) -> list[dict[str, Any]]:
-    """Pairs as rows, or a CollectionError that names every one without a text."""
+    """Pairs as rows, or a CollectionError that names every one without a text, and pairs without any picture column."""
     rows = rows_of(pairs)
+    check_pictures(rows)
     for name in ("instruction", "chosen", "rejected"):
         sound = [isinstance(row.get(name), str) and row[name].strip() != "" for row in rows]
         check_rows(rows, name, sound, "is missing or blank", "fill it in or leave the pair out")
@@ -211,14 +205,10 @@ def checked(pairs: Any) -> list[dict[str, Any]]:
 def write_llava_next(pairs: Any, folder: str | Path) -> Path:
     """Write pairs as LLaVA-NeXT's DPO code reads them: `pairs.json`, and the images in `images/`.
 
-    Args:
-        pairs: from `make_pairs`, or rows with its columns id, instruction, images, chosen and rejected.
-        folder: made where it is not there; `--data_path FOLDER/pairs.json --image_folder FOLDER/images`.
-
-    Returns:
-        The path of `pairs.json`: a list of {id, image, prompt, chosen, rejected}. `image` is a file named by its
-        pixels, a list of them where there are several, and absent without one. CollectionError for pairs without a
-        text, or whose instruction spells "<image>", which that code would delete.
+    Its code takes `--data_path FOLDER/pairs.json --image_folder FOLDER/images`. The former, whose path is returned,
+    lists {id, image, prompt, chosen, rejected}; `image` is a file named by its pixels, a list of them where there are
+    several, and absent without one. CollectionError for pairs, from `make_pairs` or rows with its columns, without a
+    text or whose instruction spells "<image>", which that code would delete.
 
     Source: LLaVA-VL/LLaVA-NeXT llava/train/train_dpo.py (DPODataset), which puts the image's mark before the prompt.
     """

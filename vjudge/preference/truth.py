@@ -26,13 +26,8 @@ _VALUES |= {"shape": SHAPES, "position": SHAPES}
 def scene_candidates(split: str = "test", *, limit: int | None = None) -> list[dict[str, Any]]:
     """Scenes' own five responses to each question as candidates, whose true order is known without any policy.
 
-    Args:
-        split: "train", "validation" or "test".
-        limit: how many questions, two a picture; None is the whole split.
-
-    Returns:
-        Rows as `draw` gives: id, images, instruction, criteria, descriptions, group, aspect, responses, and true_scores
-        (1 to 5, each once, in random order). No reference answer, which would tell a judge what the picture shows.
+    The rows, two a picture and at most `limit`, are as `draw` gives, with aspect and true_scores (1 to 5, each once, in
+    random order). They have no reference answer, which would tell a judge what the picture shows.
     """
     size, questions = N_CLAIMS + 1, []
     rows = scenes.rows(split, limit=None if limit is None else limit * size)
@@ -138,13 +133,8 @@ def compare_policies(
 def mean_of(values: pd.Series, groups: Any, *, mark: Any = None, name: str = "mean", **options: Any) -> pd.DataFrame:
     """The mean of what answers are worth; with a mark, the mean where it holds less the mean where it does not.
 
-    Args:
-        values, groups, mark: of each answer; NaN is left out, groups are resampled, and the mark is true or false, such
-            as whether it says something twice.
-        name, options: of the row; confidence, n_resamples and seed as in `metrics.correlate`.
-
-    Returns:
-        One row: estimate, low, high, n and missing (answers with and without a value).
+    Values, groups and marks, such as whether it says something twice, have one entry an answer; a value that is NaN is
+    left out, and groups are resampled. One row, called `name`, has the columns of `metrics.correlate`, and its options.
     """
     valid = values.notna().to_numpy()
     numbers, held = values[valid].to_numpy(dtype=float), np.asarray(mark if mark is not None else valid)[valid]
