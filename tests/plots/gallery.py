@@ -162,9 +162,7 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "length of judges": lambda k, o: plots.length_by_score(run(k), score="score", **o),
     "length scatter": lambda k, o: plots.length_scatter(run(1), slope(), **o),
     "power": lambda k, o: plots.curves(power(), **POWER, **o),
-    "labels": lambda k, o: plots.curves(
-        power().query("planted > 0"), x="planted", y="rejected", by="design", log=True, **o
-    ),
+    "logarithmic": lambda k, o: plots.curves(power()[power()["planted"] > 0], **LINES, log=True, **o),
     "training": lambda k, o: plots.training_curve(training(), **o),
 }
 

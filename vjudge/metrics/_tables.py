@@ -171,12 +171,8 @@ def tabulate(
 ) -> pd.DataFrame:
     """Estimate several statistics of one sample, a row each: columns estimate, low, high, n, missing.
 
-    Args:
-        statistic, names: a function of weights (cells, replicates) to values (rows, replicates), and its rows' names.
-        n, missing: what each row is made of and leaves out; None takes the design's.
-        method, inflation, width: see `_bootstrap.interval` and `_bootstrap.replicates`.
-        unit, why: words for a row of the sample, and for what a NaN means. no_width: whether to warn of an interval
-            without one. confidence, n_resamples, seed: see `correlate`.
+    The statistic is one of `_bootstrap`, whose `interval` and `replicates` say what method, inflation and width are; n
+    and missing are the design's where None; unit and why are words for a row of the sample and for what a NaN means.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     table = pd.DataFrame(np.nan, index=pd.Index(list(names)).set_names(index), columns=["estimate", "low", "high"])
@@ -223,13 +219,12 @@ def shares(
 ) -> pd.DataFrame:
     """Shares of one sample, a row each, with Wilson's interval at the effective number of cases; columns as `tabulate`.
 
-    Args:
-        rows: name, gain and weight of each of n cases, 0 <= gain <= weight; the share is the sum of gains over the sum
-            of weights. Gains and weights of shape (k, n) are k shares, and the row is their plain mean.
-        groups: of each case; None takes them as independent. unit, confidence, index: see `tabulate`. account: attrs.
+    Rows are a name, and gain and weight of each of n cases, 0 <= gain <= weight: the share is the sum of gains over
+    that of weights. Of shape (k, n) they are k shares, and the row is their plain mean. `account` is for attrs.
 
     The effective number is p (1 - p) over the variance of the share, summed by group; with groups Student's t takes the
-    place of the normal quantile. In simulated groups of five 95 % intervals covered shares of .5 to .9 in 94 to 96 %.
+    place of the normal quantile. In simulated groups of five 95 % intervals covered shares of .5 to .9 in 94 to 96 %
+    with 12 to 100 groups, and a share of .97 in 91 % with 60 groups, 95 % with 200.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """

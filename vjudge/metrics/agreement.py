@@ -47,7 +47,7 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Groups = None, **o
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
     check_columns(ratings=ratings, groups=groups)
-    table, _ = _read(ratings, nominal=level == "nominal")
+    table, _ = read_ratings(ratings, nominal=level == "nominal")
     shared = (~np.isnan(table)).sum(axis=1) >= 2
     values, cell = _distinct(table[shared])
     names = NOMINAL if level == "nominal" else tuple(COEFFICIENTS)
@@ -62,7 +62,7 @@ def agreement(ratings: Any, *, level: str = "scores", groups: Groups = None, **o
     )
 
 
-def _read(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
+def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
     """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and the raters' names."""
     if isinstance(ratings, pd.DataFrame):
         frame = ratings.set_axis(ratings.columns.astype(str), axis=1)
@@ -181,7 +181,7 @@ def rater_table(
     """
     by_name = {} if judges is None else dict(judges) if isinstance(judges, Mapping) else {"judge": judges}
     check_columns(ratings=ratings, groups=groups, **by_name)
-    table, raters = _read(ratings)
+    table, raters = read_ratings(ratings)
     columns = [scores(column, name=str(name)) for name, column in by_name.items()]
     used = (~np.isnan(table)).sum(axis=1) >= (1 if by_name else 2)
     values, cell = _distinct(np.column_stack([table, *columns])[used])

@@ -80,8 +80,8 @@ def next_labels(judge: Column, human: Column, *, n: int, seed: int = 0) -> pd.Da
         judge, human: as in `label_weights`. n: how many items, at most. seed: of the choice within strata.
 
     Returns:
-        One row an item, the most useful first: `position` in the input, `stratum`, `judge` (its score), `gain` (share
-        of the variance it is expected to take off; NaN while a stratum lacks its first labels).
+        A row an item, the most useful first: `position` in the input, `stratum`, `judge` (its score), `gain` (share of
+        the variance it is expected to take off; NaN while a stratum lacks its first labels).
 
     Source: Neyman, JRSS 97 (1934), 558-625, for the allocation.
     """

@@ -86,9 +86,8 @@ def forest(
     Args:
         table: one row a line: columns `rows`, estimate, low, high; n and missing where known; `margin`, half the width
             of a grey band around the reference (what is too small to matter); `by` and `panel`.
-        rows: column with the names at the left, in order of appearance.
-        by: column that splits each name into lines of a colour and marker each, for example the statistic.
-        panel: column that splits the lines over axes of their own, for example the unit, which then stands below.
+        rows, by, panel: columns with the names at the left, in order of appearance; what splits each name into lines of
+            a colour and marker each, such as the statistic; what splits the lines over axes, such as the unit.
         label: of the axis, without panels.
         reference, ceiling: where a dashed line stands, such as no correlation, and a dotted one, such as people's
             agreement; None draws none.
@@ -264,7 +263,7 @@ def agreement_by_cost(
 
     Args:
         table: one row a judge: columns judge, estimate, cost (above 0, in any unit); low, high where known.
-        label, cost_label: of the axes; ceiling: where a dotted line stands, such as people's agreement.
+        label, cost_label, ceiling: of the axes, and where a dotted line stands, such as people's agreement.
     """
     table = need(table, "estimate", "cost", names=["judge"], once=True)
     whole = table.dropna(subset=["estimate", "cost"]).sort_values("cost", kind="stable")
@@ -294,8 +293,7 @@ def preference_bars(
     Args:
         tables: what `metrics.feedback_preference` or `metrics.win_rate` returned, by a pair of names, which stand above
             the two ends of the bar, or by one text; whiskers are the intervals of the first and last share.
-        labels: row of the tables -> its words in the legend, from left to right; None takes the four answers where
-            the tables have them, else win, tie and loss.
+        labels: row of the tables -> its words in the legend, from left to right; None takes those of the tables' kind.
     """
     whole = need(pd.concat(list(tables.values())), "estimate", "low", "high", "n", "missing")
     words = dict(labels or (FOUR_WAY if "left" in whole.index else WINS))
@@ -389,8 +387,8 @@ def curves(
         table: one row a point; `simulations` where known.
         x, y, low, high, by, panel: names of its columns; a line for each of `by`, axes for each of `panel`.
         labels: of the two axes; None takes the columns' names.
-        lines: heights of dotted lines, such as .05 and .9, for shares in [0, 1].
-        band: from where to where a grey band lies; log: whether both axes are logarithmic.
+        lines, band: heights of dotted lines, such as .05 and .9, for shares in [0, 1], and ends of a grey band.
+        log: whether both axes are logarithmic.
     """
     table = need(table, x, y, low, high, names=[by] if panel is None else [by, panel])
     kinds, (across, up) = looks(list(table[by].unique())), labels or (x, y)

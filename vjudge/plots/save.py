@@ -32,10 +32,8 @@ def save_figure(
         data: what the figure was drawn from; an index that is not a plain count is written too.
 
     Returns:
-        The path of each file by its ending. A warning says which texts overlap or are cut.
-
-    Raises:
-        ValueError: a bad name or venue, an empty caption, or text smaller than 7 pt. Nothing is written.
+        The path of each file by its ending. A warning says which texts overlap or are cut. ValueError, and nothing
+        written: a bad name or venue, an empty caption, or text smaller than 7 pt.
     """
     paths = _paths(folder, name, caption, ("pdf", "svg", "png", "txt", "csv"))
     widths = [width(venue or "acl", kind) for kind in ((column,) if column else ("half", "full"))]

@@ -2,11 +2,6 @@
 
 A probe takes a judge and items, or the runs made of them, and returns one small table with a verdict: moves, stays, or
 can't say. `battery` runs all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
-
-perturbations.py  what is changed, by name
-trials.py         the runs that are compared, effects with intervals that respect groups, verdicts on them
-biases.py         the probes, and the battery of them
-simulated.py      judges with planted biases, and a collection for them
 """
 
 from vjudge.names import public

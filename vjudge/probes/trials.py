@@ -22,8 +22,9 @@ from scipy import special
 from vjudge.data import canonical
 from vjudge.metrics._bootstrap import Floats
 from vjudge.metrics._tables import group_codes, groups_of, holm, scores, shares, warn
+from vjudge.metrics.agreement import read_ratings
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
-from vjudge.records import NAN, is_missing
+from vjudge.records import NAN
 
 ORIGINAL = "original"
 SAMPLED = "sampled"  # several verdicts an item
@@ -239,9 +240,7 @@ def text_ids(run: Any) -> pd.Index:
 
 def ratings(cells: pd.Series) -> pd.DataFrame:
     """People's scores of each item, a column a place in its list; NaN where nobody scored."""
-    lists = [cell if isinstance(cell, (list, tuple, np.ndarray)) else () for cell in cells]
-    rows = [[NAN if is_missing(value) else float(value) for value in cell] for cell in lists]
-    return pd.DataFrame(rows, index=cells.index, dtype=float)
+    return pd.DataFrame(read_ratings(cells)[0], index=cells.index)
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
@@ -262,19 +261,16 @@ class Effect(NamedTuple):
 def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = None) -> Effect:
     """The first column's least-squares coefficient, its interval and p robust to groups of dependent rows.
 
-    Args:
-        y, design, groups: responses (n,), regressors (n, k) and each row's group (n,).
-        error: the variance (n,) with which each row's last regressor was measured: it is taken out of that regressor's
-            sum of squares, so that noise in it does not pass for an effect of the first.
+    Of responses (n,), regressors (n, k) and each row's group; `error` is the variance (n,) with which each row's last
+    regressor was measured: taken out of its sum of squares, such noise does not pass for an effect of the first.
 
-    Returns:
-        The coefficient; NaN with a warning where it is not determined. Where no group's removal changes it, the
-        interval reaches as far as steps of one score point would take it in as many groups as could have taken one
-        without any of these showing it; p is then 1 for a coefficient of zero, else that of the sign test.
+    NaN with a warning where it is not determined. Where no group's removal changes it, the interval reaches as far as
+    steps of one score point would take it in as many groups as could have taken one without any of these showing it; p
+    is then 1 for a coefficient of zero, else that of the sign test.
 
     Source: the leave-one-cluster-out jackknife (CV3J) of MacKinnon, Nielsen and Webb, Journal of Econometrics 232
-    (2023), with Student's t on G - 1 degrees of freedom; noise: Fuller, Measurement Error Models (1987), section 2.2;
-    a share of which none of G was seen: Clopper and Pearson, Biometrika 26 (1934).
+    (2023), with Student's t on G - 1 degrees of freedom; noise: Fuller, Measurement Error Models (1987), section 2.2; a
+    share of which none of G was seen: Clopper and Pearson, Biometrika 26 (1934).
     """
     y, x, code = np.asarray(y, dtype=float), np.asarray(design, dtype=float), group_codes(groups, np.full(len(y), True))
     n, n_groups = len(y), int(code.max(initial=-1)) + 1
