@@ -102,7 +102,7 @@ class JudgeCall:
             sound = [isinstance(texts := plain(row.get("responses")), list) and len(texts) > 1 for row in rows]
             check_rows(rows, "responses", sound, "is not a list of two texts or more", "give the candidates")
             rows = data.rows_of(list(parts_of(rows, by)))
-        self.one_sided = one_sided(rows.column("preference")) if orders == "one" else None
+        self.one_sided = one_sided([row.get("preference") for row in rows]) if orders == "one" else None
         self.units: Sequence[Any] = range(samples)
         if template.compares:
             self.units = ORDERS if self.one_sided or orders == "both" else ORDERS[:1]

@@ -1,11 +1,9 @@
 """Open any image safely, and show it.
 
 What comes out is what a viewer would see, in RGB of eight bits: turned as its EXIF tag says, transparent parts on
-white, 16-bit values scaled. On opaque, upright 8-bit images it is to the bit what the original LLaVA loader's
-`Image.open(file).convert("RGB")` gives, which elsewhere ignores or clips these. Nothing is fetched from a network.
-
-A file of more than `MAX_BYTES` is refused unread, a picture of more than `MAX_PIXELS` undecoded. At that limit decoding
-takes two or three pictures of four bytes a pixel besides the file: 0.5 to 0.8 GB.
+white, 16-bit values scaled; on opaque, upright 8-bit images to the bit what the original LLaVA loader's
+`Image.open(file).convert("RGB")` gives. Nothing is fetched from a network. A file of more than `MAX_BYTES` is refused
+unread, a picture of more than `MAX_PIXELS` undecoded: at that limit decoding takes 0.5 to 0.8 GB besides the file.
 """
 
 from __future__ import annotations
@@ -57,11 +55,10 @@ def open_image(source: Any) -> Image.Image:
 
 
 class Picture:
-    """One image of a call, known by its content and opened when it is needed.
+    """One image of a call, known by its content and opened when it is needed; ImageError where it cannot be.
 
-    `source` is what `open_image` opens; a file's header and checksums are checked here, its pixels are not decoded.
-    `key` is equal for equal files, or for equal pixels where there is no file; `size` is (width, height) as
-    `open_image` gives it. Raises ImageError.
+    A file's header and checksums are checked here, its pixels are not decoded. `key` is equal for equal files, or for
+    equal pixels where there is no file; `size` is (width, height) as `open_image` gives it.
     """
 
     def __init__(self, source: Any) -> None:
@@ -83,7 +80,7 @@ class Picture:
 
 class Pictures:
     """The images of a call: `pictures(source)` is a source's `Picture`, and each file is opened once while the bytes of
-    all fit `keep_bytes`; beyond, a second time to be decoded. Raises ImageError."""
+    all fit `keep_bytes`; beyond, a second time to be decoded."""
 
     def __init__(self, *, keep_bytes: int = 2**28) -> None:
         self._room = keep_bytes
@@ -94,10 +91,9 @@ class Pictures:
         if not isinstance(path, str) or path.startswith("data:"):
             return picture(source)
         if path not in self._looks:
-            look = Picture(source)
+            look = self._looks[path] = Picture(source)
             look.data = look.data if len(look.data or b"") <= self._room else None
             self._room -= len(look.data or b"")
-            self._looks[path] = look
         return self._looks[path]
 
 
@@ -107,10 +103,7 @@ def picture(source: Any) -> Picture:
 
 
 def pad_to_square(image: Image.Image, colour: tuple[int, ...]) -> Image.Image:
-    """Put an RGB image in the middle of a square of a colour; a square image is itself.
-
-    A square of more than `MAX_PIXELS` is made of the image reduced by the smallest whole factor that fits, which no
-    reader of a few hundred pixels sees.
+    """Put an RGB image in the middle of a square of a colour, reduced by a whole factor where that has too many pixels.
 
     >>> pad_to_square(Image.new("RGB", (60_000, 1)), (0, 0, 0)).size
     (7500, 7500)
@@ -133,12 +126,7 @@ def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
 
 
 def data_uri(image: Image.Image, *, format: str = "png", size: int | None = None) -> str:
-    """An RGB image as a `data:` URI for HTML or a chat API.
-
-    `format` is "png" (exact) or "jpeg" (smaller), `size` the longer side in pixels at most. Raises ValueError.
-    """
-    if format not in ("png", "jpeg"):
-        raise ValueError(f'format is {format!r}; use "png" or "jpeg"')
+    """An RGB image as a `data:` URI: "png" (exact) or "jpeg" (smaller), its longer side of `size` pixels at most."""
     buffer = io.BytesIO()
     (image if size is None else thumbnail(image, size=size)).save(buffer, format, quality=85)
     return f"data:image/{format};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -113,11 +113,10 @@ class Item:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Item:
-        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it; its rubric stands in `criteria`,
-        `descriptions` and `lowest` (the first description's score, 1 if absent).
+        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
 
-        Raises KeyError for no `id`, `instruction` or `response`; ValueError for an unsound rubric or score, and for
-        pictures in a column of another name.
+        KeyError: no `id`, `instruction` or `response`; ValueError: an unsound rubric or score, or pictures in a column
+        of another name.
 
         >>> Item.from_row({"id": 7, "instruction": "What is it?", "response": "A cat.", "gold": "4"}).gold
         4.0
@@ -179,12 +178,18 @@ class Verdict:
     def __post_init__(self) -> None:
         if (not math.isnan(self.score)) + (self.choice is not None) + (self.failure is not None) != 1:
             raise ValueError("a verdict has either a score, a choice or a failure")
-        if self.choice not in (None, *CHOICES):
-            raise ValueError(f"choice {self.choice!r} is not one of {', '.join(CHOICES)}")
 
     @property
     def abstained(self) -> bool:
         return self.choice == "abstain"
+
+
+def lowest_of(row: Mapping[str, Any]) -> int:
+    """The score of a canonical row's first description, 1 where `lowest` says none; ValueError for no whole number."""
+    lowest = as_score(row.get("lowest"))
+    if lowest % 1 > 0:
+        raise ValueError(f"{lowest:g} is not a whole number")
+    return 1 if math.isnan(lowest) else int(lowest)
 
 
 def unit_of(row: Mapping[str, Any]) -> str:
@@ -196,12 +201,12 @@ def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that items and pairs have in common; pictures under another name than `images` are refused."""
     if names := [name for name in IMAGE_COLUMNS if "images" not in row and not is_missing(row.get(name))]:
         raise ValueError(f"{names[0]}: the column of pictures is called images; vjudge.data.rows_of renames it")
-    lowest, levels = as_score(row.get("lowest")), _list(row.get("descriptions"))
+    levels = _list(row.get("descriptions"))
     return {
         "id": str(row["id"]),
         "images": _list(row.get("images")),
         "instruction": row["instruction"],
-        "rubric": Rubric(row["criteria"], levels, 1 if math.isnan(lowest) else int(lowest)) if levels else None,
+        "rubric": Rubric(row["criteria"], levels, lowest_of(row)) if levels else None,
         "reference_answer": _text_or_none(row.get("reference_answer")),
         "group": unit_of(row),
     }

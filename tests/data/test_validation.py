@@ -49,16 +49,13 @@ def test_every_bad_row_is_named_with_its_remedy(tmp_path: Path) -> None:
         fields.setdefault(problem.index, []).append(problem.field)
     texts = {1: "id", 2: "images[0]", 3: "images[1]", 4: "response", 5: "instruction", 6: "descriptions descriptions"}
     texts |= {7: "criteria descriptions", 8: "gold", 9: "gold", 10: "images", 11: "id", 12: "images[0]"}
-    texts |= {13: "descriptions images[0]", 15: "human_scores", 16: "images", 17: "lowest"}
+    texts |= {13: "images[0] descriptions", 15: "human_scores", 16: "images", 17: "lowest"}
     texts |= {19: "human_scores", 20: "row"}
     assert fields == {index: text.split() for index, text in texts.items()}
     message = str(error.value)
-    assert message.startswith("18 of 21 rows cannot be used, for 21 reasons:\n")
-    for line in (
-        "row 8 (id 'i'), gold: 6 is off the rubric (1-5); correct it, or give None if unknown",
-        "row 19 (id 't'), human_scores: 0, 7 is off the rubric (1-5)",
-    ):
-        assert line in message
+    assert message.startswith("18 of 21 rows cannot be used:\n")
+    assert "row 8 (id 'i'), gold: 6 is off the rubric (1-5); correct it, or give None if unknown" in message
+    assert "row 19 (id 't'), human_scores: 0, 7 is off the rubric (1-5)" in message
 
 
 def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> None:
@@ -127,14 +124,13 @@ def test_the_truth_is_gold_else_the_mean_of_people() -> None:
 @pytest.mark.parametrize(
     ("rows", "pairs", "message"),
     [
-        ([row()], True, "there is no column response_a; these are single responses: `grade` takes them"),
-        ([row(responses=["a", "b"])], True, "these are candidates: `rank` takes them"),
-        ([row(response=5)], None, "response: is no text but 5; give a text"),
+        ([row()], True, "there is no column response_a; these rows are for `grade`"),
+        ([row(responses=["a", "b"])], True, "these rows are for `rank`"),
         ([row(lowest=1.5)], None, "lowest: 1.5 is not a whole number"),
         ([], None, "the collection has no rows"),
-        ([PAIR], False, "there is no column response; these are pairs: `compare` takes them"),
+        ([PAIR], False, "there is no column response; these rows are for `compare`"),
     ],
-    ids=range(6),
+    ids=range(5),
 )
 def test_a_row_of_another_kind_is_named(rows: list[dict[str, Any]], pairs: bool | None, message: str) -> None:
     validate([PAIR], needs=(), pairs=True)

@@ -9,7 +9,7 @@ To add a data set: put an `Adapter` into its file's `ADAPTERS`, which says which
 function for what takes more than a name. `load_collection` knows it by its hub ids, and local files by their columns.
 """
 
-from vjudge.data.load import canonical, load_collection, origin, readable, rows_of, with_responses
+from vjudge.data.load import canonical, load_collection, origin, readable, rows_of
 from vjudge.data.schema import CANDIDATE_FEATURES, FEATURES, PAIR_FEATURES, CollectionError, Problem
 from vjudge.data.summary import (
     cases,
@@ -49,7 +49,6 @@ __all__ = [
     "rubric_overlap",
     "truth",
     "validate",
-    "with_responses",
 ]
 
 __dir__ = public(__name__)

@@ -24,10 +24,11 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from vjudge.images import ImageError, Picture, image_bytes
-from vjudge.records import IMAGE_COLUMNS, NAN, Item, Pair, as_score, brief, is_missing
+from vjudge.records import IMAGE_COLUMNS, Item, Pair, as_score, brief, is_missing
 
 _TEXT, _FLOAT = datasets.Value("string"), datasets.Value("float64")
 _TEXTS, _FLOATS = datasets.Sequence(_TEXT), datasets.Sequence(_FLOAT)
@@ -59,11 +60,12 @@ NEAR = {
     "id": "index item_id sample_id uid key name",
 }
 """Names that other tables give to a canonical column: suggested where it is missing, never taken for it."""
-_LEVEL = re.compile(r"score(-?\d+)_description")  # a column for each level, as Prometheus' rubrics have them
 # An image file in base64, as VLMEvalKit's tables hold them: JPEG, PNG, GIF or WebP by their first bytes.
 _BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
+_ABSENT = ("none", "null", "nan", "na", "n/a")  # as a rater's missing score is written
 _DEEPEST, _MOST_DIGITS = 32, 4_300  # of lists within lists; the digits that Python reads and writes
 _LINES, _ALIKE = 20, 3  # of an error's message; those of one kind
+BLOCK = 32  # rows that stand in memory with their pictures
 
 Row = Mapping[str, Any]
 Fault = tuple[str, str, str]  # field, what is wrong, remedy
@@ -88,13 +90,10 @@ class CollectionError(ValueError):
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
-        kinds: Counter[tuple[str, str]] = Counter()
-        lines: list[str] = []
+        kinds, lines = Counter[tuple[str, str]](), list[str]()
         for problem in self.problems:
-            kind = (problem.field.partition("[")[0], problem.remedy)
-            kinds[kind] += 1
-            if kinds[kind] <= _ALIKE and len(lines) < _LINES:
-                lines.append(f"  {problem}")
+            kinds[kind := (problem.field.partition("[")[0], problem.remedy)] += 1
+            lines += [f"  {problem}"] if kinds[kind] <= _ALIKE and len(lines) < _LINES else []
         if more := len(self.problems) - len(lines):
             lines.append(f"  and {more} more, all in the error's `problems`")
         super().__init__("\n".join([message, *lines]))
@@ -103,8 +102,7 @@ class CollectionError(ValueError):
     def of_rows(cls, problems: Sequence[Problem], n_rows: int, source: str = "") -> CollectionError:
         """The error of bad rows among so many, with their number."""
         n_bad = len({problem.index for problem in problems})
-        reasons = f", for {len(problems)} reasons" if len(problems) > n_bad else ""
-        return cls(f"{n_bad} of {n_rows} rows{source} cannot be used{reasons}:", problems)
+        return cls(f"{n_bad} of {n_rows} rows{source} cannot be used:", problems)
 
 
 class BadRow(Exception):
@@ -139,12 +137,8 @@ class Adapter:
         gone = {*sources.values()}
         cells = {name: cell for name, cell in row.items() if name not in gone and not re.fullmatch(self.drop, name)}
         cells |= {name: plain(row.get(column)) for name, column in sources.items()}
-        if "images" in cells:
-            value = cells["images"]
-            cells["images"] = value if isinstance(value, list) else [] if value is None or value == "" else [value]
         texts = [name for name in ("instruction", *RESPONSES) if name in sources]
-        blank = [name for name in texts if not isinstance(cells[name], str) or not cells[name].strip()]
-        if blank:
+        if blank := [name for name in texts if not isinstance(cells[name], str) or not cells[name].strip()]:
             columns = (sources[name] or self.names[name] for name in blank)
             raise BadRow(*((column, "is missing or blank", "correct it or leave the row out") for column in columns))
         return cells | self.more(row, part)
@@ -157,9 +151,6 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else None if is_missing(value) else value
 
 
-# -- canonical rows
-
-
 def features_of(row: Iterable[str]) -> datasets.Features:
     """The canonical columns of a row's kind, by the names of its columns."""
     names = set(row)
@@ -168,9 +159,9 @@ def features_of(row: Iterable[str]) -> datasets.Features:
     return CANDIDATE_FEATURES if "responses" in names else FEATURES
 
 
-def id_of(row: Row) -> str | None:
+def id_of(row: Any) -> str | None:
     """A row's id as text, None where it has none."""
-    id = row.get("id")
+    id = row.get("id") if isinstance(row, Mapping) else None
     return None if is_missing(id) else brief(id) if isinstance(id, int) and id.bit_length() > 64 else str(id)
 
 
@@ -179,13 +170,10 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
     names = {re.sub(r"\W+", "_", str(column)).strip("_").lower(): str(column) for column in columns}
     near = [field, *NEAR.get(field, "").split(), *difflib.get_close_matches(field, names, cutoff=0.8)]
     likely = [names[name] for name in near if name in names and names[name] not in CANONICAL]
-    raters = [name for key, name in names.items() if field == "human_scores" and re.sub(r"_?\d+$", "", key) in near[1:]]
-    if len(raters) > 1:
-        return f"{', '.join(f'`{name}`' for name in raters)} look like it: put them in one list, `human_scores`"
     return f"`{likely[0]}` looks like it: rename it" if likely else "add it"
 
 
-def levels_of(row: Row, pattern: re.Pattern[str] = _LEVEL) -> dict[str, Any]:
+def levels_of(row: Row, pattern: re.Pattern[str]) -> dict[str, Any]:
     """The descriptions, and their lowest score where that is not 1, from a column for each level; empty without any."""
     levels = {int(match[1]): row[name] for name in row if (match := pattern.fullmatch(str(name)))}
     if not levels:
@@ -194,6 +182,9 @@ def levels_of(row: Row, pattern: re.Pattern[str] = _LEVEL) -> dict[str, Any]:
     if sorted(levels) != list(scores):
         raise BadRow(("descriptions", f"the levels are for scores {sorted(levels)}", "leave no score out"))
     return {"descriptions": [levels[score] for score in scores], **({"lowest": scores[0]} if scores[0] != 1 else {})}
+
+
+# -- what reads a cell; ValueError or TypeError says why it cannot
 
 
 def ratings(cell: Any) -> list[float]:
@@ -207,179 +198,87 @@ def ratings(cell: Any) -> list[float]:
         text = cell.strip()
         if text[:1] + text[-1:] in ("[]", "()"):
             text = text[1:-1].strip()
+        parts = re.split(r"\s*,\s*|\s+", text.rstrip(",")) if text else []
         if ";" in text or "|" in text:
-            cell = [part.strip().replace(",", ".") for part in re.split("[;|]", text)]
-        else:
-            cell = re.split(r"\s*,\s*|\s+", text.rstrip(",")) if text else []
-        absent = ("none", "null", "nan", "na", "n/a")
-        return [NAN if part.lower() in absent else as_score(part.strip("'\"")) for part in cell]
+            parts = [part.strip().replace(",", ".") for part in re.split("[;|]", text)]
+        cell = [None if part.lower() in _ABSENT else part.strip("'\"") for part in parts]
     if isinstance(cell, Iterable) and not isinstance(cell, (Mapping, bytes)):
         return [as_score(score) for score in cell]
     return [] if cell is None else [as_score(cell)]
 
 
 def _text(cell: Any) -> str | None:
-    cell = None if is_missing(cell) else cell
-    if cell is None or isinstance(cell, str):
-        return cell
+    if is_missing(cell) or isinstance(cell, str):
+        return cell if isinstance(cell, str) else None
     raise ValueError(f"is no text but {brief(cell)}")
 
 
 def _texts(cell: Any) -> list[Any] | None:
-    cell = plain(_items_of(cell))
+    cell = plain(_list_in(cell))
     if cell is None or isinstance(cell, list):
         return cell
     raise ValueError("is not a list")
 
 
-_NUMBERS, _LIST = "give numbers, or None where unknown", "give a list of texts"
-_CELLS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    **dict.fromkeys(
-        ("instruction", *RESPONSES[:3], "reference_answer", "criteria", "feedback"), (_text, "give a text")
-    ),
-    **{"descriptions": (_texts, _LIST), "responses": (_texts, _LIST)},
-    **{"gold": (as_score, _NUMBERS), "human_scores": (ratings, _NUMBERS), "ranks": (ratings, _NUMBERS)},
+def _list_in(cell: Any) -> Any:
+    """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
+    if isinstance(cell, str) and cell[:1] == "[" and cell.count("[") <= 1_000:
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                items = read(cell)
+                return items if isinstance(items, list) else cell
+    return cell
+
+
+def _pictures(cell: Any) -> list[Any] | None:
+    """The pictures in a cell: one or a list, none on purpose ([]), or nothing said (None).
+
+    Each is a path as text, the bytes of a file, a {"bytes", "path"} dict, an array or a PIL image.
+    """
+    cell = os.fspath(cell) if isinstance(cell, os.PathLike) else cell
+    cell = _list_in(cell.strip()) if isinstance(cell, str) else cell
+    if isinstance(cell, str) and _BASE64.fullmatch(cell):
+        cell = f"data:image;base64,{''.join(cell.split())}"
+    if isinstance(cell, str) and cell.startswith("data:"):
+        return [{"bytes": image_bytes(cell), "path": None}]
+    if isinstance(cell, tuple) or (isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS"):
+        cell = list(cell)
+    if isinstance(cell, list) and cell and isinstance(cell[0], list):
+        with suppress(ValueError, OverflowError):  # numbers are the array that Arrow made lists of
+            array = np.asarray(cell)
+            small = array.dtype.kind == "i" and array.size and 0 <= array.min() <= array.max() < 256
+            cell = array.astype(np.uint8) if small else array if array.dtype.kind in "if" and array.size else cell
+    if isinstance(cell, np.ndarray):
+        return list(cell) if cell.ndim == 4 else [cell]
+    if isinstance(cell, list):
+        return [picture for part in cell for picture in ([part] if is_missing(part) else _pictures(part) or [part])]
+    nowhere = isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path"))
+    if nowhere or is_missing(cell) or cell == "":
+        return None
+    if isinstance(cell, (str, bytes, Image.Image, Mapping)):
+        return [cell]
+    raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
+
+
+_WORDS = ("instruction", *RESPONSES[:3], "reference_answer", "criteria", "feedback")
+_READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(_WORDS, (_text, "give a text")),
+    **dict.fromkeys(("descriptions", "responses"), (_texts, "give a list of texts")),
+    **dict.fromkeys(("human_scores", "ranks"), (ratings, "give numbers, or None where unknown")),
+    "gold": (as_score, "give a number, or None where unknown"),
+    "images": (_pictures, "give a path, bytes, an array or a PIL image, or a list"),
 }
 """Canonical column -> what reads its cells, and what to do where it cannot."""
 
 
-def canonical_row(
-    row: Any, *, folder: Path | None = None, roots: Sequence[str] = (".",)
-) -> tuple[dict[str, Any], list[Fault]]:
-    """A row in canonical form, and what keeps it from being so; such cells stay as they are.
-
-    Relative image paths count from the first of `roots`, seen from `folder`, in which the file stands. A group that is
-    missing is named after the images, by their paths as written or a digest of their bytes.
-
-    >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
-    {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
-    """
-    if isinstance(row, (Item, Pair)):
-        row = _row_of(row)
-    if not isinstance(row, Mapping):
-        return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
-    faults = [(str(name), what, "repair it") for name, cell in row.items() if (what := _unwritable(cell))]
-    unreadable = {name for name, *_ in faults}
-    names = _picture_columns(tuple(row))
-    cells = {name: cell for name, cell in row.items() if name not in names}
-    if is_missing(row.get("descriptions")):
-        try:
-            # A table's rows may have fewer levels than its columns.
-            if levels := levels_of({name: cell for name, cell in row.items() if not is_missing(cell) and cell != ""}):
-                cells = {name: cell for name, cell in cells.items() if not _LEVEL.fullmatch(str(name))} | levels
-        except BadRow as error:
-            faults += error.faults
-    for name in features_of(cells):
-        if name in cells and name in _CELLS and name not in unreadable:
-            read, remedy = _CELLS[name]
-            try:
-                cells[name] = read(cells[name])
-            except (ValueError, TypeError) as error:
-                faults.append((name, str(error), remedy))
-    if names:
-        try:
-            pictures = _pictures(row, names)
-        except BadRow as error:
-            return cells | {"images": []}, [*faults, *error.faults]  # a column does name pictures
-        cells["images"] = [_beside(picture, folder, roots) for picture in pictures] if folder and pictures else pictures
-        nameless = is_missing(cells.get("group")) or cells["group"] == ""
-        if nameless and (group := group_of(pictures or ())) is not None:
-            cells["group"] = group
-    return cells, faults
-
-
-class Rows(Sequence[Row]):
-    """Canonical rows, read as they are asked for, images undecoded; reading one that is not raises CollectionError.
-
-    Where no row has an id they are numbered, as those of a file.
-    """
-
-    def __init__(self, source: Any, columns: Iterable[str]) -> None:
-        self._source = _undecoded(source) if isinstance(source, datasets.Dataset) else list(source)
-        self.columns = tuple(dict.fromkeys(map(str, columns)))
-        self._numbered = "id" not in self.columns
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __getitem__(self, index: Any) -> Any:
-        place = range(len(self))[index]
-        if isinstance(place, range):
-            return [self[each] for each in place]
-        row = self._source[place]
-        return self._sound(*self._read(place, row if isinstance(self._source, list) else row.to_pylist()[0]))
-
-    def __iter__(self) -> Iterator[Row]:
-        return (self._sound(row, faults) for row, faults in self.reads())
-
-    def column(self, name: str) -> list[Any]:
-        """The cells of one column, None where there is none; of a data set no image is read for it."""
-        if isinstance(self._source, list) or (name == "id" and self._numbered):
-            return [row.get(name) for row, _ in self.reads()]
-        present = name in self._source.column_names
-        return self._source.with_format(None)[name][:] if present else [None] * len(self)
-
-    def reads(self) -> Iterator[tuple[dict[str, Any], list[Fault]]]:
-        """Every row and its faults, as `canonical_row` gives them."""
-        rows: Any = self._source
-        if not isinstance(rows, list):
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in rows.iter(batch_size=32))
-        return itertools.starmap(self._read, enumerate(rows))
-
-    def _read(self, place: int, row: Any) -> tuple[dict[str, Any], list[Fault]]:
-        cells, faults = canonical_row(row)
-        return ({"id": str(place)} | cells if self._numbered else cells), faults
-
-    def _sound(self, row: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
-        if faults:  # all that cannot be read are named at once
-            reads = enumerate(self.reads())
-            problems = [Problem(place, id_of(bad), *fault) for place, (bad, wrong) in reads for fault in wrong]
-            raise CollectionError.of_rows(problems, len(self))
-        return row
-
-
-def frame_rows(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a `pandas.DataFrame`, whose ids may stand in its index."""
-    if "id" in frame.index.names and "id" not in frame.columns:
-        frame = frame.reset_index("id")
-    check_names(map(str, frame.columns), "the frame")
-    rows: list[dict[str, Any]] = frame.to_dict("records")
-    return rows
-
-
-def check_names(names: Iterable[str], table: str) -> None:
-    """Refuse a table in which one of our columns stands twice: one of them would win in silence."""
-    counts = Counter(names)
-    if several := [name for name, count in counts.items() if count > 1 and name in {*CANONICAL, *IMAGE_COLUMNS}]:
-        raise CollectionError(
-            f"{table} has several columns {', '.join(several)}; keep one of each, or rename the others"
-        )
-
-
-def _row_of(item: Item | Pair) -> dict[str, Any]:
-    """An item or a pair as a row."""
-    cells = {name: cell for name, cell in vars(item).items() if name != "rubric"}
-    cells["group"] = cells["group"] or None
-    for name in ("context", "human_scores"):
-        if not cells.get(name, True):
-            del cells[name]
-    if rubric := item.rubric:
-        cells |= {"descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
-        cells["criteria"] = cells.get("criteria") or rubric.criteria
-    return cells
-
-
-def _items_of(cell: Any) -> Any:
-    """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
-    if not isinstance(cell, str) or cell[:1] != "[" or cell.count("[") > 1_000:
-        return cell
-    for read in (json.loads, ast.literal_eval):
-        try:
-            items = read(cell)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        return items if isinstance(items, list) else cell
-    return cell
+@functools.lru_cache(maxsize=1024)
+def _columns(names: tuple[Any, ...]) -> dict[Any, str]:
+    """Which canonical column each of a row's is; several may hold pictures, whatever the case of their letters."""
+    kind = features_of(names)
+    columns = {name: name if name in kind else "" for name in names}
+    return columns | {
+        name: "images" for name in names if re.sub(r"[\s-]+", "_", str(name).strip()).lower() in IMAGE_COLUMNS
+    }
 
 
 def _unwritable(cell: Any, depth: int = 0) -> str:
@@ -399,99 +298,72 @@ def _unwritable(cell: Any, depth: int = 0) -> str:
     return ""
 
 
-# -- pictures
+# -- canonical rows
 
 
-@functools.lru_cache(maxsize=1024)
-def _picture_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Those of a row's columns that hold pictures, whatever the case of their letters."""
-    return tuple(name for name in columns if re.sub(r"[\s-]+", "_", str(name).strip()).lower() in IMAGE_COLUMNS)
+def canonical_row(
+    row: Any, *, folder: Path | None = None, roots: Sequence[str] = (".",)
+) -> tuple[dict[str, Any], list[Fault]]:
+    """A row in canonical form, and what keeps it from being so; such cells stay as they are.
+
+    Relative image paths count from the first of `roots`, seen from `folder`, in which the file stands. A group that is
+    missing is named after the images, by their paths as written or a digest of their bytes.
+
+    >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
+    {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
+    """
+    if isinstance(row, (Item, Pair)):
+        row = _row_of(row)
+    if not isinstance(row, Mapping):
+        return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
+    faults, cells, named = list[Fault](), dict[str, Any](), dict[str, Any]()
+    for name, column in _columns(tuple(row)).items():
+        cell, (read, remedy) = row[name], _READERS.get(column, (None, ""))
+        if what := _unwritable(cell):
+            remedy = "repair it"
+        elif read:
+            try:
+                cell = read(cell)
+            except (ValueError, TypeError) as error:
+                what = str(error)
+        if what:
+            faults.append((str(name), what, remedy))
+        if column == "images":
+            named[name] = [] if what else cell
+        else:
+            cells[name] = cell
+    if not named:
+        return cells, faults
+    (first, pictures), *others = [item for item in named.items() if item[1]] or [("", None)]
+    for name, cell in others:
+        if group_of(cell) != group_of(pictures):
+            what = f"this row's columns `{first}` and `{name}` name different pictures"
+            faults.append(("images", what, "keep one of the columns"))
+    if pictures is None and any(cell is not None for cell in named.values()):
+        pictures = []
+    cells["images"] = [_beside(picture, folder, roots) for picture in pictures] if folder and pictures else pictures
+    if is_missing(cells.get("group")) or cells["group"] == "":
+        cells |= {"group": group} if (group := group_of(pictures or ())) is not None else {}
+    return cells, faults
 
 
-def _undecoded(dataset: datasets.Dataset) -> datasets.Dataset:
-    """A data set whose images stay files; its only column of image files holds the pictures, whatever its name."""
-    typed = [name for name, kind in dataset.features.items() if isinstance(kind, datasets.Image)]
-    if len(typed) == 1 and not _picture_columns(tuple(dataset.column_names)):
-        dataset = dataset.rename_column(typed[0], "image")
-    return dataset.with_format("arrow")
-
-
-def _pictures(row: Row, names: Sequence[Any]) -> list[Any] | None:
-    """The pictures that a row's columns name; `BadRow` where two name different ones, or one names none."""
-    cells: dict[Any, list[Any] | None] = {}
-    for name in names:
-        try:
-            cells[name] = _sources(row[name])
-        except ValueError as error:
-            raise BadRow((str(name), str(error), "give a path, bytes, an array or a PIL image, or a list")) from error
-    named = [(name, cell) for name, cell in cells.items() if cell]
-    for name, cell in named[1:]:
-        if len(cell) != len(named[0][1]) or not all(map(_same, named[0][1], cell)):
-            what = f"this row's columns `{named[0][0]}` and `{name}` name different pictures"
-            raise BadRow(("images", what, "keep one of the columns"))
-    return named[0][1] if named else [] if any(cell is not None for cell in cells.values()) else None
-
-
-def _sources(cell: Any) -> list[Any] | None:
-    """The pictures in a cell: one or a list, none on purpose ([]), or nothing said (None); else ValueError."""
-    if isinstance(cell, str):
-        cell = _items_of(cell.strip())
-    if isinstance(cell, str) and _BASE64.fullmatch(cell):
-        return [f"data:image;base64,{''.join(cell.split())}"]
-    if isinstance(cell, tuple) or (isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS"):
-        cell = list(cell)
-    if isinstance(cell, list):
-        cell = _array(cell)
-    if isinstance(cell, np.ndarray):
-        return list(cell) if cell.ndim == 4 else [cell]
-    if isinstance(cell, list):
-        return [picture for part in cell for picture in ([part] if is_missing(part) else _sources(part) or [part])]
-    if is_missing(cell) or (isinstance(cell, str) and not cell):
-        return None
-    if isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path")):
-        return None
-    if isinstance(cell, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image, Mapping, Picture)):
-        return [cell]
-    raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
-
-
-def _array(cell: list[Any]) -> Any:
-    """Lists of lists of numbers as the array that Arrow made them of; another list as it is."""
-    if not cell or not isinstance(cell[0], list):
-        return cell
-    try:
-        array = np.asarray(cell)
-    except (ValueError, OverflowError):  # lists of different lengths
-        return cell
-    if array.dtype.kind == "i" and array.size and 0 <= array.min() <= array.max() < 256:
-        return array.astype(np.uint8)
-    return array if array.dtype.kind in "if" and array.size else cell
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two pictures are the same, as far as paths and bytes tell; beside bytes a path's last part counts."""
-    if isinstance(one, (str, os.PathLike)) and isinstance(other, (str, os.PathLike)):
-        return os.fspath(one) == os.fspath(other)
-
-    def marks(picture: Any) -> set[Any]:
-        if isinstance(picture, (str, os.PathLike)):
-            picture = {"path": os.fspath(picture)}
-        if not isinstance(picture, Mapping):
-            return {picture if isinstance(picture, bytes) else id(picture)}
-        path = picture.get("path") or ""
-        return {picture.get("bytes"), path, Path(path).name} - {None, ""}
-
-    return bool(marks(one) & marks(other))
+def _row_of(item: Item | Pair) -> dict[str, Any]:
+    """An item or a pair as a row."""
+    cells = {name: cell for name, cell in vars(item).items() if name == "images" or cell not in ("", (), None)}
+    if rubric := cells.pop("rubric", None):
+        cells |= {"descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
+        cells.setdefault("criteria", rubric.criteria)
+    return cells
 
 
 def _beside(picture: Any, folder: Path, roots: Sequence[str]) -> Any:
     """A picture whose relative path counts from a folder."""
     inside = isinstance(picture, Mapping) and picture.get("bytes") is None
     path = picture.get("path") if inside else picture
-    if not isinstance(path, (str, os.PathLike)) or str(path).startswith("data:") or "://" in str(path):
+    if not isinstance(path, str) or "://" in path:
         return picture
-    places = [folder / root / path for root in roots]
-    place = str(next((there for there in places if os.path.isfile(there)), places[0]))
+    places = [str(folder / root / path) for root in roots]
+    place = next(filter(os.path.isfile, places), places[0])
     return {**picture, "path": place} if inside else place
 
 
@@ -499,17 +371,69 @@ def group_of(pictures: Iterable[Any]) -> str | None:
     """What rows of the same images share: their paths as written, else a digest of their files or pixels."""
     names = []
     for picture in pictures:
-        data = picture.source if isinstance(picture, Picture) else picture
+        data = getattr(picture, "filename", None) or picture  # of an image that Pillow opened
         if isinstance(data, Mapping):
             data = data.get("path") if data.get("bytes") is None else data["bytes"]
-        data = getattr(data, "filename", None) or data  # of an image that Pillow opened
         with suppress(ImageError):  # who opens it names what is wrong with it
-            if isinstance(data, str) and data.startswith("data:"):
-                data = image_bytes(data)
-            if isinstance(data, (str, os.PathLike)):
-                names.append(os.fspath(data))
-            elif isinstance(data, bytes):
-                names.append(hashlib.sha256(data).hexdigest()[:16])
-            elif isinstance(data, (Image.Image, np.ndarray)):
-                names.append(Picture(data).key[-16:])
+            if isinstance(data, (Image.Image, np.ndarray)):
+                data = Picture(data).key[-16:]
+            names += [hashlib.sha256(data).hexdigest()[:16] if isinstance(data, bytes) else str(data)] if data else []
     return " ".join(names) or None
+
+
+class Rows(Sequence[Row]):
+    """Canonical rows, read as they are asked for, images undecoded; reading one that is not raises CollectionError.
+
+    Where no row has an id they are numbered, as those of a file.
+    """
+
+    def __init__(self, source: Any, columns: Iterable[str]) -> None:
+        if isinstance(source, datasets.Dataset):
+            typed = [name for name, kind in source.features.items() if isinstance(kind, datasets.Image)]
+            if len(typed) == 1 and "images" not in _columns(tuple(source.column_names)).values():
+                source = source.rename_column(typed[0], "image")  # its only pictures, whatever their name
+            source = source.with_format("arrow")
+        self._source, self.columns = source, tuple(dict.fromkeys(map(str, columns)))
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, index: Any) -> Any:
+        place = range(len(self))[index]
+        if isinstance(place, range):
+            return [self[each] for each in place]
+        return self._sound(*next(self.reads(place, place + 1)))
+
+    def __iter__(self) -> Iterator[Row]:
+        return itertools.starmap(self._sound, self.reads())
+
+    def reads(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[dict[str, Any], list[Fault]]]:
+        """Every row and its faults, as `canonical_row` gives them."""
+        stop = len(self) if stop is None else stop
+        for place in range(start, stop, BLOCK):
+            block = self._source[place : min(place + BLOCK, stop)]
+            for index, row in enumerate(block if isinstance(block, list) else block.to_pylist(), place):
+                cells, faults = canonical_row(row)
+                yield (cells if "id" in self.columns else {"id": str(index)} | cells), faults
+
+    def _sound(self, row: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
+        if faults:  # all that cannot be read are named at once
+            reads = enumerate(self.reads())
+            problems = [Problem(place, id_of(bad), *fault) for place, (bad, wrong) in reads for fault in wrong]
+            raise CollectionError.of_rows(problems, len(self))
+        return row
+
+
+def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame, whose ids may stand in its index."""
+    if "id" in frame.index.names and "id" not in frame.columns:
+        frame = frame.reset_index("id")
+    check_names(map(str, frame.columns), "the frame")
+    return frame.to_dict("records")
+
+
+def check_names(names: Iterable[str], table: str) -> None:
+    """Refuse a table in which one of our columns stands twice: one of them would win in silence."""
+    several = [name for name, count in Counter(names).items() if count > 1 and name in {*CANONICAL, *IMAGE_COLUMNS}]
+    if several:
+        raise CollectionError(f"{table} has several columns {', '.join(several)}; keep one of each, rename the others")

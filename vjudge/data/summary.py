@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from scipy import sparse, stats
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, is_missing, unit_of
+from vjudge.records import as_score, is_missing, lowest_of, unit_of
 
 UNSPACED = {  # the signs of scripts without spaces between words
     "kana": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
@@ -45,18 +44,16 @@ def cases(items: Any) -> pd.DataFrame:
         One row a case, in order of first appearance: group, instruction, criteria, reference (whether there is a
         reference answer), n (responses), scores (gold scores, sorted, without the missing), rows (positions).
     """
-    positions: dict[tuple[Any, ...], list[int]] = {}
-    scores: list[float] = []
+    found: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for position, row in enumerate(rows_of(items)):
         rubric = (row.get("criteria"), tuple(row.get("descriptions") or ()))
         key = (unit_of(row), row["instruction"], _text(row, "reference_answer"), *rubric)
-        positions.setdefault(key, []).append(position)
-        scores.append(as_score(row.get("gold")))
-    lines = [
-        (group, instruction, criteria, reference is not None, len(rows), sorted(gold), rows)
-        for (group, instruction, reference, criteria, _), rows in positions.items()
-        for gold in [[scores[row] for row in rows if not math.isnan(scores[row])]]
-    ]
+        found.setdefault(key, []).append((position, as_score(row.get("gold"))))
+    lines = []
+    for (group, instruction, reference, criteria, _), members in found.items():
+        scores = sorted(score for _, score in members if not math.isnan(score))
+        rows = [position for position, _ in members]
+        lines.append((group, instruction, criteria, reference is not None, len(rows), scores, rows))
     return pd.DataFrame(lines, columns=["group", "instruction", "criteria", "reference", "n", "scores", "rows"])
 
 
@@ -66,10 +63,7 @@ def levels(items: Any) -> list[int]:
     >>> levels([{"id": "a", "criteria": "Is it right?", "descriptions": ["no", "nearly", "yes"], "lowest": 0}])
     [0, 1, 2]
     """
-    scales = {
-        (1 if is_missing(row.get("lowest")) else int(as_score(row["lowest"])), len(row.get("descriptions") or ()))
-        for row in rows_of(items)
-    }
+    scales = {(lowest_of(row), len(row.get("descriptions") or ())) for row in rows_of(items)}
     return sorted({level for lowest, n in scales for level in range(lowest, lowest + n)})
 
 
@@ -86,20 +80,22 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
     """
     rows, column = rows_of(items), by if isinstance(by, str) else "criteria"
     names = ["none" if row.get(column) is None else str(row[column]) for row in rows]
-    scores = [as_score(row.get("gold")) for row in rows]
     if not isinstance(by, str):
         if nameless := sorted(set(names) - set(by)):
             raise CollectionError(f"`by` has no name for these criteria, add them: {nameless}")
         names = [by[name] for name in names]
-    ordered = sorted({*levels(rows), *(score for score in scores if not math.isnan(score))})
-    columns: list[Any] = [int(score) if score == int(score) else score for score in ordered]
-    labels = ["missing" if math.isnan(score) else score for score in scores]
-    columns += ["missing"] * ("missing" in labels)
-    tally, order = Counter(zip(names, labels, strict=True)), list(dict.fromkeys(names))
-    table = pd.DataFrame({score: [tally[name, score] for name in order] for score in columns}, index=order, dtype=int)
-    table["total"] = table.sum(axis=1).astype(int)
+    scores = pd.Series([as_score(row.get("gold")) for row in rows], dtype=float)
+    columns: list[Any] = [
+        int(score) if score % 1 == 0 else score for score in sorted({*levels(rows), *scores.dropna()})
+    ]
+    table = scores.groupby([pd.Series(names, dtype=object), scores]).size().unstack(fill_value=0)
+    table = table.reindex(index=dict.fromkeys(names), columns=columns, fill_value=0)
+    table.columns = pd.Index(columns, dtype=object)
+    if scores.isna().any():
+        table["missing"] = scores.isna().groupby(pd.Series(names)).sum()
+    table["total"] = table.sum(axis=1)
     table.loc["all"] = table.sum(axis=0)
-    return table.rename_axis(index=column if isinstance(by, str) else "name", columns="score")
+    return table.astype(int).rename_axis(index=column if isinstance(by, str) else "name", columns="score")
 
 
 def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
@@ -111,7 +107,8 @@ def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
     lines = []
     for row in rows_of(items):
         text = _text(row, field)
-        lines.append((*_keys(row), *((math.nan, math.nan) if text is None else (n_words(text), len(text)))))
+        sizes = (math.nan, math.nan) if text is None else (n_words(text), len(text))
+        lines.append((str(row.get("id")), unit_of(row), as_score(row.get("gold")), *sizes))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
 
 
@@ -177,8 +174,7 @@ def _length_row(used: pd.DataFrame, unit: str, n_resamples: int, seed: int) -> d
 def _auc(table: np.ndarray) -> np.ndarray:
     """AUC of length for score from how often each occurs with each: shape (..., scores, lengths) to (...)."""
     below = np.cumsum(table, axis=-2) - table  # of lower score, at each length
-    shorter = np.cumsum(below, axis=-1) - below / 2
-    won = (table * shorter).sum(axis=(-2, -1))
+    won = (table * (np.cumsum(below, axis=-1) - below / 2)).sum(axis=(-2, -1))
     per_score = table.sum(axis=-1)
     pairs = (per_score * (np.cumsum(per_score, axis=-1) - per_score)).sum(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -190,25 +186,25 @@ def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.
 
     Args:
         items: as for `validate`; rubrics that differ in criteria or in any level are distinct.
-        max_pairs: with more pairs than this, so many are drawn at random without replacement.
-        seed: of that draw.
+        max_pairs, seed: with more pairs than this, so many are drawn at random without replacement.
 
     Returns:
         One row a pair: a and b (their criteria), rouge_l over criteria and levels, rouge_l_criteria over criteria
         alone. `attrs`: n_rubrics and n_pairs, how many there are in all.
     """
     texts = dict.fromkeys((_text(row, "criteria"), tuple(row.get("descriptions") or ())) for row in rows_of(items))
-    rubrics = [(criteria, "\n".join((criteria, *levels))) for criteria, levels in texts if criteria is not None]
-    words = [(words_of(criteria), words_of(whole)) for criteria, whole in rubrics]
+    rubrics = [
+        (criteria, words_of(criteria), words_of("\n".join((criteria, *levels))))
+        for criteria, levels in texts
+        if criteria is not None
+    ]
     later, earlier = np.tril_indices(len(rubrics), -1)
     n_pairs = len(later)
     if n_pairs > max_pairs:
         drawn = np.sort(np.random.default_rng(seed).choice(n_pairs, max_pairs, replace=False))
         later, earlier = later[drawn], earlier[drawn]
-    lines = []
-    for i, j in zip(earlier, later, strict=True):
-        alone, whole = map(rouge_l, words[i], words[j])
-        lines.append((rubrics[i][0], rubrics[j][0], whole, alone))
+    pairs = [(rubrics[i], rubrics[j]) for i, j in zip(earlier, later, strict=True)]
+    lines = [(a[0], b[0], rouge_l(a[2], b[2]), rouge_l(a[1], b[1])) for a, b in pairs]
     table = pd.DataFrame(lines, columns=["a", "b", "rouge_l", "rouge_l_criteria"])
     table.attrs = {"n_rubrics": len(rubrics), "n_pairs": n_pairs}
     return table
@@ -246,10 +242,6 @@ def image_sizes(items: Any) -> pd.DataFrame:
                 key = line["fault"] = str(error)
             images.setdefault(key, line)["n_items"] += 1
     return pd.DataFrame(list(images.values()), columns=["width", "height", "n_items", "row", "place", "fault"])
-
-
-def _keys(row: Mapping[str, Any]) -> tuple[str, str, float]:
-    return str(row.get("id")), unit_of(row), as_score(row.get("gold"))
 
 
 def _text(row: Mapping[str, Any], name: str) -> str | None:

@@ -13,14 +13,10 @@ import pandas as pd
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, Fault, Problem, features_of, id_of, plain, suggestion
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, is_missing, rubric_faults, unit_of
+from vjudge.records import as_score, is_missing, lowest_of, rubric_faults, unit_of
 
 RUBRIC = frozenset({"criteria", "descriptions"})
-_KINDS = {
-    "these are candidates: `rank` takes them": {"responses"},
-    "these are pairs: `compare` takes them": {"response_a", "response_b"},
-    "these are single responses: `grade` takes them": {"response"},
-}
+_CALLS = {"rank": "responses", "compare": "response_a", "grade": "response"}  # what takes rows with which column
 _NONE_ON_PURPOSE = "an `images` column of empty lists says on purpose that there are none"
 
 
@@ -51,8 +47,7 @@ def validate(
     vjudge.data.schema.CollectionError: 1 of 1 rows cannot be used:
       row 0 (id 'a'), response: there is no column response; `answer` looks like it: rename it
     """
-    rows = rows_of(items)
-    opens = pictures if pictures is not None else Pictures()
+    rows, pictures = rows_of(items), Pictures() if pictures is None else pictures
     problems, unnamed = list[Problem](), list[Problem]()
     first_with, pictured = dict[str, int](), False
     for index, (row, faults) in enumerate(rows.reads()):
@@ -62,12 +57,12 @@ def validate(
                 faults.append(("id", "is missing", "give every row its own id"))
             elif first_with.setdefault(id, index) != index:
                 faults.append(("id", f"is the same as row {first_with[id]}'s", "give every row its own id"))
-            own = _faults(row, rows.columns, pairs, needs, opens)
+            own = _faults(row, rows.columns, pairs, needs, pictures)
             faults += [fault for fault in own if fault[0] not in unreadable]
+            if row.get("images") is None:
+                remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
+                unnamed.append(Problem(index, id, "images", "is missing", remedy))
         problems += [Problem(index, id, *fault) for fault in faults]
-        if plain(row.get("images")) is None and not unreadable & {"images", "row"}:
-            remedy = f"name it, or give an empty list: {_NONE_ON_PURPOSE}"
-            unnamed.append(Problem(index, id, "images", "is missing", remedy))
         pictured = pictured or bool(row.get("images"))
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
@@ -92,6 +87,57 @@ def check_pictures(items: Any) -> None:
     )
 
 
+def _faults(
+    row: Mapping[str, Any],
+    columns: Sequence[str],
+    pairs: bool | None,
+    needs: Collection[str] | None,
+    pictures: Callable[[Any], Any],
+) -> Iterator[Fault]:
+    """What is wrong with a canonical row by itself; the arguments are those of `validate`."""
+    fill = "fill it in or leave the row out"
+    pair = ("response_a" in row or "response_b" in row) if pairs is None else pairs
+    for field in ("instruction", "response_a", "response_b") if pair else ("instruction", "response"):
+        if field not in row:
+            calls = [call for call, name in _CALLS.items() if name in row and call != ("compare" if pair else "grade")]
+            other = f"these rows are for `{calls[0]}`" if calls and pairs is not None else suggestion(field, columns)
+            yield field, f"there is no column {field}", other
+        elif not str(row[field] or "").strip():
+            why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
+            yield field, f"is missing or blank{why}", fill
+    for field in sorted(set(needs or ()) - RUBRIC):
+        if is_missing(row.get(field)) or not str(row[field]).strip():
+            yield field, "is missing, and the judge's wording shows it", fill
+    if pair and not is_missing(row.get("preference")) and row["preference"] not in ("a", "b", "tie"):
+        yield "preference", f"{row['preference']!r} is not one of a, b and tie", "correct it, or give None if unknown"
+    for position, source in enumerate(row.get("images") or ()):
+        try:
+            pictures(source)
+        except ImageError as error:
+            what, _, remedy = str(error).rpartition("; ")
+            yield f"images[{position}]", what, remedy
+    levels, lowest = row.get("descriptions") or None, 1
+    try:
+        lowest = lowest_of(row)
+    except ValueError as error:
+        yield "lowest", str(error), "give the score of the first description, or None for 1"
+    faults = rubric_faults(row.get("criteria"), levels, lowest=lowest)
+    if levels is None:  # no rubric: a fault only where the judge is shown one
+        why = "" if needs is None else ", and the judge's wording shows it"
+        needs = (() if pair else RUBRIC) if needs is None else needs
+        faults = [(field, f"is missing{why}") for field, _ in faults if field in needs]
+    for field, what in faults:
+        hint = suggestion(field, columns) if field not in row else ""
+        remedy = "fill it in" if field == "criteria" else "write one text for each score, all different"
+        yield field, what, hint if "`" in hint else remedy
+    for field in () if levels is None or faults or pair else ("gold", "human_scores"):
+        cell, highest = row.get(field), lowest + len(levels or ()) - 1
+        scores = {score for score in (cell if isinstance(cell, list) else [cell]) if isinstance(score, float)}
+        if off := sorted(score for score in scores if score < lowest or score > highest):
+            what = f"{', '.join(f'{score:g}' for score in off)} is off the rubric ({lowest}-{highest})"
+            yield field, what, "correct it, or give None if unknown"
+
+
 def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
     """SHA-256 (hex) over all that a judge or an analysis reads: the canonical columns and the images' contents.
 
@@ -102,14 +148,10 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
     >>> fingerprint([row]) == fingerprint([row | {"id": "1", "human_scores": "3;4", "gold": None}])
     True
     """
-    pictures = pictures if pictures is not None else Pictures()
-    digest = hashlib.sha256()
+    pictures, digest = Pictures() if pictures is None else pictures, hashlib.sha256()
 
-    def number(value: Any) -> str:
-        try:
-            return "" if math.isnan(score := as_score(value)) else f"{score:.17g}"
-        except ValueError:
-            return repr(value)
+    def number(score: Any) -> str:
+        return "" if is_missing(score) else f"{score:.17g}"
 
     def key(source: Any) -> str:
         try:
@@ -118,13 +160,12 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
             return "unreadable"
 
     for row in rows_of(items):
-        kind = features_of(row)
-        cells = {name: plain(row.get(name)) for name in kind}
         # One meaning, one form: an absent optional column, None and NaN are the same, and so are 4, 4.0 and "4".
-        cells |= {"id": str(cells["id"]), "group": unit_of(cells), "lowest": number(row.get("lowest")) or "1"}
-        cells |= {"gold": number(row.get("gold"))} if "gold" in kind else {}
-        cells |= {name: [number(n) for n in cells[name] or ()] for name in ("human_scores", "ranks") if name in kind}
-        cells |= {name: cells[name] or None for name in ("criteria", "descriptions")}  # blank is none
+        cells = {name: plain(row.get(name)) for name in features_of(row)}
+        cells |= {name: cells[name] or None for name in RUBRIC}  # blank is none
+        cells |= {name: [number(n) for n in cells[name] or ()] for name in ("human_scores", "ranks") if name in cells}
+        cells |= {"gold": number(cells["gold"])} if "gold" in cells else {}
+        cells |= {"id": str(cells["id"]), "group": unit_of(cells), "lowest": number(as_score(row.get("lowest"))) or "1"}
         cells["images"] = [key(source) for source in cells["images"] or ()]
         digest.update(json.dumps(cells, sort_keys=True, default=str).encode() + b"\n")
     return digest.hexdigest()
@@ -145,88 +186,22 @@ def truth(items: Any) -> pd.Series:
     ([4.0, 2.5, nan], 'gold or mean of people', 'mean of people')
     """
     rows = rows_of(items)
-    scores: dict[str, list[float]] = {"gold": [], "people": []}
-    for row in rows:
-        people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
-        scores["gold"].append(as_score(row.get("gold")))
-        scores["people"].append(sum(people) / len(people) if people else math.nan)
-    ids = pd.Index([id_of(row) for row in rows], name="id", dtype=object)
-    index = items.index if isinstance(items, pd.DataFrame) else ids
-    gold, people = (pd.Series(values, index=index, dtype=float) for values in scores.values())
-    series = gold.where(gold.notna(), people)
+    lines = [(id_of(row), as_score(row.get("gold")), row.get("human_scores") or ()) for row in rows]
+    given = [[rating for rating in ratings if not is_missing(rating)] for _, _, ratings in lines]
+    people = [sum(ratings) / len(ratings) if ratings else math.nan for ratings in given]
+    index = (
+        items.index if isinstance(items, pd.DataFrame) else pd.Index([id for id, *_ in lines], dtype=object, name="id")
+    )
+    gold = pd.Series([score for _, score, _ in lines], index=index, dtype=float)
+    series = gold.where(gold.notna(), pd.Series(people, index=index, dtype=float))
     n_gold, n_missing = int(gold.notna().sum()), int(series.isna().sum())
-    counts = {"gold": n_gold, "mean of people": len(series) - n_gold - n_missing, "missing": n_missing}
-    names = [name for name in ("gold", "mean of people") if counts[name]]
+    counts = {"gold": n_gold, "mean of people": len(series) - n_gold - n_missing}
+    names = [name for name, count in counts.items() if count]
     if not names:
         hints = [suggestion(field, rows.columns) for field in ("gold", "human_scores")]
         hint, columns = next((text for text in hints if "`" in text), "add one"), ", ".join(rows.columns)
         raise CollectionError(f"no row has a score in gold or human_scores ({hint}); the columns are {columns}")
-    series.name, series.attrs = " or ".join(names), counts
+    series.name, series.attrs = " or ".join(names), {**counts, "missing": n_missing}
     if counts["mean of people"] and "weight" in rows.columns:
         series.attrs["labelled_by"] = "the review that left a column `weight`"
     return series
-
-
-def _faults(
-    row: Mapping[str, Any],
-    columns: Sequence[str],
-    pairs: bool | None,
-    needs: Collection[str] | None,
-    pictures: Callable[[Any], Any],
-) -> Iterator[Fault]:
-    """What is wrong with a canonical row by itself; the arguments are those of `validate`."""
-    pair = ("response_a" in row or "response_b" in row) if pairs is None else pairs
-    for field in ("instruction", "response_a", "response_b") if pair else ("instruction", "response"):
-        if field not in row:
-            call = "`compare`" if pair else "`grade`"
-            kinds = [kind for kind, names in _KINDS.items() if names <= row.keys() and call not in kind]
-            other = kinds[0] if kinds and pairs is not None else suggestion(field, columns)
-            yield field, f"there is no column {field}", other
-        elif not str(row[field] or "").strip():
-            why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
-            yield field, f"is missing or blank{why}", "fill it in or leave the row out"
-    yield from _rubric_faults(row, columns, pair, needs)
-    for field in sorted(set(needs or ()) - RUBRIC):
-        if is_missing(row.get(field)) or not str(row[field]).strip():
-            yield field, "is missing, and the judge's wording shows it", "fill it in or leave the row out"
-    if pair and not is_missing(row.get("preference")) and row["preference"] not in ("a", "b", "tie"):
-        what = f"{row['preference']!r} is not one of a, b and tie"
-        yield "preference", what, "correct it, or give None if unknown"
-    for position, source in enumerate(row.get("images") or ()):
-        try:
-            pictures(source)
-        except ImageError as error:
-            what, _, remedy = str(error).rpartition("; ")
-            yield f"images[{position}]", what, remedy
-
-
-def _rubric_faults(
-    row: Mapping[str, Any], columns: Sequence[str], pair: bool, needs: Collection[str] | None
-) -> Iterator[Fault]:
-    """What is wrong with a row's rubric, or lacking of it, and which of its scores are off it."""
-    levels, lowest = row.get("descriptions") or None, 1
-    try:
-        start = as_score(row.get("lowest"))
-        lowest = 1 if math.isnan(start) else int(start)
-        if start % 1 > 0:
-            yield "lowest", f"{start:g} is not a whole number", "give the score of the first description"
-    except ValueError as error:
-        yield "lowest", str(error), "give the score of the first description, or None for 1"
-    faults = rubric_faults(row.get("criteria"), levels, lowest=lowest)
-    if levels is None:  # no rubric: a fault only where the judge is shown one
-        why = "" if needs is None else ", and the judge's wording shows it"
-        needs = (() if pair else RUBRIC) if needs is None else needs
-        faults = [(field, f"is missing{why}") for field, _ in faults if field in needs]
-    for field, what in faults:
-        hint = suggestion(field, columns) if field not in row else ""
-        fill = "fill it in" if field == "criteria" else "write one text for each score, all different"
-        yield field, what, hint if "`" in hint else fill
-    if levels is None or faults or pair:
-        return
-    highest = lowest + len(levels) - 1
-    for field in ("gold", "human_scores"):
-        cell = row.get(field)
-        scores = {score for score in (cell if isinstance(cell, list) else [cell]) if isinstance(score, float)}
-        if off := sorted(score for score in scores if score < lowest or score > highest):
-            what = f"{', '.join(f'{score:g}' for score in off)} is off the rubric ({lowest}-{highest})"
-            yield field, what, "correct it, or give None if unknown"

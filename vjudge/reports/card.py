@@ -213,7 +213,7 @@ def report(
             raise ValueError("the run holds no verdict: there is nothing to report")
         run = run.assign(id=run["id"].map(str))
         if by is not None and by not in run:
-            run[by] = run["id"].map(dict(zip(map(str, rows.column("id")), rows.column(by), strict=True)))
+            run[by] = run["id"].map({str(row["id"]): row.get(by) for row in rows})
         answers, ratings = _truth(run, items, truth, kind == COMPARED)
         if truth is not None:
             run = run.drop(columns="human_scores", errors="ignore")  # they would fill the gaps of the truth
