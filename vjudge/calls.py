@@ -83,15 +83,14 @@ class JudgeCall:
         self.name, self.template, self.engine, self.seed = judge.name, template, judge.engine, seed
         self.out, self.progress, self.origin = out, progress, data.origin(items)
         rows = self.candidates = data.rows_of(items)  # of a ranking
-        published = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
+        published: Record = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
         published |= judge.family.published if judge.family else {}
         own = decoding | ({} if template.compares else {"samples": samples})
         if mode == "score" and all(own[name] == published[name] for name in own.keys() & published.keys()):
             # The published decoding, as a whole, means what a score pass does.
             samples, decoding = 1, {name: own[name] for name in decoding if name not in published}
-        if max_new_tokens is None:
-            max_new_tokens = judge.family.max_new_tokens if judge.family else Ask.max_new_tokens
-        self.ask = Ask(mode, template.marker, max_new_tokens=max_new_tokens, **decoding)
+        most = published.get("max_new_tokens", Ask.max_new_tokens) if max_new_tokens is None else max_new_tokens
+        self.ask = Ask(mode, template.marker, max_new_tokens=most, **decoding)
         check_ask(self.ask, samples=samples, seed=seed)
         if self.ask.scores and not template.marker:
             raise ValueError(
@@ -457,9 +456,8 @@ def ranking(candidates: Sequence[Mapping[str, Any]], judged: pd.DataFrame, *, by
         duels: list[tuple[int, ...]] = []
         for row in candidates:
             duels += combinations(range(first, first := first + len(row["responses"])), 2)
-        orders = [judged[name] for name in ("verdict_ab", "verdict_ba") if name in judged]
-        wins = [(duel, POINTS.get(choice, NAN)) for own in orders for duel, choice in zip(duels, own, strict=True)]
-        points = [(place, sign * win) for duel, win in wins for place, sign in zip(duel, (1, -1), strict=True)]
+        wins = [POINTS.get(choice, NAN) for order in ORDERS for choice in judged[f"verdict_{order}"]]
+        points = [(duel[n], (1 - 2 * n) * win) for duel, win in zip(duels * 2, wins, strict=True) for n in (0, 1)]
     values = pd.DataFrame(points, columns=["place", "points"]).groupby("place")["points"]
     cells = [(row["id"], judged.attrs["judge"], place, row["responses"][place]) for row, place in rows]
     frame = pd.DataFrame(cells, columns=["id", "judge", "candidate", "response"])

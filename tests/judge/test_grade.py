@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import pandas as pd
 import pytest
 
 from vjudge import data
-from vjudge.calls import distribution
 from vjudge.engines.torch import TorchCall
 from vjudge.judge import Judge, load_judge
 from vjudge.runs import Run, RunError
@@ -97,12 +95,6 @@ def test_answers_without_a_verdict_stay_without_a_score(clueless: Judge, rows: A
     assert sum(frame.attrs["failures"].values()) == 6
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("6 of 6 verdicts failed: ") and "no verdict marker" in line
-
-
-def test_distribution_by_hand() -> None:
-    # 0.1 + 0.3 of the vocabulary: shares 1/4 and 3/4.
-    shares, mass = distribution({1: math.log(0.1), 2: math.log(0.3), 3: math.log(0.5)}, (1, 2))
-    assert shares == pytest.approx({1: 0.25, 2: 0.75}) and mass == pytest.approx(0.4)
 
 
 def test_bad_rows_and_options_are_all_named_before_any_work(judge: Judge, rows: Any, tmp_path: Path) -> None:

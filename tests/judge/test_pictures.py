@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import vjudge as vj
 from vjudge import images
 from vjudge.data import CollectionError
 from vjudge.images import open_image
-from vjudge.prompts import TEMPLATES, VICUNA_V1
 from vjudge.records import Item
 
 QUIET: dict[str, Any] = {"progress": False, "max_new_tokens": 60}
@@ -87,23 +85,6 @@ def test_rows_among_which_no_column_names_a_picture_are_refused(judge: vj.Judge,
     meant, score = [{**row, "images": []} for row in blind], {"mode": "score", "progress": False}
     assert judge.grade(meant, **score).attrs["without_images"] == len(rows)  # type: ignore[arg-type]
     assert judge.rank(meant, by="scores", **score).attrs["without_images"] == 2 * len(rows)  # type: ignore[arg-type]
-
-
-def test_pairs_and_candidates_bring_their_picture(rows: Any) -> None:
-    wording, score = replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1), {"mode": "score", "progress": False}
-    judge: Any = vj.load_judge("tiny", device="cpu", template=wording)
-    tables = []
-    for name, given in (("images", lambda path: [path]), ("image_path", str)):
-        pictured = [{**_plain(row), name: given(row["path"])} for row in rows[:3]]
-        pairs = [{**row, "response_a": row["response"], "response_b": "It is red."} for row in pictured]
-        ranked = judge.rank([{**row, "responses": [row["response"], "It is red."]} for row in pictured], **score)
-        table = judge.compare(pairs, **score)
-        tables.append((table["probability_a"].tolist(), ranked["value"].tolist(), table["n_prompt_tokens"].tolist()))
-        assert table.attrs["without_images"] == ranked.attrs["without_images"] == 0
-        for call, row in ((judge.compare, pairs[0]), (judge.rank, {**pairs[0], "responses": ["a", "b"]})):
-            with pytest.raises(CollectionError, match="image"):
-                call([{column: cell for column, cell in row.items() if column != name}], **score)
-    assert tables[0] == tables[1]
 
 
 def test_a_file_is_read_once_a_call(judge: vj.Judge, rows: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -18,7 +17,7 @@ from vjudge import models
 from vjudge.engines.vision import images_of
 from vjudge.judge import load_judge
 from vjudge.models import memory
-from vjudge.models.memory import GIB, batch_budget, need
+from vjudge.models.memory import GIB, need
 from vjudge.models.places import Placement, place
 
 ROOT = Path(__file__).parents[2]
@@ -66,18 +65,6 @@ def test_places_of_an_image(tmp_path: Path) -> None:
     shapes = [(width, height) for width in range(10, 400, 13) for height in range(10, 400, 17)]
     most = max(images_of(model).n_tokens(size, "anyres") for size in shapes if max(size) < 20 * min(size))
     assert most <= places(model.model.config) < 2.2 * most
-
-
-def test_the_memory_of_a_batch_on_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each counts as if it had the room of the fullest."""
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * GIB))
-    for weights, budget in (
-        ({"cuda:0": 2 * GIB, "cpu": 99 * GIB}, 6 * GIB),
-        ({"cuda:0": 2 * GIB, "cuda:1": 4 * GIB}, 8 * GIB),
-    ):
-        tensors = [SimpleNamespace(device=torch.device(name), nbytes=size) for name, size in weights.items()]
-        network = SimpleNamespace(parameters=tensors.copy, buffers=list)
-        assert batch_budget(SimpleNamespace(device=torch.device("cuda:0"), model=network)) == budget
 
 
 def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(

@@ -100,11 +100,8 @@ def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
     ids = torch.arange(5, 45)[None]
     base, loaded = (models.load(path, device="cpu") for path in (random_judge, adapters))
     assert (base.model(input_ids=ids).logits - loaded.model(input_ids=ids).logits).abs().max() > 0.01
-    assert (loaded.path, loaded.folder, loaded.others) == (adapters, random_judge, (random_judge,))
-    assert models.settings_fingerprint(copied) == models.settings_fingerprint(adapters)
     change(copied, lora_alpha=64)
     assert models.settings_fingerprint(copied) != models.settings_fingerprint(adapters)
-    assert models.weights_fingerprint(copied) == models.weights_fingerprint(adapters)
 
 
 def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:

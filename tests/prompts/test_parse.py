@@ -21,7 +21,6 @@ SCALE = (1, 2, 3, 4, 5)
 ANSWERS = r"""
 --- prometheus
 Fine. [RESULT] 4 (out of 5) => 4
-Fine. [RESULT] 5 on a scale of 1-10 => -
 Fine. [RESULT] 4. No, 3. => -
 Fine. [RESULT] 3\u20134 => -
  => empty answer
@@ -40,8 +39,6 @@ The answer is mostly right. So the overall score is 4.\n[RESULT] 4 => 4
 --- prometheus-relative
 [RESULT] A is not as good as B => -
 [RESULT] A is outperformed by B => -
-[RESULT] A outperforms B => a
-[RESULT] B, which is not perfect but more precise => b
 [RESULT] A\u00a0B => -
 [RESULT] A, although B is better => -
 [RESULT] Tie => tie
@@ -53,19 +50,15 @@ Final Score (out of 10): 4 => -
 Final Score: 3 (average of 2 and 4) => -
 --- llava-critic
 Final Score (0-100): 72 => 72
-I would say 80-85 out of 100. => -
 Accuracy Score: 20\nClarity Score: 30 => two different verdicts: 20 and 30
 Final Score: 120 => score 120 is off the scale (0-100)
-Score: N/A, the image is blank => abstain
 --- better-response
-The better response: [1]/[2] => -
 The better response: [2], not [1] => b
 --- arena
 My final verdict is: [[A>B]] => a
 My final verdict is not [[A>B]] => -
 [[A>B]] no, [[A>>B]] => two different verdicts: A and A>>B
 --- mt-bench
-[[A]] is not better than the other => -
 [[C]] => tie
 [[A]] is my verdict, not [[B]] => '[[B]]' is denied
 --- mt-bench-score
@@ -82,16 +75,13 @@ Answer 1 is better than Answer 2. => a
 Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better. => b
 I think Answer 2 is better => no "Answer N is better"
 --- vl-rewardbench
-Overall Judgment: Both answers are equally good => tie
 Overall Judgment: Answer 1 is not better. => '1 is not bett' after the "Overall Judgment" is not a plain choice
 --- think-answer
 <think>I first say <answer>1</answer></think> <answer>2</answer> => b
 <think>so <answer>1</answer> => the thinking never ends
 <answer>1</answer> no, <answer><b>2</b></answer> => '<answer>' has no end
-<answer>1 and some prose</answer> => '1 and some pr' after the <answer> is not a plain choice
 --- boxed
 \boxed{\text{2}} => b
-\boxed{1} or \boxed{2 => '\\boxed{2' has no end
 --- boxed-score
 <think>x</think>\boxed{3}/10 => -
 \boxed{4/5} => 4
@@ -106,10 +96,7 @@ Overall Judgment: Answer 1 is not better. => '1 is not bett' after the "Overall 
 **The better response: [second].** Reason => b
 8 6\n...\n[[B>A]] => two different verdicts: B and A
 The better response: [first|second|1|2|A|B] => more than one choice after the "The better response"
-Two responses are equally good. The better response: [2] => two different verdicts: B and tie
-11 3\nGood. => score 11 is off the scale (1-10)
 [[yes]] => '[[yes]]' is no [[A>>B]] to [[B>>A]], [[A]], [[B]] or [[C]]
-The better response: [second].\nReason: it names the number. => b
 """
 CASES: list[tuple[str, str, str]] = []
 for row in ANSWERS.strip().splitlines():
@@ -171,12 +158,8 @@ def test_scores_keep_their_own_scale_and_say_it() -> None:
     assert parse("[RESULT] 1 (0-2)", scores=(0, 1, 2)).scale == (0.0, 2.0)
     assert parse("Final Score: 85", format="llava-critic").scale == (0.0, 100.0)
     both = parse("8 6.5\nBecause.", format="llava-critic-pair")
-    assert (both.scores, both.scale, both.choice) == ((8.0, 6.5), (1.0, 10.0), "a") and math.isnan(both.score)
-    assert both.feedback == "Because."
+    assert (both.scores, both.scale, both.choice, both.feedback) == ((8.0, 6.5), (1.0, 10.0), "a", "Because.")
     assert [parse(f"[[{x}]]", format="arena").strong for x in ("A>>B", "A>B", "A=B")] == [True, False, False]
-    tie = parse("[[C]]", format="mt-bench")
-    assert tie.failure is None and math.isnan(tie.score) and tie.scale is None and not tie.abstained
-    assert parse("[RESULT] N/A", scores=SCALE).abstained
 
 
 prose = st.text(max_size=200).filter(lambda text: not re.search(r"(?i)\[result\]|overall score", text))

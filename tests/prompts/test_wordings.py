@@ -21,10 +21,7 @@ SAMPLES = SHARED / "data" / "prometheus_vision_samples"
 FIXTURES = SHARED / "fixtures" / "llava15-original" / "golden.json"
 CRITIC = SHARED / "fixtures" / "llava-next-original"
 
-SYSTEM = (
-    "A chat between a curious user and an artificial intelligence assistant. "
-    "The assistant gives helpful, detailed, and polite answers to the user's questions."
-)
+SYSTEM = prompts.VICUNA_V1.system
 ITEM = Item(
     id="a",
     images=("cat.png",),
@@ -85,32 +82,6 @@ def test_each_wording_to_the_letter() -> None:
     assert digests == DIGESTS
 
 
-def test_the_benchmarks_own_protocols_to_the_letter() -> None:
-    """By the digests of the original texts, put together as the original scripts do."""
-    item = Item("i", ("a.png",), "Q?", "RESP", reference_answer="REF", context="CTX")
-    digests = {"llava-bench-wild": "e29569a1", "llava-bench-coco": "12f72131", "llava-wilder": "ac4681f9"}
-    for name, digest in digests.items():
-        prompt = TEMPLATES[name].as_messages().render(item)
-        assert hashlib.sha256(prompt.text.removeprefix("<image>").encode()).hexdigest().startswith(digest)
-        assert prompt.n_images == (name == "llava-wilder")  # the others read the context instead
-    assert prompt.system == "You are a helpful assistant."
-    assert "checking the quality of the answer" in TEMPLATES["llava-bench-wild"].as_messages().render(item).system
-    with pytest.raises(ValueError, match="shows context, and 'i' has none: add the column"):
-        TEMPLATES["llava-bench-wild"].render(replace(item, context=" "))
-    assert "background. \nDo not consider" in TEMPLATES["detailed-caption"].render(item).text
-
-
-def test_every_template_says_what_it_judges() -> None:
-    for name, template in TEMPLATES.items():
-        assert template.name == name and template.source
-        assert ("criteria" in template.needs) == (template.kind in ("absolute", "relative"))
-        low, high = template.scale or (1, 5)
-        assert template.scores(ITEM.rubric) == (() if template.compares else tuple(range(low, high + 1)))
-    assert TEMPLATES["prometheus-2-relative"].score_texts(()) == {0: " A", 1: " B"}
-    assert TEMPLATES["llava-critic"].score_texts(range(101)) == {}
-    assert len({template.fingerprint() for template in TEMPLATES.values()}) == len(TEMPLATES)
-
-
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the published samples are not at {SAMPLES}")
 def test_the_published_samples_byte_for_byte() -> None:
     rows = [json.loads(line) for line in (SAMPLES / "sample_eval_data.jsonl").read_text("utf-8").splitlines()]
@@ -166,14 +137,10 @@ def spell(tokenizer: Any, prompt: Prompt) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, template in TEMPLATES.items() if "{reference_section}" in template.body]
-)
-def test_without_a_reference_answer_nothing_mentions_one(name: str) -> None:
-    template = TEMPLATES[name]
-    whole = template.render(subject(template)).text
-    for reference in (None, "", " \n"):
-        text = template.render(subject(template, reference_answer=reference)).text
+def test_without_a_reference_answer_nothing_mentions_one() -> None:
+    for template in (template for template in TEMPLATES.values() if "{reference_section}" in template.body):
+        whole = template.render(subject(template)).text
+        text = template.render(subject(template, reference_answer=" \n")).text
         assert "eference" not in text and text != whole
-        kept = [line for line in whole.splitlines() if "eference" not in line and "asleep on" not in line]
-        assert [line for line in text.splitlines() if line.strip()][-1] == kept[-1]
+    with pytest.raises(ValueError, match="shows context, and 'a' has none: add the column"):
+        TEMPLATES["llava-bench-wild"].render(replace(ITEM, context=" "))

@@ -65,7 +65,7 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     target = Path(target).expanduser()
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty; give another folder")
-    if places.kind_of(places.read_json(places.config_file(source, revision=revision)), str(source)) != "original":
+    if places.checkpoint(source, revision=revision)[1] != "original":
         raise ValueError(f"{source} is not in the original LLaVA layout; there is nothing to convert")
     return _write(Original(places.locate(source, revision=revision), name=str(source)), target)
 

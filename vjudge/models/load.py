@@ -185,7 +185,7 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
     """A judge whose `model` has settings alone, for an engine that runs it by itself; arguments as for `load`."""
     name, others = str(name_or_path), tuple[Path, ...]()
     path = folder = places.locate(name_or_path, revision=revision)
-    kind, processor, image_processor = places.kind_of(places.read_json(folder / "config.json"), name), None, None
+    kind, processor, image_processor = places.checkpoint(folder)[1], None, None
     with _reading(name, folder):
         if kind == "original":
             original = Original(folder, name=name)

@@ -21,7 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from vjudge.models.llava import Original
-from vjudge.models.places import UNQUANTIZED, Placement, config_file, kind_of, read_json
+from vjudge.models.places import UNQUANTIZED, Placement, checkpoint
 
 GIB = 1 << 30
 TEXT_TOKENS = 2048  # of a prompt's text and its answer together
@@ -211,11 +211,12 @@ def _gib(size: float) -> str:
 def configuration(name_or_path: str | Path, *, revision: str | None = None) -> Any:
     """A judge's transformers configuration from its config.json alone, and of an original from its tower's; ValueError
     where there is no such judge, or its weights can't be counted so."""
-    name, file = str(name_or_path), config_file(name_or_path, revision=revision)
-    settings = read_json(file)
-    if kind_of(settings, name) == "original":
+    folder, kind, settings = checkpoint(name_or_path, revision=revision)
+    if kind == "original":
         rows = int(settings["vocab_size"])
-        return Original(file.parent, name=name).sized(rows, rows)
+        return Original(folder, name=str(name_or_path)).sized(rows, rows)
     if "quantization_config" in settings:
-        raise ValueError(f"judge {name!r} is stored quantised: what it needs can't be computed from its config.json")
+        raise ValueError(
+            f"judge {str(name_or_path)!r} is stored quantised: its config.json does not tell what it needs"
+        )
     return AutoConfig.for_model(**settings)

@@ -141,13 +141,14 @@ def reason_of(error: Exception) -> str:
 def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
     """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once, its config
     first. ValueError where nothing of that name exists, or what exists is not supported; it lists what is."""
-    name, file = str(name_or_path), config_file(name_or_path, revision=revision)
-    kind_of(read_json(file), name)
-    return file.parent if folder_of(name_or_path).is_dir() else fetch_checkpoint(name, revision=revision)
+    folder, *_ = checkpoint(name_or_path, revision=revision)
+    here = folder_of(name_or_path).is_dir()
+    return folder if here else fetch_checkpoint(str(name_or_path), revision=revision)
 
 
-def config_file(name_or_path: str | Path, *, revision: str | None = None) -> Path:
-    """A judge's config.json: of one on the hub, nothing else is fetched. Raises ValueError where there is none."""
+def checkpoint(name_or_path: str | Path, *, revision: str | None = None) -> tuple[Path, str, dict[str, Any]]:
+    """The folder of a judge's config.json, its kind (see `kind_of`) and its settings; of one on the hub, nothing else
+    is fetched. ValueError as `locate`."""
     name, folder, short = str(name_or_path), folder_of(name_or_path), ", ".join(map(repr, EMBEDDED))
     if not folder.is_dir():
         if name in FAMILIES:
@@ -161,7 +162,8 @@ def config_file(name_or_path: str | Path, *, revision: str | None = None) -> Pat
         folder = fetch(name, ["config.json"], revision=revision)
     if not (folder / "config.json").is_file():
         raise ValueError(f"judge {name!r}: {folder} has no config.json; give a folder that holds {SUPPORTED}")
-    return folder / "config.json"
+    settings = read_json(folder / "config.json")
+    return folder, kind_of(settings, name), settings
 
 
 def folder_of(name_or_path: str | Path) -> Path:

@@ -11,21 +11,10 @@ from __future__ import annotations
 from vjudge.names import public
 from vjudge.prompts import families as families
 from vjudge.prompts import parse as parse
-from vjudge.prompts.template import (
-    IMAGE,
-    MESSAGES,
-    Chat,
-    Control,
-    Conversation,
-    Prompt,
-    Template,
-    question,
-    split,
-    target,
-)
+from vjudge.prompts.template import IMAGE, MESSAGES, Control, Conversation, Prompt, Template, question, split, target
 from vjudge.prompts.wordings import LLAMA_2, MISTRAL, QWEN_1_5, TEMPLATES, VICUNA_V1
 
-__all__ = ["IMAGE", "LLAMA_2", "MESSAGES", "MISTRAL", "QWEN_1_5", "TEMPLATES", "VICUNA_V1", "Chat", "Control"]
+__all__ = ["IMAGE", "LLAMA_2", "MESSAGES", "MISTRAL", "QWEN_1_5", "TEMPLATES", "VICUNA_V1", "Control"]
 __all__ += ["Conversation", "Prompt", "Template", "families", "parse", "question", "split", "target"]
 
 __dir__ = public(__name__)

@@ -27,11 +27,6 @@ class Family:
     paper: str = ""
     stems: tuple[str, ...] = ()  # a folder or id whose name holds one of these belongs to it, too
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The published limit of an answer."""
-        return int(self.published.get("max_new_tokens", 1024))
-
 
 FAMILIES: dict[str, Family] = {}
 """Every known family by name; `register` adds to it."""

@@ -310,8 +310,8 @@ class Template:
         >>> rubric = Rubric("Is it true?", ("No.", "Yes."))
         >>> item = Item(id="a", images=("a.png",), instruction="Describe <image>.", response="A cat.", rubric=rubric)
         >>> prompt = TEMPLATES["prometheus-vision"].render(item)
-        >>> prompt.n_images, prompt.parts[1], prompt.text[-63:]
-        (1, IMAGE, 'Is it true?\\nScore 1: No.\\nScore 2: Yes.\\n\\n###Feedback: ASSISTANT:')
+        >>> prompt.n_images, prompt.text[-63:]
+        (1, 'Is it true?\\nScore 1: No.\\nScore 2: Yes.\\n\\n###Feedback: ASSISTANT:')
 
         Without a reference answer its section and its mention are left out, as in Prometheus 2's own templates. That
         Prometheus-Vision's does so, that "Score 5" follows the rubric's scale, and that a text-only judge is told of
