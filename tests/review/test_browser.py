@@ -44,7 +44,8 @@ def light_copy(path):
 
 
 def saved(page, path, text):
-    """Wait until the notebook's file holds a text."""
+    """Save, and wait until the notebook's file holds a text."""
+    page.keyboard.press("Control+s")  # the notebook's, also with the focus in the tool
     for _ in range(300):
         if text in path.read_text(encoding="utf-8"):
             return
@@ -60,20 +61,21 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         notebook.run_all()
         assert not notebook.errors
         tool = page.locator(".vj-reviewer").nth(BLIND)
-        ready = tool.and_(page.locator(":not(.vj-busy)"))
+        case, keys = tool.locator(".vj-case"), tool.locator(".vj-key-field input")
+        press = lambda name: tool.locator(f".vj-do-{name}").click()  # noqa: E731
         events = lambda: [json.loads(line) for line in file.read_text().splitlines()]  # noqa: E731
         (folder,) = (home / "outputs/review").iterdir()
         file = folder / "votes/me.jsonl"
         assert not file.exists(), "looking leaves no file"
 
-        def wait(text):
+        def wait(text, tool=tool):
             tool.get_by_text(text).first.wait_for()
-            ready.wait_for()
+            tool.and_(page.locator(":not(.vj-busy)")).wait_for()
 
         # Blind: the names are hidden, and a vote by button is on the disk before the page shows it.
         first = tool.locator(".vj-id").inner_text()
-        assert "Left" in tool.inner_text() and "tiny" not in tool.locator(".vj-case").inner_text()
-        assert "hidden until your vote" in tool.locator(".vj-case").inner_text()
+        assert "Left" in tool.inner_text() and "tiny" not in case.inner_text()
+        assert "hidden until your vote" in case.inner_text()
         tool.locator("button:text-is('4')").click()
         wait("Your vote: score 4")
         (vote,) = events()
@@ -81,35 +83,34 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
 
         # A vote by key reveals, and no key reaches the notebook, whose shortcut for "d", "d" deletes a cell.
         cells = notebook.cells
-        keys = tool.locator(".vj-key-field input")
         keys.press("l")
         wait("better feedback: left")
         assert events()[1]["field"] == "better" and events()[1]["value"].startswith("tiny") and events()[1]["blind"]
-        assert "tiny" in tool.locator(".vj-case").inner_text()
+        assert "tiny" in case.inner_text()
         for key in ("d", "d", "x"):
             keys.press(key)
         wait("the key x does nothing here")
-        tool.locator("button:text-is('Image +')").click()  # where the focus stays
+        press("larger")  # where the focus stays
         for key in ("d", "d", "b", "a", "Enter"):
             page.keyboard.press(key)
-        ready.wait_for()
+        wait("better feedback: left")
         assert notebook.cells == cells and len(events()) == 2
 
         # On to the next item, which is hidden again; an error tag and a note there; then both are undone.
-        tool.locator(".vj-do-next").click()
+        press("next")
         page.wait_for_function("([tool, id]) => tool.querySelector('.vj-id').innerText != id",
                                arg=[tool.element_handle(), first])  # fmt: skip
-        ready.wait_for()
-        assert "tiny" not in tool.locator(".vj-case").inner_text()
+        wait("Your vote: none yet")
+        assert "tiny" not in case.inner_text()
         tool.locator(".vj-tags").nth(1).get_by_text("too critical").click()
         wait("right: too critical")
         assert list(events()[2]["value"].values()) == [["too critical"]]
         tool.locator("textarea").fill("<b>looks twice</b>")
-        tool.locator(".vj-do-previous").click()  # going on keeps the note
+        press("previous")  # going on keeps the note
         wait("better feedback: left")
         assert events()[3]["field"] == "note" and events()[3]["value"] == "<b>looks twice</b>"
         for text in ("Your vote: right: too critical", "Your vote: none yet"):
-            tool.locator(".vj-do-undo").click()
+            press("undo")
             wait(text)
         assert [(vote["value"], vote["undo"]) for vote in events()[4:]] == [(None, True)] * 2
 
@@ -117,7 +118,7 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         tool.get_by_text("Filter, order, go to an item").click()
         tool.locator("select").nth(7).select_option("by me")
         wait("of 1, 1 of 15 voted by me")
-        tool.locator(".vj-do-all-items").click()
+        press("all-items")
         wait("of 15, 1 of 15 voted by me")
         assert len(events()) == 6, "browsing writes nothing"
 
@@ -142,13 +143,10 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         )  # fmt: skip
 
         # The page reloads: the kernel lives, and the tool goes on where it was.
-        page.keyboard.press("Control+s")  # the notebook's, also with the focus in the tool
         saved(page, path, "widget-view")
         notebook.open()
-        tool = page.locator(".vj-reviewer").nth(BLIND)
-        ready = tool.and_(page.locator(":not(.vj-busy)"))
-        ready.wait_for()
-        tool.locator(".vj-do-next-without-a-vote").click()
+        wait("of 15, 1 of 15")
+        press("next-without-a-vote")
         wait("Your vote: none yet")
         tool.locator("button:text-is('2')").click()
         wait("Your vote: score 2")
@@ -164,18 +162,13 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
         assert {(vote["field"], str(vote["value"])) for vote in exported} >= {("score", "4"), ("score", "2")}
         assert (home / "outputs/mine/collection").is_dir() and (home / "outputs/mine/review.html").stat().st_size
 
-        # Nothing sticks out, in either theme and on a narrow page; the notebook stays small.
+        # Nothing sticks out, in the other theme and on a narrow page too; the notebook stays small.
         for theme, width in (("JupyterLab Dark", 1400), ("JupyterLab Light", 760)):
             notebook.menu("Settings", "Theme", theme)
             page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", state="attached")
             page.set_viewport_size({"width": width, "height": 1400})
             page.wait_for_timeout(300)
             assert tool.evaluate("tool => tool.scrollWidth <= tool.clientWidth + 1"), (theme, width)
-            tool.screenshot(path=tmp_path / f"{theme}.png")
-            shown = tool.locator("img").evaluate("image => [image.naturalWidth, image.width * devicePixelRatio]")
-            assert shown[0] <= 1.1 * shown[1] or width < 1000, "the image is sent no larger than it is shown"
-        page.set_viewport_size({"width": 1400, "height": 1400})
-        page.keyboard.press("Control+s")
         saved(page, path, "4 votes exported")
         assert path.stat().st_size < 1_000_000
 
@@ -198,7 +191,7 @@ runs = {name: pd.DataFrame({"id": list(texts), "score": 1.0, "failure": None,
         for name in (markup, "other")}
 review = Review(rows, runs, out="hostile", annotator=markup)
 tool = Reviewer(review)
-save_page(review, "hostile.html", title=markup)
+save_page(review, "hostile.html")
 """
 
 
@@ -223,4 +216,4 @@ def test_hostile_texts_are_shown_whole_and_nothing_runs(home, address):
         page.goto((home / "hostile.html").as_uri())
         assert page.locator(".vj-case").count() == 5 and page.evaluate("window.ran") is None
         assert page.evaluate("document.body.scrollWidth <= document.documentElement.clientWidth")
-        assert page.locator("script, svg, a").count() == 0 and page.title().startswith("</div>")
+        assert page.locator("script, svg, a").count() == 0

@@ -1,8 +1,12 @@
-"""A review without widgets: what is listed, voted, hidden and counted."""
+"""A review without widgets: what is listed, voted, kept on disk, hidden and counted."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -19,8 +23,8 @@ from vjudge.metrics import correlate
 from vjudge.review import ANSWERS, TAGS, Review, ReviewError
 
 
-def listed(review):
-    return [case.item.id for case in review.cases()]
+def lines(review):
+    return [json.loads(line) for line in review.path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -43,25 +47,22 @@ def test_a_filter_lists_what_it_names(opened, filters, expected):
     review.goto("i2")
     review.score(3)
     assert review.filter(**filters) == len(expected)
-    assert listed(review) == [f"i{n}" for n in expected]
+    assert review.listed == [f"i{n}" for n in expected]
 
 
-def test_orders(opened):
+def test_orders_and_the_current_item_stays_while_the_list_changes(opened):
     review = opened()
     review.sort("worst")
-    assert listed(review) == ["i0", "i4", "i1", "i2", "i3", "i5"], "distances 4, 4, 2, 0, 0; without gold last"
+    assert review.listed == ["i0", "i4", "i1", "i2", "i3", "i5"], "distances 4, 4, 2, 0, 0; without gold last"
     review.filter(judge="first")
-    review.sort("worst")
-    assert listed(review)[0] == "i1"
+    assert review.listed[0] == "i1"
+    review.filter()
     lists = []
     for seed in (1, 1, 2):
         review.sort("random", seed=seed)
-        lists.append(listed(review))
+        lists.append(review.listed)
     assert lists[0] == lists[1] != lists[2]
-
-
-def test_the_current_item_stays_while_the_list_changes(opened):
-    review = opened()
+    review.sort()
     review.goto("i3")
     review.filter(criterion="odd")
     assert review.case.item.id == "i3" and review.case.number == 1
@@ -75,11 +76,9 @@ def test_the_current_item_stays_while_the_list_changes(opened):
     ("act", "message"),
     [
         (lambda r: r.score(6), "from 1 to 5"),
-        (lambda r: r.score(True), "from 1 to 5"),
         (lambda r: r.better("tie"), "left, right, both good, both bad"),
         (lambda r: r.tag("rude", side="left"), "unknown"),
         (lambda r: r.tag(TAGS[0], side="1"), "side '1' is unknown; use one of left, right"),
-        (lambda r: r.filter(judge="third"), "first, second"),
         (lambda r: r.filter(mood="good"), "filter .mood. is unknown"),
         (lambda r: r.filter(gap=(2, 1)), "wrong way round"),
         (lambda r: r.next_best(judge=None), "use one of first, second"),
@@ -94,15 +93,14 @@ def test_what_can_not_be_meant_is_refused_and_not_written(opened, act, message):
 
 def test_the_tags_of_the_paper_turn_over_and_notes_are_stripped(opened):
     review = opened()
-    review.tag(TAGS[2], side="left")
-    review.tag(TAGS[0], side="left")
-    review.tag(TAGS[0], True, side="right")
+    for name, on, side in ((TAGS[2], None, "left"), (TAGS[0], None, "left"), (TAGS[0], True, "right")):
+        review.tag(name, on, side=side)
     review.tag(TAGS[2], side="left")
     review.note("  looks twice ")
     assert review.case.votes == {"tags": {"left": [TAGS[0]], "right": [TAGS[0]]}, "note": "looks twice"}
     review.note("")
-    review.tag(TAGS[0], False, side="left")
-    review.tag(TAGS[0], False, side="right")
+    for side in ("left", "right"):
+        review.tag(TAGS[0], False, side=side)
     assert review.case.votes == {} and not review.voted.any()
     assert {"too critical", "too optimistic"} <= set(TAGS), "arXiv 2401.06591"
 
@@ -149,51 +147,50 @@ def test_a_look_or_a_list_that_tells_makes_a_vote_not_blind(opened):
     review.reveal()
     assert review.case.revealed and opened(blind=True).case.revealed
     review.better("right")
-    review.filter(judge="first", score=4)
-    review.score(1)
-    review.filter(criterion="odd")
-    review.goto("i3")
-    review.score(1)
+    for filters, id in (({"judge": "first", "score": 4}, "i1"), ({"criterion": "odd"}, "i3")):
+        review.filter(**filters)
+        review.goto(id)
+        review.score(1)
     votes = review.votes()
     assert list(votes["blind"]) == [False, False, True]
-    assert [json.loads(text or "{}") for text in votes["selection"]] == [
-        {}, {"judge": "first", "score": 4}, {"criterion": "odd"}
-    ]  # fmt: skip
+    selections = [json.loads(text or "{}") for text in votes["selection"]]
+    assert selections == [{}, {"judge": "first", "score": 4}, {"criterion": "odd"}]
 
 
 def test_sides_swap_by_seed_and_the_file_holds_the_judge(tmp_path):
     many = [{**row, "id": f"m{n}-{row['id']}"} for n in range(20) for row in rows()]
     ids = [row["id"] for row in many]
     run = {name: pd.DataFrame({"id": ids, "score": 3.0, "feedback": "same"}) for name in ("first", "second")}
+    anns, bobs, others, plain = (
+        Review(many, run, out=tmp_path, annotator=name, blind=blind, seed=seed)
+        for name, blind, seed in (("ann", True, 0), ("bob", True, 0), ("ann", True, 1), ("ann", False, 0))
+    )
+    lefts, again, other = ([review.sides(id)["left"] for id in ids] for review in (anns, bobs, others))
+    assert lefts == again != other and 40 < lefts.count("first") < 80
+    id = ids[lefts.index("second")]
+    anns.goto(id)
+    anns.better("left")
+    assert list(anns.votes("better")["value"]) == ["second"]
+    plain.refresh()
+    assert plain.goto(id).votes == {"better": "right"}, "the same judge, now on the other side"
 
-    def lefts(seed, annotator="ann"):
-        review = Review(many, run, out=tmp_path, annotator=annotator, blind=True, seed=seed)
-        return [review.sides(id)["left"] for id in ids]
 
-    assert lefts(0) == lefts(0, "bob") != lefts(1)
-    assert 40 < lefts(0).count("first") < 80
-    review = Review(many, run, out=tmp_path, annotator="ann", blind=True, seed=0)
-    review.goto(ids[lefts(0).index("second")])
-    review.better("left")
-    assert list(review.votes("better")["value"]) == ["second"]
-    plain = Review(many, run, out=tmp_path, annotator="ann")
-    assert plain.goto(review.case.item.id).votes == {"better": "right"}, "the same judge, now on the other side"
+PAIR = {"id": "p", "instruction": "?", "response_a": "a", "response_b": "b", "images": []}
 
 
-def test_runs_and_rows_that_do_not_fit_are_refused(tmp_path):
-    for run, message in (
-        (judged("first").assign(id=[f"i{n}" for n in range(1, 7)]), "first: item 'i6' is not in the collection"),
-        (pd.concat([judged("first")] * 2), "first: item 'i0' has several verdicts"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Review(items(), {"first": run}, out=tmp_path, annotator="ann")
-    with pytest.raises(ValueError, match="name of an answer"):
-        Review(items(), {"both good": judged("first")}, out=tmp_path, annotator="ann")
-    pair = {"id": "p", "instruction": "?", "response_a": "a", "response_b": "b", "images": []}
-    with pytest.raises(ValueError, match="these rows are pairs"):
-        Review([pair], {"first": judged("first")}, out=tmp_path, annotator="ann")
-    with pytest.raises(ValueError, match="'i0' stands twice"):
-        Review([*rows(), rows()[0]], runs(), out=tmp_path, annotator="ann")
+@pytest.mark.parametrize(
+    ("rows", "runs", "message"),
+    [
+        (rows()[:5], {"first": judged("first")}, "first: item 'i5' is not in the collection"),
+        (rows(), {"first": pd.concat([judged("first")] * 2)}, "first: item 'i0' has several verdicts"),
+        (rows(), {"both good": judged("first")}, "name of an answer"),
+        ([PAIR], {"first": judged("first")}, "these rows are pairs"),
+        ([*rows(), rows()[0]], {"first": judged("first")}, "'i0' stands twice"),
+    ],
+)
+def test_runs_and_rows_that_do_not_fit_are_refused(tmp_path, rows, runs, message):
+    with pytest.raises(ValueError, match=message):
+        Review(rows, runs, out=tmp_path, annotator="ann")
 
 
 def test_a_judge_that_skipped_an_item_is_shown_as_such(tmp_path):
@@ -213,9 +210,10 @@ def test_people_stand_for_gold_where_there_is_none(tmp_path):
     assert list(review.levels) == ["0", "1", "2", "3", "4", "5"] and review.filter(truth=3) == 3, "2.5 counts with 3"
     nobody = Review([row | {"gold": None} for row in rows()], runs(), out=tmp_path / "2", annotator="ann")
     nobody.sort("worst")
-    assert listed(nobody) == [f"i{n}" for n in range(N)]
-    words = nobody.confusion("first").attrs["words"]
-    assert words == "Rows: no truth. Columns: first. Items: 0; without a truth yet: 6."
+    assert nobody.listed == [f"i{n}" for n in range(N)]
+    assert (
+        "Rows: no truth. Columns: first. Items: 0; without a truth yet: 6." in nobody.confusion("first").attrs["words"]
+    )
 
 
 def test_the_confusion_counts_every_graded_item_with_a_truth(opened):
@@ -310,3 +308,118 @@ def test_labels_that_next_best_chose_carry_their_weights(tmp_path):
     again.next_best(3)
     assert again.annotators == ["ann"], "to ask for a list is not to vote"
     assert again.path.read_text() == before, "a list that was named before is not repeated"
+
+
+def test_votes_are_lines_the_last_one_wins_and_undoing_appends_what_was_there(opened):
+    review = opened()
+    assert not review.path.parent.exists(), "looking leaves no file"
+    review.score(2)
+    review.score(3)
+    review.better("left")
+    for votes in ({"score": 3}, {"score": 2}, {}):
+        assert opened().undo().votes == votes
+    with pytest.raises(ReviewError, match="nothing to undo"):
+        review.undo()
+    values = [("score", 2), ("score", 3), ("better", "first"), ("better", None), ("score", 2), ("score", None)]
+    assert [(vote["field"], vote["value"]) for vote in lines(review)] == values
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from reviews import open_review
+review = open_review(Path({out!r}), "killed")
+for turn in range(100_000):
+    review.goto(f"i{{turn % 6}}")
+    review.score(turn % 5 + 1)
+    print(turn, flush=True)
+"""
+
+
+def test_a_killed_kernel_loses_no_vote(tmp_path, opened):
+    code = SCRIPT.format(tests=os.path.dirname(__file__), out=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    for _ in range(20):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    cast = 20 + len(process.stdout.read().splitlines())
+    process.wait()
+    whole = (tmp_path / "votes" / "killed.jsonl").read_bytes().split(b"\n")[:-1]
+    assert len(whole) in (cast, cast + 1) and opened("killed").voted.all()
+
+
+def test_each_vote_waits_for_the_disk_and_a_full_one_casts_none(opened, monkeypatch):
+    review, sizes = opened(), []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    review.score(3)
+    assert sizes == [review.path.stat().st_size]
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ReviewError, match="No space left on device; nothing was voted"):
+        review.score(4)
+
+
+def test_a_torn_last_line_is_said_and_voting_goes_on(opened):
+    review = opened()
+    review.score(2)
+    with review.path.open("ab") as file:
+        file.write(b'{"annotator": "ann", "id": "i0", "fie')
+    with pytest.warns(RuntimeWarning, match=r"ann.jsonl, line 2: cut short"):
+        again = opened()
+    assert again.case.votes == {"score": 2}
+    again.score(3)
+    with pytest.warns(RuntimeWarning, match="line 2: cut short"):
+        assert opened().case.votes == {"score": 3}
+
+
+def test_files_merge_by_standing_together_or_one_behind_the_other(opened, tmp_path):
+    ann, bob = opened("ann", folder="here"), opened("bob", folder="there")
+    ann.score(4)
+    ann.score(5)
+    bob.score(1)
+    bob.better("both bad")
+    both = tmp_path / "both"
+    both.mkdir()
+    (both / "all.jsonl").write_bytes(ann.path.read_bytes() + bob.path.read_bytes())  # cat ann.jsonl bob.jsonl
+    expected = {"ann": {"score": 5}, "bob": {"score": 1, "better": "both bad"}}
+    review = opened("carol", folder="both")
+    assert review.case.others == expected and review.annotators == ["ann", "bob"]
+    ann.score(2)
+    (both / "ann.jsonl").write_bytes(ann.path.read_bytes())  # its first lines stand in two files now
+    assert opened("carol", folder="both").case.others == expected | {"ann": {"score": 2}}
+    assert opened("ann", folder="both").undo().votes == {"score": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (None, "line 1: not a vote"),
+        ({"value": "4"}, "is not a vote"),
+        ({"field": "mood"}, "is not a vote"),
+        ({"field": "tags", "value": {"third": ["too critical"]}}, 'line 1: a vote about "third", not under review'),
+        ({"field": "better", "value": "third"}, "not under review"),
+        ({"collection": "0123"}, "line 1: a vote on another collection"),
+    ],
+)
+def test_lines_that_are_no_votes_of_this_review_are_refused(opened, change, message):
+    review = opened()
+    review.score(1)
+    review.path.write_text(json.dumps(change and lines(review)[0] | change) + "\n")
+    with pytest.raises(ReviewError, match=message):
+        opened()
+
+
+@pytest.mark.parametrize("name", ["../../etc/x", "名字", "x" * 300, "CON\n\ud800"])
+def test_any_name_has_a_file_in_the_folder(tmp_path, name):
+    review = open_review(tmp_path, name)
+    review.score(3)
+    assert [review.path] == list((tmp_path / "votes").iterdir())
+    assert open_review(tmp_path, name).case.votes == {"score": 3}
+    with pytest.raises(ValueError, match="annotator"):
+        open_review(tmp_path, " ")
+    with pytest.raises(ReviewError, match="is a file: give a folder"):
+        Review(items(), runs(), out=review.path, annotator=name)

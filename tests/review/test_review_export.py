@@ -89,7 +89,7 @@ def test_the_page_holds_no_more_than_its_annotator_may_see_and_no_markup(tmp_pat
     runs = {name: judged(name).assign(feedback=f"{HOSTILE} Score: 4") for name in ("first", "second")}
     review = Review(items(), runs, out=tmp_path, annotator=HOSTILE, blind=True)
     review.better("left")
-    page = save_page(review, tmp_path / "page.html", title=HOSTILE).read_text(encoding="utf-8")
+    page = save_page(review, tmp_path / "page.html").read_text(encoding="utf-8")
     assert not {"script", "a", "svg"} & set(Reader(page).tags) and "default-src 'none'" in page
     assert page.count('<img src="data:') == 6 and "\x1b" not in page and "\u202e" not in page
     assert page.count("Score: 4") == 2 and page.count("Score: [hidden]") == 10

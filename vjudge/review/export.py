@@ -92,18 +92,15 @@ def error_tags(review: Review) -> pd.DataFrame:
     return table.assign(low=[low for low, _ in bounds], high=[high for _, high in bounds])
 
 
-def save_page(review: Review, path: str | Path, *, title: str = "Review of judges' feedback") -> Path:
-    """Write the listed items of a review into one self-contained HTML file, and give its path.
+def save_page(review: Review, path: str | Path) -> Path:
+    """Write the listed items of a review into one self-contained HTML file, which is replaced, and give its path.
 
-    Args:
-        review: what its annotator may see is written: in a blind review, unvoted items stay hidden.
-        path: the file; replaced where it exists.
-        title: the page's title.
+    What its annotator may see is written: in a blind review, unvoted items stay hidden.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     cases = [(case_html(case, IMAGE_SIZE, truth=True), case.votes) for case in review.cases()]
-    replace_file(path, str(TEMPLATES.page(review, title, CSS, cases)))
+    replace_file(path, str(TEMPLATES.page(review, CSS, cases)))
     return path
 
 

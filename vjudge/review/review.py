@@ -144,9 +144,10 @@ class Review:
 
     def refresh(self) -> None:
         """Take in what others wrote; ReviewError where a file has votes of another review."""
+        votes = list(_read_votes(self._folder, self._collection, self.judges))
         self._lines: list[Vote] = []
         self._last: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
-        for vote in _read_votes(self._folder, self._collection, self.judges):
+        for vote in votes:
             self._take(vote)
 
     @property
@@ -186,10 +187,9 @@ class Review:
 
     def next_unvoted(self) -> ReviewCase | None:
         """Go to the next item of the list without a vote, round its end if need be; stay where there is none."""
-        voted = self.voted
-        waiting = [number for number, id in enumerate(self.listed) if not voted[id]]
-        ahead = [number for number in waiting if number > self._position]
-        self._position = [*ahead, *waiting, self._position][0]
+        voted, here = self.voted, self._position
+        ahead = [*range(here + 1, len(self.listed)), *range(here)]
+        self._position = next((number for number in ahead if not voted[self.listed[number]]), here)
         return self.case
 
     def goto(self, id: str) -> ReviewCase | None:
@@ -208,13 +208,12 @@ class Review:
                 level, halves up: the one given, or in the range (lowest, highest) given.
             gap: bounds of truth minus score, both included.
             criterion: the item's criterion, whole.
-            unparsed, voted: verdicts without a score; items with a vote of this annotator, as the list is made. Or with
-                one, and without.
+            unparsed: verdicts without a score, or with one.
+            voted: items with a vote of this annotator, or without, as the list is made.
             text: a part of the instruction, response, reference answer or a feedback, in any case of letters.
 
-        The current item stays where it is among them. A vote carries the selection it was made on: by `TELLING`
-        filters, or the worst first, it does not count as blind. ValueError: an unknown filter, judge or criterion, or
-        bounds the wrong way round.
+        The current item stays. A vote carries the selection it was made on: by `TELLING` filters, or the worst first,
+        it does not count as blind. ValueError: an unknown filter, judge or criterion, or bounds the wrong way round.
         """
         filters = {name: value for name, value in filters.items() if value is not None}
         _check("judge", filters.get("judge"), (None, *self.judges))
@@ -556,15 +555,17 @@ def _placed(votes: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, An
 
 def _verdicts(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """All judges' verdicts by judge and item id."""
-    tables = dict(iter(runs.groupby("judge", sort=False))) if isinstance(runs, pd.DataFrame) else runs
-    if not tables:
-        raise ValueError("there is no run to review")
-    table = pd.concat([pd.DataFrame({**run.astype({"id": str}), "judge": str(judge)}) for judge, run in tables.items()])
-    table = table.set_index(["judge", "id"], drop=False)
-    for judge, id in table.index[table.index.duplicated()][:1]:
-        raise ValueError(f"{judge}: item {id!r} has several verdicts; choose one")
+    if not isinstance(runs, pd.DataFrame):
+        if not runs:
+            raise ValueError("there is no run to review")
+        runs = pd.concat([pd.DataFrame({**run, "judge": judge}) for judge, run in runs.items()])  # without their attrs
+    table = runs.astype({"judge": str, "id": str}).set_index(["judge", "id"], drop=False)
     if names := {*table["judge"]} & {*ANSWERS}:
         raise ValueError(f"{min(names)}: is the name of an answer; give the judge another")
+    if len(repeated := table[table.index.duplicated()]):
+        raise ValueError(
+            f"{repeated['judge'].iloc[0]}: item {repeated['id'].iloc[0]!r} has several verdicts; choose one"
+        )
     return table
 
 
@@ -579,10 +580,10 @@ def _texts(rows: Any, verdicts: pd.DataFrame, scale: tuple[int, int] | None) -> 
         lowest, n = 1 if is_missing(row.get("lowest")) else int(row["lowest"]), len(row.get("descriptions") or ())
         texts = [str(row.get(name) or "") for name in ("instruction", "response", "reference_answer")]
         cells[id] = [row.get("criteria"), (lowest, lowest + n - 1) if n else scale, texts]
-    for judge, id in verdicts.index:
+    feedbacks = verdicts.get("feedback", pd.Series("", verdicts.index)).fillna("")
+    for (judge, id), feedback in feedbacks.items():
         if id not in cells:
             raise ValueError(f"{judge}: item {id!r} is not in the collection")
-    for id, feedback in zip(verdicts["id"], verdicts.get("feedback", ()), strict=False):
         cells[id][2].append(str(feedback))
     index = pd.Index(list(cells), name="id", dtype=object)
     table = pd.DataFrame(list(cells.values()), index, ["criteria", "scale", "all"])
