@@ -81,6 +81,7 @@ def test_studies_are_summed_up():
     frame = labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)
     width = frame.pivot(index="labels", columns="order", values="width")
     assert (width["chosen"] < width["random"]).all() and (width.loc[80] < width.loc[40]).all()
+    assert _within(round(25 * frame["covered"].sum()), 100, 0.95), "intervals of chosen labels cover too"
 
 
 def test_stored_tables_hold_what_is_claimed():
