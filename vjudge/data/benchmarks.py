@@ -24,14 +24,10 @@ def _vl(row: Row, part: str | None) -> dict[str, Any]:
     Source: vl-rewardbench/VL_RewardBench cal.py.
     """
     responses, ranks = plain(row["response"]), plain(row["human_ranking"])
-    faults = []
     if not isinstance(responses, list) or len(responses) != 2 or not all(isinstance(text, str) for text in responses):
-        faults.append(("response", "is not a list of two texts", _MEND))
+        raise BadRow(("response", "is not a list of two texts", _MEND))
     if not isinstance(ranks, list) or sorted(map(str, ranks)) != ["0", "1"]:
-        faults.append(("human_ranking", f"{ranks!r} is neither [0, 1] nor [1, 0]", _MEND))
-    if faults:
-        raise BadRow(*faults)
-    prefix = re.split("[_-]", str(row.get("id")), maxsplit=1)[0].lower()
+        raise BadRow(("human_ranking", f"{ranks!r} is neither [0, 1] nor [1, 0]", _MEND))
     categories = dict.fromkeys(("hallucination", "rlaif", "rlhf"), "hallucination")
     categories |= dict.fromkeys(("mathverse", "mmmu"), "reasoning")
     return {
@@ -39,7 +35,7 @@ def _vl(row: Row, part: str | None) -> dict[str, Any]:
         "response_a": responses[0],
         "response_b": responses[1],
         "preference": "ab"[int(ranks[1]) == 0],
-        "category": categories.get(prefix, "general"),
+        "category": categories.get(re.split("[_-]", str(row.get("id")))[0].lower(), "general"),
     }
 
 

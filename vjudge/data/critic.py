@@ -49,16 +49,10 @@ class Wording:
 
 _LAST = r"[^|]*\|\s{0,3}\Z"  # the last cell of MM-Vet's table, which is left open
 WORDINGS = (
-    Wording(  # lmms-lab/llava-critic-7b README.md
+    Wording(  # lmms-lab/llava-critic-7b README.md; Xiaooolong/vev data/sources/image_llava_critic.py
         "llava-critic-pair",
-        r"Question: ?\[{instruction}\]\s{1,2}The first response: ?\[{response_a}\]"
-        r"\s{1,2}The second response: ?\[{response_b}\]\s{1,2}ASSISTANT:",
-        "llava-critic-pair",
-    ),
-    Wording(  # Xiaooolong/vev data/sources/image_llava_critic.py
-        "responses",
-        r"Question: ?\[{instruction}\]\s{1,2}Response [1A]: ?\[{response_a}\]"
-        r"\s{1,2}Response [2B]: ?\[{response_b}\](?:\s{1,2}ASSISTANT:|\s{0,3}\Z)",
+        r"Question: ?\[{instruction}\]\s{1,2}(?:The first response|Response [1A]): ?\[{response_a}\]"
+        r"\s{1,2}(?:The second response|Response [2B]): ?\[{response_b}\](?:\s{1,2}ASSISTANT:|\s{0,3}\Z)",
         "llava-critic-pair",
     ),
     Wording(  # lmms-lab/llava-critic-7b README.md

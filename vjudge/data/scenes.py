@@ -2,7 +2,6 @@
 
 A picture shows up to nine coloured things on a three-by-three grid. Every (shape, colour, place) belongs to one split:
 training shows its own alone, and at least half of the things in another split's picture are never seen in training.
-
 A case is one picture, one instruction and one rubric. Its five responses share wording, claims' places and order and
 differ in what they say there, so that length tells nothing about the score. Wrong values follow the distribution of
 right ones, so that the text alone tells next to nothing either. Half of the cases give a reference answer: a perfect
@@ -88,16 +87,10 @@ class Scene:
         return str(getattr(thing, "shape" if aspect == "position" else aspect)) if thing else "empty"
 
 
-def _split_of_combinations() -> np.ndarray:
-    """The split of each (shape, colour, place): 70 % train, 10 % validation, 20 % test; fixed once and for all."""
-    n = len(SHAPES) * len(COLOURS) * len(PLACES)
-    order, splits = np.random.default_rng(2401_06591).permutation(n), np.zeros(n, dtype=int)
-    splits[order[: n // 5]] = 2
-    splits[order[n // 5 : n // 5 + n // 10]] = 1
-    return splits.reshape(len(SHAPES), len(COLOURS), len(PLACES))
-
-
-_COMBINATIONS = _split_of_combinations()  # index of the split, by shape, colour, place
+# The split of every (shape, colour, place), fixed once and for all: 70 % train (0), 10 % validation (1), 20 % test (2).
+_GRID = (len(SHAPES), len(COLOURS), len(PLACES))
+_DRAWN = np.argsort(np.random.default_rng(2401_06591).permutation(math.prod(_GRID)))  # when each was drawn
+_COMBINATIONS = np.select([_DRAWN < 115, _DRAWN < 115 + 57], [2, 1], 0).reshape(_GRID)
 
 
 def sample(split: str, *seed: int) -> Scene:
@@ -134,7 +127,7 @@ def _arrange(rng: np.random.Generator, shapes: list[int], colours: list[int], sp
             return []
         i, j, k = options[rng.integers(len(options))]
         combinations.append((shapes.pop(i), colours.pop(j), places.pop(k)))
-    own = sum(int(_COMBINATIONS[c]) == split for c in combinations)
+    own = sum(_COMBINATIONS[c] == split for c in combinations)
     return combinations if 2 * own >= len(combinations) else []
 
 
@@ -354,7 +347,7 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
     Args:
         split: "train", "validation" or "test"; None is "test".
         limit: how many rows, counted from the first; more than the split's size makes more pictures.
-        seed: another seed is another collection of the same kind; 0 is the one that published numbers are on.
+        seed: of the collection; 0 is the one that published numbers are on.
 
     Returns:
         Rows with the canonical columns, each picture as PNG bytes. `gold` is the true score, 1-5; `group` the picture.
@@ -365,10 +358,9 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(N_IMAGES)}")
     per_image = CASES_PER_IMAGE * (N_CLAIMS + 1)
     n_rows = N_IMAGES[split] * per_image if limit is None else limit
-    lines: list[dict[str, Any]] = []
+    made: list[dict[str, Any]] = []
     for index in range(math.ceil(n_rows / per_image)):
         scene, new = rows_of(split, index, seed)
-        file = io.BytesIO()
-        draw(scene).save(file, format="PNG")
-        lines += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
-    return lines[:n_rows]
+        draw(scene).save(file := io.BytesIO(), format="PNG")
+        made += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
+    return made[:n_rows]

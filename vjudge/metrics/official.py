@@ -24,9 +24,9 @@ from vjudge import data, metrics
 from vjudge.data import CollectionError
 from vjudge.metrics._tables import design_of, groups_of, read_verdicts, shares, tabulate
 from vjudge.names import public
-from vjudge.records import NAN, Rubric, unit_of
+from vjudge.records import NAN
 
-__all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]
+__all__ = ["BENCHMARKS", "Benchmark", "benchmark"]
 __dir__ = public(__name__)
 
 _INDEX = ["part", "statistic", "unread"]
@@ -133,8 +133,9 @@ def benchmark(
     """A benchmark's official number from a judge's run, beside other harnesses' treatments of unread answers.
 
     Args:
-        run: from `Judge.compare`, `Judge.grade`, `Judge.rank` or `rank_by_score` on the benchmark. Where LLaVA-Bench or
-            VisIT-Bench was graded and true scores are known, the number is Prometheus-Vision's: the correlation.
+        run: from `Judge.compare`, `Judge.grade` or `Judge.rank` on the benchmark; of a judge that scores one response,
+            a frame with each pair's id and the verdict that its two scores make. Where LLaVA-Bench or VisIT-Bench was
+            graded and true scores are known, the number is Prometheus-Vision's: the correlation.
         items: the collection, for what the run does not carry: its name, categories and true labels, joined by id.
         name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run or the collection says.
         n_resamples, seed: of the 95 % intervals: Wilson's of shares, the bootstrap's of the others, over groups.
@@ -325,14 +326,14 @@ def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Option
     """Elo of the policies; both orders of a battle as the judge's one verdict, more wins win, else a tie."""
     first, second = (list(frame[f"policy_{side}"]) for side in "ab")
     table = metrics.bradley_terry(first, second, frame["verdict"], groups=frame["group"], **options)
-    columns = {"elo": "estimate", "elo_low": "low", "elo_high": "high", "n": "n"}
-    elo = table[list(columns)].rename(columns=columns).assign(missing=int(table.attrs["missing"]))
+    elo = table[["elo", "elo_low", "elo_high", "n"]].set_axis(["estimate", "low", "high", "n"], axis=1)
+    elo["missing"] = int(table.attrs["missing"])
     elo.index = pd.MultiIndex.from_tuples([(str(name), "elo", "left out") for name in table.index], names=_INDEX)
     elo.attrs = {"method": table.attrs["method"]}
     return elo
 
 
-_COMPARE = "use Judge.compare, or rank_by_score for a judge that scores one response"
+_COMPARE = "use Judge.compare, or grade both responses and write a, b or tie as the verdict"
 _OWN = "grade the responses by the benchmark's own wording, template='llava-bench-wild' or 'llava-bench-coco'"
 _GRADE = "use Judge.grade on items with gold or human_scores"
 MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = {
@@ -343,38 +344,3 @@ MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = 
     "battles": (("verdict", "policy_a", "policy_b"), _COMPARE, _battles),
 }
 """By name: the columns that a run must have, what to do where it lacks one, and what makes the table."""
-
-
-def rank_by_score(judge: Any, pairs: Any, *, rubric: Rubric | None = None, **options: Any) -> pd.DataFrame:
-    """Grade both responses of every pair by themselves and say which scores higher.
-
-    Args:
-        judge: anything with `Judge.grade`. options: of `Judge.grade`.
-        pairs: rows with `response_a` and `response_b`.
-        rubric: for pairs without one, where the judge's wording shows a rubric; Prometheus was given one for each set.
-
-    Returns:
-        One row a pair: id, judge, verdict ("a", "b", "tie", NaN without two scores), score_a, score_b, group, and
-        preference and category where the pairs have them; `attrs` counts the failures.
-
-    Source: Prometheus (arXiv 2310.08491), section on ranking evaluation.
-    """
-    rows, singles = data.rows_of(pairs), []
-    for row in rows:
-        shared = {name: row.get(name) for name in ("images", "instruction", "reference_answer")}
-        levels = {name: row.get(name) for name in ("criteria", "descriptions", "lowest")}
-        if rubric is not None and not levels["descriptions"]:
-            levels = {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
-        for side in "ab":
-            own = {"id": f"{row['id']}/{side}", "group": unit_of(row), "response": row[f"response_{side}"]}
-            singles.append({**shared, **levels, **own})
-    graded = judge.grade(singles, **options)
-    a, b = graded["score"].to_numpy(float).reshape(-1, 2).T
-    frame = pd.DataFrame({"id": [str(row["id"]) for row in rows], "judge": judge.name, "score_a": a, "score_b": b})
-    frame.insert(2, "verdict", pd.Series(np.sign(a - b)).map({1: "a", -1: "b", 0: "tie"}))
-    for name in ("preference", "category"):
-        if any(name in row for row in rows):
-            frame[name] = [row.get(name) for row in rows]
-    frame["group"] = [unit_of(row) for row in rows]
-    frame.attrs = {"failures": dict(graded.attrs.get("failures", {})), "collection": data.origin(pairs)}
-    return frame
