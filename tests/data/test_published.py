@@ -218,10 +218,10 @@ SINGLE = "Question: [What is it?]\nThe LMM response: [A dog.]\nASSISTANT:\n "
 @pytest.mark.parametrize(
     ("prompt", "answer", "wording", "verdict", "scale"),
     [
-        (PAIR, "The better response: [B]. It is a dog.", "responses", "b", None),
-        (PAIR.replace(" A:", " 1:").replace(" B:", " 2:"), "The better response: [1].", "responses", "a", None),
-        (PAIR, "Response B is better than response A. It is a dog.", "responses", "b", None),
-        (PAIR, "Two responses are equally good.", "responses", "tie", None),
+        (PAIR, "The better response: [B]. It is a dog.", "llava-critic-pair", "b", None),
+        (PAIR.replace(" A:", " 1:").replace(" B:", " 2:"), "The better response: [1].", "llava-critic-pair", "a", None),
+        (PAIR, "Response B is better than response A. It is a dog.", "llava-critic-pair", "b", None),
+        (PAIR, "Two responses are equally good.", "llava-critic-pair", "tie", None),
         (ORDINAL, "The better response: [second].", "llava-critic-pair", "b", None),
         (ARENA, "Both see an animal.\nMy final verdict is: [[A>>B]]", "arena", "a", None),
         (SINGLE, "Score: 85\nIt is a dog.", "llava-critic", 85.0, "0-100"),
