@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,33 +22,30 @@ from vjudge.probes.simulated import Planted, SimulatedJudge
 NAN = float("nan")
 
 
-class Judge:
-    """A judge of fixed scores, or by whose rule the second of two texts is better (1), as good (0) or worse (-1)."""
-
-    def __init__(self, scores: Any = (), rule: Callable[[str, str], Any] | None = None) -> None:
-        self.scores, self.rule = scores, rule
-
-    def grade(self, items: Any) -> pd.DataFrame:
-        return pd.DataFrame({"id": [item["id"] for item in items], "score": self.scores})
-
-    def compare(self, pairs: Any) -> pd.DataFrame:
-        texts = [(pair["response_a"], pair["response_b"]) for pair in pairs]
-        ab = [{-1: "a", 0: "tie", 1: "b", None: None}[self.rule(a, b)] for a, b in texts]
-        ba = [{-1: "b", 0: "tie", 1: "a", None: None}[self.rule(b, a)] for a, b in texts]
-        return pd.DataFrame({"id": [pair["id"] for pair in pairs], "verdict_ab": ab, "verdict_ba": ba})
-
-
 def candidate_rows(n: int, k: int, **more: Any) -> list[dict[str, Any]]:
-    """Questions with k responses each."""
-    picture = Image.new("RGB", (8, 8), "teal")
-    shared = {"images": [picture], "criteria": "True?", "descriptions": ["Wrong.", "Half.", "Right."], **more}
+    shared = {"images": [Image.new("RGB", (8, 8), "teal")], **more}
     texts = [[f"answer {place} of q{number}" for place in range(k)] for number in range(n)]
-    own = [{"id": f"q{i}", "instruction": f"What is {i}?", "group": f"q{i}", "responses": texts[i]} for i in range(n)]
-    return [row | shared for row in own]
+    return [{"id": f"q{i}", "instruction": f"What is {i}?", "responses": texts[i], **shared} for i in range(n)]
+
+
+def scored(values: list[float], texts: list[str] | None = None) -> tuple[list[dict[str, Any]], pd.DataFrame]:
+    """One question whose responses have these scores."""
+    (row,) = candidate_rows(1, len(values), true_scores=[1.0, 2.0, 3.0, 4.0, 5.0][: len(values)])
+    row["responses"] = texts or [f"word word {place}" for place in range(len(values))]
+    judge = SimpleNamespace(grade=lambda items: pd.DataFrame({"score": values}))
+    return [row], preference.reward(judge, [row])
 
 
 def compared(rows: list[dict[str, Any]], rule: Callable[[str, str], Any]) -> pd.DataFrame:
-    return preference.reward(Judge(rule=rule), rows, by="pairs")
+    """Rewards by a judge by whose rule the second of two texts is better (1), as good (0) or worse (-1)."""
+
+    def compare(pairs: Any) -> pd.DataFrame:
+        texts = [(pair["response_a"], pair["response_b"]) for pair in pairs]
+        ab = [{-1: "a", 0: "tie", 1: "b", None: None}[rule(a, b)] for a, b in texts]
+        ba = [{-1: "b", 0: "tie", 1: "a", None: None}[rule(b, a)] for a, b in texts]
+        return pd.DataFrame({"verdict_ab": ab, "verdict_ba": ba})
+
+    return preference.reward(SimpleNamespace(compare=compare), rows, by="pairs")
 
 
 def published(texts: list[str], rule: Any) -> list[float]:
@@ -55,13 +53,6 @@ def published(texts: list[str], rule: Any) -> list[float]:
     places = range(len(texts))
     a = [[0 if i == j else rule(texts[i], texts[j]) for j in places] for i in places]
     return [float(sum(a[k][i] for k in places) - sum(a[i][j] for j in places)) for i in places]
-
-
-def scored(values: list[float], texts: list[str] | None = None) -> tuple[list[dict[str, Any]], pd.DataFrame]:
-    """One question whose responses have these scores."""
-    rows = candidate_rows(1, len(values), true_scores=[1.0, 2.0, 3.0, 4.0, 5.0][: len(values)])
-    rows[0]["responses"] = texts or [f"word word {place}" for place in range(len(values))]
-    return rows, preference.reward(Judge(values), rows)
 
 
 def test_reward_is_the_published_sum_over_ordered_pairs() -> None:
@@ -73,7 +64,6 @@ def test_reward_is_the_published_sum_over_ordered_pairs() -> None:
     frame = compared(rows, rule)
     for row in rows:
         assert frame[frame["id"] == row["id"]]["reward"].tolist() == published(row["responses"], rule)
-    assert (frame.groupby("id")["reward"].sum() == 0).all()
 
 
 def test_what_depends_on_the_place_alone_cancels_to_nothing() -> None:
@@ -103,9 +93,8 @@ def test_a_repeated_answer_counts_as_often_and_one_without_a_verdict_has_no_rewa
 def test_pairs_by_both_orders_agree_with_the_truth_more_often_under_a_planted_bias() -> None:
     rows = preference.scene_candidates("test", limit=60)
     assert all(sorted(row["true_scores"]) == [1, 2, 3, 4, 5] for row in rows)
-    items = load_collection("scenes", split="test", limit=5)
+    items, right = load_collection("scenes", split="test", limit=5), {}
     judge = SimulatedJudge(items, Planted(position=2.5, item=0.3), seed=0)
-    right = {}
     for orders in ("one", "both"):
         frame = preference.reward(judge, rows, by="pairs", orders=orders)
         pairs = preference.make_pairs(rows, frame, choose="all")
@@ -115,15 +104,13 @@ def test_pairs_by_both_orders_agree_with_the_truth_more_often_under_a_planted_bi
 
 def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing() -> None:
     rows = [{"instruction": "What?", "image": "a.png", "responses": texts} for texts in (["a", "b"], ["c", "d"])]
-    judge = Judge()
-    judge.grade = lambda items: pd.DataFrame({"score": [4, NAN, 4, 3], "expected_score": [3.5, NAN, NAN, 3]})  # type: ignore[method-assign]
-    frame = preference.reward(judge, rows)
+    graded = pd.DataFrame({"score": [4, NAN, 4, 3], "expected_score": [3.5, NAN, NAN, 3]})
+    frame = preference.reward(SimpleNamespace(grade=lambda items: graded), rows)
     assert frame["reward"].fillna(0).tolist() == [3.5, 0, 4, 3] and frame["true_score"].isna().all()
-    pairs = preference.make_pairs(rows, frame)
-    assert pairs["images"].tolist() == [["a.png"]], "a policy would learn them blind"
-    assert pairs["id"].tolist() == ["1/0-1"]
+    (pair,) = preference.make_pairs(rows, frame).to_dict("records")
+    assert pair["id"] == "1/0-1" and pair["images"] == ["a.png"], "a policy would learn it blind"
     with pytest.raises(ValueError, match=r'by=\'wins\': use "scores" or "pairs"'):
-        preference.reward(judge, rows, by="wins")
+        preference.reward(None, rows, by="wins")
 
 
 def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
@@ -157,18 +144,13 @@ def test_responses_that_a_check_finds_make_no_pair_and_are_counted() -> None:
     assert none.attrs["left_out"] == {"response: repeats itself": 1, "response: red": 2, fewer: 1} and none.empty
 
 
-def test_best_of_n_is_the_mean_over_every_choice_of_n() -> None:
+def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_out() -> None:
     rng = np.random.default_rng(3)
     values, judged = rng.normal(size=6), rng.integers(0, 3, 6).astype(float)
-    for n in range(1, 7):
-        means = []
-        for chosen in itertools.combinations(range(6), n):
-            top = max(judged[list(chosen)])
-            means.append(np.mean([values[i] for i in chosen if judged[i] == top]))
-        assert rewards.expected_best(judged, values)[n - 1] == pytest.approx(np.mean(means))
-
-
-def test_best_of_n_over_questions_counts_repeats_and_what_is_left_out() -> None:
+    for n, best in enumerate(rewards.expected_best(judged, values), start=1):
+        choices = [list(chosen) for chosen in itertools.combinations(range(6), n)]
+        means = [values[chosen][judged[chosen] == judged[chosen].max()].mean() for chosen in choices]
+        assert best == pytest.approx(np.mean(means))
     columns = {"reward": [1.0, 2.0, 5.0, 1.0, NAN], "true_score": [1.0, 5.0, 2.0, 4.0, 3.0]}
     table = pd.DataFrame({"id": list("ppqqr"), **columns, "times": [2, 1, 1, 2, 3], "group": list("aabbc")})
     curve = preference.best_of_n(table, n_resamples=200)
@@ -181,14 +163,13 @@ def test_best_of_n_over_questions_counts_repeats_and_what_is_left_out() -> None:
 
 
 def test_a_file_holds_the_pairs_with_each_picture_once_and_nothing_its_reader_would_change(tmp_path: Path) -> None:
-    rows, frame = scored([2.0, 5.0, 1.0])
-    pairs = preference.make_pairs(rows, frame, choose="all")
-    path = preference.write_llava_next(pairs.assign(id=["../../up", "b", "c"]), tmp_path / "out")
-    entries = json.loads(path.read_text("utf-8"))
-    assert list(entries[0]) == ["id", "image", "prompt", "chosen", "rejected"] and len(entries) == 3
-    assert entries[0]["prompt"] == "What is 0?" and entries[0]["chosen"] == pairs["chosen"][0]
-    picture = path.parent / "images" / entries[0]["image"]
-    assert sorted(file for file in tmp_path.rglob("*") if file.is_file()) == sorted([path, picture])
+    pairs = preference.make_pairs(*scored([2.0, 5.0, 1.0]), choose="all").assign(id=["../../up", "b", "c"])
+    path = preference.write_llava_next(pairs, tmp_path / "out")
+    first, *_ = entries = json.loads(path.read_text("utf-8"))
+    assert list(first) == ["id", "image", "prompt", "chosen", "rejected"] and len(entries) == 3
+    assert first["prompt"] == "What is 0?" and first["chosen"] == pairs["chosen"][0]
+    picture = path.parent / "images" / first["image"]
+    assert {file for file in tmp_path.rglob("*") if file.is_file()} == {path, picture}
     assert Image.open(picture).size == (8, 8)
     row = {"id": "x", "instruction": "Where is <image>?", "images": [], "chosen": "a", "rejected": "b"}
     with pytest.raises(CollectionError, match=r"row 0 \(id 'x'\), instruction: spells <image>"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,47 +13,34 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from samples import judge_of  # noqa: E402
+
 from vjudge import models  # noqa: E402
-from vjudge.engines import Answer, Engine  # noqa: E402
-from vjudge.judge import Judge  # noqa: E402
 from vjudge.preference import dpo  # noqa: E402
 from vjudge.preference.dpo import DpoSettings, Round, run_rounds  # noqa: E402
-from vjudge.prompts import TEMPLATES  # noqa: E402
 from vjudge.runs import RunError  # noqa: E402
 
 DRAWS = {"samples": 3, "temperature": 1.0, "max_new_tokens": 8}
 SETTINGS = DpoSettings(learning_rate=1e-3, batch_size=2, microbatch=2, checkpoint_every=1)
 
 
-class Lengths(Engine):
-    """A judge's engine that scores a response by its length, and counts what it is asked."""
+def judge(stop_after: int = 999) -> Any:
+    """A judge that scores a response by its length, and stops after so many verdicts."""
 
-    name = "lengths"
+    def write(text: str) -> str:
+        if len(by.engine.shown) > stop_after:
+            raise KeyboardInterrupt
+        return f"Long enough. [RESULT] {len(text) % 5 + 1}"
 
-    def __init__(self, *, stop_after: int = 999) -> None:
-        self.left, self.n_asked = stop_after, 0
-
-    def identity(self) -> dict[str, Any]:
-        return {"engine": self.name, "weights": "none", "versions": {}}
-
-    def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
-        for index in sorted(wanted):
-            if self.n_asked == self.left:
-                raise KeyboardInterrupt
-            self.n_asked += 1
-            score = len(prompts[index].text) % 5 + 1
-            yield [Answer(index, text=f"Long enough. [RESULT] {score}", stopped=True, n_new_tokens=3)]
-
-
-def judge(**options: Any) -> Judge:
-    return Judge("lengths", template=TEMPLATES["prometheus-vision"], engine=Lengths(**options))  # type: ignore[arg-type]
+    by: Any = judge_of(write, template="prometheus-vision")
+    return by
 
 
 @pytest.fixture(scope="module")
 def call(rows: list[dict[str, Any]], random_judge: Path) -> Callable[..., Any]:
     asked = [{name: value for name, value in row.items() if name not in ("response", "gold")} for row in rows[:6]]
 
-    def run(out: Path, *, by: Judge | None = None, n: int = 2, **options: Any) -> Any:
+    def run(out: Path, *, by: Any = None, n: int = 2, **options: Any) -> Any:
         options = {"draws": DRAWS, "settings": SETTINGS, "progress": False, **options}
         return run_rounds(random_judge, asked, by or judge(), out, rounds=n, **options)
 
@@ -110,7 +97,7 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does
             if at:
                 patch.setattr(dpo, at, stop)
             call(out, by=by)
-        asked.append(by.engine.n_asked)  # type: ignore[attr-defined]
+        asked.append(min(stop_after, len(by.engine.shown)))
         assert all(state(out)[name].startswith(data) for name, data in before.items())  # what was there, there is
 
     cut(stop_after=5)  # among verdicts
@@ -120,11 +107,10 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does
     cut(stop_after=3)  # in the second round, among verdicts
     by = judge()
     assert result(call(out, by=by)) == result(made)
-    assert sum(asked) + by.engine.n_asked == verdicts  # type: ignore[attr-defined]
+    assert sum(asked) + len(by.engine.shown) == verdicts
     before, by = state(out), judge()
     monkeypatch.setattr(dpo, "_fit", lambda *_: pytest.fail("trained again"))
-    assert result(call(out, by=by)) == result(made) and state(out) == before
-    assert by.engine.n_asked == 0  # type: ignore[attr-defined]
+    assert result(call(out, by=by)) == result(made) and state(out) == before and not by.engine.shown
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ from vjudge.training.lora import PARTS, decoder_layers, merged, part_of, train_i
 from vjudge.training.watch import OwnNames, last_checkpoint, movement, movement_line, weight_samples
 
 RECORD, CHECKPOINTS = "dpo.json", "checkpoints"
+ALWAYS: dict[str, Any] = {"logging_steps": 1, "save_total_limit": 1, "report_to": [], "disable_tqdm": True}
+ALWAYS |= {"dataloader_pin_memory": False, "remove_unused_columns": False}  # of every training
 
 
 @dataclass(frozen=True)
@@ -166,18 +168,13 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
             gradient_accumulation_steps=settings.batch_size // settings.microbatch,
             max_length=None,  # longer pairs were refused above
             gradient_checkpointing=settings.gradient_checkpointing,
-            logging_steps=1,
             save_strategy="no" if settings.checkpoint_every is None else "steps",
             save_steps=settings.checkpoint_every or 500,
-            save_total_limit=1,
             use_cpu=device.type == "cpu",
             bf16=dtype == torch.bfloat16,  # autocast: float32 weights, computed with in bfloat16
             fp16=dtype == torch.float16 and device.type == "cuda",
-            dataloader_pin_memory=False,
-            remove_unused_columns=False,
-            report_to=[],
-            disable_tqdm=True,
             seed=settings.seed,
+            **ALWAYS,
         ),
         # TRL draws row numbers, and asks for images; a pair is read when its batch comes.
         train_dataset=datasets.Dataset.from_dict({"row": range(len(rows)), "images": [[] for _ in rows]}),

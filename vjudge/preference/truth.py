@@ -111,9 +111,8 @@ def compare_policies(
         options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
 
     Returns:
-        Index (measure, policy); estimate (mean over questions), low, high, n (questions), missing (questions without
-        it); change (the mean difference from the first policy over the questions of both), change_low, change_high; NaN
-        for the first. A judge's change above 0 with a truth's that is not is what to look for.
+        Index (measure, policy); estimate, low, high, n and missing, of questions; change, change_low and change_high,
+        over the questions that both answered. A judge's change above 0 with a truth's that is not: look there.
     """
     how = {"group": "first", **dict.fromkeys(columns, "mean")}
     table = pd.concat({name: frame.groupby("id").agg(how) for name, frame in answers.items()}, axis=1).sort_index()
@@ -137,7 +136,7 @@ def mean_of(values: pd.Series, groups: Any, *, mark: Any = None, name: str = "me
     left out, and groups are resampled. One row, called `name`, has the columns of `metrics.correlate`, and its options.
     """
     valid = values.notna().to_numpy()
-    numbers, held = values[valid].to_numpy(dtype=float), np.asarray(mark if mark is not None else valid)[valid]
+    numbers, held = values[valid].to_numpy(dtype=float), np.asarray(valid if mark is None else mark, dtype=bool)[valid]
 
     def statistic(weights: Any) -> Any:
         with np.errstate(invalid="ignore", divide="ignore"):
