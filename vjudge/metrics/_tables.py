@@ -104,8 +104,9 @@ def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> np.nd
 
 def groups_of(run: pd.DataFrame) -> np.ndarray:
     """The unit of resampling of each row of a run: its group, its id where it names none."""
-    labels, ids = run.get("group", pd.Series(np.nan, run.index)), run["id"].map(str)
-    return labels.map(str).where(labels.notna(), ids).to_numpy(dtype=object)
+    ids = run["id"].map(str).to_numpy(dtype=object)
+    labels = run["group"].to_numpy(dtype=object) if "group" in run else np.full(len(run), None)
+    return np.array([own if is_missing(label) else str(label) for label, own in zip(labels, ids, strict=True)], object)
 
 
 def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:

@@ -220,7 +220,7 @@ def verdicts(run: pd.DataFrame, score: str) -> pd.DataFrame:
     if score not in run:
         raise Unmet(f"needs the column {score!r}; the run has {', '.join(run.columns[:12])}")
     gold = scores(run["gold"], name="gold") if "gold" in run else np.full(len(run), NAN)
-    if "human_scores" in run:  # as `data.truth` has it
+    if "human_scores" in run and np.isnan(gold).any():  # as `data.truth` has it
         gold = np.where(np.isnan(gold), ratings(run["human_scores"]).mean(axis=1), gold)
     cells = {"score": scores(run[score], name=score), "gold": gold, "group": groups_of(run)}
     return pd.DataFrame(cells, index=text_ids(run))
