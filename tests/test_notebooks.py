@@ -137,9 +137,9 @@ def running() -> Iterator[Kernel]:
 def fill(cache: Path) -> None:
     """The public files of `vj.load_verdicts`, as they are kept once they were fetched."""
     folders = {"divake": "raw/mllm_judge", "j-min": "raw/tifa160", "TIGER-AI-Lab": "raw/genai_bench"}
-    for file in (file for source in SOURCES.values() for file in source["files"]):
-        owner, _, path = file.split("/", 2)
-        target = cache / "vjudge" / "verdicts" / file
+    places = (pair for source in SOURCES.values() for pair in source["files"].items())
+    for place, path in ((place, path) for place, paths in places for path in paths):
+        owner, target = place.split("/")[0], cache / "vjudge" / "verdicts" / place / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if owner == "Yushi-Hu":
             shutil.copyfile(DATA / "tifa" / Path(path).name, target)

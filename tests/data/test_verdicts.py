@@ -35,9 +35,9 @@ class Quiet(SimpleHTTPRequestHandler):
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a server of the public files: owner/name/commit/path."""
     root = tmp_path_factory.mktemp("mirror")
-    for file in (file for source in SOURCES.values() for file in source["files"]):
-        owner, repository, path = file.split("/", 2)
-        target = root / owner / repository.replace("@", "/") / path
+    repositories = (pair for source in SOURCES.values() for pair in source["files"].items())
+    for repository, path in ((repository, path) for repository, paths in repositories for path in paths):
+        owner, target = repository.split("/")[0], root / repository.replace("@", "/") / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if owner == "Yushi-Hu":
             shutil.copyfile(DATA / "tifa" / Path(path).name, target)

@@ -27,7 +27,7 @@ MIRROR = "https://raw.githubusercontent.com"
 SECONDS = 30.0  # without a byte from the server
 _FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8")
 SOURCES: dict[str, dict[str, Any]] = json.loads(_FACTS)
-"""The sets by name: files ("owner/name@commit/path" -> SHA-256), licence, citation, traps."""
+"""The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
 
 
 def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
@@ -52,34 +52,25 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
     name, folder = str(name_or_path), None
     if name not in SOURCES:
         folder = Path(name).expanduser()
-        marks = {known: _apart(next(iter(facts["files"])))[1] for known, facts in SOURCES.items()}
-        name = next((known for known, path in marks.items() if (folder / path).is_file()), "")
+        firsts = {known: next(iter(facts["files"].values())) for known, facts in SOURCES.items()}
+        name = next((known for known, paths in firsts.items() if any((folder / path).is_file() for path in paths)), "")
         if not name:
             raise CollectionError(
                 f"there are no verdicts named {name_or_path!r}: use {', '.join(map(repr, SOURCES))}, or a folder with"
-                f" the files of one of them, such as {', '.join(marks.values())}"
+                " the files of one of them"
             )
-    checked: dict[str, str] = SOURCES[name]["files"]
-    if folder:  # a clone holds one repository
-        checked = {
-            file: digest for file, digest in checked.items() if _apart(file)[0] == _apart(next(iter(checked)))[0]
-        }
-    files = {_apart(file)[1]: io.BytesIO(_content(name, file, checked[file], folder)) for file in checked}
+    repositories = list(SOURCES[name]["files"].items())[: 1 if folder else None]  # a clone is of the first one
+    files = {}
+    for repository, paths in repositories:
+        files |= {path: io.BytesIO(_content(name, repository, path, paths[path], folder)) for path in paths}
     frame = READERS[name](files)
-    frame.attrs |= {"name": name, "source": ", ".join(sorted({_apart(file)[0] for file in checked}))}
+    frame.attrs |= {"name": name, "source": ", ".join(sorted(repository for repository, _ in repositories))}
     frame.attrs |= {fact: SOURCES[name][fact] for fact in ("licence", "citation", "traps")}
     return frame
 
 
-def _apart(file: str) -> tuple[str, str]:
-    """The repository with its commit, and the path inside of it."""
-    owner, name, path = file.split("/", 2)
-    return f"{owner}/{name}", path
-
-
-def _content(name: str, file: str, digest: str, folder: Path | None) -> bytes:
+def _content(name: str, repository: str, path: str, digest: str, folder: Path | None) -> bytes:
     """A file of a clone or of the cache, in which a fetched one appears whole or not at all."""
-    repository, path = _apart(file)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vjudge", "verdicts")
     place, url = (folder or home / repository) / path, f"{MIRROR}/{repository.replace('@', '/')}/{path}"
     away = folder is None and not place.is_file()
@@ -96,8 +87,8 @@ def _content(name: str, file: str, digest: str, folder: Path | None) -> bytes:
         ) from error
     if hashlib.sha256(content).hexdigest() != digest:
         raise CollectionError(
-            f"{url if away else place} is not the file that was checked, {file}, and nothing of it was kept: check out"
-            " that commit, or delete a damaged file"
+            f"{url if away else place} is not the file that was checked, and nothing of it was kept: check out the"
+            f" commit {repository.partition('@')[2][:7]}, or delete a damaged file"
         )
     if away:
         place.parent.mkdir(parents=True, exist_ok=True)
