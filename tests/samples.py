@@ -22,20 +22,18 @@ LEVELS = ["none", "few", "half", "most", "all"]
 
 
 class Scripted(Engine):
-    """An engine that answers each prompt as a function says, and notes what it was shown."""
+    """An engine that answers each prompt as a function says."""
 
     name = "scripted"
 
     def __init__(self, answer: Callable[[str], str]) -> None:
         self.says = answer
-        self.shown: list[str] = []
 
     def identity(self) -> dict[str, Any]:
         return {"engine": self.name, "weights": "none", "versions": {}}
 
     def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
         for index in sorted(wanted):
-            self.shown.append(prompts[index].text)
             assert len(images[index]) == prompts[index].n_images
             yield [Answer(index, text=self.says(prompts[index].text), stopped=True)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import warnings
 from collections import Counter
@@ -17,7 +16,7 @@ from samples import LEVELS, ROWS, judge_of, lines, orig, parquet, picture, plain
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, readable, validate
 from vjudge.data.load import ADAPTERS
 from vjudge.prompts import TEMPLATES, target
-from vjudge.records import Item, Pair
+from vjudge.records import Item, Pair, is_missing
 
 NAMED = {adapter.name: adapter for adapter in ADAPTERS}
 real = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
@@ -93,16 +92,15 @@ def test_multimodal_rewardbench_has_six_categories() -> None:
 
 @real
 def test_llava_bench_in_its_two_folders(tmp_path: Path) -> None:
-    wild = load(ROWS / "llava_bench_wild")
-    assert len(wild) == 60 and Counter(row["category"] for row in wild) == {"conv": 17, "detail": 15, "complex": 28}
-    assert all(row["reference_answer"] and row["caption"] for row in wild)
-    coco = load(ROWS / "llava_bench_coco")
-    assert len(coco) == 90 and Counter(row["category"] for row in coco) == {"conv": 30, "detail": 30, "complex": 30}
-    assert all(row["reference_answer"] for row in coco) and coco[0]["benchmark"] == "LLaVA-Bench (COCO)"
-    # Questions alone have the same columns in both.
-    for folder, file, name in (("wild", "questions", "in the wild"), ("coco", "qa90_questions", "COCO")):
+    for folder, file, name, counts in (
+        ("wild", "questions", "in the wild", {"conv": 17, "detail": 15, "complex": 28}),
+        ("coco", "qa90_questions", "COCO", {"conv": 30, "detail": 30, "complex": 30}),
+    ):
+        rows = load(ROWS / f"llava_bench_{folder}")
+        assert Counter(row["category"] for row in rows) == counts and all(row["reference_answer"] for row in rows)
+        # Questions alone have the same columns in both.
         alone = shutil.copy(ROWS / f"llava_bench_{folder}" / f"{file}.jsonl", tmp_path / f"{folder}.jsonl")
-        assert {row["benchmark"] for row in load(Path(alone))} == {f"LLaVA-Bench ({name})"}
+        assert {row["benchmark"] for row in [*rows, *load(Path(alone))]} == {f"LLaVA-Bench ({name})"}
 
 
 def test_llava_bench_as_the_hubs_tables() -> None:
@@ -180,12 +178,9 @@ def test_training_rows_are_taken_apart_or_refused() -> None:
         canonical([conversation(response="Red.\n\n###Reference Answer (Score 5):\nIt is blue.")])
 
 
-def test_pairs_in_our_own_columns() -> None:
+def test_pairs_in_our_own_columns_have_one_fingerprint_in_every_form() -> None:
     pair = {"instruction": "What?", "response_a": "A", "response_b": "B"}
-    rows = [{"id": "p", **pair, "preference": "tie"}, {"id": "q", **pair, "response_b": "", "preference": "first"}]
-    with pytest.raises(CollectionError) as caught:
-        validate(rows)
-    assert [(p.index, p.field) for p in caught.value.problems] == [(1, "response_b"), (1, "preference")]
+    rows = [{"id": "p", **pair, "preference": "tie"}, {"id": "q", **pair, "response_b": "", "preference": "a"}]
     pairs = canonical(rows)
     forms = [pairs, rows, pairs.to_pandas(), [Pair.from_row(rows[0]), rows[1]]]
     assert len({fingerprint(form) for form in forms}) == 1
@@ -249,14 +244,17 @@ def test_evidenced_wordings_of_llava_critic(
         (PAIR, "?", "the row is pairwise and stands in the pointwise part"),
         (SINGLE, "Right.", "no score"),
         (ORDINAL.replace("A cat.", "x]\nThe second response: [y"), "The better response: [1].", "another wording"),
+        ("", [{"from": "human", "value": "a"}], "conversations: is not one human and one gpt turn"),
+        ("", [{"from": "gpt", "value": "a"}] * 2, "conversations: is not one human and one gpt turn"),
+        ("", "x", "conversations: is not one human and one gpt turn"),
     ],
 )
-def test_what_cannot_be_read_says_why_and_trains_all_the_same(prompt: str, answer: str, fault: str) -> None:
+def test_what_cannot_be_read_says_why_and_trains_where_it_can(prompt: str, answer: Any, fault: str) -> None:
+    odd = turns(prompt, answer) if prompt else turns("", "", conversations=answer)
     with pytest.warns(UserWarning, match="LLaVA-Critic-113k: 1 of 3 rows"):
-        items = canonical([turns(SINGLE, "Score: 85"), turns(WILDER, "10 9\nFine."), turns(prompt, answer)])
-    row = items[2]
-    assert fault in row["fault"] and math.isnan(row["gold"]) and (row["prompt"], row["target"]) == (prompt, answer)
-    assert len(readable(items)) == 2
+        items = canonical([turns(SINGLE, "Score: 85"), turns(WILDER, "10 9\nFine."), odd])
+    assert fault in items[2]["fault"] and is_missing(items[2]["gold"]) and len(readable(items)) == 2
+    assert not prompt or (items[2]["prompt"], items[2]["target"]) == (prompt, answer)
 
 
 def test_critic_rows_go_straight_into_grade_and_compare(tmp_path: Path) -> None:
@@ -274,10 +272,3 @@ def test_critic_rows_go_straight_into_grade_and_compare(tmp_path: Path) -> None:
         assert pairs["preference"][:] == ["a", "tie", None] and pairs["response_a"][:2] == ["A cat."] * 2
     run = judge_of("The better response: [1].").compare(readable(pairs), progress=False)
     assert run["verdict_ab"].tolist() == ["a", "a"] and run["verdict"].tolist() == ["tie", "tie"]
-
-
-@pytest.mark.parametrize("talk", [None, "x", [{"from": "human", "value": "a"}], [{"from": "gpt", "value": "a"}] * 2])
-def test_critic_rows_without_a_question_and_an_answer(talk: Any) -> None:
-    with pytest.warns(UserWarning, match="conversations: is not one human and one gpt turn"):
-        items = canonical([turns(SINGLE, "Score: 85"), turns("", "", conversations=talk)])
-    assert [fault is None for fault in items["fault"]] == [True, False]
