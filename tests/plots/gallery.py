@@ -145,6 +145,7 @@ LINES = dict(x="planted", y="rejected", by="design")
 POWER = dict(**LINES, panel="test", lines=(0.05, 0.9), band=(0.04, 0.06))
 FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "heatmap": lambda k, o: plots.heatmap(pearson(k, 1 + k % 5), **o),
+    "long criteria": lambda k, o: plots.heatmap(long_names(), **o),
     "forest": lambda k, o: plots.forest(pearson(k, 1), ceiling=0.86, **o),
     "forest of three": lambda k, o: plots.forest(correlations(k, 1), by="statistic", **o),
     "long lines": lambda k, o: plots.forest(long_names(), ceiling=0.86, **o),
