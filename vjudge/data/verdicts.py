@@ -60,7 +60,7 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
                 " the files of one of them"
             )
     repositories = list(SOURCES[name]["files"].items())[: 1 if folder else None]  # a clone is of the first one
-    files = {}
+    files: dict[str, io.BytesIO] = {}
     for repository, paths in repositories:
         files |= {path: io.BytesIO(_content(name, repository, path, paths[path], folder)) for path in paths}
     frame = READERS[name](files)
