@@ -116,7 +116,7 @@ def make_processor() -> Any:
 
 def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
     """Write a checkpoint folder in the transformers layout."""
-    from vjudge.training.lora import tower_names
+    from vjudge.training.weights import tower_names
 
     model.save_pretrained(folder, state_dict=tower_names(model.state_dict()))
     tokenizer.save_pretrained(folder)

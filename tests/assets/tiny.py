@@ -39,7 +39,7 @@ from assets.lessons import (
 from assets.loop import LOG, Stage, train
 from assets.tokenizer import CONTEXT, image_token, make_tokenizer
 from vjudge import models
-from vjudge.training.lora import tower_names
+from vjudge.training.weights import tower_names
 
 CLAIM_LAYER = 2  # how many decoder layers may be used to know which claim a token belongs to
 WIDTH, MLP, ATTENTION_HEADS, TOWER_LAYERS, DECODER_LAYERS = 128, 384, 4, 4, 5

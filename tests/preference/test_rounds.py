@@ -95,14 +95,14 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does
         by, before = judge(stop_after=stop_after), state(out)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             if at:
-                patch.setattr(dpo, at, stop)
+                patch.setattr(f"vjudge.preference.dpo.{at}", stop)
             call(out, by=by)
         asked.append(min(stop_after, len(by.engine.shown)))
         assert all(state(out)[name].startswith(data) for name, data in before.items())  # what was there, there is
 
     cut(stop_after=5)  # among verdicts
     cut(at="train")  # between pairs and training
-    cut(at="write_checkpoint")  # at the end of training: the policy is not there, its checkpoints are
+    cut(at="weights.write_checkpoint")  # at the end of training: the policy is not there, its checkpoints are
     assert not (out / "round-1/policy").exists() and (out / "round-1/policy.part/checkpoints").is_dir()
     cut(stop_after=3)  # in the second round, among verdicts
     by = judge()

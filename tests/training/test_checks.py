@@ -50,15 +50,6 @@ def test_an_unbalanced_collection_is_refused_with_the_figure():
         checks.check_balance(pairs)
 
 
-def test_length_is_seen_in_a_script_without_spaces():
-    texts = ["很好。" * (score + 1) for score in range(1, 6)] * 4
-    items = [{"id": str(n), "gold": n % 5 + 1, "response": text} for n, text in enumerate(texts)]
-    pairs = [{"id": "a", "response_a": texts[4], "response_b": texts[0], "preference": "a"}]
-    for rows in (items, pairs):
-        with pytest.raises(CollectionError, match="the better of two responses is the longer one with probability 1"):
-            checks.check_balance(rows, allow=["scores"])
-
-
 def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
     rows = rows_with_feedback(4)
     for number, row in enumerate(rows):
@@ -82,7 +73,6 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
         (dict(lr=-1.0, freeze=["head"]), r"lr=-1.0: .*; freeze=\('head',\): use tower"),
         (dict(freeze=["tower", "projector", "decoder"]), "nothing to train"),
         (dict(freeze=["decoder"], lora=True), "leave one of them out"),
-        (dict(precision="half"), "half"),
         (dict(rows_at_once=3), "no multiple"),
     ],
 )
@@ -92,7 +82,6 @@ def test_unsound_options_are_refused(random_judge, tmp_path, options, message):
 
 
 def test_recipes_are_as_published():
-    assert RECIPES["prometheus-vision"].freeze == ("tower",)
     assert (RECIPES["llava-critic"].lr, RECIPES["llava-critic"].batch_size) == (2e-6, 32)
-    assert all(recipe.source for recipe in RECIPES.values())
     assert RECIPES["prometheus-vision"].count_steps(1280) == (10, 1)
+    assert all(recipe.name == name and recipe.source for name, recipe in RECIPES.items())

@@ -10,19 +10,22 @@ import pandas as pd
 import pytest
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
+from chatmodels import make
 from PIL import Image
 from safetensors.torch import load_file
 from training_cases import SMALL, at_step, die, entries_of, losses_of, result_of, rows_with_feedback, spoil, weights_of
 
 import vjudge as vj
+from vjudge.data import CollectionError
 from vjudge.judge import load_judge
 from vjudge.training import fine_tune, finetune
 from vjudge.training.__main__ import main
-from vjudge.training.lora import part_of
+from vjudge.training.weights import part_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*verdicts failed"),
     pytest.mark.filterwarnings("ignore:.*nothing was learned"),
+    pytest.mark.filterwarnings("ignore:.*LLaVA-Critic-113k"),
 ]
 
 
@@ -95,13 +98,12 @@ def test_accumulated_passes_are_one_batch(random_judge, tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(random_judge, tmp_path):
-    rows, options = rows_with_feedback(12), SMALL | dict(steps=6, checkpoint_every=2)
+    rows, options = rows_with_feedback(12), SMALL | dict(steps=6, checkpoint_every=2, out=tmp_path)
     message = r"step 6: the gradient's norm is nan; the last good checkpoint is checkpoint-4"
     with pytest.raises(FloatingPointError, match=message), at_step(5, spoil):
-        fine_tune(random_judge, rows, out=tmp_path / "out", **options)
-    whole = fine_tune(random_judge, rows, out=tmp_path / "whole", **options)
-    resumed = fine_tune(random_judge, rows, out=tmp_path / "out", **options)
-    assert all(torch.equal(weight, weights_of(whole)[name]) for name, weight in weights_of(resumed).items())
+        fine_tune(random_judge, rows, **options)
+    fine_tune(random_judge, rows, **options)
+    assert len(losses_of(tmp_path)) == 6 and np.isfinite(losses_of(tmp_path)).all()
 
 
 def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
@@ -123,7 +125,48 @@ def test_a_configuration_that_lacks_something_says_what(tmp_path, capsys):
     assert "must give at least base, items and out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp", "deepspeed"])
-def test_the_launch_configurations_are_accelerates(name):
-    config = load_config_from_file(str(Path(vj.__file__).parent / "training/launch" / f"{name}.yaml"))
-    assert config.num_processes == 8
+def test_the_launch_configurations_are_accelerates():
+    files = list((Path(vj.__file__).parent / "training/launch").glob("*.yaml"))
+    assert [load_config_from_file(str(file)).num_processes for file in files] == [8, 8, 8]
+
+
+# Wordings in which LLaVA-Critic-113k's prompts are evidenced, and one that nobody lists.
+CRITIC = [
+    ("Text Caption: a dog on a sofa.\nFrom 0 to 100, how much do you rate for this Text Caption?", "Final Score: 85."),
+    (
+        "[Question]\nWhat is it?\n\n[Assistant 1]\nA dog.\n[End of Assistant 1]\n\n[Assistant 2]\nA cat.\n"
+        "[End of Assistant 2]\n\nAssume assistant 1 always receive a score of 10.",
+        "10 3\nThe second names another animal.",
+    ),
+    ("question | ground truth | prediction | correctness\n--- | --- | --- | ---\nWhat? | dog | cat |", "0.0"),
+    ("Judge the second of these captions in any way you like: <one> a dog <two> a cat", "It is off. Three of ten."),
+]
+
+
+@pytest.mark.parametrize("quantization", [None, "4bit"], ids=["LoRA", "QLoRA"])
+def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tmp_path):
+    """Instruction and response can't be read out of each, and training needs neither."""
+    if quantization:
+        pytest.importorskip("bitsandbytes")
+    stored = []
+    for number, (prompt, answer) in enumerate(CRITIC):
+        Image.effect_noise((40, 36), 60 + number).convert("RGB").save(tmp_path / f"{number}.png")
+        turns = [{"from": "human", "value": f"<image>\n{prompt}"}, {"from": "gpt", "value": answer}]
+        stored.append({"id": f"row-{number}", "source": "x", "image": f"{number}.png", "conversations": turns})
+    file = tmp_path / "critic.json"
+    file.write_text(json.dumps(stored))
+    items = vj.load_collection(file)
+    assert not all(row.get("response") for row in items)
+    options = SMALL | dict(recipe="llava-critic", lr=1e-2, batch_size=3, steps=3, warmup=1)
+    options |= dict(lora={"rank": 4, "alpha": 8}, quantization=quantization, allow=["length", "scores"])
+    base = make("onevision", tmp_path / "base")
+    folder = fine_tune(base, items, out=tmp_path / "out", freeze=["tower"], **options)
+    losses = losses_of(tmp_path / "out")
+    assert len(losses) == 3 and losses[-1] < losses[0]
+    rows = [row for row in items if row.get("response") and row.get("instruction")]
+    assert len(vj.load_judge(folder, device="cpu").grade(rows, max_new_tokens=8)) >= 1
+    stored[1]["conversations"][1]["value"] = " "
+    file.write_text(json.dumps(stored))
+    with pytest.raises(CollectionError) as caught:
+        fine_tune(base, vj.load_collection(file), out=tmp_path / "none", **options)
+    assert {problem.index for problem in caught.value.problems} == {1}

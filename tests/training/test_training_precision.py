@@ -11,8 +11,8 @@ from training_cases import SMALL, at_step, losses_of, result_of, rows_with_feedb
 
 from vjudge.judge import load_judge
 from vjudge.training import fine_tune, finetune
-from vjudge.training.lora import part_of
-from vjudge.training.watch import movement, outcome, weight_samples
+from vjudge.training.finetune import outcome
+from vjudge.training.weights import movement, part_of, weight_samples
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*verdicts failed"),
@@ -55,16 +55,12 @@ def test_what_trains_is_float32_and_the_judge_loads(way, random_judge, tmp_path)
     assert run["expected_score"].notna().all()
 
 
-def naive(judge: Any, **options: Any) -> Any:
+def naive(judge: Any, *, prepare: Any = finetune.weights.prepare, **options: Any) -> Any:
     """What trains has the base's precision, as in a training in 16 bits."""
     wrapped = prepare(judge, **options)
-    for weight in judge.model.parameters():
-        if weight.requires_grad:
-            weight.data = weight.data.bfloat16()
+    for weight in filter(lambda weight: weight.requires_grad, judge.model.parameters()):
+        weight.data = weight.data.bfloat16()
     return wrapped
-
-
-prepare = finetune.adapting.prepare
 
 
 @pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "LoRA"])
@@ -73,12 +69,11 @@ def test_steps_below_bfloat16s_grid_add_up(lora, random_judge, tmp_path, monkeyp
     rows = rows_with_feedback(8)
     rate = 1e-5  # half the distance of bfloat16's neighbours at .005; the weights' spread is .15
     options = SMALL | dict(steps=16, batch_size=8, lr=rate, warmup=1, schedule="constant_with_warmup", lora=lora)
-    if lora:
-        options |= {"projector_lr": rate, "lr": 1e-3}
+    options |= {"projector_lr": rate, "lr": 1e-3} if lora else {}
     falls, projector = {}, {}
     for way, precision in (("float32", "float32"), ("bfloat16", "bfloat16"), ("naive", "bfloat16")):
         if way == "naive":
-            monkeypatch.setattr(finetune.adapting, "prepare", naive)
+            monkeypatch.setattr(finetune.weights, "prepare", naive)
         folder = fine_tune(random_judge, rows, out=tmp_path / way, precision=precision, **options)
         losses = losses_of(tmp_path / way)
         falls[way] = losses[0] - losses[-1]
@@ -120,19 +115,17 @@ def test_movement_is_the_share_that_changed_and_the_norm_of_the_change():
     assert movement(samples, large)["relative"] == pytest.approx(0.01, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("losses", "warmup", "changed", "says"),
-    [
-        ([3.0 / n for n in range(1, 21)], 2, 0.99, "None"),
-        ([3.0 / n for n in range(1, 21)], 2, 0.002, "0.2% of them changed, by 1.0e-02 of their norm"),
-        ([3.0 / n for n in range(1, 21)], 20, 0.99, "20 step(s) lie in the warm-up of 20"),
+def test_the_line_says_what_speaks_against_a_lesson():
+    falling, moved = [3.0 / n for n in range(1, 21)], {"changed": 0.99, "relative": 0.01}
+    for losses, warmup, share, part in (
+        (falling, 2, 0.99, "None"),
+        (falling, 2, 0.002, "0.2% of them changed, by 1.0e-02 of their norm"),
+        (falling, 20, 0.99, "20 step(s) lie in the warm-up of 20"),
         ([3.0] * 20, 2, 0.99, "was 3.000 at first and 3.000 at last"),
-    ],
-)
-def test_the_line_says_what_speaks_against_a_lesson(losses, warmup, changed, says):
-    entries = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
-    result = outcome(entries, steps=20, warmup=warmup, moved={"changed": changed, "relative": 0.01})
-    assert says in str(result["lesson"]) and result["loss"] == pytest.approx(sum(losses) / 20)
+    ):
+        entries = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
+        result = outcome(entries, steps=20, warmup=warmup, moved=moved | {"changed": share})
+        assert part in str(result["lesson"]) and result["loss"] == pytest.approx(sum(losses) / 20)
 
 
 def test_grading_in_between_changes_no_step_of_a_quantised_base(random_judge, tmp_path):

@@ -31,9 +31,9 @@ from vjudge.preference.policy import draw, load_policy
 from vjudge.preference.rewards import checked, make_pairs, reward
 from vjudge.prompts import Conversation
 from vjudge.runs import plain, replace_file
+from vjudge.training import weights
 from vjudge.training.collate import Coder
-from vjudge.training.lora import PARTS, decoder_layers, merged, part_of, train_in_float32, write_checkpoint
-from vjudge.training.watch import OwnNames, last_checkpoint, movement, movement_line, weight_samples
+from vjudge.training.recipes import PARTS
 
 RECORD, CHECKPOINTS = "dpo.json", "checkpoints"
 ALWAYS: dict[str, Any] = {"logging_steps": 1, "save_total_limit": 1, "report_to": [], "disable_tqdm": True}
@@ -89,7 +89,7 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
         settings: None for the published recipe.
 
     Returns:
-        The record in `dpo.json`: identity, pairs, steps, versions; changed and relative, see `training.watch.movement`,
+        The record in `dpo.json`: identity, pairs, steps, versions; changed and relative, see `training.weights`,
         with a line where weights hardly moved; `log`, TRL's metrics by step: loss, rewards/margins and so on.
 
     Raises:
@@ -129,7 +129,7 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     import transformers
     import trl
 
-    class Trainer(OwnNames, trl.DPOTrainer):
+    class Trainer(weights.OwnNames, trl.DPOTrainer):
         """TRL's, with checkpoints under the network's own names."""
 
     device = models.places.choose_device()
@@ -147,10 +147,10 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
     network, reference, adapters = model.model.train(), None, None
     if settings.lora is None:
         for name, weight in network.named_parameters():
-            weight.requires_grad_(part_of(name) in settings.train)
+            weight.requires_grad_(weights.part_of(name) in settings.train)
         reference = copy.deepcopy(network).eval()  # computed as the policy is: the first margin is 0
     else:
-        options = {"target_modules": decoder_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
+        options = {"target_modules": weights.decoder_layers(network), "task_type": "CAUSAL_LM", **settings.lora}
         adapters = peft.LoraConfig(**options)
     trainer = Trainer(
         model=network,
@@ -184,20 +184,20 @@ def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: 
         peft_config=adapters,
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    train_in_float32(trainer.model)  # TRL makes the adapters on quantised weights bfloat16
-    start = weight_samples(trainer.model)
-    last = last_checkpoint(work / CHECKPOINTS)
+    weights.train_in_float32(trainer.model)  # TRL makes the adapters on quantised weights bfloat16
+    start = weights.weight_samples(trainer.model)
+    last = weights.last_checkpoint(work / CHECKPOINTS)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     stored = trainer.model
     if adapters is not None:
         layers = {f"{name}.weight" for name in stored.base_model.targeted_module_names}
-        whole = weight_samples(models.load(policy, device="cpu", dtype="float32").model)
+        whole = weights.weight_samples(models.load(policy, device="cpu", dtype="float32").model)
         start = {name: whole[name] for name in layers}
-        stored = merged(stored, policy, work / "adapters", dtype=torch.float32)
-    moved = movement(start, stored)
-    if line := movement_line(moved):
+        stored = weights.merged(stored, policy, work / "adapters", dtype=torch.float32)
+    moved = weights.movement(start, stored)
+    if line := weights.movement_line(moved):
         print(f"{work.with_suffix('').name}: {line}", file=sys.stderr)
-    write_checkpoint(stored, model.folder, work)
+    weights.write_checkpoint(stored, model.folder, work)
     return {
         "pairs": len(rows),
         "steps": int(trainer.state.global_step),

@@ -2,10 +2,7 @@
 
 CONFIG is YAML or JSON with the arguments of `fine_tune`; a collection is a name, or arguments of `load_collection`:
 
-    base: liuhaotian/llava-v1.5-7b
-    items: {name: kaist-ai/Perception-Collection, split: train}
-    out: outputs/mine
-    lora: {rank: 128}
+    {base: liuhaotian/llava-v1.5-7b, items: {name: kaist-ai/Perception-Collection, split: train}, out: outputs/mine}
 """
 
 import argparse

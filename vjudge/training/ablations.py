@@ -117,25 +117,23 @@ def ablate(
 
     Args:
         base: as for `fine_tune`, which gets `options` too, such as recipe, steps or lora.
-        items: seed= -> the collection that rows are drawn from; "length tells the score" needs about five times
-            `n_rows`.
+        items: seed= -> the collection that rows are drawn from, for "length tells the score" five times `n_rows`.
         test: seed= -> held-out rows with gold scores.
         out: gets a folder a seed, and in it a folder an ablation.
         seeds: two or more; of drawing and of training.
-        names: out of `ABLATIONS`; None is all of them. The full recipe is always among them.
+        names: out of `ABLATIONS`, where the full recipe is always among them; None is all.
         n_rows: how many rows a training sees; None is a fifth of the collection.
         max_new_tokens: of an answer in the test.
 
     Returns:
-        A row an ablation: pearson, the mean over the seeds in which it is defined, with low and high (cut at -1 and 1);
-        undefined, the number of seeds in which it is not, because nothing could be read or all scores were one; seed_0
-        and so on; difference to the full recipe with difference_low, difference_high, p (t test over seeds) and p_holm
-        (over the ablations); readable, the mean share of verdicts that could be read; rows, steps, length_auc. With
-        fewer than two defined seeds an interval is NaN. Intervals (95 %) and p assume that seeds vary normally.
+        A row an ablation: pearson, the mean over seeds, with low and high (95 %, cut at -1 and 1); undefined, in how
+        many seeds it is, because nothing could be read or all scores were one; seed_0 and so on; difference to the full
+        recipe with difference_low, difference_high, p (t test over seeds) and p_holm (over the ablations); readable,
+        the mean share of verdicts that could be read; rows, steps, length_auc. Intervals and p assume that seeds vary
+        normally, and are NaN with fewer than two.
 
     Raises:
-        ValueError: an unknown name, or an ablation that does not apply.
-        CollectionError: as `fine_tune`.
+        ValueError: an unknown name, or an ablation that does not apply, before any training.
     """
     chosen = list(ABLATIONS) if names is None else [FULL, *(name for name in names if name != FULL)]
     if unknown := [name for name in chosen if name not in ABLATIONS]:
@@ -143,8 +141,8 @@ def ablate(
     wording, results = load_judge(base, device="cpu").template, []
     for seed in seeds:
         pool = canonical(items(seed=seed)).shuffle(seed=seed)
-        rows = pool.select(range(n_rows or max(1, len(pool) // 5)))
-        start = Trial(rows, pool, canonical(test(seed=seed)), wording, options)
+        n_rows = n_rows or max(1, len(pool) // 5)
+        start = Trial(pool.select(range(n_rows)), pool, canonical(test(seed=seed)), wording, options)
         trials = {name: ABLATIONS[name](start) for name in chosen}  # what can't be done is said before any training
         full: pd.DataFrame | None = None
         for name, trial in trials.items():

@@ -19,7 +19,7 @@ SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most fre
 
 
 def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
-    """Refuse a collection in which a response's length or one frequent score tells the score.
+    """Refuse by a CollectionError, with the figures, a collection where length or one frequent score tells the score.
 
     Args:
         items: canonical rows with gold scores, or pairs with a preference.
@@ -28,9 +28,6 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     Returns:
         auc: the probability that the better of two responses is the longer one (0.5 tells nothing), or NaN;
         ratio: how many times as frequent as the rarest score the most frequent is.
-
-    Raises:
-        CollectionError: with the figures and their limits.
     """
     tally, scored, longer = Counter[Any](), list[dict[str, Any]](), list[float]()
     for index, row in enumerate(rows_of(items)):
@@ -65,13 +62,10 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
 
 
 def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
-    """Refuse training rows that share an image (its pixels) or instruction and response with the test rows.
+    """Refuse by a CollectionError, with all of them, training rows that share pixels or texts with the test rows.
 
     Returns:
-        How many training rows share something with the test rows; 0 unless "leakage" is allowed.
-
-    Raises:
-        CollectionError: those rows, all of them.
+        How many training rows share an image, or instruction and response; 0 unless "leakage" is allowed.
 
     >>> import vjudge as vj
     >>> train = vj.load_collection("scenes", split="train", limit=5)

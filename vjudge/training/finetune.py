@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 import transformers
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 from transformers import Trainer, TrainingArguments
@@ -29,18 +32,18 @@ from vjudge.judge import load_judge
 from vjudge.metrics import correlate
 from vjudge.models import VisionLanguageModel
 from vjudge.models.places import choose_device, choose_dtype
-from vjudge.prompts import Template
+from vjudge.prompts import TEMPLATES, Template, families
 from vjudge.runs import replace_file
-from vjudge.training import lora as adapting
-from vjudge.training import watch
+from vjudge.training import weights
 from vjudge.training.checks import check_balance, check_leakage
 from vjudge.training.collate import IGNORED, Examples, has_own_texts, training_order
-from vjudge.training.lora import Lora, part_of
-from vjudge.training.recipes import RECIPES, Recipe
+from vjudge.training.recipes import RECIPES, Lora, Recipe
+from vjudge.training.weights import part_of
 
 MANIFEST = "manifest.json"
 LOG = "training_log.jsonl"
 BEST = "best.safetensors"
+FALL = 0.98  # a loss that ends above this share of the one at the start did not fall
 PATIENCE = 6 * 3600  # seconds a process waits for the others, such as for one that grades or writes 13B weights
 
 
@@ -60,33 +63,32 @@ def fine_tune(
     progress: bool = True,
     **changes: Any,
 ) -> Path:
-    """Fine-tune a judge on a collection, with the loss on feedback and score alone.
+    """Fine-tune a judge on a collection, with the loss on feedback and score alone; what trains is float32.
 
     The same call continues where it was cut off, and ends in the same weights (float32, same machine and versions); it
-    runs alike under `accelerate launch` and `torchrun`. Weights that train are float32, whatever the precision.
+    runs alike under `accelerate launch` and `torchrun`.
 
     Args:
-        base: what `load_judge` loads on this machine: a LLaVA-1.5 or LLaVA-OneVision checkpoint in either layout, or a
-            text-only language model.
+        base: a LLaVA-1.5 or LLaVA-OneVision checkpoint in either layout, or a text-only language model.
         items: a collection or rows; a row with its own `prompt` and `target` needs no other texts.
-        out: a folder for checkpoints, `training_log.jsonl`, `manifest.json` and the judge. A line of the log has step,
-            seconds, and of losses loss, grad_norm, learning_rate; of evaluations pearson with low and high (95 %),
-            parsed (share of readable verdicts) and n.
+        out: a folder for checkpoints, `training_log.jsonl`, `manifest.json` and the judge.
         recipe: a name in `RECIPES`, or a `Recipe`.
         template: the wording to train; None takes the base's own, as `load_judge` does.
-        validation: rows held out from `items` (compared for leakage), graded while it trains; the weights with the best
-            correlation times share of readable verdicts become the judge.
-        lora: adapters on the decoder: True, or a mapping of `Lora`'s fields such as {"rank": 16}. None trains in full.
+        validation: held-out rows (compared for leakage), graded while it trains; the weights with the best correlation
+            times share of readable verdicts become the judge.
+        lora: adapters on the decoder: True, or fields of `Lora` such as {"rank": 16}. None trains in full.
         quantization: "4bit" or "8bit" for the base under adapters (QLoRA), the projector whole; needs bitsandbytes.
         device: "auto", "cpu", "cuda" or "mps"; under a launcher each process takes its own.
         precision: "auto", "float32", "bfloat16" or "float16": of products, and of a base's weights under adapters.
         seed: of the order, of dropout and of adapters' first values.
         progress: whether to show a bar.
-        changes: fields of `Recipe`, such as lr=1e-5, steps=200 or freeze=["tower", "projector"].
+        changes: fields of the recipe, such as lr=1e-5, steps=200 or freeze=["tower", "projector"].
 
     Returns:
         The folder of the judge, for `load_judge`. `manifest.json` beside it says under "result" how the loss fell and
-        how far the weights moved; a training that taught nothing that shows ends in a warning that says so.
+        how far the weights moved; a training that taught nothing that shows ends in a warning that says so. A line of
+        the log has step, seconds, and of losses loss, grad_norm and learning_rate, of evaluations pearson with low and
+        high (95 %), parsed (share of readable verdicts) and n.
 
     Raises:
         CollectionError: rows that can't be trained on, all of them; a collection that is unbalanced or leaks.
@@ -141,16 +143,16 @@ def fine_tune(
         "batch": [arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps, arguments.world_size],
         "collection": data.fingerprint(items),
     }
+    transformers.set_seed(seed)
+    wrapped = weights.prepare(model, freeze=chosen.freeze, lora=adapters)
     if _is_done(out, settings, main):
         return out / "judge"
-    transformers.set_seed(seed)
-    wrapped = adapting.prepare(model, freeze=chosen.freeze, lora=adapters)
     if chosen.gradient_checkpointing:
         model.model.gradient_checkpointing_enable({"use_reentrant": False})
-    last = watch.last_checkpoint(out / "checkpoints")
+    last = weights.last_checkpoint(out / "checkpoints")
     arguments.distributed_state.wait_for_everyone()  # no checkpoint is written before all have looked for one
     network = Network(model, dtype=getattr(torch, dtype))
-    before = watch.weight_samples(network)
+    before = weights.weight_samples(network)
     trainer = JudgeTrainer(network, arguments, examples.collate, examples)
     trainer.remove_callback(transformers.PrinterCallback)  # the log has its own place
     trainer.recipe, trainer.out, trainer.began = chosen, out, time.monotonic()
@@ -161,22 +163,25 @@ def fine_tune(
         longest = longest_answer * 5 // 4 + 8  # a base that never ends would take minutes
         trainer.grade = partial(judge.grade, validation, mode=mode, max_new_tokens=longest, progress=False)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    shards = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if shards else None
+    spread = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    state = trainer.accelerator.get_state_dict(trainer.model_wrapped) if spread else None
     if main:
         if (out / BEST).is_file():
-            watch.load_weights(network, out / BEST)
+            network.load_state_dict(load_file(out / BEST), strict=False)  # what trains
         model.model.eval()
-        moved = watch.movement(before, network if weights is None else weights)
+        moved = weights.movement(before, network if state is None else state)
         steps, warmup = trainer.state.global_step, int(arguments.warmup_steps)
-        result = watch.outcome(trainer.entries(), steps=steps, warmup=warmup, moved=moved)
+        result = outcome(trainer.entries(), steps=steps, warmup=warmup, moved=moved)
+        folder = out / "judge"
+        shutil.rmtree(folder, ignore_errors=True)
+        whole = None if state is None else {name.removeprefix("model."): value for name, value in state.items()}
+        weights.save(model, wrapped, folder, base=base, lora=adapters, weights=whole)
+        wording_name = json.dumps({"template": wording.name if wording.name in TEMPLATES else None})
+        (folder / families.RECORD).write_text(wording_name + "\n", encoding="utf-8")
         made = {"base": base, "rows": len(rows), "wording": wording.name, "lora": adapters, **asdict(chosen)}
-        page = watch.card(out.name, made, result | balance)
-        merge = adapters is not None and (quantization is None if adapters.merge is None else adapters.merge)
-        whole = None if weights is None else {name.removeprefix("model."): value for name, value in weights.items()}
-        adapting.save(model, wrapped, out / "judge", base=base, template=wording, merge=merge, card=page, weights=whole)
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         replace_file(out / MANIFEST, json.dumps(manifest | {"result": result}, indent=2) + "\n")
+        (folder / "README.md").write_text(card(out.name, made, result | balance), encoding="utf-8")  # it is done
         if result["lesson"]:
             warnings.warn(f"{out}: {result['lesson']}", stacklevel=2)
     trainer.accelerator.wait_for_everyone()
@@ -228,12 +233,9 @@ def _arguments(
 
 
 def _survey(items: Any, examples: Examples) -> tuple[list[int], int]:
-    """The tokens of every row and of the longest answer; a CollectionError with every row that can't be trained on.
-
-    Every row is encoded and every image opened, once, before anything is computed.
-    """
-    problems, faulty, opened = list[Problem](), set[int](), set[str]()
-    lengths, longest_answer = list[int](), 0
+    """The tokens of every row and of the longest answer; a CollectionError with every row that can't be trained on:
+    each is encoded and each image opened, once, before anything is computed."""
+    problems, lengths, opened, longest_answer = list[Problem](), list[int](), set[str](), 0
     try:
         data.validate(items, needs=examples.template.needs, sees_images=examples.sees)
     except CollectionError as error:
@@ -242,7 +244,7 @@ def _survey(items: Any, examples: Examples) -> tuple[list[int], int]:
         for problem in error.problems:  # a row with texts of its own needs no others
             if problem.field.partition("[")[0] in ("id", "images") or not has_own_texts(examples.rows[problem.index]):
                 problems.append(problem)
-                faulty.add(problem.index)
+    faulty = {problem.index for problem in problems}
     for index, row in enumerate(data.rows_of(items)):  # which are read many at a time
         if index in faulty:
             continue
@@ -312,7 +314,7 @@ class Network(nn.Module):
         return {"loss": total / ((labels != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)}
 
 
-class JudgeTrainer(watch.OwnNames, Trainer):
+class JudgeTrainer(weights.OwnNames, Trainer):
     """transformers' Trainer for a `Network`; `grade` gives a run of the validation sample with the judge as it is."""
 
     recipe: Recipe
@@ -343,7 +345,7 @@ class JudgeTrainer(watch.OwnNames, Trainer):
         norm = super()._get_grad_norm(model, grad_norm)
         scaled = self.accelerator.scaler is not None  # float16: the scaler leaves such a step out by itself
         if norm is not None and not scaled and not math.isfinite(norm):
-            last = watch.last_checkpoint(self.out / "checkpoints")
+            last = weights.last_checkpoint(self.out / "checkpoints")
             raise FloatingPointError(
                 f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the last good checkpoint is"
                 f" {last and last.name}. Lower lr, raise warmup, or use another precision: the call continues there"
@@ -364,7 +366,7 @@ class JudgeTrainer(watch.OwnNames, Trainer):
             merit = parsed - 1.0 if math.isnan(pearson) else pearson * parsed
             if self.state.best_metric is None or merit > self.state.best_metric:
                 self.state.best_metric = merit
-                watch.save_weights(self.model, self.out / BEST)
+                weights.save_weights(self.model, self.out / BEST)
             interval = {"low": float(row["low"]), "high": float(row["high"])}
             self.log({"pearson": pearson, **interval, "parsed": parsed, "n": len(run)})
         self.control.should_evaluate = False
@@ -381,3 +383,45 @@ class JudgeTrainer(watch.OwnNames, Trainer):
         self.state.log_history[-1].pop("epoch", None)  # of the order, which is all epochs
         if self.is_world_process_zero():
             replace_file(self.out / LOG, "".join(json.dumps(entry) + "\n" for entry in self.entries()))
+
+
+def outcome(
+    entries: Sequence[Mapping[str, Any]], *, steps: int, warmup: int, moved: Mapping[str, float]
+) -> dict[str, Any]:
+    """What a training came to: steps, loss_first, loss_last, loss (the mean over all steps), changed, relative, and
+    lesson, a sentence where nothing was learned that shows."""
+    ends, losses = zip(*((entry["step"], entry["loss"]) for entry in entries if "loss" in entry), strict=True)
+    tenth = max(1, len(losses) // 10)
+    first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
+    faults = [f"its {steps} step(s) lie in the warm-up of {warmup}"] if steps <= warmup else []
+    if len(losses) < 2:
+        faults.append(f"it has one loss, {first:.3f}, and no later one to compare")
+    elif not last < FALL * first:
+        faults.append(f"the loss was {first:.3f} at first and {last:.3f} at last")
+    if line := weights.movement_line(moved):
+        faults.append(line)
+    mean = sum(n * loss for n, loss in zip(np.diff(ends, prepend=0).tolist(), losses, strict=True)) / ends[-1]
+    result = {"steps": steps, "loss_first": losses[0], "loss_last": losses[-1], "loss": mean, **moved}
+    return {**result, "lesson": f"nothing was learned that shows: {'; '.join(faults)}" if faults else None}
+
+
+def card(name: str, made: Mapping[str, Any], came: Mapping[str, Any]) -> str:
+    """A model card in Markdown: what a judge was made of, and what came of it."""
+    lines = "\n".join(f"| {what} | {value} |" for what, value in made.items() if value not in (None, "", ()))
+    return f"""---
+tags: [vision-language-model-as-a-judge]
+base_model: {made["base"]}
+---
+
+# {name}: a judge fine-tuned with vjudge {vjudge.__version__}
+
+{came["steps"]:,} steps, mean loss {came["loss"]:.4f}. Of the weights that train {came["changed"]:.1%} changed, by
+{came["relative"]:.1e} of their norm. {came["lesson"] or ""}
+
+The better of two responses that it was trained on is the longer one with probability {came["auc"]:.3f} (0.5 tells
+nothing); the most frequent score is {came["ratio"]:.1f} times as frequent as the rarest.
+
+| | |
+|---|---|
+{lines}
+"""

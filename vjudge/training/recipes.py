@@ -1,4 +1,4 @@
-"""Recipes: what a published training did, with its source and what of it is not known."""
+"""Recipes and adapters: what a published training did, with its source."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vjudge.training.collate import SHAPES
-from vjudge.training.lora import PARTS
 
-CHOICES = {
-    "schedule": ("cosine", "linear", "constant_with_warmup"),
-    "freeze": PARTS,
-    "shape": SHAPES,
-    "allow": ("length", "scores", "leakage"),
-}
-POSITIVE = (
-    *("lr", "epochs", "clip", "batch_size", "steps"),
-    *("rows_at_once", "evaluate_every", "checkpoint_every", "log_every"),
-)
-FREE = ("checkpoint_every", "log_every", "workers", "allow", "name", "source", "unknown")
+PARTS = ("tower", "projector", "decoder")
+
+SCHEDULES, ALLOWED = ("cosine", "linear", "constant_with_warmup"), ("length", "scores", "leakage")
+CHOICES = {"schedule": SCHEDULES, "freeze": PARTS, "shape": SHAPES, "allow": ALLOWED}
+POSITIVE = "lr epochs clip batch_size steps rows_at_once evaluate_every checkpoint_every log_every".split()
+FREE = ("checkpoint_every", "log_every", "workers", "allow", "name", "source")
 """What may change where a training goes on: no weight depends on it."""
 
 
@@ -53,8 +47,7 @@ class Recipe:
     log_every: int = 10  # optimiser steps
     workers: int = 0  # processes that prepare batches
     allow: tuple[str, ...] = ()  # what not to refuse the collection for: "length", "scores", "leakage"
-    source: str = ""  # where it is published
-    unknown: str = ""  # what is not published, or was chosen here
+    source: str = ""  # where it is published, and what of it is not
 
     def __post_init__(self) -> None:
         for name in ("freeze", "betas", "allow"):
@@ -80,6 +73,20 @@ class Recipe:
         return steps, int(self.warmup) if self.warmup >= 1 else math.ceil(self.warmup * steps)
 
 
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters on the decoder's linear layers.
+
+    Source: haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh, and llava/train/train.py for the dropout.
+    """
+
+    rank: int = 128
+    alpha: int = 256
+    dropout: float = 0.05
+    targets: str | None = None  # a regular expression over modules; None: the decoder's linear layers but the output
+    merge: bool | None = None  # whether adapters go into the stored weights; None: unless the base is quantised
+
+
 _VISION = Recipe(
     name="prometheus-vision",
     lr=2e-5,
@@ -87,17 +94,15 @@ _VISION = Recipe(
     max_length=2048,
     gradient_checkpointing=True,
     source="haotian-liu/LLaVA scripts/v1_5/finetune.sh, the code base that kaistAI/prometheus-vision README.md names"
-    " (16 a device on 8 devices there)",
-    unknown="the rate and batch of Prometheus-Vision's own judge stage: its README prints the command that trains the"
-    " projector, not the one that made the judge",
+    " (16 a device on 8 devices there). Not known: the rate and batch of Prometheus-Vision's own judge stage; its"
+    " README prints the command that trains the projector, not the one that made the judge",
 )
 _LORA = replace(
     _VISION,
     name="prometheus-vision-lora",
     lr=2e-4,
     projector_lr=2e-5,
-    source="haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh: rank 128, alpha 256",
-    unknown="no adapter of Prometheus-Vision is published",
+    source="haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh: rank 128, alpha 256; Prometheus-Vision published none",
 )
 _CRITIC = Recipe(
     name="llava-critic",
@@ -105,9 +110,9 @@ _CRITIC = Recipe(
     batch_size=32,
     freeze=(),
     gradient_checkpointing=True,
-    source="LLaVA-Critic (arXiv 2410.02712): lr 2e-6, batch 32, one epoch, cross-entropy on score and reason",
-    unknown="schedule, warm-up and weight decay; taken from LLaVA's code base. That the tower trains too is"
-    " LLaVA-OneVision's way (belief)",
+    source="LLaVA-Critic (arXiv 2410.02712): lr 2e-6, batch 32, one epoch, cross-entropy on score and reason. Not"
+    " known: schedule, warm-up and weight decay, taken from LLaVA's code base; that the tower trains too is believed of"
+    " LLaVA-OneVision",
 )
 _SCENES = Recipe(
     name="scenes",

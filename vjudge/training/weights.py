@@ -1,55 +1,37 @@
-"""Which weights of a judge train, in full or by adapters, always in float32; how the result is stored."""
+"""A judge's weights: which train, in full or by adapters, always in float32; their checkpoints, how far they moved, and
+how the result is stored."""
 
 from __future__ import annotations
 
-import json
+import math
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig
 
 from vjudge import models
 from vjudge.models import VisionLanguageModel
 from vjudge.models.places import read_tensors
-from vjudge.prompts import TEMPLATES, Template, families
+from vjudge.training.recipes import Lora
 
-PARTS = ("tower", "projector", "decoder")
 MARKS = {  # of a weight's name -> the part of the model; all else is the decoder's
     "tower": {"vision_tower", "visual", "vision_model"},
     "projector": {"multi_modal_projector", "image_newline", "connector", "merger", "mlp1"},
 }
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files of a checkpoint that training leaves as they are
-
-
-@dataclass(frozen=True)
-class Lora:
-    """Low-rank adapters on the decoder's linear layers.
-
-    Source: haotian-liu/LLaVA scripts/v1_5/finetune_lora.sh, and llava/train/train.py for the dropout.
-    """
-
-    rank: int = 128
-    alpha: int = 256
-    dropout: float = 0.05
-    targets: str | None = None  # a regular expression over modules; None: the decoder's linear layers but the output
-    merge: bool | None = None  # whether adapters go into the stored weights; None: unless the base is quantised
+SAMPLE = 1 << 14  # weights of each tensor that are compared with those at the start
+FEW, SHORT = 0.5, 1e-4  # a smaller share of weights that changed, or a smaller change by the norm, is hardly any
 
 
 def part_of(name: str) -> str:
     """Which part of the model a weight belongs to by its name: one of `PARTS`."""
     words = name.split(".")
     return next((part for part, marks in MARKS.items() if not marks.isdisjoint(words)), "decoder")
-
-
-def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights of a LLaVA with the vision tower's under their older names, the only ones that vLLM reads."""
-    new, old = "vision_tower.", "vision_tower.vision_model."
-    return {name if old in name else name.replace(new, old, 1): tensor for name, tensor in state.items()}
 
 
 def decoder_layers(model: Any) -> str:
@@ -86,10 +68,8 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
         return None
     if "decoder" in freeze:
         raise ValueError("lora= adapts the decoder, and freeze= keeps it as it is: leave one of them out")
-    try:
-        import peft
-    except ImportError as error:
-        raise ValueError("lora= needs peft: pip install 'vjudge[train]'") from error
+    import peft  # comes with vjudge[train]
+
     trains_projector = judge.sees_images and "projector" not in freeze
     if judge.quantization:
         for module in model.modules():
@@ -114,26 +94,84 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
     return adapters
 
 
-def save(
-    judge: VisionLanguageModel,
-    adapters: Any,
-    folder: Path,
-    *,
-    base: str | Path,
-    template: Template,
-    merge: bool,
-    card: str,
-    weights: Mapping[str, torch.Tensor] | None = None,
-) -> None:
-    """Write a trained judge, in its wording, so that `load_judge` loads it; its card last, when all else is written.
+class OwnNames:
+    """For a transformers `Trainer`: checkpoints of the weights that train, under the network's own names, where
+    transformers saves LLaVA's under those of older classes and its trainer finds none of them when it resumes."""
 
-    Adapters go into the base's whole weights (`merge`) or stand alone; `weights` are those of all devices.
+    model: Any
+
+    def _save(self: Any, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        if self.args.should_save:
+            folder = Path(output_dir or str(self.args.output_dir))
+            folder.mkdir(parents=True, exist_ok=True)
+            save_weights(self.accelerator.unwrap_model(self.model), folder / "model.safetensors", state_dict)
+
+    def _load_from_checkpoint(self: Any, resume_from_checkpoint: str, model: Any = None) -> None:
+        if model is not None:  # FSDP's own shards, and DeepSpeed's
+            super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+        else:
+            self.model.load_state_dict(load_file(Path(resume_from_checkpoint) / "model.safetensors"), strict=False)
+
+
+def save_weights(network: nn.Module, file: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
+    """Write the weights that train, of `state` where those of `network` are spread over processes."""
+    weights = {}
+    for name, weight in network.named_parameters():
+        if weight.requires_grad:
+            name = name.replace("_fsdp_wrapped_module.", "")  # what FSDP puts before the name of what it wraps
+            weights[name] = (weight if state is None else state[name]).detach().contiguous().cpu()
+    save_file(weights, file.with_suffix(".part"), {"format": "pt"})
+    file.with_suffix(".part").replace(file)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint that was written to its end."""
+    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def weight_samples(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Evenly spaced values of each weight that trains, at most 16,384 of a tensor, for `movement`."""
+    return {name: _sample(weight) for name, weight in network.named_parameters() if weight.requires_grad}
+
+
+def movement(before: Mapping[str, torch.Tensor], after: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """How far weights moved since their `weight_samples`: changed, the share that has another value, and relative, the
+    norm of the change by the norm that they had."""
+    state = dict(after.named_parameters()) if isinstance(after, nn.Module) else after
+    count = changed = squares = start = 0.0
+    for name, sample in before.items():
+        old, new, n = _sample(sample), _sample(state[name]), state[name].numel()
+        count, changed = count + n, changed + n * float((new != old).float().mean())
+        squares, start = squares + n * float((new - old).square().mean()), start + n * float(old.square().mean())
+    return {"changed": changed / count, "relative": math.sqrt(squares / start) if start else math.inf}
+
+
+def _sample(weight: torch.Tensor) -> torch.Tensor:
+    """Values of a tensor at evenly spaced places, on the CPU in float32."""
+    flat = weight.detach().flatten()
+    return flat[:: max(1, flat.numel() // SAMPLE)].to("cpu", torch.float32, copy=True)
+
+
+def movement_line(moved: Mapping[str, float]) -> str | None:
+    """A sentence about weights that hardly moved; None of others."""
+    if moved["changed"] >= FEW and moved["relative"] >= SHORT:
+        return None
+    share, norm = f"{moved['changed']:.1%}", f"{moved['relative']:.1e}"
+    return f"the weights hardly moved: {share} of them changed, by {norm} of their norm; raise lr or steps"
+
+
+def save(
+    judge: VisionLanguageModel, adapters: Any, folder: Path, *, base: str | Path, lora: Lora | None, weights: Any
+) -> None:
+    """Write a trained judge so that `load_judge` loads it; `weights` are those of all devices, None: of this one.
+
+    Adapters go into the base's whole weights, or stand alone, as `lora.merge` says.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    if adapters is None or merge:
+    merge = lora is not None and (judge.quantization is None if lora.merge is None else lora.merge)
+    if lora is None or merge:
         dtype, model = AutoConfig.from_pretrained(judge.folder).dtype, judge.model
-        if adapters is not None:
+        if merge:
             model = merged(adapters, base, folder.with_name("adapters"), dtype=dtype or torch.bfloat16)
         write_checkpoint(model, judge.folder, folder, state=weights, dtype=dtype)
     else:
@@ -142,9 +180,6 @@ def save(
         for part in (adapters, judge.tokenizer, judge.image_processor):
             if part is not None:
                 part.save_pretrained(folder)
-    record = {"template": template.name if template.name in TEMPLATES else None}
-    (folder / families.RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
@@ -158,13 +193,14 @@ def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) 
     return model
 
 
+def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of a LLaVA with the vision tower's under their older names, the only ones that vLLM reads."""
+    new, old = "vision_tower.", "vision_tower.vision_model."
+    return {name if old in name else name.replace(new, old, 1): tensor for name, tensor in state.items()}
+
+
 def write_checkpoint(
-    model: Any,
-    source: Path,
-    folder: Path,
-    *,
-    state: Mapping[str, torch.Tensor] | None = None,
-    dtype: torch.dtype | None = None,
+    model: Any, source: Path, folder: Path, *, state: Mapping[str, torch.Tensor] | None = None, dtype: Any = None
 ) -> None:
     """Write a model's weights, and beside them everything of the checkpoint it came from that is no weights."""
     state = tower_names(model.state_dict() if state is None else state)
