@@ -1,9 +1,9 @@
 """A judge's call: rows -> prompts, answers -> records, kept by a run as soon as they exist, records -> a table.
 
-`Judge.grade` and `Judge.compare` are this one pipeline; what differs is the wording, and whether a row is put to the
-judge once a sample or once an order: a judge may prefer whichever response stands first, so a pair is shown in both
-orders, "ab" and "ba", and verdicts are turned back to the pair's own a and b. A record is one verdict in plain JSON
-values; tables are built from records alone, so that a continued run ends in the table of an unbroken one.
+What differs between `Judge.grade` and `Judge.compare` is the wording, and whether a row is put to the judge once a
+sample or once an order: a judge may prefer whichever response stands first, so a pair is shown in both orders, "ab" and
+"ba", and verdicts are turned back to the pair's own a and b. A record is one verdict in plain JSON values; tables are
+built from records alone, so that a continued run ends in the table of an unbroken one.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ Record = dict[str, Any]
 class JudgeCall:
     """What a judge puts to its engine in one call: each row once a unit, which is a sample's number or an order.
 
-    The arguments are those of `Judge.grade`, with orders of `Judge.compare`, and with `by` of `Judge.rank`; ValueError
-    names all unsound options. `keys` (id, unit), `prompts`, `images` and `scores` have one entry a verdict.
+    The arguments are those of `Judge.grade`, `compare` (orders) and `rank` (by); ValueError names all unsound options.
+    `keys` (id, unit), `prompts`, `images` and `scores` have one entry a verdict.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class JudgeCall:
         }
         request = (self.engine, self.prompts, self.images, ask, self.keys, self._record, about)
         key = "order" if pairs else "sample"
-        records = collect(*request, check=self._check, key=key, out=self.out, progress=self.progress)
+        records = collect(*request, scales=self.scores, key=key, out=self.out, progress=self.progress)
         if pairs:
             rows = [self._pair(records[start : start + n]) for start in range(0, len(records), n)]
             names = [*rows[0]]
@@ -171,15 +171,6 @@ class JudgeCall:
         frame.attrs = self._attrs(records, changed)
         frame.attrs["work"] = self.engine.work and asdict(self.engine.work)  # None where it computes elsewhere
         return frame
-
-    def _check(self, place: int, record: Record) -> None:
-        """Refuse a run's record whose score is off the scale of its row."""
-        scale = self.scores[place]
-        for name in ("expected_score",) if self.template.compares else ("score", "expected_score"):
-            value, low, high = record[name], min(scale, default=-math.inf), max(scale, default=math.inf)
-            if not is_missing(value) and not (isinstance(value, (int, float)) and low <= value <= high):
-                what = f"the verdict {self.keys[place]} has the {name} {value!r}, off its scale ({low}-{high})"
-                raise RunError(f"{self.out}: {what}; restore the record or use another folder")
 
     def _record(self, answer: Answer) -> Record:
         """One verdict as the run keeps it, without its key: NaN or None where a failure leaves none."""
@@ -217,14 +208,16 @@ class JudgeCall:
             choices["ba"] = SWAPPED.get(choices["ba"], choices["ba"])
         verdict, agree = combine([*choices.values()])
         chances = [chance if order == "ba" else 1 - chance for order, chance in second.items()]
-        row: Record = {"id": records[0]["id"], "judge": self.name, "verdict": verdict, "consistent": agree}
-        row |= {"probability_a": sum(chances) / len(chances)}
-        row |= {f"verdict_{order}": choice for order, choice in choices.items()}
         failures = [f"{order}: {one['failure']}" for order, one in orders.items() if one["failure"]]
-        row["failure"] = "; ".join(failures) or None
-        for name in ("scores", "strong", "feedback", "raw"):
-            row |= {f"{name}_{order}": one[name] for order, one in orders.items()}
-        return row | {name: sum(one[name] for one in records) for name in _WORK}
+        texts = ("scores", "strong", "feedback", "raw")
+        return {
+            **{"id": records[0]["id"], "judge": self.name, "verdict": verdict, "consistent": agree},
+            "probability_a": sum(chances) / len(chances),
+            **{f"verdict_{order}": choice for order, choice in choices.items()},
+            "failure": "; ".join(failures) or None,
+            **{f"{name}_{order}": one[name] for name in texts for order, one in orders.items()},
+            **{name: sum(one[name] for one in records) for name in _WORK},
+        }
 
     def _attrs(self, records: Sequence[Record], changed: int) -> Record:
         """What the table lacks, counted, and said on one line; of a whole one nothing is said."""
@@ -300,7 +293,7 @@ def collect(
     record: Callable[[Answer], Record],
     about: Mapping[str, Any],
     *,
-    check: Callable[[int, Record], None] = lambda place, record: None,
+    scales: Sequence[Sequence[int]] = (),
     key: str = "sample",
     unit: str = "verdict",
     out: str | Path | None,
@@ -308,8 +301,8 @@ def collect(
 ) -> list[Record]:
     """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
 
-    A key is an id and what the column `key` holds; `about` is what else decides the records; `check` refuses a record
-    that the run has, before anything is computed.
+    A key is an id and what the column `key` holds; `about` is what else decides the records; a run's record whose
+    score is off its key's scale is refused before anything is computed.
     """
     done: dict[tuple[Any, ...], Record] = {}
     with ExitStack() as stack:
@@ -330,9 +323,8 @@ def collect(
             }
             run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
-            for place, each in enumerate(keys):
-                if each in done:
-                    check(place, done[each])
+            for each, scale in zip(keys, scales, strict=False):
+                _check_scale(done.get(each, {}), scale, f"{out}: the verdict {each}")
         bar = stack.enter_context(tqdm(total=len(keys), initial=len(done), unit=unit, disable=not progress))
         failed = sum(entry["failure"] is not None for entry in done.values())
         missing = {place for place, each in enumerate(keys) if each not in done}
@@ -346,6 +338,15 @@ def collect(
             bar.set_postfix(failed=failed, refresh=False)
             bar.update(len(fresh))
     return [done[each] for each in keys]
+
+
+def _check_scale(record: Mapping[str, Any], scale: Sequence[int], what: str) -> None:
+    low, high = min(scale, default=-math.inf), max(scale, default=math.inf)
+    for name in ("score", "expected_score"):
+        value = record.get(name)
+        if not is_missing(value) and not (isinstance(value, (int, float)) and low <= value <= high):
+            what = f"{what} has the {name} {value!r}, off its scale ({low}-{high})"
+            raise RunError(f"{what}; restore the record or use another folder")
 
 
 def seed_of(seed: int, id: str, sample: int | str) -> int:
@@ -380,9 +381,8 @@ def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) ->
 def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
     """What the verdicts of a pair's orders say together, and whether the orders agree.
 
-    The side with more points wins, a choice counting one point and a tie none: a choice and a tie make that choice, a
-    choice of each side makes a tie. Without a verdict in some order (None) there is none; an abstention in some order
-    is one. With a single order nothing is known of agreement.
+    A choice and a tie make that choice, a choice of each side makes a tie. Without a verdict in some order (None) there
+    is none; an abstention in some order is one. With a single order nothing is known of agreement.
 
     >>> combine(["a", "a"]), combine(["a", "tie"]), combine(["a", "b"]), combine(["a", None])
     (('a', True), ('a', False), ('tie', False), (None, None))

@@ -59,13 +59,11 @@ def load_judge(
         options: of the engine, see `vjudge.engines`; for torch also `device_map` ("auto" spreads the weights over all
             GPUs and the CPU's memory), `attention` ("flash_attention_2", "sdpa", "eager") and `check_memory=False`.
 
-    ValueError: an unknown judge, template or engine; an unsupported checkpoint; an option this machine can't serve.
-    TypeError: an option that the engine does not have.
+    ValueError: an unknown name, an unsupported checkpoint, a bad value. TypeError: an option the engine does not have.
 
     >>> import vjudge as vj
-    >>> judge = vj.load_judge("tiny", device="cpu")
-    >>> judge, judge.family.published["temperature"]
-    (Judge('tiny', template='prometheus-vision', engine='torch'), 1.0)
+    >>> vj.load_judge("tiny", device="cpu")
+    Judge('tiny', template='prometheus-vision', engine='torch')
     """
     name, placing = str(name_or_path), {"device": device, "dtype": dtype, "quantization": quantization}
     if engine not in ENGINES:
@@ -187,23 +185,21 @@ class Judge:
             progress: whether to show a bar.
 
         Returns:
-            One row a verdict, in the collection's order: id, judge, sample (from 0, where there are several), score
-            (NaN where there is none), failure (None or the reason), expected_score (the mean of probabilities: score ->
-            probability at the verdict over the rubric's scores, before temperature, top_p and penalty),
-            probability_mass (what those scores had of the whole vocabulary), feedback, raw (the whole answer),
-            n_prompt_tokens (image tokens included), n_new_tokens, seconds (its share of its batch); choice ("abstain")
-            and scores (the reference answer's, then its own) where some row has one; and as given gold, human_scores,
-            group, criteria, category. `attrs` count failures by reason and what else the table lacks, and have scale
-            (the judge's own, None for the rubric's) and work (`vjudge.engines.Work`).
+            One row a verdict, in the collection's order: id, judge, sample (where there are several), score (NaN where
+            there is none), failure (None or the reason), expected_score (the mean of probabilities: score ->
+            probability at the verdict, before temperature, top_p and penalty), probability_mass (what those scores had
+            of the whole vocabulary), feedback, raw (the whole answer), n_prompt_tokens (image tokens included),
+            n_new_tokens, seconds (its share of its batch); choice ("abstain") and scores (the reference answer's, then
+            its own) where some row has one; and as given gold, human_scores, group, criteria, category. `attrs` count
+            failures by reason and what else is lacking, and have scale (None for the rubric's) and the engine's work.
 
         CollectionError: bad rows, all of them, before any work. ValueError: an unsound option, or a scale that the
         judge's vocabulary can't be asked for. RunError: `out` can't be used, or its disk is full.
 
         >>> import vjudge as vj
         >>> items = vj.load_collection("scenes", split="test", limit=5)
-        >>> run = vj.load_judge("tiny", device="cpu").grade(items, progress=False)
-        >>> run["score"].tolist(), run.attrs["failures"]
-        ([1.0, 5.0, 2.0, 3.0, 4.0], {})
+        >>> vj.load_judge("tiny", device="cpu").grade(items, progress=False)["score"].tolist()
+        [1.0, 5.0, 2.0, 3.0, 4.0]
         """
         draws: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
         draws |= {"seed": seed, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
@@ -219,11 +215,10 @@ class Judge:
             mode, options: as in `grade`, its errors too; with mode "score", the more probable of A and B is chosen.
 
         Returns:
-            One row a pair: id, judge, verdict and consistent (what the orders say together and whether they agree, see
-            `combine`), probability_a (of A's token against B's where the verdict is written, the mean of the orders),
-            verdict_ab and verdict_ba (in terms of the pair's own a and b), failure (None, or the order and the reason);
-            by order scores (the two, as shown), strong, feedback and raw; sums of n_prompt_tokens, n_new_tokens and
-            seconds; and as given preference, group, criteria, category. `attrs` as in `grade`.
+            One row a pair: id, judge, verdict and consistent (see `combine`), probability_a (of A's token against B's
+            where the verdict is written, the mean of the orders), verdict_ab and verdict_ba (in terms of the pair's own
+            a and b), failure; by order scores (the two, as shown), strong, feedback and raw; sums of n_prompt_tokens,
+            n_new_tokens and seconds; and as given preference, group, criteria, category. `attrs` as in `grade`.
 
         >>> import vjudge as vj
         >>> from dataclasses import replace
@@ -243,12 +238,10 @@ class Judge:
         By "pairs", every two are compared in both orders, n (n - 1) comparisons; by "scores", each is graded. `mode`
         and `options` are those of `grade` without `samples`, its errors too.
 
-        Returns:
-            One row a candidate: id, judge, candidate (its place in `responses`), response, value, rank (1 is best;
-            equals share it), best, n and missing (how many of the value's verdicts there are and are not), group;
-            true_rank and category where known. By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a
-            tie: with nothing missing, times n it is LLaVA-Critic's reward. By scores, it is the expected score where
-            there is one, else the score.
+        One row a candidate: id, judge, candidate (its place in `responses`), response, value, rank (1 is best; equals
+        share it), best, n and missing (how many of the value's verdicts there are and are not), group; true_rank and
+        category where known. By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a tie: times n it is
+        LLaVA-Critic's reward. By scores, it is the expected score where there is one, else the score.
 
         >>> import vjudge as vj
         >>> rows = list(vj.load_collection("scenes", split="test", limit=3))
@@ -265,8 +258,7 @@ class Judge:
     def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
         """What the model reads for one item, pair or row, as text; "<image>" stands where an image goes.
 
-        With mode "score", it ends in the forced marker. CollectionError says what a row lacks; its images are not
-        looked at.
+        With mode "score", it ends in the forced marker. CollectionError says what a row lacks; no image is looked at.
 
         >>> import vjudge as vj
         >>> (item,) = vj.load_collection("scenes", split="test", limit=1)
@@ -320,10 +312,9 @@ class Judge:
 def plan(judge: Judge, items: Any, **options: Any) -> pd.DataFrame:
     """Say what a collection takes, before it starts; nothing that costs is sent.
 
-    `items` and `options` are those of `grade`, of `compare` (rows with `response_a`) or of `rank` (rows with
-    `responses`), whose errors are raised. The table, indexed by quantity, has `planned` (NaN where it is not known),
-    `unit` and `note` (how it is known, or why it is not): verdicts, tokens and images here; requests, tokens and cost
-    of a server.
+    `items` and `options` are those of `grade`, of `compare` (rows with `response_a`) or of `rank` (with `responses`),
+    whose errors are raised. The table, indexed by quantity, has `planned` (NaN where it is not known), `unit` and
+    `note`: verdicts, tokens and images here; requests, tokens and cost of a server.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)

@@ -1,9 +1,8 @@
 """The append-only record of a run: what was asked, and every verdict as soon as it exists.
 
-A run is a folder: `manifest.json` says what was run, and `verdicts.jsonl` holds one verdict a line, with a checksum,
-and only ever grows. A verdict that `append` returned for is on the disk. A line that is torn, or whose checksum does
-not hold, is named by the next opening, moved to `damaged.jsonl` and computed again. A lock keeps two processes from
-writing at once. A link in the folder leads nowhere.
+A run is a folder: `manifest.json` says what was run, and `verdicts.jsonl` holds one verdict a line, with a checksum. A
+verdict that `append` returned for is on the disk. A line that is torn, or whose checksum does not hold, is named by the
+next opening, moved to `damaged.jsonl` and computed again. A lock keeps two processes from writing at once.
 """
 
 from __future__ import annotations
@@ -36,13 +35,8 @@ class RunError(RuntimeError):
 
 
 class Run:
-    """A run's folder, to read, or to write as a context manager.
-
-    Args:
-        path: the folder; made by `open` where it does not exist. RunError where it names none.
-        keys: the columns that tell one verdict from another.
-
-    With `open`, one process at a time holds the folder:
+    """A run's folder, to read, or to write as a context manager, one process at a time; RunError where `path` is none.
+    `keys` are the columns that tell one verdict from another.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -79,12 +73,9 @@ class Run:
     def open(self, manifest: Mapping[str, Any], *, expected: int = 0) -> Run:
         """Start the run, or continue the one that the folder holds; a complete one that can't be written is read.
 
-        Args:
-            manifest: what is run, as plain JSON values. What stands under "note" may differ between calls; of all else,
-                RunError names every difference from the first call.
-            expected: verdicts to come; a folder that can't be written must hold as many.
-
-        Raises RunError also where another process writes here, or the folder holds something else or can't be written.
+        `manifest` says what is run, in plain JSON values; what stands under "note" may differ between calls, and
+        RunError names every other difference from the first. `expected` verdicts must be there in a folder that can't
+        be written. RunError also where another process writes here, or the folder holds something else.
         """
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
@@ -120,10 +111,7 @@ class Run:
         return self
 
     def append(self, verdicts: Iterable[Mapping[str, Any]]) -> None:
-        """Write verdicts, NaN as null, and wait until the disk has them.
-
-        RunError: the disk is full or failed; what was written before stays.
-        """
+        """Write verdicts, NaN as null, and wait until the disk has them; RunError where it is full or failed."""
         fresh = {tuple(verdict[name] for name in self.keys): plain(verdict) for verdict in verdicts}
         try:
             _write(self._file, b"".join(map(_line, fresh.values())))

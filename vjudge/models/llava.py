@@ -1,6 +1,6 @@
 """Original LLaVA checkpoints -> a folder in the transformers layout, once.
 
-Two families: LLaVA-1.5 with a Llama decoder (Prometheus-Vision), LLaVA-NeXT/OneVision with a Qwen2 one (LLaVA-Critic).
+LLaVA-1.5 with a Llama decoder (Prometheus-Vision), and LLaVA-NeXT/OneVision with a Qwen2 one (LLaVA-Critic).
 transformers must not see such a folder first: it takes `model_type: "llava"` for its own, of default sizes.
 
 Source: kaistAI/prometheus-vision and LLaVA-VL/LLaVA-NeXT, llava/model/ (builder.py, llava_arch.py, multimodal_encoder).
@@ -71,21 +71,15 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
 
 
 def converted(original: Original) -> Path:
-    """The transformers folder of an original checkpoint in the user's cache, written once if it is not there.
-
-    It is named by the content of the checkpoint's files and its tower's, in XDG_CACHE_HOME or ~/.cache. Raises
-    ValueError as `convert`.
-    """
+    """The transformers folder of an original checkpoint, in XDG_CACHE_HOME or ~/.cache by the content of its files and
+    its tower's, written once if it is not there; ValueError as `convert`."""
     original.tower_weights  # noqa: B018  # fetched now, so that the fingerprints are of all files
     files = places.weights_fingerprint(*original.origins), places.settings_fingerprint(*original.origins)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "vjudge" / "converted"
     target = home / hashlib.sha256("\n".join((*files, str(WRITTEN))).encode()).hexdigest()[:16]
     if target.is_dir():
         return target
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"judge {original.name!r}: {home} can't be written ({error}); set XDG_CACHE_HOME") from error
+    home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / f"{target.name}.lock"):
         for rest in home.glob(f".{target.name}-*"):  # of a process that was killed
             shutil.rmtree(rest, ignore_errors=True)

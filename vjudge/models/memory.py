@@ -56,11 +56,11 @@ class Need(NamedTuple):
 def need(
     config: Any, *, dtype: str | torch.dtype = "bfloat16", quantization: str | None = None, device: str = "cuda"
 ) -> Need:
-    """Compute what a model needs for a prompt of 2,048 tokens beside its longest image, or of its whole context.
+    """Compute what a model of a configuration needs for a prompt of 2,048 tokens beside its longest image, or of its
+    whole context, on "cuda", "mps" or "cpu".
 
     Linear layers of the decoder and the projector count quantised: in "8bit" at 1 byte a weight and 4 a row; in "4bit"
     (nf4, quantised twice) at half a byte a weight, 1 for 64 of them and 4 for 16,384. Other weights stay in `dtype`.
-    `config` is a transformers configuration whose model can be built; `device` is "cuda", "mps" or "cpu".
     """
     precision: torch.dtype = getattr(torch, str(dtype).removeprefix("torch."))
     size, text, (image, alive) = precision.itemsize, config.get_text_config(), image_need(config)
@@ -93,10 +93,8 @@ def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:
 
 
 def batch_budget(model: Any) -> int:
-    """Bytes for a `VisionLanguageModel`'s batch, from the device's size, so that the next run plans alike.
-
-    2 GiB on a CPU; on GPUs what the weights leave of 80 %, as if each had the room of the fullest.
-    """
+    """Bytes for a `VisionLanguageModel`'s batch, from the device's size, so that the next run plans alike: 2 GiB on a
+    CPU; on GPUs what the weights leave of 80 %, as if each had the room of the fullest."""
     if model.device.type != "cuda":
         return CPU_BATCH
     own = Counter({model.device: 0})
