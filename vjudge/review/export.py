@@ -20,18 +20,11 @@ IMAGE_SIZE = 360  # pixels of an image's longer side at most
 
 
 def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
-    """The items that somebody scored, with the scores as `human_scores`.
-
-    Args:
-        items: the collection under review.
-        review: its votes.
+    """The items of a review that somebody scored, in their order, with the scores as `human_scores`.
 
     Returns:
-        The collection's rows in its order, and `annotators`: `human_scores[i]` is the score of `annotators[i]`, NaN for
-        none, in place of earlier ones. Where `next_best` chose items, `weight` is that of `Review.weights`.
-
-    Raises:
-        ValueError: nobody scored an item yet.
+        The items' rows and `annotators`: `human_scores[i]` is the score of `annotators[i]`, NaN for none, in place of
+        earlier ones. Where `next_best` chose items, `weight` is that of `Review.weights`. ValueError: none is scored.
     """
     scores, weights = review.human_scores(), review.weights()
     scored = scores.notna().any(axis=1).to_numpy()
@@ -51,14 +44,11 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
 
 
 def preference(review: Review) -> pd.DataFrame:
-    """Whose feedback people found better, as shares with intervals.
+    """Whose feedback people found better, as shares with intervals; ValueError where not two judges are under review.
 
     Returns:
         As `vjudge.metrics.feedback_preference`, "left" being the review's first judge and "right" its second;
         `attrs["words"]` has each row in words. `vjudge.plots.preference_bars` draws it.
-
-    Raises:
-        ValueError: not two judges are under review.
     """
     if len(review.judges) != 2:
         raise ValueError(f"a preference is between two judges; under review: {', '.join(review.judges)}")
@@ -105,11 +95,7 @@ def save_page(review: Review, path: str | Path) -> Path:
 
 
 def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[Path]:
-    """Write what the votes became.
-
-    Args:
-        items: the collection under review.
-        folder: made where absent; files of these names are replaced.
+    """Write what the votes on items became into a folder; files of these names are replaced.
 
     Returns:
         The paths: `votes.csv` and `votes.jsonl`, `collection` (a `datasets` folder, where anybody scored), `error_tags`

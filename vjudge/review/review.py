@@ -42,6 +42,7 @@ VOTED = ("score", "better", "tags", "note")
 HIDDEN = "[hidden]"
 MOST_LEVELS = 11  # a longer scale is divided into ranges
 TELLING = {"score", "truth", "human", "gap", "unparsed"}  # filters that say something about scores
+Level = float | tuple[float, float]  # a score, or the lowest and the highest of a range
 Vote = dict[str, Any]
 
 
@@ -252,14 +253,16 @@ class Review:
         self._position = 0
 
     @property
-    def levels(self) -> dict[str, tuple[float, float]]:
-        """The levels of scores and truths, by name, with their lowest and highest; a long scale has about ten."""
+    def levels(self) -> dict[str, Level]:
+        """The levels of scores and truths, by their names: whole numbers, or about ten ranges of a longer scale."""
         ends = [end for scale in self._texts["scale"].dropna() for end in scale]
         values = _nearest(pd.Series([*self.judge_scores.to_numpy().ravel(), *self.truth, *ends], dtype=float)).dropna()
         lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, -1)
-        width = 1 if highest - lowest < MOST_LEVELS else math.ceil((highest - lowest + 1) / 10)
+        if highest - lowest < MOST_LEVELS:
+            return {str(score): float(score) for score in range(lowest, highest + 1)}
+        width = math.ceil((highest - lowest + 1) / 10)
         ranges = [(start, min(start + width - 1, highest)) for start in range(lowest, highest + 1, width)]
-        return {f"{start} to {end}" if width > 1 else str(start): (float(start), float(end)) for start, end in ranges}
+        return {f"{start} to {end}": (float(start), float(end)) for start, end in ranges}
 
     def confusion(self, judge: str, *, by: str = "truth") -> pd.DataFrame:
         """How often a judge gives each score to items of each level of truth, or of the votes' mean (`by="human"`).
@@ -278,7 +281,7 @@ class Review:
         name = self.truth.name if by == "truth" else "mean of the scores voted here"
         between, missing = ((truth != _nearest(truth)) & truth.notna()).sum(), truth.isna().sum()
         words = [f"Rows: {name}. Columns: {judge}. Items: {truth.notna().sum()}"]
-        words += ["scores in ranges"] * any(low < high for low, high in levels.values())
+        words += ["scores in ranges"] * any(isinstance(level, tuple) for level in levels.values())
         words += [f"between two levels, counted with the nearest (halves up): {between}"] * bool(between)
         words += [f"without a truth yet: {missing}"] * bool(missing)
         table.attrs["words"] = "; ".join(words) + "."
@@ -359,7 +362,7 @@ class Review:
     # What votes are for
 
     def human_scores(self) -> pd.DataFrame:
-        """Everyone's scores: one row an item of the collection (index `id`), one column an annotator, NaN for none.
+        """Everyone's scores, NaN for none: one row an item of the collection (index `id`), one column an annotator.
 
         Where `next_best` chose some, `attrs["labelled_by"]` says so, and statistics ask for `weights=review.weights()`.
         """
@@ -388,18 +391,17 @@ class Review:
             seed: of the choice among items of one score.
 
         Returns:
-            As `vjudge.metrics.next_labels`, the most useful first: `id`, `stratum`, `judge` (its score), `gain`. The
-            file records what was named, for `weights`.
+            As `vjudge.metrics.next_labels`, with `id`, the most useful first; the file keeps what was named, for
+            `weights`.
         """
         judge = self.judges[0] if judge is None and len(self.judges) == 1 else judge
         _check("judge", judge, self.judges)
         chosen = next_labels(self.judge_scores[judge], self.human_scores().mean(axis=1).to_numpy(), n=n, seed=seed)
-        ids = self._ids[chosen.pop("position")].tolist()
+        chosen.insert(0, "id", self._ids[chosen.pop("position")].tolist())
         before = {(vote["id"], vote["value"]) for vote in self._on("next_best")}
-        for id in ids:
+        for id in chosen["id"]:
             if (id, judge) not in before:
                 self._append(id, "next_best", judge)
-        chosen.insert(0, "id", ids)
         return chosen
 
     # How it works
@@ -494,7 +496,7 @@ def _nearest(scores: Any) -> Any:
     return np.floor(scores + 0.5)
 
 
-def _within(scores: Any, level: float | tuple[float, float]) -> Any:
+def _within(scores: Any, level: Level) -> Any:
     lowest, highest = level if isinstance(level, tuple) else (level, level)
     return (_nearest(scores) >= lowest) & (_nearest(scores) <= highest)
 
@@ -523,8 +525,8 @@ def _read_votes(folder: Path, collection: str, judges: Sequence[str]) -> Iterato
 
 def _fault(vote: Any, collection: str, judges: Sequence[str]) -> str:
     """Why a line is no vote of this review."""
-    names = ("annotator", "id", "field", "time", "collection")
-    if not isinstance(vote, dict) or not all(isinstance(vote.get(name), str) for name in names):
+    texts = ("annotator", "id", "field", "time", "collection")
+    if not isinstance(vote, dict) or not all(isinstance(vote.get(name), str) for name in texts):
         return "not a vote"
     field, value = vote["field"], vote.get("value")
     if field not in KINDS or not isinstance(value, (KINDS[field], type(None))):

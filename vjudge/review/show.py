@@ -87,16 +87,14 @@ def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int
     """Show one item whole, with a judge's verdict where there is one.
 
     Args:
-        item: an `Item`, or a row with the canonical columns.
-        verdict: a row of `Judge.grade`'s table (a Series or mapping), as far as its fields are there.
+        item: an `Item`, or a row with the canonical columns; KeyError, ValueError where it is none (`Item.from_row`).
+        verdict: a row of `Judge.grade`'s table (a Series or mapping), as far as its fields are there; ValueError where
+            it is another item's.
         image_size: pixels of an image's longer side at most; it is embedded at that size.
 
     Returns:
         A view: images, texts, the rubric with the true level marked (and the judge's, with the probability of each),
         and the judge's scores, feedback or failure. An image that cannot be opened shows why.
-
-    Raises:
-        KeyError, ValueError: a row that is no item (see `Item.from_row`), or the verdict of another item.
 
     >>> from vjudge.review import show
     >>> show({"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4})
@@ -113,18 +111,16 @@ def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int
         raise ValueError(f"the verdict is of item {given['id']!r}, the item is {item.id!r}: pass its own row")
     marks = [(item.gold, "true score", "vj-true"), (given.get("score"), "judge", "vj-judge")]
     marks += [(int(level), f"{float(share):.0%}", "") for level, share in (given.get("probabilities") or {}).items()]
-    return View(TEMPLATES.item(item, pictures(item, image_size), marks, None if verdict is None else given))
+    return View(TEMPLATES.item(item, pictures(item.images, image_size), marks, None if verdict is None else given))
 
 
 def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> View:
     """Show the responses to one question side by side, lowest true score first.
 
     Args:
-        items: `Item`s or rows that differ in response, score and feedback alone, as `vjudge.data.cases` finds them.
+        items: `Item`s or rows that differ in response, score and feedback alone, as `vjudge.data.cases` finds them;
+            ValueError names other fields in which they differ.
         image_size: see `show`.
-
-    Raises:
-        ValueError: there is no item, or they differ in more; the fields are named.
     """
     case = sorted(map(_item, items), key=lambda item: (math.isnan(item.gold), item.gold))
     if not case:
@@ -132,7 +128,7 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> V
     same = ("instruction", "reference_answer", "rubric", "group")
     if unlike := [name for name in same if any(getattr(item, name) != getattr(case[0], name) for item in case)]:
         raise ValueError(f"the items differ in {', '.join(unlike)}: pass the rows of one case, see vjudge.data.cases")
-    return View(TEMPLATES.responses(case, pictures(case[0], image_size)))
+    return View(TEMPLATES.responses(case, pictures(case[0].images, image_size)))
 
 
 def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = None, image_size: int = 120) -> View:
@@ -140,18 +136,12 @@ def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] | None = No
 
     Args:
         sources: anything `vjudge.images.open_image` opens.
-        captions: one for each image; its size in pixels when None.
+        captions: one for each image, else ValueError; its size in pixels when None.
         image_size: see `show`.
-
-    Raises:
-        ValueError: captions and images differ in number.
     """
-    names = [None] * len(sources) if captions is None else captions
-    if len(names) != len(sources):
-        raise ValueError(f"{len(names)} captions for {len(sources)} images: give one each")
-    return View(
-        TEMPLATES.sheet([_picture(source, image_size, name) for source, name in zip(sources, names, strict=True)])
-    )
+    if captions is not None and len(captions) != len(sources):
+        raise ValueError(f"{len(captions)} captions for {len(sources)} images: give one each")
+    return View(TEMPLATES.sheet(pictures(sources, image_size, captions)))
 
 
 def case_html(
@@ -169,26 +159,27 @@ def case_html(
     verdicts = [absent if side.verdict is None else side.verdict for side in case.sides]
     texts = [str(verdict.get("feedback") or verdict.get("raw") or "no feedback") for verdict in verdicts]
     pieces = _compared(*texts) if differences and len(texts) == 2 else [[(text, False)] for text in texts]
-    return TEMPLATES.case(case, pictures(case.item, image_size, enlarge=enlarge), marks, pieces, shown)
+    return TEMPLATES.case(case, pictures(case.item.images, image_size, enlarge=enlarge), marks, pieces, shown)
 
 
-def pictures(item: Item, image_size: int, *, enlarge: bool = False) -> list[tuple[Any, ...]]:
-    """Label, data URI, width and height of each of an item's pictures."""
-    return [_picture(source, image_size, enlarge=enlarge) for source in item.images]
-
-
-def _picture(source: Any, image_size: int, label: str | None = None, *, enlarge: bool = False) -> tuple[Any, ...]:
-    """An embedded picture; the reason and no URI where it cannot be opened."""
-    try:
-        image = images.open_image(source)
-    except images.ImageError as error:
-        return f"no image: {error}", "", 0, 0
-    small = images.thumbnail(image, size=image_size)
-    drawing = small.getcolors(2_000) is not None  # which PNG keeps sharp; of a photograph it is slow and large
-    uri = Markup(images.data_uri(small, format="png" if drawing else "jpeg"))
-    scale = max(1.0, image_size / max(small.size)) if enlarge else 1.0
-    label = f"{image.width} x {image.height}" if label is None else label
-    return label, uri, round(small.width * scale), round(small.height * scale)
+def pictures(
+    sources: Sequence[Any], image_size: int, captions: Sequence[str] | None = None, *, enlarge: bool = False
+) -> list[tuple[Any, ...]]:
+    """Label, data URI, width and height of each picture; the reason and no URI where it cannot be opened."""
+    shown: list[tuple[Any, ...]] = []
+    for number, source in enumerate(sources):
+        try:
+            image = images.open_image(source)
+        except images.ImageError as error:
+            shown.append((f"no image: {error}", "", 0, 0))
+            continue
+        small = images.thumbnail(image, size=image_size)
+        drawing = small.getcolors(2_000) is not None  # which PNG keeps sharp; of a photograph it is slow and large
+        uri = Markup(images.data_uri(small, format="png" if drawing else "jpeg"))
+        scale = max(1.0, image_size / max(small.size)) if enlarge else 1.0
+        label = captions[number] if captions else f"{image.width} x {image.height}"
+        shown.append((label, uri, round(small.width * scale), round(small.height * scale)))
+    return shown
 
 
 def _item(row: Item | Mapping[str, Any]) -> Item:

@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 import ipywidgets as ipw
+import numpy as np
 
-from vjudge.review.review import ANSWERS, MOST_LEVELS, ORDERS, Review, ReviewError
+from vjudge.review.review import ANSWERS, MOST_LEVELS, ORDERS, Review, ReviewCase, ReviewError
 from vjudge.review.show import ASSETS, View, case_html, escape, vote_words
 
 ZOOM, SMALLEST, LARGEST = 1.45, 120, 1600  # of the pictures: a step, and pixels of the longer side
@@ -55,8 +56,9 @@ class Reviewer:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The widget, and for a page without a kernel the case as HTML and as text."""
-        text = f"Review by {self.review.annotator}: {self._progress_text()}"
-        return _bundle(self.widget, text, f'<div class="vj-note">{escape(text)}</div>{self._case_html()}')
+        case = self.review.case
+        text = f"Review by {self.review.annotator}: {self._progress_text(case)}"
+        return _bundle(self.widget, text, f'<div class="vj-note">{escape(text)}</div>{self._case_html(case)}')
 
     def filter(self, **filters: Any) -> None:
         """List what passes the filters of `Review.filter`, and show them in the controls."""
@@ -66,13 +68,12 @@ class Reviewer:
 
     def _make_filters(self) -> dict[str, Any]:
         review, levels = self.review, self.review.levels
-        ends = [end for level in levels.values() for end in level] or [0]
-        span = max(ends) - min(ends)
+        span = float(np.ptp(list(levels.values()))) if levels else 0.0
         far = max(2, math.ceil(span / 5))
         gaps = {f"judge too kind by {far} or more": (-span, -far), "judge too kind": (-span, -0.5),
                 "agree": (-0.49, 0.49), "judge too strict": (0.5, span),
                 f"judge too strict by {far} or more": (far, span)}  # fmt: skip
-        choices: dict[str, dict[str, Any]] = {
+        choices: dict[str, Any] = {
             "judge": {judge: judge for judge in review.judges},
             "score": levels,
             "truth": levels,
@@ -146,20 +147,25 @@ class Reviewer:
         """Do one thing, with the tool dead to the mouse meanwhile; an error is told in the status line."""
         if self._busy:
             return
-        self._busy, message = True, ""
+        self._busy = True
         self.widget.add_class("vj-busy")
         try:
-            self.review.refresh()
-            if self.review.case is not None:  # what was typed must not be lost by going on
-                self.review.note(self._note.value)
-            act()
-        except (ReviewError, ValueError, OSError) as error:
-            message = str(error)
+            self._draw(self._attempt(act), pressed)
         finally:
-            self._draw(message, pressed)
             self.widget.remove_class("vj-busy")
             self._busy = False
         self._watch()
+
+    def _attempt(self, act: Callable[[], Any]) -> str:
+        """Do it, and say what kept it from being done."""
+        try:
+            self.review.refresh()
+            if self.review.listed:  # what was typed must not be lost by going on
+                self.review.note(self._note.value)
+            act()
+        except (ReviewError, ValueError, OSError) as error:
+            return str(error)
+        return ""
 
     def _turn(self, field: str, value: Any) -> None:
         """Cast a vote; the same one again withdraws it."""
@@ -204,14 +210,14 @@ class Reviewer:
         """Show what the review says now, and an error, with which the note that was typed stays in its field."""
         case = self.review.case
         votes = case.votes if case else {}
-        self._progress.value = f"<span>{escape(self._progress_text())}</span>"
-        self._case.value = View(self._case_html()).html
+        self._progress.value = f"<span>{escape(self._progress_text(case))}</span>"
+        self._case.value = View(self._case_html(case)).html
         self._draw_scores(case.scale if case else None)
         chosen = {f"score {votes.get('score')}", votes.get("better")}
         tags = {f"{place}: {tag}" for place, names in votes.get("tags", {}).items() for tag in names}
         for name, button in self._buttons.items():
             button.button_style = "primary" if name in chosen else "warning" if name in tags else ""
-            button.disabled = button is not pressed and self._is_idle(name)
+            button.disabled = button is not pressed and self._is_idle(name, case)
         self._note.disabled = case is None
         self._status.value = escape(
             f"Your vote: {vote_words(votes) or 'none yet'}" if case else "Clear a filter to go on."
@@ -221,9 +227,8 @@ class Reviewer:
         else:
             self._note.value = votes.get("note", "")
 
-    def _is_idle(self, name: str) -> bool:
+    def _is_idle(self, name: str, case: ReviewCase | None) -> bool:
         """Whether a button can do nothing now."""
-        case = self.review.case
         if case is None:
             return name not in ("undo", "all items")
         if name in ANSWERS:
@@ -245,15 +250,15 @@ class Reviewer:
             controls = [field, self._button("score", "Give score", lambda: self.review.score(field.value))]
         self._scores.children = [_label("Your score"), *controls]
 
-    def _case_html(self) -> str:
-        if (case := self.review.case) is None:
+    def _case_html(self, case: ReviewCase | None) -> str:
+        if case is None:
             return "No item passes the filters."
         larger = self._size > self._start  # zoomed in beyond what a small picture has
         truth, differences = (self._buttons[name].value for name in ("true score", "differences"))
         return case_html(case, self._size, enlarge=larger, truth=truth, differences=differences)
 
-    def _progress_text(self) -> str:
-        review, case, voted = self.review, self.review.case, self.review.voted
+    def _progress_text(self, case: ReviewCase | None) -> str:
+        review, voted = self.review, self.review.voted
         place = f"item {case.number + 1} of {len(review.listed)}, " if case else ""
         return f"{place}{voted.sum()} of {len(voted)} voted by {review.annotator}{', blind' * review.blind}"
 
