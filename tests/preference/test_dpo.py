@@ -35,19 +35,12 @@ def pairs() -> list[dict[str, Any]]:
     return [{**row, **texts} for row in preference.scene_questions("train", limit=4)]
 
 
-def test_pairs_become_the_tokens_and_pixels_that_the_policy_answers_with(pairs: Any) -> None:
-    policy = preference.load_policy(TINY)
-    engine: Any = policy.engine
-    batch = PairBatches(engine.model, policy.conversation)(pairs[:2])
-    prompt = engine.encoder.ids(policy.prompt(pairs[0]))
+def test_a_pairs_responses_are_text_with_the_conversations_end(pairs: Any) -> None:
+    policy: Any = preference.load_policy(TINY)
+    batch = PairBatches(policy.engine.model, policy.conversation)(pairs[:2])
     ids = [row[mask.bool()].tolist() for row, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)]
-    assert batch["input_ids"][0, : len(prompt)].tolist() == prompt
-    assert not batch["completion_mask"][:, : len(prompt)].any()
-    assert len(ids) == 4 and engine.encoder.text(ids[0]) == " (1) red comes to two.</s>"
-    assert ids[2].count(engine.model.tokenizer.eos_token_id) == 1  # "</s>" in the text is text
-    pixels = engine.forward(policy.prompt(pairs[0]), pairs[0]["images"]).pixel_values
-    for row in (0, 2):
-        assert torch.equal(batch["pixel_values"][row], pixels.reshape(batch["pixel_values"][row].shape))
+    assert len(ids) == 4 and policy.engine.encoder.text(ids[0]) == " (1) red comes to two.</s>"
+    assert ids[2].count(policy.engine.model.tokenizer.eos_token_id) == 1  # "</s>" in the text is text
 
 
 def test_a_conversation_has_its_own_end_and_unsound_pairs_and_settings_are_named(pairs: Any, tmp_path: Path) -> None:
@@ -61,9 +54,9 @@ def test_a_conversation_has_its_own_end_and_unsound_pairs_and_settings_are_named
         DpoSettings(sft=-1.0, batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
 
 
-@pytest.mark.parametrize("kind", ["onevision", "qwen2_vl", "gemma3"])
-def test_tiles_and_processors_give_the_logits_that_the_policy_answers_by(kind: str, tmp_path: Path) -> None:
-    policy: Any = preference.load_policy(make(kind, tmp_path / kind))
+@pytest.mark.parametrize("kind", ["tiny", "onevision", "qwen2_vl", "gemma3"])
+def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(kind: str, tmp_path: Path) -> None:
+    policy: Any = preference.load_policy(kind if kind == "tiny" else make(kind, tmp_path / kind))
     pictures = [Image.effect_noise(size, 90).convert("RGB") for size in ((60, 40), (30, 90))]
     texts = {"instruction": "What is <image> here?", "chosen": "a dog", "rejected": "something much longer"}
     rows = [{**texts, "images": images} for images in ([pictures[0]], [], [pictures[1]])]
@@ -96,22 +89,20 @@ def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
 ) -> None:
     settings = DpoSettings(**FAST | {"batch_size": 2, "microbatch": 2}, epochs=2, checkpoint_every=1, lora=lora)
     whole = train(random_judge, pairs, tmp_path / "whole", settings)
-    batches, call = [], PairBatches.__call__
+    batches, call = [0, 0, 0, KeyboardInterrupt, *[0] * 4], PairBatches.__call__  # eight would be all from the start
 
-    def counted(self: PairBatches, rows: Any) -> Any:
-        batches.append(len(rows))
-        if len(batches) == 4:
-            raise KeyboardInterrupt
+    def broken(self: PairBatches, rows: Any) -> Any:
+        if error := batches.pop(0):
+            raise error
         return call(self, rows)
 
-    monkeypatch.setattr(PairBatches, "__call__", counted)
+    monkeypatch.setattr(PairBatches, "__call__", broken)
     with pytest.raises(KeyboardInterrupt):
         train(random_judge, pairs, tmp_path / "cut", settings)
     (last,) = (tmp_path / "cut.part/checkpoints").glob("checkpoint-*")
     last.with_name("checkpoint-99").mkdir()  # as a kill while it is written leaves it
     rest = train(random_judge, pairs, tmp_path / "cut", settings)
-    assert last.name in ("checkpoint-2", "checkpoint-3") and len(batches) < 8
-    assert pd.DataFrame(rest["log"])["loss"].tolist() == pd.DataFrame(whole["log"])["loss"].tolist()
+    assert [entry["loss"] for entry in rest["log"]] == [entry["loss"] for entry in whole["log"]] and batches
     assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
 
 

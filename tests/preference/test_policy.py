@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from PIL import Image
+from samples import Scripted
 
 from vjudge import preference
 from vjudge.data import CollectionError
-from vjudge.engines import Answer, Engine
+from vjudge.engines import Answer
 from vjudge.preference import Policy
 from vjudge.prompts import VICUNA_V1
 from vjudge.runs import RunError
 
 
-class Scripted(Engine):
+class Seeded(Scripted):
     """An engine whose answers depend on a row's seed alone, and that breaks after a number of them."""
 
-    name = "scripted"
-
     def __init__(self, *, texts: tuple[str, ...] = ("one", "two words", "three whole words"), stop_after: int = 99):
-        self.texts, self.left, self.indices = texts, stop_after, []
-
-    def identity(self) -> dict[str, Any]:
-        return {"engine": self.name, "weights": "none", "versions": {}}
+        super().__init__(str)
+        self.texts, self.left, self.n_asked = texts, stop_after, 0
 
     def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[list[Answer]]:
         assert ask.scales == () and ask.marker == ""
-        for index in sorted(wanted):
-            if not self.left:
+        for (answer,) in super().answer(prompts, images, ask, wanted):
+            if self.n_asked == self.left:
                 raise KeyboardInterrupt
-            self.left -= 1
-            self.indices.append(index)
-            assert len(images[index]) == prompts[index].n_images
-            text = self.texts[ask.seed(index) % len(self.texts)]
-            yield [Answer(index, text=f" {text} ", stopped=True, n_new_tokens=3)]
+            self.n_asked += 1
+            yield [replace(answer, text=f" {self.texts[ask.seed(answer.index) % len(self.texts)]} ")]
 
 
 def questions(n: int, **more: Any) -> list[dict[str, Any]]:
@@ -47,7 +42,7 @@ def questions(n: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def policy(**options: Any) -> Policy:
-    return Policy("scripted", engine=Scripted(**options), conversation=VICUNA_V1)
+    return Policy("scripted", engine=Seeded(**options), conversation=VICUNA_V1)
 
 
 def test_candidates_are_the_published_draws_by_seed_question_and_number_alone() -> None:
@@ -68,7 +63,7 @@ def test_an_interrupted_drawing_continues_and_ends_the_same(tmp_path: Path) -> N
         policy(stop_after=7).respond(questions(4), **options, out=tmp_path / "run")
     rest = policy()
     pd.testing.assert_frame_equal(rest.respond(questions(4), **options, out=tmp_path / "run"), whole)
-    assert len(rest.engine.indices) == 5  # type: ignore[attr-defined]
+    assert rest.engine.n_asked == 5  # type: ignore[attr-defined]
     with pytest.raises(RunError, match="seed: 0 -> 1"):
         policy().respond(questions(4), **options, seed=1, out=tmp_path / "run")
 

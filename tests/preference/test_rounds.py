@@ -25,14 +25,16 @@ SETTINGS = DpoSettings(learning_rate=1e-3, batch_size=2, microbatch=2, checkpoin
 
 
 def judge(stop_after: int = 999) -> Any:
-    """A judge that scores a response by its length, and stops after so many verdicts."""
+    """A judge that scores a response by its length, notes the prompts, and stops after so many verdicts."""
 
     def write(text: str) -> str:
-        if len(by.engine.shown) > stop_after:
+        if len(by.prompts) == stop_after:
             raise KeyboardInterrupt
+        by.prompts.append(text)
         return f"Long enough. [RESULT] {len(text) % 5 + 1}"
 
     by: Any = judge_of(write, template="prometheus-vision")
+    by.prompts = []
     return by
 
 
@@ -97,7 +99,7 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does
             if at:
                 patch.setattr(f"vjudge.preference.dpo.{at}", stop)
             call(out, by=by)
-        asked.append(min(stop_after, len(by.engine.shown)))
+        asked.append(len(by.prompts))
         assert all(state(out)[name].startswith(data) for name, data in before.items())  # what was there, there is
 
     cut(stop_after=5)  # among verdicts
@@ -107,10 +109,10 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does
     cut(stop_after=3)  # in the second round, among verdicts
     by = judge()
     assert result(call(out, by=by)) == result(made)
-    assert sum(asked) + len(by.engine.shown) == verdicts
+    assert sum(asked) + len(by.prompts) == verdicts
     before, by = state(out), judge()
     monkeypatch.setattr(dpo, "_fit", lambda *_: pytest.fail("trained again"))
-    assert result(call(out, by=by)) == result(made) and state(out) == before and not by.engine.shown
+    assert result(call(out, by=by)) == result(made) and state(out) == before and not by.prompts
 
 
 @pytest.mark.parametrize(
