@@ -1,22 +1,28 @@
-"""A build, from a scripted generator and over real HTTP: what is kept, counted, refused and continued."""
+"""A build, from a scripted generator and over real HTTP: what is kept, counted, refused, continued and exported."""
 
 from __future__ import annotations
 
 import json
 import warnings
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 from servers import ChatServer, Reply, Request
 
 import vjudge as vj
 from vjudge import builder, data
-from vjudge.builder import ScriptedGenerator
+from vjudge.builder import ScriptedGenerator, faults
 from vjudge.builder.prompts import given_of
-from vjudge.builder.stages import Texts
 from vjudge.engines import transport
+from vjudge.records import Item
 from vjudge.runs import RunError
+
+SAMPLES = Path(__file__).parents[3] / "shared/data/prometheus_vision_samples/sample_train_data.json"
 
 
 def make(generator, out, *, images=None, **options):
@@ -36,71 +42,46 @@ class Faulty(ScriptedGenerator):
         return self.change(stage, given, not again, super().reply(task, image))
 
 
-def test_there_are_fifty_seeds_and_no_two_alike():
-    seeds = builder.load_seeds()
-    texts = Texts({})
-    assert len(seeds) == 50
-    for seed in [*seeds, *builder.load_seeds("charts")]:
-        assert len(seed["descriptions"]) == 5 and texts.add(seed["id"], seed["criteria"]) is None
-
-
-def test_unsound_seeds_are_all_named(tmp_path):
+def test_seeds_are_sound_and_no_two_alike(tmp_path):
+    texts = {}
+    assert len(builder.load_seeds()) == 50
+    for seed in [*builder.load_seeds(), *builder.load_seeds("charts")]:
+        assert len(seed["descriptions"]) == 5 and not faults.near_duplicate(seed["criteria"], texts)
+        texts[seed["id"]] = faults.normal(seed["criteria"])
     sound = {"id": "a", "area": "x", "criteria": "c", "descriptions": ["a", "b"]}
-    rows = [sound, sound, {**sound, "id": "b", "criteria": " "}, {**sound, "id": "c", "descriptions": ["a", "b", "c"]}]
     path = tmp_path / "seeds.jsonl"
-    path.write_text("\n".join(map(json.dumps, [*rows, {"id": "d"}, [1]])) + "\nnot json")
-    with pytest.raises(data.CollectionError) as error:
-        builder.load_seeds(path)
-    assert [problem.index for problem in error.value.problems] == [1, 2, 3, 4, 5, 6]
     path.write_text(json.dumps(sound))
-    assert builder.load_seeds(path)[0]["descriptions"] == ["a", "b"]
-    with pytest.raises(data.CollectionError, match="charts, general"):
-        builder.load_seeds("medicine")
-
-
-NEW = [
-    ("回答是否准确识别了图像中的主要物体？", "回答是否准确读出了图像中的文字？"),
-    ("Erkennt die Antwort das Hauptobjekt des Bildes richtig?", "Liest die Antwort den Text im Bild richtig?"),
-]
-REWORDED = [
-    ("回答是否准确识别了图像中的主要物体？", "回答是否准确识别了图片中的主要物体？"),
-    ("画像の主な物体を正しく認識しているか。", "画像の主な物体を正確に認識しているか。"),
-    ("Правильно ли ответ называет главный объект?", "Правильно ли ответ называет главный предмет?"),
-]
-
-
-@pytest.mark.parametrize(("one", "other"), [*NEW, *REWORDED])
-def test_rewordings_are_near_duplicates_in_every_script_and_others_are_none(one, other):
-    fault = Texts({"seed": one}).add("draft", other)
-    assert (fault is not None and fault.kind == "near duplicate") == ((one, other) in REWORDED)
+    assert builder.load_seeds(path) == [sound]
+    odd = [sound, {**sound, "id": "b", "criteria": " "}, {**sound, "id": "c", "descriptions": [*"abc"]}, {"id": 1}, [1]]
+    for line in [*map(json.dumps, odd), "no json"]:
+        path.write_text(f"{json.dumps(sound)}\n\n{line}")
+        with pytest.raises(data.CollectionError, match="line 2.*correct the line"):
+            builder.load_seeds(path)
 
 
 def test_length_balance_by_hand():
     assert builder.length_balance([[1, 2, 3, 4, 5]]).share == 1.0
     assert builder.length_balance([[1, 2, 3, 4, 5]]).p == pytest.approx(0.0143, abs=1e-4)  # 10 / sqrt(300 / 18)
     for level in ([[5, 4], [1, 2]], [[7, 7, 7]]):
-        assert builder.length_balance(level).share == 0.5 and builder.length_balance(level).p == 1
+        assert builder.length_balance(level) == (0.5, 1.0)
     # Instructions of different lengths: over all pairs the better is longer in 17 of 36, within them always.
-    assert builder.length_balance([[10, 11, 12], [100, 101, 102]] * 3).lean == 1
+    assert builder.length_balance([[10, 11, 12], [100, 101, 102]] * 3).lean
     assert np.isnan(builder.length_balance([]).share)
 
 
 def test_a_generator_that_writes_more_for_better_is_refused(tmp_path):
     built = make(ScriptedGenerator(2, lean=True), tmp_path / "out", rubrics=3, instructions=2)
-    assert built.balance.lean == 1
     with pytest.raises(data.CollectionError, match="could score by length"):
         built.export(tmp_path / "no")
-    assert not (tmp_path / "no").exists()
+    assert built.balance.lean and not (tmp_path / "no").exists()
     built.export(tmp_path / "yes", allow_imbalance=True)
     assert "exported on request" in (tmp_path / "yes" / "README.md").read_text()
 
 
 def test_a_faultless_generator_gives_the_counts_of_the_paper(tmp_path):
     built = make(ScriptedGenerator(2), tmp_path, rubrics=3, instructions=2)
-    rows = built.rows()
-    assert built.n_rubrics == 6 and len(built.cases) == 12 and not built.incomplete
-    assert Counter(row["gold"] for row in rows) == dict.fromkeys((1, 2, 3, 4, 5), 12)
-    data.validate(built.items())
+    assert (built.n_rubrics, built.n_cases, built.n_incomplete) == (6, 12, 0)
+    assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 12)
     assert not built.counts()["given_up"].any()
     assert (built.counts()["calls"] >= builder.estimate(2)["calls"].drop("all")).all()
 
@@ -108,13 +89,13 @@ def test_a_faultless_generator_gives_the_counts_of_the_paper(tmp_path):
 def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
     generator = ScriptedGenerator(4, planted={"not JSON": 0.1, "score leak": 0.1, "not judgeable": 0.5})
     built = make(generator, tmp_path, rubrics=3, instructions=2)
-    faults = built.faults()["all"]
+    counted = built.faults()["all"]
     assert min(generator.sent.values()) > 0 and len(generator.sent) == 3
-    assert faults["not JSON"] == generator.sent["not JSON"] and faults["score leak"] == generator.sent["score leak"]
+    assert counted["not JSON"] == generator.sent["not JSON"] and counted["score leak"] == generator.sent["score leak"]
     # Of two criteria about sound the second may fall as a near duplicate of the first.
-    assert 0 < faults["not judgeable"] <= generator.sent["not judgeable"]
+    assert 0 < counted["not judgeable"] <= generator.sent["not judgeable"]
     wrong = {5: "None", 4: "One", 3: "Two", 2: "Three", 1: "Four"}
-    for row in built.rows():
+    for row in built.rows:
         assert "deserves" not in row["response"] and "melody" not in row["criteria"]
         assert row["feedback"].endswith(f"{wrong[row['gold']]} wrong."), "the script's own truth"
         assert abs(len(row["response"].split()) / len(row["reference_answer"].split()) - 1) <= 0.15
@@ -131,9 +112,11 @@ def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
 
     built = make(Faulty(1, change), tmp_path / "out", rubrics=1)
     assert built.faults().at["markup", "instruction"] == 1
-    items = vj.load_collection(built.export(tmp_path / "c"))
-    assert all(row["instruction"].endswith(hostile) for row in built.rows())
-    assert items["instruction"] == [row["instruction"] for row in built.rows()]
+    items = vj.load_collection(built.export(tmp_path / "c", name='a: "b" {{ c }}\n---'))
+    assert all(row["instruction"].endswith(hostile) for row in built.rows)
+    assert items["instruction"] == [row["instruction"] for row in built.rows]
+    card = (tmp_path / "c" / "README.md").read_text()
+    assert yaml.safe_load(card.split("\n---\n")[0])["pretty_name"] == 'a: "b" {{ c }}\n---'
 
 
 def test_a_build_without_anything_to_keep_is_an_error_with_the_counts(tmp_path):
@@ -165,7 +148,7 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
 
     whole = make(generator(), tmp_path / "whole")
     record, manifest = ((tmp_path / "whole" / name).read_bytes() for name in ("verdicts.jsonl", "manifest.json"))
-    for number, cut in enumerate(np.random.default_rng(0).integers(0, len(record), size=4)):
+    for number, cut in enumerate(np.random.default_rng(0).integers(0, len(record), size=3)):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "manifest.json").write_bytes(manifest)
@@ -173,7 +156,7 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a torn line is mentioned
             again = make(generator(), folder)
-        assert again.rows() == whole.rows() and again.log.equals(whole.log)
+        assert again.rows == whole.rows and again.log.equals(whole.log)
         written = (folder / "verdicts.jsonl").read_bytes()
         assert written.startswith(record[: record.rfind(b"\n", 0, cut) + 1]), "nothing that was paid for is lost"
     replay = generator()
@@ -194,8 +177,7 @@ class Served:
         if request.is_test:
             return Reply(self.completion("yes"))
         task = request.text[request.text.index("Task: ") :]
-        picture = vj.images.image_bytes(request.pictures[0])
-        reply = self.completion(self.scripted.reply(task, picture))
+        reply = self.completion(self.scripted.reply(task, vj.images.image_bytes(request.pictures[0])))
         return self.misbehave(given_of(task)[0], reply, request) or Reply(reply)
 
     @staticmethod
@@ -227,7 +209,7 @@ def test_a_generator_that_never_answers_stops_the_build_and_is_continued(tmp_pat
         Served(1, silent).make(tmp_path / "out")
     with pytest.raises(builder.BuildError, match="ended at 'align'.*no answer 6"):
         Served(1, silent).make(tmp_path / "skipped", skip_unanswered=True)
-    assert len(Served(1).make(tmp_path / "out").cases) == 2
+    assert Served(1).make(tmp_path / "out").n_cases == 2
 
 
 def test_a_server_that_turns_everything_down_stops_the_build_at_once(tmp_path, quick):
@@ -236,9 +218,9 @@ def test_a_server_that_turns_everything_down_stops_the_build_at_once(tmp_path, q
             return Reply({"error": {"message": "no such key"}}, status=401)
 
     with pytest.warns(RuntimeWarning, match="no such key"):
-        with pytest.raises(builder.BuildError, match="no such key.*ask for them again$"):
+        with pytest.raises(builder.BuildError, match="no such key.*ask for them again"):
             Served(2, dead).make(tmp_path / "out", skip_unanswered=True)
-    assert len(Served(2).make(tmp_path / "out").cases) == 4
+    assert Served(2).make(tmp_path / "out").n_cases == 4
 
 
 def test_refusals_of_the_server_s_own_are_counted(tmp_path, quick):
@@ -252,5 +234,67 @@ def test_refusals_of_the_server_s_own_are_counted(tmp_path, quick):
             reply["choices"][0]["finish_reason"] = "content_filter"
 
     built = Served(1, odd).make(tmp_path / "out")
-    assert built.faults().at["refusal", "align"] == 2 and built.faults()["all"].sum() == 2 and len(built.cases) == 2
-    assert Served(1).make(tmp_path / "out").log.equals(built.log)
+    assert built.faults().at["refusal", "align"] == 2 and built.faults()["all"].sum() == 2 and built.n_cases == 2
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    generator = ScriptedGenerator(2, planted={"not JSON": 0.1})
+    return make(generator, tmp_path_factory.mktemp("b") / "out", rubrics=3, instructions=2)
+
+
+@pytest.fixture(scope="module")
+def folder(built, tmp_path_factory):
+    return built.export(tmp_path_factory.mktemp("c") / "c", name="Scenes, by script", license="cc0-1.0", note="Drawn.")
+
+
+def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder):
+    items = vj.load_collection(folder)
+    data.validate(items)
+    assert data.fingerprint(items) == data.fingerprint(data.canonical(built.rows))
+    with pytest.raises(data.CollectionError, match="holds something already"):
+        built.export(folder)
+    card = (folder / "README.md").read_text()
+    head = yaml.safe_load(card.split("---")[1])
+    assert head["license"] == "cc0-1.0" and head["configs"][0]["data_files"][0]["path"] == "train.parquet"
+    n_broken = built.faults().at["not JSON", "all"]
+    versions = [stage.version for stage in builder.STAGES.values()]
+    lines = ("2 of 2 images, 6 rubrics, 12 instructions", "60 responses", f"not JSON: {n_broken} (", built.generator)
+    assert n_broken and all(line in card for line in (*lines, *versions, "Drawn."))
+
+
+def test_a_file_keeps_its_bytes(built, tmp_path):
+    (name, content), *_ = built.images.items()
+    (tmp_path / "a.png").write_bytes(content + b"more")
+    one = replace(built, images=built.images | {name: tmp_path / "a.png"})
+    assert (one.export(tmp_path / "c") / "images" / f"{name}.png").read_bytes() == content + b"more"
+
+
+def test_a_built_row_passes_what_a_published_one_passes(folder):
+    """Prompt and target are those of the published training rows, and can be taken apart again byte for byte."""
+    table = pd.read_parquet(folder / "train.parquet")
+    levels = [f"orig_score{n}_description" for n in range(1, 6)]
+    names = ["image", "instruction", "output", "orig_instruction", "orig_response", "orig_reference_answer"]
+    assert [*table][:13] == [*names, "orig_criteria", *levels, "orig_feedback"]
+    rows = json.loads(SAMPLES.read_text()) if SAMPLES.exists() else []
+    for row in table.to_dict("records"):
+        closing = f"So the overall score is {row['orig_score']}.\n[RESULT] {row['orig_score']}"
+        assert row["output"] == f"{row['orig_feedback']} {closing}"
+        turns = (("human", f"<image>\n{row['instruction']}"), ("gpt", row["output"]))
+        turns = [{"from": who, "value": text} for who, text in turns]
+        rows.append({"id": row["id"], "image": row["image"], "conversations": turns})
+    for row, item in zip(rows, map(Item.from_row, data.rows_of(data.canonical(rows))), strict=True):
+        assert item.rubric and len(item.rubric.descriptions) == 5
+        prompt, target = (turn["value"] for turn in row["conversations"])
+        assert vj.prompts.target(item.feedback, int(item.gold)) == target
+        assert vj.prompts.TEMPLATES["prometheus-vision"].render(item).text.endswith(f"{prompt} ASSISTANT:")
+
+
+def test_a_judge_trains_on_the_exported_folder(folder, tmp_path):
+    """One step from the embedded judge, on the folder as a user would load it."""
+    pytest.importorskip("torch")
+    from vjudge.training import fine_tune
+
+    items = vj.load_collection(folder).select(range(5))
+    judge = fine_tune("tiny", items, out=tmp_path, steps=1, batch_size=5, device="cpu", progress=False)
+    assert vj.load_judge(judge).grade(items.select([0]), progress=False)["raw"][0]

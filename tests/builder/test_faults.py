@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vjudge.builder import faults
 from vjudge.builder.faults import Fault, check_feedback, check_text, read_object, self_judgement
 from vjudge.builder.prompts import STAGES, given_of
 
@@ -61,26 +62,33 @@ ASKING = [
 ]
 
 
-@pytest.mark.parametrize("text", CONTENT)
-def test_a_number_that_the_image_shows_is_content(text):
-    assert check_text("response", f" {text}\n", score=3) == text
+ALIKE = [  # in every script
+    ("回答是否准确识别了图像中的主要物体？", "回答是否准确识别了图片中的主要物体？"),
+    ("画像の主な物体を正しく認識しているか。", "画像の主な物体を正確に認識しているか。"),
+    ("Правильно ли ответ называет главный объект?", "Правильно ли ответ называет главный предмет?"),
+]
+DIFFERENT = [
+    ("回答是否准确识别了图像中的主要物体？", "回答是否准确读出了图像中的文字？"),
+    ("Erkennt die Antwort das Hauptobjekt des Bildes richtig?", "Liest die Antwort den Text im Bild richtig?"),
+]
 
 
-@pytest.mark.parametrize("text", JUDGEMENTS)
-def test_a_response_that_grades_itself_is_a_leak(text):
-    with pytest.raises(Fault) as fault:
-        check_text("response", text, score=3)
-    assert fault.value.kind == "score leak"
+def test_rewordings_are_near_duplicates_in_every_script_and_others_are_none():
+    for one, other in ALIKE + DIFFERENT:
+        assert bool(faults.near_duplicate(other, {"seed": faults.normal(one)})) == ((one, other) in ALIKE)
 
 
-def test_a_label_alone_is_a_leak_only_with_the_row_s_own_score():
+def test_a_number_is_a_leak_only_as_the_score_of_the_text_itself():
+    for text in CONTENT:
+        assert check_text("response", f" {text}\n", score=3) == text
+    for text in JUDGEMENTS:
+        with pytest.raises(Fault, match="score leak"):
+            check_text("response", text, score=3)
+    # A label alone is one only with the row's own score.
     assert check_text("response", "The display shows two lines.\nScore: 3", score=4)
     assert self_judgement("The display shows two lines.\nScore: 3", 3) == "Score: 3"
-
-
-@pytest.mark.parametrize("text", REVEALING + ASKING)
-def test_an_instruction_may_ask_about_scores_and_not_reveal_the_rating(text):
-    assert bool(self_judgement(text)) == (text in REVEALING)
+    for text in REVEALING + ASKING:
+        assert bool(self_judgement(text)) == (text in REVEALING)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +135,18 @@ def test_published_responses_and_questions_pass():
     assert len(texts) > 200 and not leaks, leaks
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["a <image> b", "<|im_start|>user", "x\n###Feedback:\ny", "a\u202eb", "</s>", "[[A]]", "Good. [RESULT]"],
-)
-def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_markup(text):
-    with pytest.raises(Fault) as fault:
-        check_text("criteria", text)
-    assert fault.value.kind == "markup"
+def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_markup():
+    for text in (
+        "a <image> b",
+        "<|im_start|>user",
+        "x\n###Feedback:\ny",
+        "a\u202eb",
+        "</s>",
+        "[[A]]",
+        "Good. [RESULT]",
+    ):
+        with pytest.raises(Fault, match="markup"):
+            check_text("criteria", text)
 
 
 def test_an_answer_is_one_json_object_of_its_form():

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jsonschema
+from rapidfuzz import fuzz, process
 
 from vjudge.prompts.parse import PLAIN, parse
-from vjudge.records import Rubric, rubric_faults
 
+NEAR = 80.0
+"""From where two criteria are near duplicates: rapidfuzz's ratio in percent. Of 2,016 pairs of different criteria the
+closest has 63 (Chinese 69, German 71); rewordings of one criterion have 83 to 97."""
 KINDS = {
     "no answer": "the generator gave none: a time-out, a broken connection, something that is no chat completion",
     "refusal": "it declined, or a content filter cut it off",
@@ -44,19 +47,15 @@ class Fault(Exception):
         return f"{self.kind}: {self.detail}"
 
 
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"(?is)```(?:json)?\s*\n(.*?)\n?\s*```")
 _REFUSAL = re.compile(
-    r"^\W*(?:i(?:(?:'|\u2019)?m| am) (?:very |so )?(?:sorry|unable|not able)|sorry\b"
-    r"|i (?:can(?:'|\u2019)?t|cannot|won(?:'|\u2019)?t|will not) |as an ai\b|unfortunately, i )",
-    re.IGNORECASE,
+    r"(?i)^\W*(?:i(?:(?:'|\u2019)?m| am) (?:very |so )?(?:sorry|unable|not able)|sorry\b|as an ai\b|unfortunately, i "
+    r"|i (?:can(?:'|\u2019)?t|cannot|won(?:'|\u2019)?t|will not) )"
 )
-_MARKUP = re.compile(
-    r"\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>|</?(?:image|s|pad|unk|think|answer|score|feedback)>"
-    r"|^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?|Feedback)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+_MARKUP = re.compile(  # control tokens, headings of the judge's prompt, invisible characters
+    r"(?im)\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>|</?(?:image|s|pad|unk|think|answer|score|feedback)>"
+    r"|^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?|Feedback)"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 _ORDER = ("zero one two three four five six seven eight nine ten", "零一二三四五六七八九十")
 _NUMBERS = {word: n for words in (_ORDER[0].split(), _ORDER[1]) for n, word in enumerate(words)} | {"两": 2}
@@ -65,54 +64,42 @@ _END = r"(?=\s*(?:$|[.,;:!?)\n/]|out of\b|points?\b|because\b|since\b|as\b|for\b
 _SELF = r"(?:this|my(?: own)?|the|your|an?) (?:answer|response|reply)"
 _GRADE = r"(?:score|rating|mark|grade|level|quality)"
 _A = rf"| an?| the| of| {_GRADE}"
-_LOW = r"(?:low|high|top|middle)\w{0,3}[- ]scor(?:e|ing)"
-# What a text says of itself, by language; of what an image shows nobody speaks like this.
-_JUDGES_ITSELF = re.compile(
-    "|".join(
-        (
-            rf"\b(?:{_SELF}(?:(?: that| which)?(?: would| should| could| will| may| clearly| only| probably| fully)*)"
-            r" (?:deserve|earn|merit|warrant|receive|get|score|is worth|(?:is|be) (?:rated|graded|scored|given))s?"
-            r"|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9]))"
-            rf"(?: at| as| with| only| full| overall{_A})* {_N}{_END}",
-            rf"\bI(?: would| will|'d|'ll)?(?: \w+)? (?:(?:rate|score|grade|mark) (?:{_SELF}|myself)\b[^.?!\n]{{0,25}}"
-            rf"|give (?:this|my|myself)(?: own)?(?: answer| response| reply)?(?:{_A})*) {_N}{_END}",
-            rf"\b(?:rated|scored|graded)(?: at| as)? {_N}(?:\s*(?:/|out of)\s*{_N})? by me\b",
-            rf"\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}|{_LOW})"
-            r" (?:answer|response|reply)\b",
-            rf"\b(?:answer|response|reply) (?:of|at|with|worth) (?:an? )?(?:overall )?{_GRADE}(?: of)? {_N}",
-            r"\b(?:by|per|following|under|against|according to) (?:the|this) (?:(?:scoring )?rubric|scoring criteri)",
-            r"\b(?:this|my) (?:answer|response|reply)(?: (?!that)\w+){0,4} (?:deliberate|intentional)(?:ly)?\b",
-            r"\b(?:this|my) (?:answer|response|reply) (?:is|was) (?:meant|supposed|intended) to be",
-            r"\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b",
-            r"\b(?:diese[rs]?|meine[rs]?|die|eine) Antwort(?:(?:,? die| würde| wohl| nur)*"
-            rf" (?:verdient|bekommt|erhält|erreicht|erzielt)(?: eine?| die| \w*note)* {_N}"
-            rf"|, die {_N}(?: Punkte?)? (?:verdient|bekommt|erhält|erreicht))",
-            r"\bich (?:bewerte|benote|gebe|würde|werde) (?:diese[rs]?|meine[rs]?|die|der) Antwort"
-            rf"[^.?!\n]{{0,25}} {_N}\b",
-            r"\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)",
-            r"(?:本|这个|這個|该|該|此|我的|这份|给这个)(?:回答|回复|回覆|答案|回应|答复)[^。！？\n]{0,6}"
-            rf"(?:得|获|評|评|打|给|給|值)[^。！？\n]{{0,4}}{_N}\s*分",
-            rf"(?:应|應|可|能)?得\s*{_N}\s*分的(?:回答|回复|回覆|答案)",
-            r"(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?(?:评分|評分)(?:标准|標準|细则)",
-        )
-    ),
-    re.IGNORECASE,
+_JUDGES_ITSELF = re.compile(  # what a text says of itself; of what an image shows nobody speaks like this
+    rf"(?i)\b(?:{_SELF}(?:(?: that| which)?(?: would| should| could| will| may| clearly| only| probably| fully)*)"
+    r" (?:deserve|earn|merit|warrant|receive|get|score|is worth|(?:is|be) (?:rated|graded|scored|given))s?"
+    rf"|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9]))(?: at| as| with| only| full| overall{_A})* {_N}{_END}"
+    rf"|\bI(?: would| will|'d|'ll)?(?: \w+)? (?:(?:rate|score|grade|mark) (?:{_SELF}|myself)\b[^.?!\n]{{0,25}}"
+    rf"|give (?:this|my|myself)(?: own)?(?: answer| response| reply)?(?:{_A})*) {_N}{_END}"
+    rf"|\b(?:rated|scored|graded)(?: at| as)? {_N}(?:\s*(?:/|out of)\s*{_N})? by me\b"
+    rf"|\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}|(?:low|high|top|middle)\w{{0,3}}[- ]scor(?:e|ing))"
+    r" (?:answer|response|reply)\b"
+    rf"|\b(?:answer|response|reply) (?:of|at|with|worth) (?:an? )?(?:overall )?{_GRADE}(?: of)? {_N}"
+    r"|\b(?:by|per|following|under|against|according to) (?:the|this) (?:(?:scoring )?rubric|scoring criteri)"
+    r"|\b(?:this|my) (?:answer|response|reply)(?: (?!that)\w+){0,4} (?:deliberate|intentional)(?:ly)?\b"
+    r"|\b(?:this|my) (?:answer|response|reply) (?:is|was) (?:meant|supposed|intended) to be"
+    r"|\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b"
+    r"|\b(?:diese[rs]?|meine[rs]?|die|eine) Antwort(?:(?:,? die| würde| wohl| nur)*"
+    rf" (?:verdient|bekommt|erhält|erreicht|erzielt)(?: eine?| die| \w*note)* {_N}"
+    rf"|, die {_N}(?: Punkte?)? (?:verdient|bekommt|erhält|erreicht))"
+    rf"|\bich (?:bewerte|benote|gebe|würde|werde) (?:diese[rs]?|meine[rs]?|die|der) Antwort[^.?!\n]{{0,25}} {_N}\b"
+    r"|\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)"
+    r"|(?:本|这个|這個|该|該|此|我的|这份|给这个)(?:回答|回复|回覆|答案|回应|答复)[^。！？\n]{0,6}"
+    rf"(?:得|获|評|评|打|给|給|值)[^。！？\n]{{0,4}}{_N}\s*分|(?:应|應|可|能)?得\s*{_N}\s*分的(?:回答|回复|回覆|答案)"
+    r"|(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?(?:评分|評分)(?:标准|標準|细则)"
 )
 _CLOSING = re.compile(  # the last sentence of a judge's feedback
-    r"(?:^|(?<=[.!?]\s)|(?<=[。！？\n]))(?P<so>(?:(?:so|thus|therefore|hence),? |(?:also|daher|somit|deshalb),? "
-    r"|(?:因此|所以|综上|因而)[，,]?)?)"
+    r"(?i)(?:^|(?<=[.!?]\s)|(?<=[。！？\n]))"
+    r"(?P<so>(?:(?:so|thus|therefore|hence|also|daher|somit|deshalb),? |(?:因此|所以|综上|因而)[，,]?)?)"
     rf"(?:(?:the |my )?(?P<overall>overall )?(?:final |total )?{_GRADE} (?:is|:)|(?:ist |beträgt )?die (?:Gesamt\w+|"
     r"Bewertung)(?: ist| beträgt)?|(?:总体|整体|總體|最终)?(?:得分|评分|總分|总分|分数)(?:是|为|為|：|:))"
-    rf"\s*(?P<n>{_N})(?:\s*(?:/|out of|von) ?{_N})?(?: Punkte| points| 分|分)?(?:[.。!]|$)",
-    re.IGNORECASE,
+    rf"\s*(?P<n>{_N})(?:\s*(?:/|out of|von) ?{_N})?(?: Punkte| points| 分|分)?(?:[.。!]|$)"
 )
-_LABEL = re.compile(
-    rf"[*_\s]*(?:(?:my |the )?(?:overall |final |total )?(?:score|rating|grade)|(?:Gesamt)?(?:Bewertung|Note|Wertung|"
-    rf"Punktzahl)|(?:总体|最终)?(?:分数|评分|得分|分數|評分|总分))[*_\s]*[:：][*_\s]*(?P<n>{_N})"
-    rf"(?:\s*(?:/|out of|von)\s*{_N})?[*_\s分.。]*",
-    re.IGNORECASE,
+_LABEL = re.compile(  # a line that is nothing but a label and a number
+    r"(?i)[*_\s]*(?:(?:my |the )?(?:overall |final |total )?(?:score|rating|grade)"
+    r"|(?:Gesamt)?(?:Bewertung|Note|Wertung|Punktzahl)|"
+    rf"(?:总体|最终)?(?:分数|评分|得分|分數|評分|总分))[*_\s]*[:：][*_\s]*(?P<n>{_N})"
+    rf"(?:\s*(?:/|out of|von)\s*{_N})?[*_\s分.。]*"
 )
-_VERDICTS = ("prometheus", "mt-bench-score", "flow-judge")  # forms in which nothing but a verdict is written
 
 
 def read_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,11 +123,8 @@ def self_judgement(text: str, score: float | None = None) -> str:
     """The words in which a text judges itself; empty where its numbers are content, such as a scoreboard's.
 
     A judgement is a verdict that the parser reads; a grade that the text gives itself, in English, German or Chinese;
-    talk of the rubric or of planned errors; and the row's own score under a label in the first or last line.
-
-    Args:
-        text: of a response, a reference answer or an instruction.
-        score: the row's; None takes every score under a label.
+    talk of the rubric or of planned errors; and under a label in the first or last line the row's own `score`, or any
+    where that is None.
 
     >>> self_judgement("The scoreboard says that the final score is 3.", 3)
     ''
@@ -150,13 +134,12 @@ def self_judgement(text: str, score: float | None = None) -> str:
     text = text.strip().translate(PLAIN)
     if match := _JUDGES_ITSELF.search(text):
         return match[0]
-    for form in _VERDICTS:
+    for form in ("prometheus", "mt-bench-score", "flow-judge"):  # in which nothing but a verdict is written
         if not parse(text, scores=range(101), format=form).failure:
             return f"a verdict in the form of {form}"
     lines = re.split(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])", text)
     labels = [match for line in (lines[0], lines[-1]) if (match := _LABEL.fullmatch(line))]
-    closing = _closing(text)
-    labels += [closing] if closing and closing["so"] else []
+    labels += [closing] if (closing := _closing(text)) and closing["so"] else []
     return next((match[0].strip() for match in labels if score in (None, _value(match["n"]))), "")
 
 
@@ -168,22 +151,10 @@ def check_text(name: str, text: str, *, score: float | None = None, graded: bool
     if (graded or score is not None) and (words := self_judgement(text, score)):
         note = f"{name} spoke of its own score or level, the rubric or planned errors. It must never do so."
         raise Fault("score leak", f"{name} says {words!r}", note)
-    if match := _MARKUP.search(text) or _INVISIBLE.search(text):
+    if match := _MARKUP.search(text):
         note = f"{name} held markup. Use plain prose without headers, tags, markers or control characters."
         raise Fault("markup", f"{name} holds {match[0].strip()!r}", note)
     return text
-
-
-def check_rubric(answer: Mapping[str, Any], n_levels: int) -> Rubric:
-    """The rubric of an answer; levels that are too few, too many, blank or alike, and markup, are faults."""
-    criteria = check_text("criteria", answer["criteria"])
-    levels = tuple(check_text("descriptions", level) for level in answer["descriptions"])
-    wrong = [f"{field} {what}" for field, what in rubric_faults(criteria, levels)]
-    if len(levels) != n_levels:
-        wrong.append(f"{len(levels)} descriptions where {n_levels} are needed")
-    if wrong:
-        raise Fault("wrong form", "; ".join(wrong), f"it needs {n_levels} descriptions, all different.")
-    return Rubric(criteria, levels)
 
 
 def check_feedback(text: str, score: int) -> str:
@@ -204,6 +175,19 @@ def normal(text: str) -> str:
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
 
 
+def closest(text: str, texts: Mapping[str, str], least: float = 0.0) -> tuple[str, float, str] | None:
+    """The closest of texts by name, which are as `normal` gives them: its words, the ratio in percent, its name."""
+    return process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=least)
+
+
+def near_duplicate(text: str, texts: Mapping[str, str]) -> Fault | None:
+    """What is wrong with a criterion that is too close to one of `texts`, see `closest` and `NEAR`."""
+    if not (clash := closest(text, texts, NEAR)):
+        return None
+    detail = f"{text[:60]!r} is {clash[1]:.0f} % like {clash[2]}"
+    return Fault("near duplicate", detail, "it was too close to a criterion that there is already.")
+
+
 def _closing(text: str) -> re.Match[str] | None:
     """The last sentence, where it states an overall score; "The final score is 3." may be what a scoreboard shows."""
     *_, last = (None, *_CLOSING.finditer(text))
@@ -211,8 +195,7 @@ def _closing(text: str) -> re.Match[str] | None:
 
 
 def _value(number: str) -> float:
-    number = number.strip().lower()
-    return _NUMBERS[number] if number in _NUMBERS else float(number)
+    return float(_NUMBERS.get(number.lower(), number))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

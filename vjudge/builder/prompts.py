@@ -12,21 +12,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vjudge.data import CollectionError, Problem
-from vjudge.records import rubric_faults
+from vjudge.data import CollectionError
+from vjudge.records import Rubric
 
-VERSION = "1"
+ASSETS = resources.files("vjudge") / "assets"
 SYSTEM = (
     "You help to build a data set on which models learn to judge answers about images. You look closely at the image,"
     " you invent nothing that it does not show, and you answer with a single JSON object and nothing else."
 )
-_ASSETS = resources.files("vjudge") / "assets"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of call: what is asked, JSON Schema and shape of its answer, and a guess at the tokens of a prompt,
-    without its image, and of an answer."""
+    """One kind of call: what is asked, schema and shape of its answer, about how many tokens prompt and answer have."""
 
     name: str
     task: str
@@ -38,19 +36,15 @@ class Stage:
     def version(self) -> str:
         """The prompt's name, with a digest of its wording."""
         whole = json.dumps([SYSTEM, self.task, self.sample, self.schema], sort_keys=True)
-        return f"{self.name}-{VERSION}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+        return f"{self.name}-1-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
 
     def text(self, given: Mapping[str, Any], *, note: str = "") -> str:
         """The user's turn: what the call is about as plain JSON values, and why an answer before was rejected."""
-        parts = [
-            f"Task: {self.name}",
-            self.task,
-            f"Input:\n{json.dumps(given, ensure_ascii=False, indent=1)}",
-            f"Answer with one JSON object of this form and nothing else:\n{self.sample}",
-        ]
-        if note:
-            parts.append(f"An answer to this task was rejected: {note} Give another one that avoids this.")
-        return "\n\n".join(parts)
+        again = f"\n\nAn answer to this task was rejected: {note} Give another one that avoids this." if note else ""
+        return (
+            f"Task: {self.name}\n\n{self.task}\n\nInput:\n{json.dumps(given, ensure_ascii=False, indent=1)}\n\n"
+            f"Answer with one JSON object of this form and nothing else:\n{self.sample}{again}"
+        )
 
 
 def given_of(text: str) -> tuple[str, dict[str, Any], bool]:
@@ -62,47 +56,35 @@ def given_of(text: str) -> tuple[str, dict[str, Any], bool]:
 
 STAGES = {
     name: Stage(name, **fields | {"task": " ".join(fields["task"])})
-    for name, fields in json.loads((_ASSETS / "stages.json").read_text("utf-8")).items()
+    for name, fields in json.loads((ASSETS / "stages.json").read_text("utf-8")).items()
 }
 """What is asked, by stage, in the order of the stages."""
 
 
 def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
-    """Read seed rubrics, from which a generator takes form and breadth; another field is another file.
+    """Read seed rubrics, from which a generator takes form and breadth: "general", "charts" or a .jsonl file.
+
+    Returns `id`, `area`, `criteria` and `descriptions` (lowest score first, equally many in all), in the file's order;
+    CollectionError names the first line that is no sound seed.
 
     >>> len(load_seeds("general")), load_seeds("charts")[0]["area"]
     (50, 'reading off')
-
-    Args:
-        name_or_path: "general" or "charts" (an example of a field), which come with vjudge, or a .jsonl file.
-
-    Returns:
-        `id`, `area`, `criteria` and `descriptions` (lowest score first, equally many in all), in the file's order.
-
-    Raises:
-        CollectionError: no such file, or every line that is no sound seed, with what to do.
     """
-    own = _ASSETS / "seeds" / f"{name_or_path}.jsonl"
-    path = own if str(name_or_path) in ("charts", "general") else Path(name_or_path).expanduser()
+    own = str(name_or_path) in ("charts", "general")
+    path = ASSETS / "seeds" / f"{name_or_path}.jsonl" if own else Path(name_or_path).expanduser()
     if not path.is_file():
         raise CollectionError(f"no seed file {str(name_or_path)!r}; give a path, or one of charts, general")
     seeds: list[dict[str, Any]] = []
-    problems: list[Problem] = []
-    for index, line in enumerate(filter(str.strip, path.read_text("utf-8-sig").splitlines())):
+    for number, line in enumerate(filter(str.strip, path.read_text("utf-8-sig").splitlines()), start=1):
         try:
             row = json.loads(line)
-            seed = {"id": str(row["id"]), **{name: row[name] for name in ("area", "criteria", "descriptions")}}
+            seeds.append({"id": str(row["id"]), **{name: row[name] for name in ("area", "criteria", "descriptions")}})
+            Rubric(row["criteria"], row["descriptions"])
+            if len(row["descriptions"]) != len(seeds[0]["descriptions"]) or len({one["id"] for one in seeds}) < number:
+                raise ValueError("the id of an earlier line, or more or fewer descriptions than in the first one")
         except (ValueError, TypeError, LookupError) as error:
-            what = f"is no JSON object with id, area, criteria and descriptions ({error!r})"
-            problems.append(Problem(index, None, "row", what, "repair the line"))
-            continue
-        faults = rubric_faults(seed["criteria"], seed["descriptions"])
-        if any(seed["id"] == other["id"] for other in seeds):
-            faults.append(("id", "stands twice"))
-        if seeds and not faults and len(seed["descriptions"]) != len(seeds[0]["descriptions"]):
-            faults.append(("descriptions", f"are not {len(seeds[0]['descriptions'])} as in the first line"))
-        problems += [Problem(index, seed["id"], field, what, "correct the line") for field, what in faults]
-        seeds += [] if faults else [seed]
-    if problems or not seeds:
-        raise CollectionError(f"seeds {str(name_or_path)!r} are not sound" + ("" if problems else ": none"), problems)
+            what = "a seed is a JSON object with id, area, criteria and descriptions: correct the line"
+            raise CollectionError(f"seeds {str(name_or_path)!r}, line {number}: {error!r}; {what}") from error
+    if not seeds:
+        raise CollectionError(f"seeds {str(name_or_path)!r}: the file holds none")
     return seeds
