@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -108,6 +110,13 @@ def test_neither_counts_nor_combinations_nor_wrong_values_give_a_split_or_a_scor
                 said[row["gold"]].update(re.findall(r"said ([\w-]+)", row["feedback"]))
         words = sorted(said[5.0] | said[1.0])
         assert stats.chi2_contingency([[c[word] for word in words] for c in said.values()]).pvalue > 1e-3, aspect
+
+
+def test_its_texts_stay_those_that_the_embedded_judge_was_trained_on(rows):
+    digests = {
+        split: sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12] for split, made in rows.items()
+    }
+    assert digests == {"train": "a69ae4a5077e", "test": "1e182264178f"}
 
 
 def test_a_seed_is_a_collection():
