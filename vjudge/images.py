@@ -42,11 +42,9 @@ class ImageError(ValueError):
 def open_image(source: Any) -> Image.Image:
     """Open and fully decode an image, as a new one in RGB; of a PIL image the frame that it stands at.
 
-    Args:
-        source: a path, the bytes of a file, a `data:` URI, a PIL image, the {"bytes", "path"} dict of the datasets
-            library, or a NumPy array (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats in 0-1.
-
-    Raises ImageError: missing, broken, too large, of an unknown kind, or with values of unknown scale.
+    `source` is a path, the bytes of a file, a `data:` URI, a PIL image, the {"bytes", "path"} dict of the datasets
+    library, or an array (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats in 0-1. ImageError:
+    missing, broken, too large, of an unknown kind, or with values of unknown scale.
 
     >>> open_image(np.zeros((2, 3), bool)).size
     (3, 2)
@@ -140,10 +138,10 @@ def fingerprint(image: Image.Image) -> str:
 
 def image_bytes(uri: str) -> bytes:
     """The file inside a base64 `data:` URI; ImageError where it is no base64, or too large."""
-    name, (header, comma, payload) = _unwrap(uri)[1], uri.partition(",")
+    name, (header, _, payload) = _unwrap(uri)[1], uri.partition(",")
     _check_length(name, len(payload) * 3 // 4)
     try:
-        if not comma or not header.endswith(";base64"):
+        if not header.endswith(";base64"):
             raise ValueError("no ;base64 part")
         return base64.b64decode(payload, validate=True)
     except ValueError as error:
@@ -152,14 +150,13 @@ def image_bytes(uri: str) -> bytes:
 
 def _unwrap(source: Any) -> tuple[Any, str]:
     """A source without its {"bytes", "path"} dict, a path as text; and its name in an error message."""
-    place = source.get("path") if isinstance(source, Mapping) else source
+    data, place = (source.get("bytes"), source.get("path")) if isinstance(source, Mapping) else (None, source)
     place = os.fspath(place) if isinstance(place, os.PathLike) else place
-    inner = source["bytes"] if isinstance(source, Mapping) and source.get("bytes") is not None else place
-    if not isinstance(place, str):
-        return inner, "the image"
-    if place.startswith("data:"):
-        return inner, f"the data URI {place[:40]!r}"
-    return inner, f"the image {place if len(place) <= 300 else place[:60] + '…'!r}"
+    name = "the image"
+    if isinstance(place, str):
+        kind, most = ("data URI", 40) if place.startswith("data:") else ("image", 300)
+        name = f"the {kind} {place if len(place) <= most else place[: min(most, 60)] + '…'!r}"
+    return place if data is None else data, name
 
 
 def _content(source: Any) -> tuple[bytes | Image.Image, str]:
@@ -214,12 +211,11 @@ def _checked_size(data: bytes, name: str) -> tuple[int, int]:
     """The size of a file's image once it is turned, from a header and checksums that hold."""
     with _damage(name, "is damaged"):
         image = _open(data, name)
-        width, height = image.size
         # Pillow decodes a PNG to look for a tag behind its pixels, and gives the size of a TIFF as it will be.
         tagged = image.format != "TIFF" and (image.format != "PNG" or any(mark in data for mark in _EXIF_MARKS))
         lies = tagged and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
         _open(data, name).verify()
-        return (height, width) if lies else (width, height)
+        return image.size[::-1] if lies else image.size
 
 
 def _open(content: bytes | Image.Image, name: str) -> Image.Image:

@@ -43,20 +43,17 @@ def as_score(value: Any) -> float:
 
 
 def brief(value: Any) -> str:
-    """The first characters of a value for an error message; Python refuses to write a number of many digits."""
+    """The first characters of a value for an error message."""
     try:
         text = repr(value)
-    except ValueError:
+    except ValueError:  # Python refuses to write a number of many digits
         return f"a {type(value).__name__} of thousands of digits"
     return text if len(text) <= 60 else f"{text[:60]} ..."
 
 
 @dataclass(frozen=True)
 class Rubric:
-    """One evaluation criterion: two or more different `descriptions` say what earns each score, from `lowest` up.
-
-    Raises ValueError with every fault.
-    """
+    """One criterion: two or more different `descriptions` say what earns each score, from `lowest` up."""
 
     criteria: str
     descriptions: tuple[str, ...]
@@ -79,9 +76,7 @@ class Rubric:
 
 def rubric_faults(criteria: Any, descriptions: Any, *, lowest: int = 1) -> list[tuple[str, str]]:
     """What keeps a criteria text and its level descriptions from being a rubric: (field, what is wrong) pairs."""
-    faults = []
-    if not isinstance(criteria, str) or not criteria.strip():
-        faults.append(("criteria", "is missing or blank"))
+    faults = [] if isinstance(criteria, str) and criteria.strip() else [("criteria", "is missing or blank")]
     if isinstance(descriptions, str) or not isinstance(descriptions, Sequence):
         return [*faults, ("descriptions", "is not a list of texts, one for each score")]
     if len(descriptions) < 2:
@@ -125,15 +120,15 @@ class Item:
             **_shared(row),
             response=row["response"],
             gold=as_score(row.get("gold")),
-            feedback=_text_or_none(row.get("feedback")),
+            feedback=text_of(row, "feedback"),
             human_scores=tuple(as_score(score) for score in _list(row.get("human_scores"))),
-            context=_text_or_none(row.get("context")),
+            context=text_of(row, "context"),
         )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two responses to compare; the other fields are those of `Item`. ValueError for another preference."""
+    """Two responses to compare; the other fields are those of `Item`."""
 
     id: str
     images: tuple[Any, ...]
@@ -146,10 +141,6 @@ class Pair:
     preference: str | None = None  # "a", "b" or "tie"; None where unknown
     group: str = ""
 
-    def __post_init__(self) -> None:
-        if self.preference not in ("a", "b", "tie", None):
-            raise ValueError(f'preference: {self.preference!r} is not "a", "b", "tie" or None')
-
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Pair:
         """Build a pair from a row with `response_a`, `response_b` and `preference`; see `Item.from_row`."""
@@ -157,8 +148,8 @@ class Pair:
             **_shared(row),
             response_a=row["response_a"],
             response_b=row["response_b"],
-            criteria=_text_or_none(row.get("criteria")) or "",
-            preference=_text_or_none(row.get("preference")),
+            criteria=text_of(row, "criteria") or "",
+            preference=text_of(row, "preference"),
         )
 
 
@@ -207,7 +198,7 @@ def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
         "images": _list(row.get("images")),
         "instruction": row["instruction"],
         "rubric": Rubric(row["criteria"], levels, lowest_of(row)) if levels else None,
-        "reference_answer": _text_or_none(row.get("reference_answer")),
+        "reference_answer": text_of(row, "reference_answer"),
         "group": unit_of(row),
     }
 
@@ -217,6 +208,7 @@ def _list(value: Any) -> tuple[Any, ...]:
     return () if is_missing(value) else tuple(value)
 
 
-def _text_or_none(value: Any) -> str | None:
-    """A text cell; missing and blank are both None."""
+def text_of(row: Mapping[str, Any], name: str) -> str | None:
+    """A text cell, None where it is missing or blank."""
+    value = row.get(name)
     return None if is_missing(value) or not str(value).strip() else str(value)

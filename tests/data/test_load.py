@@ -21,7 +21,7 @@ from samples import LEVELS, SINGLE, judge_of, lines, orig, picture, plain, png, 
 from vjudge.data import FEATURES, CollectionError, canonical, load, load_collection, origin, validate
 from vjudge.prompts import TEMPLATES, target
 from vjudge.records import Item
-from vjudge.runs import Run, RunError
+from vjudge.runs import Run
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "prometheus_vision_samples"
 NAME, CRITIC = "kaist-ai/Perception-Collection", "lmms-lab/LLaVA-Critic-113k"
@@ -144,36 +144,29 @@ def test_a_table_in_text_is_read_whatever_separates_it(folder: Path, separator: 
     assert items["reference_answer"][:] == ["NA", None]  # a word, not a missing cell
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_table_that_can_be_read_in_two_ways_is_named(folder: Path) -> None:
+    for text, message in [
         ("id;instruction;response;human_scores\na;Say.;Red.;3,5\n", "human_scores: '3,5' may be one score or two"),
         ("id,instruction,response,response\na,What?,A,B\n", "a.csv' has several columns response; keep one of each"),
         ("id,instruction,response\na,Say, it.,Red.\n", "row 0 .id 'a'., row: has 1 more cells than the header"),
-    ],
-)
-def test_a_table_that_can_be_read_in_two_ways_is_named(folder: Path, text: str, message: str) -> None:
-    (folder / "a.csv").write_text(text, "utf-8")
-    with pytest.raises(CollectionError, match=message):
-        load_collection(folder / "a.csv")
+    ]:
+        (folder / "a.csv").write_text(text, "utf-8")
+        with pytest.raises(CollectionError, match=message):
+            load_collection(folder / "a.csv")
 
 
-@pytest.mark.parametrize(
-    ("cell", "what"),
-    [
+def test_a_hostile_value_in_a_file_is_named(folder: Path) -> None:
+    for cell, what in [
         ("9" * 5000, "row 1 .*gold: .* is not a number"),
         ("[" * 100_000 + "]" * 100_000, "recursion depth|not a sound json file"),
         ('"ok \\ud83d"', "row 1 .*gold: holds half a character"),
-    ],
-    ids=range(3),
-)
-def test_a_hostile_value_in_a_file_is_named(folder: Path, cell: str, what: str) -> None:
-    bad = json.dumps(row("b", gold="HERE")).replace('"HERE"', cell)
-    (folder / "a.jsonl").write_text(f"{json.dumps(row())}\n{bad}\n", "utf-8")
-    (folder / "a.json").write_text(f"[{json.dumps(row())}, {bad}]", "utf-8")
-    for name in ("a.jsonl", "a.json"):
-        with pytest.raises(CollectionError, match=what):
-            load_collection(folder / name)
+    ]:
+        bad = json.dumps(row("b", gold="HERE")).replace('"HERE"', cell)
+        (folder / "a.jsonl").write_text(f"{json.dumps(row())}\n{bad}\n", "utf-8")
+        (folder / "a.json").write_text(f"[{json.dumps(row())}, {bad}]", "utf-8")
+        for name in ("a.jsonl", "a.json"):
+            with pytest.raises(CollectionError, match=what):
+                load_collection(folder / name)
 
 
 def test_a_missing_picture_stays_missing_and_an_empty_list_empty(folder: Path) -> None:
@@ -225,8 +218,7 @@ class Hub:
 
 
 def test_the_commit_is_resolved_fetched_and_recorded(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    image = str(folder / "pictures/red.png")
-    hub = Hub(monkeypatch, orig(image=image))
+    hub = Hub(monkeypatch, orig(image=str(folder / "pictures/red.png")))
     items = load_collection(NAME, limit=1, revision="v1")
     assert hub.asked == [(NAME, {"split": "train", "revision": "sha-of-v1", "streaming": True})]
     assert origin(items) == {"source": NAME, "split": "train", "revision": "v1", "commit": "sha-of-v1"}
@@ -235,10 +227,6 @@ def test_the_commit_is_resolved_fetched_and_recorded(monkeypatch: pytest.MonkeyP
     judge = judge_of("Good. [RESULT] 4", "prometheus-vision")
     judge.grade(items, out=folder / "run", progress=False)
     assert Run(folder / "run").manifest["note"]["origin"] == origin(items)
-    judge.grade(load_collection(NAME), out=folder / "run", progress=False)  # another commit with the same rows
-    hub.rows = (orig(image=image, orig_score=2),)
-    with pytest.raises(RunError, match="collection.fingerprint"):
-        judge.grade(load_collection(NAME), out=folder / "run", progress=False)
 
 
 def test_image_files_of_a_hub_table_are_passed_on_untouched(monkeypatch: pytest.MonkeyPatch) -> None:

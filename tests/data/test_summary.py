@@ -84,8 +84,8 @@ def test_interval_is_of_the_groups_and_covers():
     alone = data.length_test(texts(lengths, golds), n_resamples=400).loc["words"]
     four = texts(np.repeat(lengths, 4), np.repeat(golds, 4), np.repeat(np.arange(120), 4))
     copied = data.length_test(four, n_resamples=400).loc["words"]
-    assert copied["auc"] == pytest.approx(alone["auc"]) and alone["low"] < 0.5 < alone["high"]
     # Four copies of every item in its own group are no more evidence than one.
+    assert copied["auc"] == pytest.approx(alone["auc"]) and alone["low"] < 0.5 < alone["high"]
     assert copied["high"] - copied["low"] == pytest.approx(alone["high"] - alone["low"], rel=0.15)
 
 
@@ -100,11 +100,6 @@ def test_planted_length_is_found_and_equal_lengths_are_certain():
     assert table[["kruskal_h", "auc", "low", "high", "cut_min"]].isna().all(axis=None)
 
 
-def test_rubrics_in_a_script_without_spaces_overlap_by_their_characters():
-    rows = [{"id": str(n), "criteria": text} for n, text in enumerate(["描述准确吗", "描述完整吗", "ภาพชัด"])]
-    assert data.rubric_overlap(rows)["rouge_l_criteria"].tolist() == pytest.approx([3 / 5, 0, 0])
-
-
 def test_rubric_overlap_by_hand():
     rows = [row(0, criteria="a b c"), row(1, criteria="a x c"), row(2, criteria="a b c"), row(3, criteria="q")]
     table = data.rubric_overlap(rows)
@@ -112,10 +107,10 @@ def test_rubric_overlap_by_hand():
     assert list(zip(table["a"], table["b"], strict=True)) == [("a b c", "a x c"), ("a b c", "q"), ("a x c", "q")]
     assert table["rouge_l_criteria"].tolist() == pytest.approx([2 / 3, 0, 0])
     assert table["rouge_l"].tolist() == pytest.approx([5 / 6, 2 * 3 / 10, 2 * 3 / 10])
-    rows = [row(i, criteria=f"criterion {i}") for i in range(40)]
-    whole, part = data.rubric_overlap(rows), data.rubric_overlap(rows, max_pairs=100, seed=1)
-    assert len(whole) == 780 == part.attrs["n_pairs"] and len(part) == 100 and not part[["a", "b"]].duplicated().any()
-    assert set(map(tuple, part[["a", "b"]].to_numpy())) <= set(map(tuple, whole[["a", "b"]].to_numpy()))
+    part = data.rubric_overlap([row(i, criteria=f"criterion {i}") for i in range(40)], max_pairs=100, seed=1)
+    assert part.attrs["n_pairs"] == 780 and len(part) == 100 and not part[["a", "b"]].duplicated().any()
+    unspaced = [{"id": str(n), "criteria": text} for n, text in enumerate(["描述准确吗", "描述完整吗", "ภาพชัด"])]
+    assert data.rubric_overlap(unspaced)["rouge_l_criteria"].tolist() == pytest.approx([3 / 5, 0, 0])
 
 
 def test_rouge_l_equals_the_package_and_reads_other_scripts():

@@ -17,11 +17,6 @@ def row(**changes: object) -> dict[str, object]:
     return {**base, "criteria": "Is it right?", "descriptions": list(LEVELS), **changes}
 
 
-def test_the_scale_follows_the_descriptions() -> None:
-    assert Rubric("Right?", list(LEVELS)).scores == (1, 2, 3, 4, 5)  # type: ignore[arg-type]
-    assert Rubric("Right?", ("no", "yes"), lowest=0).scores == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("criteria", "descriptions", "message"),
     [
@@ -48,10 +43,8 @@ def test_a_rubric_is_optional_and_never_half() -> None:
 
 
 def test_a_full_row_comes_through_unchanged() -> None:
-    cells = {"images": ["x.png"], "reference_answer": " A black cat. ", "feedback": "Fine.", "group": "x"}
-    item = Item.from_row(row(id=7, gold="4", human_scores=[4, None, "5"], lowest=0, **cells))
-    assert item.id == "7" and item.images == ("x.png",) and item.gold == 4 and item.group == "x"
-    assert item.reference_answer == " A black cat. " and item.feedback == "Fine."
+    item = Item.from_row(row(id=7, gold="4", human_scores=[4, None, "5"], lowest=0, reference_answer=" A cat. "))
+    assert item.id == "7" and item.gold == 4 and item.group == "7" and item.reference_answer == " A cat. "
     assert item.human_scores[0] == 4 and math.isnan(item.human_scores[1]) and item.human_scores[2] == 5
     assert item.rubric is not None and item.rubric.scores == (0, 1, 2, 3, 4)
 
@@ -78,5 +71,3 @@ def test_pairs() -> None:
     assert (pair.rubric, pair.preference, pair.criteria) == (None, "tie", "Right?")
     rated = Pair.from_row({**base, "descriptions": LEVELS})
     assert rated.rubric == Rubric("Right?", LEVELS) and rated.preference is None
-    with pytest.raises(ValueError, match="preference: 'A' is not"):
-        Pair.from_row({**base, "preference": "A"})

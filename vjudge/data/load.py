@@ -150,7 +150,8 @@ def _collect(
     rows = iter(schema.frame_rows(rows) if isinstance(rows, pd.DataFrame) else rows)
     head = list(itertools.islice(rows, BLOCK))
     objects = [row for row in head if isinstance(row, Mapping)]
-    adapter = adapter or by_columns(objects[0] if objects else columns)
+    fitting = [known for known in ADAPTERS if set(known.columns) <= set(objects[0] if objects else columns)]
+    adapter = adapter or max(fitting, key=lambda known: len(known.columns), default=None)  # that asks for most
     part = next((name for name in parts if adapter and name in adapter.parts), None)
     if adapter and adapter.settle and part is None:
         part = adapter.settle(objects)
@@ -197,12 +198,6 @@ def _collect(
         # LLaVA-Bench's two sets have the same columns: a row says which it is of.
         _record(items, benchmark=next((row["benchmark"] for row in table if "benchmark" in row), adapter.benchmark))
     return items
-
-
-def by_columns(columns: Iterable[str]) -> Adapter | None:
-    """The adapter whose columns these have; of several, the one that asks for most, then the first."""
-    fitting = [adapter for adapter in ADAPTERS if set(adapter.columns) <= set(columns)]
-    return max(fitting, key=lambda adapter: len(adapter.columns), default=None)
 
 
 def _cells(row: Any, index: int, adapter: Adapter | None, part: str | None, folder: Path | None) -> dict[str, Any]:
@@ -258,9 +253,8 @@ def _lists(column: Any, empty_is_none: bool) -> datasets.Dataset:
 
 def readable(items: datasets.Dataset) -> datasets.Dataset:
     """What `load_collection` returned without the rows that have a `fault`, which a warning counted at loading."""
-    if "fault" not in items.column_names:
-        return items
-    return items.select([place for place, fault in enumerate(items["fault"]) if fault is None])
+    faults = items["fault"] if "fault" in items.column_names else [None] * len(items)
+    return items.select([place for place, fault in enumerate(faults) if fault is None])
 
 
 # -- files and folders
@@ -395,7 +389,7 @@ def _fetch(name: str, adapter: Adapter, split: str | None, limit: int | None, re
             f" terms at https://huggingface.co/datasets/{name} and log in here (hf auth login, or HF_TOKEN)"
         ) from error
     columns = getattr(rows, "column_names", adapter.columns)
-    if columns and (missing := [column for column in adapter.columns if column not in columns]):
+    if missing := [column for column in adapter.columns if column not in columns]:
         raise CollectionError(
             f"{name!r} at {at or 'its newest commit'} does not have {adapter.name}'s columns: {', '.join(missing)}"
             f" missing (found: {', '.join(columns)}); pass the revision= of a commit that has them"

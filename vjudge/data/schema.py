@@ -51,20 +51,18 @@ NEAR = {
     "instruction": "prompt question query input task",
     "response_a": "answer_a output_a response_1 answer1 output1 chosen",
     "response_b": "answer_b output_b response_2 answer2 output2 rejected",
-    "responses": "answers outputs candidates completions",
     "criteria": "criterion rubric rubric_criteria aspect",
     "descriptions": "levels rubric rubrics score_descriptions",
     "gold": "score rating label human_score ground_truth grade mos",
     "human_scores": "ratings scores labels human_ratings annotations rater human annotator",
     "images": "image_url url photo photos file path file_name filename picture_file",
-    "id": "index item_id sample_id uid key name",
 }
 """Names that other tables give to a canonical column: suggested where it is missing, never taken for it."""
 # An image file in base64, as VLMEvalKit's tables hold them: JPEG, PNG, GIF or WebP by their first bytes.
 _BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
 _ABSENT = ("none", "null", "nan", "na", "n/a")  # as a rater's missing score is written
 _DEEPEST, _MOST_DIGITS = 32, 4_300  # of lists within lists; the digits that Python reads and writes
-_LINES, _ALIKE = 20, 3  # of an error's message; those of one kind
+_ALIKE = 3  # lines of one kind in an error's message
 BLOCK = 32  # rows that stand in memory with their pictures
 
 Row = Mapping[str, Any]
@@ -93,7 +91,7 @@ class CollectionError(ValueError):
         kinds, lines = Counter[tuple[str, str]](), list[str]()
         for problem in self.problems:
             kinds[kind := (problem.field.partition("[")[0], problem.remedy)] += 1
-            lines += [f"  {problem}"] if kinds[kind] <= _ALIKE and len(lines) < _LINES else []
+            lines += [f"  {problem}"] if kinds[kind] <= _ALIKE else []
         if more := len(self.problems) - len(lines):
             lines.append(f"  and {more} more, all in the error's `problems`")
         super().__init__("\n".join([message, *lines]))
@@ -207,17 +205,17 @@ def ratings(cell: Any) -> list[float]:
     return [] if cell is None else [as_score(cell)]
 
 
-def _text(cell: Any) -> str | None:
-    if is_missing(cell) or isinstance(cell, str):
-        return cell if isinstance(cell, str) else None
-    raise ValueError(f"is no text but {brief(cell)}")
+def _text(cell: Any) -> Any:
+    if not is_missing(cell) and not isinstance(cell, str):
+        raise ValueError(f"is no text but {brief(cell)}")
+    return None if is_missing(cell) else cell
 
 
-def _texts(cell: Any) -> list[Any] | None:
+def _texts(cell: Any) -> Any:
     cell = plain(_list_in(cell))
-    if cell is None or isinstance(cell, list):
-        return cell
-    raise ValueError("is not a list")
+    if cell is not None and not isinstance(cell, list):
+        raise ValueError("is not a list")
+    return cell
 
 
 def _list_in(cell: Any) -> Any:

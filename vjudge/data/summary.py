@@ -15,7 +15,7 @@ from scipy import sparse, stats
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, is_missing, lowest_of, unit_of
+from vjudge.records import as_score, lowest_of, text_of, unit_of
 
 UNSPACED = {  # the signs of scripts without spaces between words
     "kana": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
@@ -40,14 +40,13 @@ def n_words(text: str) -> int:
 def cases(items: Any) -> pd.DataFrame:
     """Find the responses to one question: same group, instruction, reference answer and rubric.
 
-    Returns:
-        One row a case, in order of first appearance: group, instruction, criteria, reference (whether there is a
-        reference answer), n (responses), scores (gold scores, sorted, without the missing), rows (positions).
+    One row a case, in order of first appearance: group, instruction, criteria, reference (whether there is a reference
+    answer), n (responses), scores (gold scores, sorted, without the missing), rows (positions).
     """
     found: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for position, row in enumerate(rows_of(items)):
         rubric = (row.get("criteria"), tuple(row.get("descriptions") or ()))
-        key = (unit_of(row), row["instruction"], _text(row, "reference_answer"), *rubric)
+        key = (unit_of(row), row["instruction"], text_of(row, "reference_answer"), *rubric)
         found.setdefault(key, []).append((position, as_score(row.get("gold"))))
     lines = []
     for (group, instruction, reference, criteria, _), members in found.items():
@@ -68,15 +67,10 @@ def levels(items: Any) -> list[int]:
 
 
 def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFrame:
-    """Count items per gold score, for each criterion and over all.
+    """Count items per gold score, for each value of the column `by` (or name that it gives a criterion) and over all.
 
-    Args:
-        items: as for `validate`.
-        by: the column to count by, or a mapping from criteria to a name, such as `vjudge.data.scenes.ASPECT_OF`.
-
-    Returns:
-        Rows: the values in order of appearance, then "all". Columns: every score of the rubrics, and any other that
-        occurs, in order; "missing" where an item has no gold score; "total". CollectionError: a criterion without name.
+    Rows are the values in order of appearance, then "all"; columns every score of the rubrics, and any other that
+    occurs, "missing" where an item has none, and "total". CollectionError: a criterion without name.
     """
     rows, column = rows_of(items), by if isinstance(by, str) else "criteria"
     names = ["none" if row.get(column) is None else str(row[column]) for row in rows]
@@ -99,14 +93,10 @@ def counts(items: Any, *, by: str | Mapping[str, str] = "criteria") -> pd.DataFr
 
 
 def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
-    """Measure a text of every item, the column `field`.
-
-    Returns:
-        One row an item, in order: id, group, gold, words (see `n_words`) and characters; NaN for a missing text.
-    """
+    """Each item's id, group, gold score, and the words (see `n_words`) and characters of a text; NaN where missing."""
     lines = []
     for row in rows_of(items):
-        text = _text(row, field)
+        text = text_of(row, field)
         sizes = (math.nan, math.nan) if text is None else (n_words(text), len(text))
         lines.append((str(row.get("id")), unit_of(row), as_score(row.get("gold")), *sizes))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
@@ -118,15 +108,10 @@ def length_test(items: Any, *, field: str = "response", n_resamples: int = 10_00
     AUC is the probability that, of two items with different scores, the one with the higher score has the longer text,
     ties in length counted as half: 0.5 means that length tells nothing.
 
-    Args:
-        items, field: as for `lengths`.
-        n_resamples, seed: of the bootstrap over whole groups; 0 leaves the intervals NaN.
-
-    Returns:
-        Rows words and characters. Columns: kruskal_h and kruskal_p, the Kruskal-Wallis test of equal lengths at all
-        scores, which takes items as independent; auc in [0, 1] with low and high, its 95 % bootstrap interval (BCa;
-        percentile beyond 2,000 groups); cut_min and cut_max, the least and greatest AUC over all ways to cut the scale
-        in two; n (items used) and missing. What is undefined, as with fewer than two scores or groups, is NaN.
+    Rows words and characters. Columns: kruskal_h and kruskal_p, the Kruskal-Wallis test of equal lengths at all scores,
+    which takes items as independent; auc in [0, 1] with low and high, its 95 % bootstrap interval over whole groups
+    (BCa; percentile beyond 2,000 groups; NaN for no resamples); cut_min and cut_max, the least and greatest AUC over
+    all ways to cut the scale in two; n (items used) and missing. What is undefined is NaN.
 
     Source: Hanley and McNeil, Radiology 143 (1982), for the AUC as a probability over pairs.
     """
@@ -184,20 +169,11 @@ def _auc(table: np.ndarray) -> np.ndarray:
 def rubric_overlap(items: Any, *, max_pairs: int = 20_000, seed: int = 0) -> pd.DataFrame:
     """Compare every two distinct rubrics: ROUGE-L (F1) of their texts, 0 for no shared word, 1 for equal words.
 
-    Args:
-        items: as for `validate`; rubrics that differ in criteria or in any level are distinct.
-        max_pairs, seed: with more pairs than this, so many are drawn at random without replacement.
-
-    Returns:
-        One row a pair: a and b (their criteria), rouge_l over criteria and levels, rouge_l_criteria over criteria
-        alone. `attrs`: n_rubrics and n_pairs, how many there are in all.
+    One row a pair: a and b (their criteria), rouge_l over criteria and levels, rouge_l_criteria over criteria alone; of
+    more than `max_pairs`, so many are drawn at random. `attrs`: n_rubrics and n_pairs, how many there are in all.
     """
-    texts = dict.fromkeys((_text(row, "criteria"), tuple(row.get("descriptions") or ())) for row in rows_of(items))
-    rubrics = [
-        (criteria, words_of(criteria), words_of("\n".join((criteria, *levels))))
-        for criteria, levels in texts
-        if criteria is not None
-    ]
+    texts = dict.fromkeys((text_of(row, "criteria"), *(row.get("descriptions") or ())) for row in rows_of(items))
+    rubrics = [(text[0], words_of(text[0]), words_of("\n".join(text))) for text in texts if text[0] is not None]
     later, earlier = np.tril_indices(len(rubrics), -1)
     n_pairs = len(later)
     if n_pairs > max_pairs:
@@ -242,9 +218,3 @@ def image_sizes(items: Any) -> pd.DataFrame:
                 key = line["fault"] = str(error)
             images.setdefault(key, line)["n_items"] += 1
     return pd.DataFrame(list(images.values()), columns=["width", "height", "n_items", "row", "place", "fault"])
-
-
-def _text(row: Mapping[str, Any], name: str) -> str | None:
-    """A text, None where it is missing or blank."""
-    value = row.get(name)
-    return None if is_missing(value) or not str(value).strip() else str(value)

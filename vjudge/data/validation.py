@@ -13,7 +13,7 @@ import pandas as pd
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, Fault, Problem, features_of, id_of, plain, suggestion
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, is_missing, lowest_of, rubric_faults, unit_of
+from vjudge.records import as_score, is_missing, lowest_of, rubric_faults, text_of, unit_of
 
 RUBRIC = frozenset({"criteria", "descriptions"})
 _CALLS = {"rank": "responses", "compare": "response_a", "grade": "response"}  # what takes rows with which column
@@ -37,10 +37,7 @@ def validate(
         pictures: the `Pictures` of the call, which opens no file twice.
         pairs: whether rows must hold two responses, or one; None takes each row by its columns.
 
-    Raises:
-        CollectionError: every bad row: a missing or broken image, no image said where other rows have one, a rubric
-            with missing or duplicate levels, or none where one is needed, an empty instruction or response, a duplicate
-            id, a score that is no number or off the rubric, a preference that is none, a text that cannot be written.
+    CollectionError names every bad row: its id, texts, rubric, scores, preference or images.
 
     >>> validate([{"id": "a", "instruction": "What is it?", "answer": "A cat.", "images": []}], needs=())
     Traceback (most recent call last):
@@ -106,7 +103,7 @@ def _faults(
             why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
             yield field, f"is missing or blank{why}", fill
     for field in sorted(set(needs or ()) - RUBRIC):
-        if is_missing(row.get(field)) or not str(row[field]).strip():
+        if text_of(row, field) is None:
             yield field, "is missing, and the judge's wording shows it", fill
     if pair and not is_missing(row.get("preference")) and row["preference"] not in ("a", "b", "tie"):
         yield "preference", f"{row['preference']!r} is not one of a, b and tie", "correct it, or give None if unknown"
@@ -141,9 +138,6 @@ def _faults(
 def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
     """SHA-256 (hex) over all that a judge or an analysis reads: the canonical columns and the images' contents.
 
-    Args:
-        items, pictures: as for `validate`. An image that cannot be read counts as that, a row is a CollectionError.
-
     >>> row = {"id": 1, "instruction": "What is it?", "response": "A cat.", "human_scores": [3, 4], "images": []}
     >>> fingerprint([row]) == fingerprint([row | {"id": "1", "human_scores": "3;4", "gold": None}])
     True
@@ -174,12 +168,9 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
 def truth(items: Any) -> pd.Series:
     """The score that a judge's is held against: gold where there is one, else the mean of the people's.
 
-    Returns:
-        One number a row, NaN where nobody scored, with the index of a frame (such as a run), else by id. Its `name`
-        says which it is: "gold", "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the
-        rows of each, and says in `labelled_by` that a review chose the items, whose column `weight`
-        `vjudge.metrics.correlate` then wants.
-        CollectionError: no row has either, with the columns that there are.
+    One number a row, NaN where nobody scored, with the index of a frame (such as a run), else by id. Its `name` says
+    which it is: "gold", "mean of people", or "gold or mean of people" where rows differ; `attrs` counts the rows of
+    each, and says in `labelled_by` that a review chose the items by their `weight`. CollectionError: no row has either.
 
     >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
     >>> truth(rows).tolist(), truth(rows).name, truth(rows[1:]).name
