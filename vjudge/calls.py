@@ -201,13 +201,12 @@ class JudgeCall:
 
     def _pair(self, records: Sequence[Record]) -> Record:
         """A pair's columns from the records of its orders, what was chosen in terms of the pair itself."""
-        orders = {record["order"]: record for record in records}
-        second = {o: NAN if is_missing(one["expected_score"]) else one["expected_score"] for o, one in orders.items()}
-        choices = {o: one["choice"] for o, one in orders.items()}
-        if "ba" in orders:
-            choices["ba"] = SWAPPED.get(choices["ba"], choices["ba"])
+        orders, choices, chances = {record["order"]: record for record in records}, {}, []
+        for order, one in orders.items():
+            choice, second = one["choice"], NAN if is_missing(one["expected_score"]) else one["expected_score"]
+            choices[order] = SWAPPED.get(choice, choice) if order == "ba" else choice
+            chances.append(second if order == "ba" else 1 - second)
         verdict, agree = combine([*choices.values()])
-        chances = [chance if order == "ba" else 1 - chance for order, chance in second.items()]
         failures = [f"{order}: {one['failure']}" for order, one in orders.items() if one["failure"]]
         texts = ("scores", "strong", "feedback", "raw")
         return {
@@ -228,11 +227,7 @@ class JudgeCall:
         low = sum(self.ask.scores and record["probability_mass"] < LOW_MASS for record in sound)
         attrs: Record = {"judge": self.name, "mode": self.ask.mode, "failures": dict(reasons), "low_mass": low}
         attrs |= {"without_images": self.without_images} | ({"collection": self.origin} if self.origin else {})
-        remarks = []
-        if self.one_sided:
-            attrs["one_sided"] = self.one_sided
-            what = f"both orders were asked: {self.one_sided['first']} of {self.one_sided['decided']} known preferences"
-            remarks.append(f"{what} are for the first response, and a judge that always takes one side would be right")
+        remarks = [self.one_sided] if self.one_sided else []
         if reasons:
             listed = [f"{n} x {reason}" for reason, n in reasons.most_common(SHOWN)]
             listed += [f"and {len(reasons) - SHOWN} more reasons"] if len(reasons) > SHOWN else []
@@ -242,7 +237,7 @@ class JudgeCall:
             scale = unread[0][0]
             texts = [text for other, text in unread if other == scale]
             if format := suggest_format(texts, scores=() if pairs else scale, format=self.template.format):
-                attrs["suggested_format"], what = format, f"format {format!r} would read most of them"
+                what = f"format {format!r} would read most of them"
                 remarks.append(f"{what}: give load_judge a template= with it, if the judge writes so")
         if changed:
             remarks.append(f"{changed} of {total // len(self.units)} verdicts changed with the order")
@@ -258,10 +253,7 @@ class JudgeCall:
         if self.without_images:
             remarks.append(f"{self.without_images} {items} have no image and were judged without")
         if self.name in EMBEDDED:
-            attrs["unlike"] = counts = _unlike(self.images)
-            kinds = " and ".join(f"{counts[kind]} have {kind}" for kind in ("pictures", "texts") if counts[kind])
-            what = f"{kinds} unlike those of Scenes, the drawings that {self.name!r} was made for"
-            remarks += [f"of {counts['rows']} rows looked at, {what}: its scores mean nothing there"] if kinds else []
+            remarks += _unlike(self.images, self.name)
         if remarks:
             print("; ".join(remarks), file=sys.stderr)
         return attrs
@@ -396,29 +388,33 @@ def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
     return "a" if points > 0 else "b" if points < 0 else "tie", agree
 
 
-def one_sided(preferences: Iterable[Any]) -> dict[str, int] | None:
-    """How many known preferences are for `first` among the `decided`; None where they are not `ONE_SIDED`."""
+def one_sided(preferences: Iterable[Any]) -> str:
+    """What is said where the known preferences are `ONE_SIDED`, so that one order would not tell a blind judge."""
     counts = Counter(choice for choice in preferences if choice in ("a", "b"))
     first, decided = counts["a"], counts.total()
     if not decided or max(first, decided - first) < ONE_SIDED * decided:
-        return None
+        return ""
     from scipy.stats import binomtest  # seldom needed
 
-    return {"first": first, "decided": decided} if binomtest(first, decided).pvalue < CHANCE else None
+    what = f"both orders were asked: {first} of {decided} known preferences are for the first response"
+    what += ", and a judge that always takes one side would be right"
+    return what if binomtest(first, decided).pvalue < CHANCE else ""
 
 
-def _unlike(images: Images) -> dict[str, int]:
-    """How many of a call's rows, some looked at, have pictures or texts unlike those of Scenes."""
+def _unlike(images: Images, name: str) -> list[str]:
+    """What is said where some of a call's rows have pictures or texts unlike those of Scenes."""
     from vjudge.data.scenes import is_scene, speaks_scenes
 
     places = range(0, len(images.rows), max(1, len(images.rows) // LOOKED_AT))
-    counts = {"rows": len(places), "pictures": 0, "texts": 0}
+    counts = {"pictures": 0, "texts": 0}
     for row, pictures in ((images.rows[place], images[place * images.repeats]) for place in places):
         texts = [row.get(name) for name in ("instruction", "response", "response_a", "response_b")]
         counts["texts"] += not speaks_scenes(" ".join(text for text in texts if isinstance(text, str)))
         with suppress(ImageError):  # the row fails by itself
             counts["pictures"] += not all(is_scene(open_image(picture)) for picture in pictures)
-    return counts
+    kinds = " and ".join(f"{count} have {kind}" for kind, count in counts.items() if count)
+    what = f"{kinds} unlike those of Scenes, the drawings that {name!r} was made for: its scores mean nothing there"
+    return [f"of {len(places)} rows looked at, {what}"] if kinds else []
 
 
 def parts_of(candidates: Iterable[Mapping[str, Any]], by: str) -> Iterator[Record]:

@@ -65,7 +65,7 @@ def test_numbers_that_are_none_are_no_verdict(rows: Any, bad: float) -> None:
 )
 def test_many_failures_name_the_format_that_reads_them(text: str, format: Any, rows: Any, capsys: Any) -> None:
     frame = writing(text).grade(rows[:5], **QUIET)
-    assert frame["score"].isna().all() and frame.attrs.get("suggested_format") == format
+    assert frame["score"].isna().all()
     (line,) = capsys.readouterr().err.splitlines()
     assert (f"format {format!r} would read most of them" in line) == (format is not None)
 
@@ -86,18 +86,22 @@ def test_a_score_pass_takes_the_published_decoding_as_a_whole_and_no_other(name:
 
 def test_photographs_and_foreign_texts_are_said(capsys: Any) -> None:
     """Of the embedded judge, by its name."""
-    tiny, items = writing("Fine. [RESULT] 4", "tiny"), list(vj.load_collection("scenes", split="test", limit=6))
+    tiny, other = writing("Fine. [RESULT] 4", "tiny"), writing("Fine. [RESULT] 4")
+    items = list(vj.load_collection("scenes", split="test", limit=6))
     german = {"instruction": "Wie viele Kreise siehst du?", "response": "Oben links steht ein roter Kreis."}
-    frame = tiny.grade([{**row, **german} for row in items], **QUIET)
-    assert frame.attrs["unlike"] == {"rows": 6, "pictures": 0, "texts": 6}
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "of 6 rows looked at, 6 have texts unlike" in line and "mean nothing" in line
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    assert tiny.grade([{**row, "images": [noise]} for row in items], **QUIET).attrs["unlike"]["pictures"] == 6
-    assert "unlike" not in writing("Fine. [RESULT] 4").grade(items, **QUIET).attrs
+    for judge, changes, unlike in (
+        (tiny, german, "texts"),
+        (tiny, {"images": [noise]}, "pictures"),
+        (other, german, ""),
+    ):
+        judge.grade([{**row, **changes} for row in items], **QUIET)
+        said = capsys.readouterr().err
+        assert (f"of 6 rows looked at, 6 have {unlike} unlike" in said and "mean nothing" in said) == bool(unlike)
     pytest.importorskip("skimage")
-    unlike = tiny.grade(vj.load_collection("photos"), **QUIET).attrs["unlike"]
-    assert unlike["pictures"] == unlike["rows"] > 0
+    photos = vj.load_collection("photos")
+    tiny.grade(photos, **QUIET)
+    assert f"of {len(photos)} rows looked at, {len(photos)} have pictures" in capsys.readouterr().err
 
 
 def test_a_record_off_its_scale_is_refused(rows: Any, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def labels() -> list[dict[str, Any]]:
 def test_an_order_that_is_kept_would_give_vl_rewardbench_away(capsys: pytest.CaptureFixture[str]) -> None:
     """1,245 of its 1,250 rows prefer the first response: a judge that always says so is no good one."""
     run = judge_of("The better response: [1].").compare(data.canonical(labels()), orders="one", progress=False)
-    assert set(run["verdict"]) == {"tie"} and run.attrs["one_sided"] == {"first": 1245, "decided": 1250}
+    assert set(run["verdict"]) == {"tie"} and "verdict_ba" in run, "both orders were asked"
     assert "both orders were asked: 1245 of 1250 known preferences are for the first" in capsys.readouterr().err
     table = vj.benchmark(run)["estimate"]
     assert table["overall", "accuracy", "wrong"] == 0 and table["overall", "accuracy", "random"] == 0.5

@@ -138,15 +138,8 @@ def test_files_that_are_damaged_or_missing(folder: Path, content: bytes | None) 
         (folder / file).write_bytes(whole)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model_type": "clip"}, "model_type 'clip'.*supported is"),
-        ({"model_type": "whisper"}, "is an encoder-decoder"),
-        ({"text_config": {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 0}}, "judge"),
-    ],
-)
-def test_settings_of_the_wrong_kind(folder: Path, changes: dict[str, Any], message: str) -> None:
-    edit(folder / "config.json", **changes)
+@pytest.mark.parametrize(("kind", "message"), [("clip", "'clip'.*supported is"), ("whisper", "is an encoder-decoder")])
+def test_settings_of_the_wrong_kind(folder: Path, kind: str, message: str) -> None:
+    edit(folder / "config.json", model_type=kind)
     with pytest.raises(ValueError, match=message):
         models.load(folder, device="cpu")

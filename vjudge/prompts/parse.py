@@ -572,9 +572,9 @@ def verdict_spans(text: str, scale: Scale = (1, 5)) -> list[tuple[int, int]]:
     >>> [feedback[start:end] for start, end in verdict_spans(feedback)]
     ['2']
 
-    `scale`, lowest and highest score, tells "4/7" from a fraction. Counts of things ("4/5 items", "2 of 3 dogs") are no
-    verdicts. More is hidden than `parse` accepts ("a solid four", "4-5", other languages), and never less: no reader in
-    `FORMATS` reads a score in what is left, if need be because a whole line is among the spans.
+    `scale`, lowest and highest score, tells "4/7" from a fraction. Counts of things ("4/5 items") are no verdicts. More
+    is hidden than `parse` accepts ("a solid four", "4-5", other languages), and never less: no reader in `FORMATS`
+    reads a score in what is left, if need be because a whole line is among the spans.
     """
     plain = text.translate(PLAIN)
     spans = {match.span("value") for pattern in _TELLING for match in re.finditer(f"(?i){pattern}", plain)}
@@ -585,19 +585,18 @@ def verdict_spans(text: str, scale: Scale = (1, 5)) -> list[tuple[int, int]]:
             if not _COUNTED.match(plain, out_of.end()) and not plain.startswith("/", out_of.end()):
                 spans.add((number.start(), out_of.end()))
     lines = [line.span() for line in re.finditer("(?m)^.*$", plain)]
-    whole: set[tuple[int, int]] = set()  # lines in which a reader still reads a score
     while True:
         marks = list(plain)
-        for start, end in spans | whole:
+        for start, end in spans:
             marks[start:end] = "\0" * (end - start)
         marked = "".join(marks)
         rest = re.sub("\0+", "[hidden]", marked)
-        more = set()
-        for rule in FORMATS.values():
-            readings = rule.read(rest, rule.scale or scale) if rule.gives == "score" else []
+        more = set()  # lines in which a reader still reads a score
+        for rule in (rule for rule in FORMATS.values() if rule.gives == "score"):
+            readings = rule.read(rest, rule.scale or scale)
             if any(reading.statement for reading in readings):
                 first, last = max(reading.start for reading in readings), max(reading.end for reading in readings)
                 more.update(lines[rest.count("\n", 0, first) : rest.count("\n", 0, last) + 1])
-        if more <= whole:
+        if more <= spans:
             return [(0, len(text))] if more else [hidden.span() for hidden in re.finditer("\0+", marked)]
-        whole |= more
+        spans |= more

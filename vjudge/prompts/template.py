@@ -1,8 +1,8 @@
 """A template is one wording of a judging task; filled with an item or a pair it gives a prompt.
 
 Text that comes from data is never scanned for markup: only the sentinel `IMAGE` stands for an image and only a template
-makes a `Control` token, so a response that says "<image>" or "<|im_end|>" stays text. An engine must encode the strings
-with special tokens switched off. A checkpoint's own chat template is filled in a process of its own, within bounds.
+makes a `Control` token. An engine must encode the strings with special tokens switched off. A checkpoint's own chat
+template is filled in a process of its own, within bounds.
 """
 
 from __future__ import annotations
@@ -248,9 +248,7 @@ class Template:
     # them {criteria}, {levels}, {lowest}, {highest}, {reference_clause}, {reference_section}, {reference_answer},
     # {context}, {images}, {look}.
     body: str
-    # "absolute" scores a response by a rubric, "pointwise" without one; "relative" compares two responses by a
-    # criterion, "pairwise" without one.
-    kind: str = "absolute"
+    kind: str = "absolute"  # scores by a rubric, "pointwise" without; "relative" compares by a criterion, or "pairwise"
     scale: tuple[int, int] | None = None  # lowest and highest score; None for the rubric's, or for a choice
     sees_images: bool = True  # a text-only judge's prompt holds no images and says so
     marker: str = "[RESULT]"  # what stands before the verdict; "" where it has no single place
@@ -354,8 +352,8 @@ class Template:
         return replace(self, conversation=replace(MESSAGES, system=self.conversation.system))
 
     def bind(self, tokenizer: Any, *, image_token: str) -> Template:
-        """The same wording in the chat template of a tokenizer, or of a processor with one; ValueError without one.
-        `image_token` stands for an image in it."""
+        """The same wording in the chat template of a tokenizer, or of a processor with one, where `image_token` stands
+        for an image; ValueError without one."""
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         source = getattr(tokenizer, "chat_template", None) or getattr(inner, "chat_template", None)
         source = source.get("default") if isinstance(source, dict) else source
