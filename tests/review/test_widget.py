@@ -89,6 +89,13 @@ def test_a_page_without_a_kernel_shows_the_case(tool):
     Reader(bundle["text/html"])
 
 
+def test_criteria_that_begin_alike_stay_apart(tool):
+    long = [row | {"criteria": "x" * 70 + row["criteria"]} for row in rows()]
+    shown = tool(items=long)
+    assert [value for _, value in shown._filters["criterion"].options] == [None, *shown.review.criteria]
+    assert len(set(shown.review.criteria)) == 2
+
+
 def test_a_long_scale_has_a_field(tool):
     bare = [{key: value for key, value in row.items() if key not in ("criteria", "descriptions")} for row in rows()]
     shown = tool(items=bare, scale=(0, 100))

@@ -74,21 +74,18 @@ class Reviewer:
                 "agree": (-0.49, 0.49), "judge too strict": (0.5, span),
                 f"judge too strict by {far} or more": (far, span)}  # fmt: skip
         choices: dict[str, Any] = {
-            "judge": {judge: judge for judge in review.judges},
-            "score": levels,
-            "truth": levels,
-            "human": levels,
-            "gap": gaps if span else {},
-            "criterion": {name if len(name) <= 60 else f"{name[:57]}...": name for name in review.criteria},
-            "unparsed": {"no score could be read": True, "score read": False},
-            "voted": {"not yet by me": False, "by me": True},
+            "judge": zip(review.judges, review.judges, strict=True),
+            "score": levels.items(),
+            "truth": levels.items(),
+            "human": levels.items(),
+            "gap": gaps.items() if span else (),
+            "criterion": [(name if len(name) <= 60 else f"{name[:57]}...", name) for name in review.criteria],
+            "unparsed": [("no score could be read", True), ("score read", False)],
+            "voted": [("not yet by me", False), ("by me", True)],
         }
-        options: dict[str, Any] = {name: [("any", None), *values.items()] for name, values in choices.items()}
+        options: dict[str, Any] = {name: [("any", None), *pairs] for name, pairs in choices.items()} | {"order": ORDERS}
         look: dict[str, Any] = {"layout": ipw.Layout(), "style": {"description_width": "5em"}}
-        controls = {
-            name: ipw.Dropdown(options=values, description=name, **look)
-            for name, values in (options | {"order": ORDERS}).items()
-        }
+        controls = {name: ipw.Dropdown(options=pairs, description=name, **look) for name, pairs in options.items()}
         controls["order"].value = review.order
         for name, words in {"text": "a part of any text", "id": "go to the item of this id"}.items():
             controls[name] = ipw.Text(description=name, placeholder=words, continuous_update=False, **look)
