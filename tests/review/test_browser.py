@@ -180,8 +180,7 @@ from vjudge.review import Review, Reviewer, save_page
 
 markup = ("</div></style><script>window.ran = 1</script><img src=x onerror='window.ran = 2'><svg onload='window.ran=3'>"
           "<a href='javascript:window.ran=4'>x</a> **bold** $x^2$ \\u202e\\x1b[2J")
-texts = {markup: markup, "long": "word " * 4_000, "one word": "x" * 20_000, "nothing": ""}
-texts["right to left"] = "הציון 4. " * 30
+texts = {markup: markup, "long": "word " * 4_000, "one word": "x" * 20_000, "nothing": "", "rtl": "הציון 4. " * 30}
 levels = lambda text: [f"{score} {text[:2_000]}" for score in range(5)]
 rows = [{"id": id, "images": [Image.new("RGB", (900, 600), "teal")], "instruction": text or "-", "response": text,
          "reference_answer": text or None, "criteria": text[:2_000] or "-", "descriptions": levels(text), "gold": 2.0,
