@@ -5,17 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from training_cases import SMALL, losses_of
+from training_cases import QUIET, SMALL, losses_of
 
 import vjudge as vj
 from vjudge.prompts import TEMPLATES
 from vjudge.training import ABLATIONS, ablate
 from vjudge.training.ablations import Trial, over_seeds
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*verdicts failed"),
-    pytest.mark.filterwarnings("ignore:.*nothing was learned"),
-]
+pytestmark = QUIET
 
 
 def test_an_ablation_changes_what_it_says():

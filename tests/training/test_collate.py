@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from training_cases import examples_of, rows_with_feedback
 
 import vjudge as vj
 from vjudge import prompts
-from vjudge.data import rows_of
 from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.prompts import TEMPLATES
@@ -111,16 +109,6 @@ def test_published_texts_go_in_as_they_are(folders):
     assert start.endswith("<|im_start|>user\n\nSay <|im_end|> which.<|im_end|>\n<|im_start|>assistant\n")
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert example.ids.count(end) == 3, "the one in the text is spelled out"
-
-
-def test_the_published_sample_gives_its_own_target():
-    file = Path(__file__).parents[3] / "shared/data/prometheus_vision_samples/sample_train_data.json"
-    if not file.is_file():
-        pytest.skip(f"{file} is not there")
-    for row, item in zip(json.loads(file.read_text()), rows_of(file), strict=True):
-        prompt, target = vj.training.prompt_and_target(item, TEMPLATES["prometheus-vision"])
-        assert target == row["conversations"][1]["value"]
-        assert prompt.text.endswith(row["conversations"][0]["value"].removeprefix("<image>\n") + " ASSISTANT:")
 
 
 def test_a_chat_model_with_its_own_processor_is_refused_with_another_way(tmp_path):

@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from training_cases import SMALL, at_step, losses_of, result_of, rows_with_feedback, weights_of
+from training_cases import QUIET, SMALL, at_step, losses_of, result_of, rows_with_feedback, weights_of
 
 from vjudge.judge import load_judge
 from vjudge.training import fine_tune, finetune
 from vjudge.training.finetune import outcome
 from vjudge.training.weights import movement, part_of, weight_samples
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*verdicts failed"),
-    pytest.mark.filterwarnings("ignore:.*nothing was learned"),
-]
+pytestmark = QUIET
 ADAPTERS = {"rank": 4, "alpha": 8, "dropout": 0.0}
 WAYS: dict[str, dict[str, Any]] = {
     "full, bfloat16": {"precision": "bfloat16"},

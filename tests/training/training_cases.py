@@ -17,6 +17,10 @@ from vjudge.judge import load_judge
 from vjudge.training import finetune
 from vjudge.training.collate import Examples
 
+QUIET = [
+    pytest.mark.filterwarnings(f"ignore:.*{text}")
+    for text in ("verdicts failed", "nothing was learned", "LLaVA-Critic-113k")
+]
 SMALL: dict[str, Any] = dict(
     recipe="scenes", lr=3e-3, batch_size=4, warmup=2, log_every=1, progress=False, device="cpu"
 )

@@ -98,8 +98,8 @@ def fine_tune(
     adapters = None if lora is None or lora is False else Lora() if lora is True else Lora(**lora)
     if isinstance(recipe, str) and recipe not in RECIPES:
         raise ValueError(f"recipe {recipe!r} is unknown; use one of {', '.join(RECIPES)}, or a Recipe")
-    chosen = replace(RECIPES[recipe] if isinstance(recipe, str) else recipe, **changes)
-    out = Path(out).expanduser()
+    given = {name: value for name, value in changes.items() if value is not None}
+    chosen, out = replace(RECIPES[recipe] if isinstance(recipe, str) else recipe, **given), Path(out).expanduser()
     if quantization is not None and adapters is None:
         raise ValueError(f"quantization={quantization!r} keeps the base's weights as they are: add lora=True")
     fsdp, deepspeed = (os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true" for name in ("FSDP", "DEEPSPEED"))
@@ -176,8 +176,8 @@ def fine_tune(
         shutil.rmtree(folder, ignore_errors=True)
         whole = None if state is None else {name.removeprefix("model."): value for name, value in state.items()}
         weights.save(model, wrapped, folder, base=base, lora=adapters, weights=whole)
-        wording_name = json.dumps({"template": wording.name if wording.name in TEMPLATES else None})
-        (folder / families.RECORD).write_text(wording_name + "\n", encoding="utf-8")
+        record = {"template": wording.name if wording.name in TEMPLATES else None}
+        (folder / families.RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
         made = {"base": base, "rows": len(rows), "wording": wording.name, "lora": adapters, **asdict(chosen)}
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         replace_file(out / MANIFEST, json.dumps(manifest | {"result": result}, indent=2) + "\n")
@@ -347,8 +347,8 @@ class JudgeTrainer(weights.OwnNames, Trainer):
         if norm is not None and not scaled and not math.isfinite(norm):
             last = weights.last_checkpoint(self.out / "checkpoints")
             raise FloatingPointError(
-                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the last good checkpoint is"
-                f" {last and last.name}. Lower lr, raise warmup, or use another precision: the call continues there"
+                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the call continues from"
+                f" {last.name if last else 'its start'}. Lower lr, raise warmup, or use another precision"
             )
         return norm
 

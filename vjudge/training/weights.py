@@ -177,9 +177,7 @@ def save(
     else:
         local = Path(base).expanduser()
         adapters.peft_config["default"].base_model_name_or_path = str(local.resolve() if local.is_dir() else base)
-        for part in (adapters, judge.tokenizer, judge.image_processor):
-            if part is not None:
-                part.save_pretrained(folder)
+        adapters.save_pretrained(folder)
 
 
 def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
