@@ -78,17 +78,12 @@ def test_a_generator_that_writes_more_for_better_is_refused(tmp_path):
     assert "exported on request" in (tmp_path / "yes" / "README.md").read_text()
 
 
-def test_a_faultless_generator_gives_the_counts_of_the_paper(tmp_path):
-    built = make(ScriptedGenerator(2), tmp_path, rubrics=3, instructions=2)
-    assert (built.n_rubrics, built.n_cases, built.n_incomplete) == (6, 12, 0)
-    assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 12)
-    assert not built.counts()["given_up"].any()
-    assert (built.counts()["calls"] >= builder.estimate(2)["calls"].drop("all")).all()
-
-
 def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
     generator = ScriptedGenerator(4, planted={"not JSON": 0.1, "score leak": 0.1, "not judgeable": 0.5})
     built = make(generator, tmp_path, rubrics=3, instructions=2)
+    assert (built.n_rubrics, built.n_cases, built.n_incomplete) == (12, 24, 0), "the paper's, for four images"
+    assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 24)
+    assert (built.counts()["calls"] >= builder.estimate(4)["calls"].drop("all")).all()
     counted = built.faults()["all"]
     assert min(generator.sent.values()) > 0 and len(generator.sent) == 3
     assert counted["not JSON"] == generator.sent["not JSON"] and counted["score leak"] == generator.sent["score leak"]
@@ -248,10 +243,12 @@ def folder(built, tmp_path_factory):
     return built.export(tmp_path_factory.mktemp("c") / "c", name="Scenes, by script", license="cc0-1.0", note="Drawn.")
 
 
-def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder):
-    items = vj.load_collection(folder)
-    data.validate(items)
-    assert data.fingerprint(items) == data.fingerprint(data.canonical(built.rows))
+def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder, tmp_path):
+    assert data.fingerprint(vj.load_collection(folder)) == data.fingerprint(data.canonical(built.rows))
+    (name, content), *_ = built.images.items()
+    (tmp_path / "a.png").write_bytes(content + b"more")
+    filed = replace(built, images=built.images | {name: tmp_path / "a.png"}).export(tmp_path / "c")
+    assert (filed / "images" / f"{name}.png").read_bytes() == content + b"more", "a file is copied"
     with pytest.raises(data.CollectionError, match="holds something already"):
         built.export(folder)
     card = (folder / "README.md").read_text()
@@ -261,13 +258,6 @@ def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder)
     versions = [stage.version for stage in builder.STAGES.values()]
     lines = ("2 of 2 images, 6 rubrics, 12 instructions", "60 responses", f"not JSON: {n_broken} (", built.generator)
     assert n_broken and all(line in card for line in (*lines, *versions, "Drawn."))
-
-
-def test_a_file_keeps_its_bytes(built, tmp_path):
-    (name, content), *_ = built.images.items()
-    (tmp_path / "a.png").write_bytes(content + b"more")
-    one = replace(built, images=built.images | {name: tmp_path / "a.png"})
-    assert (one.export(tmp_path / "c") / "images" / f"{name}.png").read_bytes() == content + b"more"
 
 
 def test_a_built_row_passes_what_a_published_one_passes(folder):

@@ -8,60 +8,50 @@ from pathlib import Path
 import pytest
 
 from vjudge.builder import faults
-from vjudge.builder.faults import Fault, check_feedback, check_text, read_object, self_judgement
+from vjudge.builder.faults import Fault, check_feedback, check_text, read_answer, self_judgement
 from vjudge.builder.prompts import STAGES, given_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "rows"
 
-CONTENT = [  # numbers and scores that an image shows
-    "The final score is 3.",
-    "The hotel is rated 5 stars by its guests.",
-    "The list has 4/5 items ticked off.",
-    "There are apples in 4 out of 5 baskets (4/5).",
-    "The screen says Score: 3 and, below it, Lives: 2.",
-    'A customer wrote: "This deserves 3 stars."',
-    "The answer is 3.",
-    "I would give the answer as 3. The total score is 3.",
-    "Das Hotel hat 3 Sterne, und der Endstand ist 3 zu 1.",
-    "Die Antwort auf dem Schild ist 3.",
-    "最终比分是3比1。",
-    "记分牌显示主队得分是3。",
-    "=HYPERLINK(A1) stands in the cell, <b>bold</b> is written in HTML, and 3 < 5.",
-]
-JUDGEMENTS = [  # of the text itself, here for a row whose score is 3
-    "The cup is red. This deserves a 3.",
-    "This answer deserves a score of 3.",
-    "I would rate this response 2 out of 5.",
-    "Rated 3/5 by me.",
-    "A low-scoring answer would say a cup.",
-    "Following the rubric, I describe a cup.",
-    "This response is meant to be vague.",
-    "A cup stands there.\nOverall score: 3",
-    "A cup stands there. So the overall score is 3.",
-    "A cup stands there. [RESULT] 3",
-    "Diese Antwort verdient 3 Punkte.",
-    "Ich würde diese Antwort mit 3 von 5 bewerten.",
-    "Eine Tasse steht da.\nBewertung: 3/5",
-    "Eine Tasse steht da. Daher ist die Gesamtnote 3.",
-    "这个回答应得3分。",
-    "我给这个回答打三分。",
-    "桌上有一个杯子。\n评分：3",
-    "桌上有一个杯子。因此，总体得分是3。",
-    "根据评分标准，桌上有一个杯子。",
-]
-REVEALING = [  # instructions
-    "Describe the cup so that your answer earns a 4.",
-    "请写一个应得3分的回答。",
-    "Schreibe eine Antwort, die 3 Punkte verdient.",
-]
-ASKING = [
-    "How many stars out of 5 did the critic give the film?",
-    "Rate the safety of this ladder from 1 to 5 and say why.",
-    "这场比赛的得分是多少？请给照片打分。",
-    "Welche Note steht auf dem Zeugnis? Bewerte das Bild von 1 bis 5.",
-]
-
-
+CONTENT = """The final score is 3.
+The hotel is rated 5 stars by its guests.
+The list has 4/5 items ticked off.
+There are apples in 4 out of 5 baskets (4/5).
+The screen says Score: 3 and, below it, Lives: 2.
+A customer wrote: "This deserves 3 stars."
+The answer is 3.
+I would give the answer as 3. The total score is 3.
+Das Hotel hat 3 Sterne, und der Endstand ist 3 zu 1.
+Die Antwort auf dem Schild ist 3.
+最终比分是3比1。
+记分牌显示主队得分是3。
+=HYPERLINK(A1) stands in the cell, <b>bold</b> is written in HTML, and 3 < 5.""".split("\n")
+"""Numbers and scores that an image shows."""
+JUDGEMENTS = """The cup is red. This deserves a 3.
+This answer deserves a score of 3.
+I would rate this response 2 out of 5.
+Rated 3/5 by me.
+A low-scoring answer would say a cup.
+Following the rubric, I describe a cup.
+This response is meant to be vague.
+A cup stands there.|Overall score: 3
+A cup stands there. So the overall score is 3.
+A cup stands there. [RESULT] 3
+Diese Antwort verdient 3 Punkte.
+Ich würde diese Antwort mit 3 von 5 bewerten.
+Eine Tasse steht da.|Bewertung: 3/5
+Eine Tasse steht da. Daher ist die Gesamtnote 3.
+这个回答应得3分。
+我给这个回答打三分。
+桌上有一个杯子。|评分：3
+桌上有一个杯子。因此，总体得分是3。
+根据评分标准，桌上有一个杯子。""".split("\n")
+"""Of the text itself, here for a row whose score is 3; a bar is a line's end."""
+REVEALING = ["Describe the cup so that your answer earns a 4.", "请写一个应得3分的回答。"]
+REVEALING += ["Schreibe eine Antwort, die 3 Punkte verdient."]
+ASKING = ["How many stars out of 5 did the critic give the film?", "这场比赛的得分是多少？请给照片打分。"]
+ASKING += ["Rate the safety of this ladder from 1 to 5 and say why."]
+ASKING += ["Welche Note steht auf dem Zeugnis? Bewerte das Bild von 1 bis 5."]
 ALIKE = [  # in every script
     ("回答是否准确识别了图像中的主要物体？", "回答是否准确识别了图片中的主要物体？"),
     ("画像の主な物体を正しく認識しているか。", "画像の主な物体を正確に認識しているか。"),
@@ -83,7 +73,7 @@ def test_a_number_is_a_leak_only_as_the_score_of_the_text_itself():
         assert check_text("response", f" {text}\n", score=3) == text
     for text in JUDGEMENTS:
         with pytest.raises(Fault, match="score leak"):
-            check_text("response", text, score=3)
+            check_text("response", text.replace("|", "\n"), score=3)
     # A label alone is one only with the row's own score.
     assert check_text("response", "The display shows two lines.\nScore: 3", score=4)
     assert self_judgement("The display shows two lines.\nScore: 3", 3) == "Score: 3"
@@ -91,35 +81,26 @@ def test_a_number_is_a_leak_only_as_the_score_of_the_text_itself():
         assert bool(self_judgement(text)) == (text in REVEALING)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("It is so. So the overall score is 3.", "It is so."),
-        ("It is so. Therefore, the final score is three.", "It is so."),
-        ("It is so. 因此，总体得分是3。", "It is so."),
-        ("It is so. Daher ist die Gesamtnote 3.", "It is so."),
-        ("It says that the final score is 3, and the board shows 2.", None),
-        ("The final score is 3 in the picture, and the response misses it. The total score is 4.", None),
-        ("A score of 5 would need the colours.", None),
-    ],
-)
-def test_feedback_loses_its_closing(text, expected):
-    assert check_feedback(text, 3) == (expected or text)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("It is so. So the overall score is 4.", "contradiction"),
-        ("This response deserves a 3, as it names the cup.", "score leak"),
-        ("The overall score is 3. It names the cup.", "score leak"),
-        ("It names the cup. [RESULT] 3", "score leak"),
-        ("So the overall score is 3.", "wrong form"),
-    ],
-)
-def test_feedback_names_its_score_nowhere_else(text, kind):
-    with pytest.raises(Fault, match=kind):
-        check_feedback(text, 3)
+def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
+    closings = ("So the overall score is 3.", "Therefore, the final score is three.", "因此，总体得分是3。")
+    for closing in (*closings, "Daher ist die Gesamtnote 3."):
+        assert check_feedback(f"It is so. {closing}", 3) == "It is so."
+    for text in (
+        "It says that the final score is 3, and the board shows 2.",
+        "The final score is 3 in the picture, and the response misses it. The total score is 4.",
+        "A score of 5 would need the colours.",
+    ):
+        assert check_feedback(text, 3) == text
+    kinds = {
+        "It is so. So the overall score is 4.": "contradiction",
+        "This response deserves a 3, as it names the cup.": "score leak",
+        "The overall score is 3. It names the cup.": "score leak",
+        "It names the cup. [RESULT] 3": "score leak",
+        "So the overall score is 3.": "wrong form",
+    }
+    for text, kind in kinds.items():
+        with pytest.raises(Fault, match=kind):
+            check_feedback(text, 3)
 
 
 def test_published_responses_and_questions_pass():
@@ -150,9 +131,11 @@ def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_mark
 
 
 def test_an_answer_is_one_json_object_of_its_form():
-    schema, sound = STAGES["align"].schema, '{"judgeable": true, "reason": "x"}'
-    for text in (f"  {sound}\n", f"```json\n{sound}\n```"):
-        assert read_object(text, schema) == {"judgeable": True, "reason": "x"}
+    def read(text, stopped=True, failure=None):
+        return read_answer({"text": text, "stopped": stopped, "failure": failure}, STAGES["align"].schema, 9)
+
+    sound = '{"judgeable": true, "reason": "x"}'
+    assert read(f"  {sound}\n") == read(f"```json\n{sound}\n```") == {"judgeable": True, "reason": "x"}
     kinds = {
         f"Sure! {sound}": "not JSON",
         "[" * 100_000: "not JSON",
@@ -163,7 +146,11 @@ def test_an_answer_is_one_json_object_of_its_form():
     }
     for text, kind in kinds.items():
         with pytest.raises(Fault, match=kind):
-            read_object(text, schema)
+            read(text)
+    with pytest.raises(Fault, match="cut off: at 9"):
+        read(sound[:20], stopped=False)
+    with pytest.raises(Fault, match="turned down: too long"):
+        read("", failure="too long")
 
 
 def test_a_task_can_be_taken_apart_whatever_stands_in_it():

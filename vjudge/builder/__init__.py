@@ -4,8 +4,7 @@
     built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 
-prompts.py: what is asked; faults.py: what an answer must hold; build.py: the stages, their record, build
-and `Build`; scripted.py: a generator that answers from Scenes' truth.
+prompts.py: what is asked; faults.py: what an answer must hold; build.py: the stages, their record, what comes of them.
 """
 
 from vjudge.builder.build import Build, BuildError, build, estimate, length_balance

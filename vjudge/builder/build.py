@@ -1,7 +1,6 @@
 """build: images, seed rubrics and a generator -> rubrics, instructions, responses with feedback, a folder for the hub.
 
-There is one shape from end to end, a canonical row that grows: it has an `id` and its image as `group`, then a rubric,
-then an instruction, then a response. Each stage asks about its rows, and those with a sound answer go on.
+One shape goes from end to end, a canonical row that grows: id and image (`group`), rubric, instruction, response.
 
 Source: the four stages of Perception-Collection (arXiv 2401.06591, section on its construction): seeds; brainstorming
 and refining rubrics; an instruction and a reference answer; a response and feedback for each score.
@@ -18,7 +17,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations
+from itertools import chain, combinations, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,17 +36,16 @@ from vjudge.data import CollectionError, Problem, validate
 from vjudge.engines import Answer, Ask
 from vjudge.engines.engine import whole
 from vjudge.images import ImageError, fingerprint, open_image
-from vjudge.records import Item, rubric_faults
+from vjudge.records import NAN, Item, rubric_faults
 from vjudge.runs import Run
 
 IMAGE_TOKENS = 800  # what a generator counts for an image, for the estimate
 SPARE = 2  # criteria to brainstorm beyond those that are needed, for near duplicates
 EXAMPLES = 3  # seed rubrics shown to each brainstorm
 TURNS = 3  # how often at most an image brainstorms for the rubrics that it lacks
-REFERENCE_LENGTH = {"words": (15, 250), "characters": (30, 1500)}
+REFERENCE_LENGTH = {"words": {"least": 15, "most": 250}, "characters": {"least": 30, "most": 1500}}
 NEAR_INSTRUCTION = 90.0  # instructions about one image may well resemble each other; see `faults.NEAR`
 LEAN = 0.05  # how far the share of pairs in which the better response is the longer one may lie from a half
-SKIPPED = "given up without an answer"
 _KEYS = ("call", "try", "prompt_digest")
 _NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*")  # becomes a file's name in the exported folder
 
@@ -119,13 +117,10 @@ class Build:
         """Write the collection as a folder that is ready for the hub, `load_collection` and `fine_tune`.
 
         Args:
-            folder: new or empty; it gets README.md (the data card), images/ and train.parquet in
-                Perception-Collection's columns, the judge's whole prompt and the training target among them.
+            folder: new or empty; it gets README.md (the data card), images/ and train.parquet, which has
+                Perception-Collection's columns, whole prompt and training target among them.
             name, license, note: for the card; the licence by the hub's identifiers: images and generator may bind you.
-            allow_imbalance: export although lengths lean towards the scores; the card says so.
-
-        Raises:
-            CollectionError: lengths that lean; rows that fail `vjudge.data.validate`; a folder that holds something.
+            allow_imbalance: whether lengths that lean are no CollectionError, but said in the card.
         """
         if self.balance.lean and not allow_imbalance:
             raise CollectionError(
@@ -139,13 +134,10 @@ class Build:
         paths = {}
         for image in {row["group"]: None for row in self.rows}:
             source = self.images[image]
-            is_file = isinstance(source, (str, Path)) and not str(source).startswith("data:")
-            path = paths[image] = f"images/{image}{Path(source).suffix if is_file else '.png'}"
+            file = Path(source) if isinstance(source, (str, Path)) and not str(source).startswith("data:") else None
+            path = paths[image] = f"images/{image}{file.suffix if file else '.png'}"
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            if is_file:
-                shutil.copyfile(source, folder / path)
-            else:
-                open_image(source).save(folder / path)
+            shutil.copyfile(file, folder / path) if file else open_image(source).save(folder / path)
         table = datasets.Dataset.from_list([_published(row, paths[row["group"]]) for row in self.rows])
         table.to_parquet(str(folder / "train.parquet"))
         words = pd.Series([len(row["response"].split()) for row in self.rows])
@@ -186,16 +178,12 @@ def build(
         unit: of lengths: "words", or "characters" for scripts without spaces.
         tolerance: how far a response's length may lie from the reference answer's, as a share of it.
         tries: answers at most to one call: a rejected one is asked for again with the reason.
-        temperature, max_new_tokens: of the generator, as in `Judge.grade`.
-        seed: of the draws.
+        temperature, max_new_tokens, seed: of the draws, as in `Judge.grade`.
         skip_unanswered: go on without calls that the generator does not answer, and count them.
-        progress: whether to show bars.
 
-    Raises:
-        CollectionError: unsound seeds; images that can't be opened, or two that are the same; all of them.
-        ValueError: an unsound option; a generator that reads no images.
-        BuildError: the generator does not answer, or no answer to a stage could be kept, with the counts by reason.
-        RunError: `out` can't be used, or holds the record of a call that differs.
+    Raises CollectionError for unsound seeds and every image that can't be used; ValueError for options; RunError where
+    `out` can't be used, or holds the record of another call; BuildError where the generator does not answer, or no
+    answer to a stage could be kept, with the counts by reason.
 
     Source: Prometheus-Vision (arXiv 2401.06591), section on Perception-Collection, for the counts.
     """
@@ -219,11 +207,9 @@ def build(
         entries = stages.make_rubrics()
         cases = stages.make_cases(entries)
         responses = stages.make_responses(cases)
-    by_case: dict[str, list[Row]] = {case["id"]: [] for case in cases}
-    for row in responses:
-        by_case[row["id"].rpartition("-")[0]].append({"images": [pictures[row["group"]]], **row})
-    sets = [rows for rows in by_case.values() if len(rows) == len(examples[0]["descriptions"])]
-    balance = length_balance([[stages.length(row["response"]) for row in rows] for rows in sets])
+    by_case = (list(rows) for _, rows in groupby(responses, lambda row: row["id"].rpartition("-")[0]))
+    sets = [rows for rows in by_case if len(rows) == len(examples[0]["descriptions"])]
+    balance = length_balance([stages.length(row["response"]) for row in rows] for rows in sets)
     counts, log = (len(entries), len(sets), len(cases) - len(sets)), pd.DataFrame(stages.log)
     built = Build(generator.name, pictures, options, [*chain(*sets)], *counts, log, balance)
     if not sets:
@@ -245,7 +231,7 @@ def estimate(
     rubrics: int = 3,
     instructions: int = 2,
     n_levels: int = 5,
-    price: tuple[float, float] = (math.nan, math.nan),
+    price: tuple[float, float] = (NAN, NAN),
 ) -> pd.DataFrame:
     """Estimate what a build of so many images takes where nothing is rejected; `n_levels` are a rubric's scores.
 
@@ -279,17 +265,16 @@ def length_balance(lengths: Iterable[Sequence[float]]) -> Balance:
         own, *ties = (n * (n - 1) * (2 * n + 5) for n in (len(block), *Counter(block).values()))
         statistic, pairs, variance = statistic + sum(signs), pairs + len(signs), variance + (own - sum(ties)) / 18
     if not pairs:
-        return Balance(math.nan, math.nan)
+        return Balance(NAN, NAN)
     p = float(2 * stats.norm.sf(abs(statistic) / math.sqrt(variance))) if variance else 1.0
     return Balance(float(statistic / pairs + 1) / 2, p)
 
 
 @dataclass
 class _Stages:
-    """The stages that ask the generator; every answer is counted in `log`.
+    """The stages that ask the generator; every answer is recorded before it is used, and counted in `log`.
 
-    An answer is recorded before it is used, and only what the record lacks is asked for. Whether one is kept follows
-    from the answers alone, so that a build that was killed takes the same path again.
+    Whether one is kept follows from the answers alone, so that a build that was killed takes the same path again.
     """
 
     generator: Any
@@ -362,8 +347,7 @@ class _Stages:
 
     def make_cases(self, rubrics: Sequence[Row]) -> list[Row]:
         """Write instructions with reference answers for each rubric, all different within an image."""
-        least, most = REFERENCE_LENGTH[self.options["unit"]]
-        bounds = {"least": least, "most": most, "unit": self.options["unit"]}
+        bounds = REFERENCE_LENGTH[self.options["unit"]] | {"unit": self.options["unit"]}
         texts: dict[str, dict[str, str]] = {image: {} for image in self.images}
         cases: dict[str, list[Row]] = {image: [] for image in self.images}
 
@@ -409,7 +393,12 @@ class _Stages:
             bounds = {"length": length, "least": max(1, length - slack), "most": length + slack}
             given = _rubric(case) | {name: case[name] for name in ("instruction", "reference_answer")}
             for score in range(1, len(case["descriptions"]) + 1):
-                row = case | {"id": f"{case['id']}-s{score}", "gold": float(score)}
+                row = {
+                    "images": [self.images[case["group"]]],
+                    **case,
+                    "id": f"{case['id']}-s{score}",
+                    "gold": float(score),
+                }
                 tasks.append((row, given | {"score": score, **bounds, "unit": self.options["unit"]}))
         return [row | answer for row, answer in self.ask("response", tasks, read)]
 
@@ -434,7 +423,8 @@ class _Stages:
             for (row, given), record in zip(wave, self._records(stage, wave, number, notes), strict=True):
                 fault = None
                 try:
-                    results[row["id"]] = read(row, given, self._fields(stage, record))
+                    answer = faults.read_answer(record, STAGES[stage].schema, self.options["max_new_tokens"])
+                    results[row["id"]] = read(row, given, answer)
                 except Fault as error:
                     fault = error
                 self.count(stage, row, number, fault)
@@ -448,20 +438,6 @@ class _Stages:
         """Count an answer, or with no number something that is taken out although its own answer was sound."""
         entry = {"call": f"{stage}/{row['id']}", "stage": stage, "image": row["group"], "try": number}
         self.log.append(entry | {"fault": fault and fault.kind, "detail": fault and fault.detail})
-
-    def _fields(self, stage: str, record: Mapping[str, Any]) -> Row:
-        """The fields of a recorded answer."""
-        if failure := record["failure"]:
-            refused = "refused" in failure or "filter" in failure
-            kind = "no answer" if failure == SKIPPED else "refusal" if refused else "turned down"
-            raise Fault(kind, failure, "it was refused, and the task is harmless." if refused else "")
-        try:
-            return faults.read_object(record["text"], STAGES[stage].schema)
-        except Fault as fault:
-            if fault.kind == "not JSON" and not record["stopped"]:
-                limit = self.options["max_new_tokens"]
-                raise Fault("cut off", f"at {limit} new tokens", "it was too long.") from None
-            raise
 
     def _records(self, stage: str, wave: Sequence[Task], number: int, notes: Row) -> list[Mapping[str, Any]]:
         """The recorded answers of a wave, after asking for those that are missing."""
@@ -499,7 +475,7 @@ class _Stages:
                 " answer, skip_unanswered=True goes on without them and counts them"
             )
         for place in silent:
-            keep(Answer(place, failure=SKIPPED))
+            keep(Answer(place, failure=faults.SKIPPED))
         return [self.run.done[key] for key in keys]
 
 

@@ -14,6 +14,7 @@ from rapidfuzz import fuzz, process
 
 from vjudge.prompts.parse import PLAIN, parse
 
+SKIPPED = "given up without an answer"  # the failure of a call that a build goes on without
 NEAR = 80.0
 """From where two criteria are near duplicates: rapidfuzz's ratio in percent. Of 2,016 pairs of different criteria the
 closest has 63 (Chinese 69, German 71); rewordings of one criterion have 83 to 97."""
@@ -102,9 +103,16 @@ _LABEL = re.compile(  # a line that is nothing but a label and a number
 )
 
 
-def read_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read an answer that is one JSON object of a form, bare or in one fenced block; a `Fault` if it is another."""
-    body = text.strip()
+def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """Read a recorded answer that is one JSON object of a form, bare or in one fenced block; else a `Fault`.
+
+    `record` has its text, its failure or None, and whether it stopped before `limit` new tokens.
+    """
+    if failure := record["failure"]:
+        refused = "refused" in failure or "filter" in failure
+        kind = "no answer" if failure == SKIPPED else "refusal" if refused else "turned down"
+        raise Fault(kind, failure, "it was refused, and the task is harmless." if refused else "")
+    body = record["text"].strip()
     if fenced := _FENCE.fullmatch(body):
         body = fenced[1].strip()
     try:
@@ -112,6 +120,8 @@ def read_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         if _REFUSAL.search(body):
             raise Fault("refusal", _short(body), "it declined to answer, and the task is harmless.") from None
+        if not record["stopped"]:
+            raise Fault("cut off", f"at {limit} new tokens", "it was too long.") from None
         raise Fault("not JSON", f"{error}, in {_short(body)}", "it was not a single JSON object.") from None
     errors = jsonschema.Draft202012Validator(schema).iter_errors(answer)
     if wrong := [f"{error.json_path}: {_short(error.message)}" for error in errors]:
@@ -122,9 +132,8 @@ def read_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 def self_judgement(text: str, score: float | None = None) -> str:
     """The words in which a text judges itself; empty where its numbers are content, such as a scoreboard's.
 
-    A judgement is a verdict that the parser reads; a grade that the text gives itself, in English, German or Chinese;
-    talk of the rubric or of planned errors; and under a label in the first or last line the row's own `score`, or any
-    where that is None.
+    A judgement is a grade that the text gives itself, in English, German or Chinese; talk of the rubric or of planned
+    errors; a verdict that the parser reads; under a label in the first or last line the row's own `score` (None: any).
 
     >>> self_judgement("The scoreboard says that the final score is 3.", 3)
     ''
@@ -176,7 +185,7 @@ def normal(text: str) -> str:
 
 
 def closest(text: str, texts: Mapping[str, str], least: float = 0.0) -> tuple[str, float, str] | None:
-    """The closest of texts by name, which are as `normal` gives them: its words, the ratio in percent, its name."""
+    """The closest of texts by name, as `normal` gives them: its words, rapidfuzz's ratio in percent, its name."""
     return process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=least)
 
 
