@@ -55,7 +55,7 @@ def test_seeds_are_sound_and_no_two_alike(tmp_path):
     odd = [sound, {**sound, "id": "b", "criteria": " "}, {**sound, "id": "c", "descriptions": [*"abc"]}, {"id": 1}, [1]]
     for line in [*map(json.dumps, odd), "no json"]:
         path.write_text(f"{json.dumps(sound)}\n\n{line}")
-        with pytest.raises(data.CollectionError, match="line 2.*correct the line"):
+        with pytest.raises(data.CollectionError, match="row 2.*correct the line"):
             builder.load_seeds(path)
 
 

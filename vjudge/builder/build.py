@@ -137,7 +137,10 @@ class Build:
             file = Path(source) if isinstance(source, (str, Path)) and not str(source).startswith("data:") else None
             path = paths[image] = f"images/{image}{file.suffix if file else '.png'}"
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, folder / path) if file else open_image(source).save(folder / path)
+            if file:
+                shutil.copyfile(file, folder / path)
+            else:
+                open_image(source).save(folder / path)
         table = datasets.Dataset.from_list([_published(row, paths[row["group"]]) for row in self.rows])
         table.to_parquet(str(folder / "train.parquet"))
         words = pd.Series([len(row["response"].split()) for row in self.rows])

@@ -65,7 +65,7 @@ def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
     """Read seed rubrics, from which a generator takes form and breadth: "general", "charts" or a .jsonl file.
 
     Returns `id`, `area`, `criteria` and `descriptions` (lowest score first, equally many in all), in the file's order;
-    CollectionError names the first line that is no sound seed.
+    CollectionError names the first row that is no sound seed.
 
     >>> len(load_seeds("general")), load_seeds("charts")[0]["area"]
     (50, 'reading off')
@@ -81,10 +81,10 @@ def load_seeds(name_or_path: str | Path = "general") -> list[dict[str, Any]]:
             seeds.append({"id": str(row["id"]), **{name: row[name] for name in ("area", "criteria", "descriptions")}})
             Rubric(row["criteria"], row["descriptions"])
             if len(row["descriptions"]) != len(seeds[0]["descriptions"]) or len({one["id"] for one in seeds}) < number:
-                raise ValueError("the id of an earlier line, or more or fewer descriptions than in the first one")
+                raise ValueError("the id of an earlier row, or not as many descriptions as in the first one")
         except (ValueError, TypeError, LookupError) as error:
             what = "a seed is a JSON object with id, area, criteria and descriptions: correct the line"
-            raise CollectionError(f"seeds {str(name_or_path)!r}, line {number}: {error!r}; {what}") from error
+            raise CollectionError(f"seeds {str(name_or_path)!r}, row {number}: {error!r}; {what}") from error
     if not seeds:
         raise CollectionError(f"seeds {str(name_or_path)!r}: the file holds none")
     return seeds
