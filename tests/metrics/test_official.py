@@ -50,11 +50,12 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways() -> None:
     pairs = data.canonical(labels())
     place = np.arange(len(pairs))
     verdict = np.where(place % 7 == 0, None, np.where(place % 3 == 0, "b", "a"))
-    run = pd.DataFrame({"id": pairs["id"], "verdict": verdict})
     category = np.array(pairs["category"])
+    cells = {name: pairs[name] for name in ("id", "preference", "group")}
+    run = pd.DataFrame({**cells, "verdict": verdict, "category": category})
     preference = np.array([("a", "b")[label["human_ranking"][0]] for label in labels()])
     read, right = run["verdict"].notna().to_numpy(), (run["verdict"] == preference).to_numpy()
-    table = vj.benchmark(run, pairs)
+    table = vj.benchmark(run, name="vl-rewardbench")
     shares = {name: right[(category == name) & read].mean() for name in set(category)}
     official = table[table["official"]]["estimate"]
     assert official.index[:2].tolist() == [("overall", "accuracy", "left out"), ("macro", "accuracy", "left out")]
@@ -67,20 +68,14 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways() -> None:
     assert table["n"]["overall", "accuracy", "left out"] == read.sum()
     assert table.attrs["benchmark"] == "VL-RewardBench" and "cal.py" in table.attrs["source"]
     assert "VLMEvalKit" in table.attrs["note"] and "Wilson" in table.attrs["method"]
-    frame: Any
-    for message, frame, options in (
-        ("nothing says which benchmark the run is of: give name=, one of vl-reward", run, {}),
-        ("needs preference, which the run does not have .*use Judge.compare", run, {"name": "vl-rewardbench"}),
-        (
-            "1 rows of the run are none of the collection's, such as id 'x'",
-            run.tail(1).assign(id="x"),
-            {"items": pairs},
-        ),
-    ):
-        with pytest.raises(ValueError, match=message):
-            vj.benchmark(frame, **options)
+    with pytest.raises(ValueError, match="nothing says which benchmark the run is of: give name=, one of vl-reward"):
+        vj.benchmark(run)
+    with pytest.raises(ValueError, match="needs preference, which the run does not have .*use Judge.compare"):
+        vj.benchmark(run.drop(columns="preference"), name="vl-rewardbench")
     with pytest.warns(UserWarning, match="has no row of general, hallucination"):
-        vj.benchmark(run.assign(category="reasoning"), pairs)
+        vj.benchmark(run.assign(category="reasoning"), name="vl-rewardbench")
+    with pytest.warns(UserWarning, match="is reported by category, and the run has none"):
+        vj.benchmark(run.drop(columns="category"), name="vl-rewardbench")
 
 
 def test_multimodal_rewardbench_guesses_and_keeps_the_published_order() -> None:
@@ -100,36 +95,36 @@ def test_multimodal_rewardbench_guesses_and_keeps_the_published_order() -> None:
 def test_mllm_judge_scores_pairs_and_orders() -> None:
     """Its three parts on the real rows: Pearson with people, accuracy with and without ties, Levenshtein distance."""
     scores = load_collection(ROWS / "mllm_judge_score.jsonl")
-    graded = pd.DataFrame({"id": scores["id"], "score": [70 + 2 * (n % 3) for n in range(len(scores))]})
-    table = vj.benchmark(graded, scores)
+    graded = pd.DataFrame({name: scores[name] for name in ("id", "gold", "group", "category")})
+    graded["score"] = [70 + 2 * (n % 3) for n in range(len(scores))]
+    table = vj.benchmark(graded, name="mllm-judge-score")
     expected = np.corrcoef(graded["score"], scores["gold"])[0, 1]
     assert table.index[0] == ("overall", "pearson", "left out")
     assert table["estimate"].iloc[0] == pytest.approx(expected) and table["low"].iloc[0] < expected
 
     pairs = load_collection(ROWS / "mllm_judge_pair.jsonl")
     compared = judge_of("[[C]]").compare(unpictured(pairs), progress=False)
-    table = vj.benchmark(compared, pairs)["estimate"]
+    table = vj.benchmark(compared, name="mllm-judge-pair")["estimate"]
     ties = [choice == "tie" for choice in pairs["preference"]]
     assert table["overall", "accuracy with ties", "left out"] == pytest.approx(np.mean(ties))
     assert table["overall", "accuracy without ties", "left out"] == 0
 
     batch = load_collection(ROWS / "mllm_judge_batch.jsonl")
-    lines = [
-        (id, n, rank) for id, ranks in zip(batch["id"], batch["ranks"], strict=True) for n, rank in enumerate(ranks)
-    ]
-    right = pd.DataFrame(lines, columns=["id", "candidate", "rank"])
-    assert vj.benchmark(right, batch)["estimate"].iloc[0] == 0
+    right = pd.DataFrame({name: batch[name] for name in ("id", "category", "ranks")})
+    right = (
+        right.explode("ranks", ignore_index=True).rename(columns={"ranks": "true_rank"}).astype({"true_rank": float})
+    )
+    right = right.assign(candidate=right.groupby("id", sort=False).cumcount(), rank=right["true_rank"])
+    assert vj.benchmark(right, name="mllm-judge-batch")["estimate"].iloc[0] == 0
     human = ["".join("ABCD"[ranks.index(n + 1)] for n in range(len(ranks))) for ranks in batch["ranks"]]
     expected = np.mean([Levenshtein.normalized_distance("ABCD"[: len(text)], text) for text in human])
-    table = vj.benchmark(right.assign(rank=right["candidate"]), batch)["estimate"]
+    table = vj.benchmark(right.assign(rank=right["candidate"]), name="mllm-judge-batch")["estimate"]
     assert table["overall", "levenshtein", "left out"] == pytest.approx(expected)
-    right = right.reset_index(drop=True)
-    right.loc[0, "rank"] = np.nan
-    table = vj.benchmark(right, batch)["estimate"]
+    table = vj.benchmark(right.assign(rank=right["rank"].mask(right.index == 0)), name="mllm-judge-batch")["estimate"]
     assert table["overall", "levenshtein", "left out"] == 0
     assert table["overall", "levenshtein", "wrong"] == pytest.approx(1 / len(batch))
     tied = right.tail(4).assign(rank=[1, 1, 3, 4], true_rank=[1, 2, 3, 4])  # left open: ABCD or BACD
-    assert vj.benchmark(tied, batch)["estimate"].iloc[0] == pytest.approx((0 + 2 / 4) / 2)
+    assert vj.benchmark(tied, name="mllm-judge-batch")["estimate"].iloc[0] == pytest.approx((0 + 2 / 4) / 2)
     ranked = judge_of("The better response: [1].").rank(unpictured(batch), progress=False)  # nothing is better
     assert vj.benchmark(ranked, name="mllm-judge-batch").loc[("overall", "levenshtein", "left out"), "n"] == len(batch)
 
@@ -143,7 +138,7 @@ def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind: str) -> Non
     judge = judge_of(lambda _: next(answers), template=f"llava-bench-{kind}")
     run = judge.grade(unpictured(items), progress=False)
     assert run["scores"][0] == [8, 6] and run["score"][0] == 6 and run["failure"].notna().sum() == 1
-    table = vj.benchmark(run, items, n_resamples=200)
+    table = vj.benchmark(run, name=f"llava-bench-{kind}", n_resamples=200)
     assert table.attrs["benchmark"] == BENCHMARKS[f"llava-bench-{kind}"].title
     assert table.index[0] == ("overall", "relative score", "(-1, -1)")
     assert table["estimate"].iloc[0] == pytest.approx(100 * (6 - 1 + 28 * 5) / (8 - 1 + 28 * 10))

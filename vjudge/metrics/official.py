@@ -127,25 +127,23 @@ BENCHMARKS: dict[str, Benchmark] = {
 """What each benchmark reports, by name."""
 
 
-def benchmark(
-    run: pd.DataFrame, items: Any = None, *, name: str | None = None, n_resamples: int = 2_000, seed: int = 0
-) -> pd.DataFrame:
+def benchmark(run: pd.DataFrame, *, name: str | None = None, n_resamples: int = 2_000, seed: int = 0) -> pd.DataFrame:
     """A benchmark's official number from a judge's run, beside other harnesses' treatments of unread answers.
 
     Args:
-        run: from `Judge.compare`, `Judge.grade` or `Judge.rank` on the benchmark; of a judge that scores one response,
-            a frame with each pair's id and the verdict that its two scores make. Where LLaVA-Bench or VisIT-Bench was
-            graded and true scores are known, the number is Prometheus-Vision's: the correlation.
-        items: the collection, for what the run does not carry: its name, categories and true labels, joined by id.
-        name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run or the collection says.
+        run: from `Judge.compare`, `Judge.grade` or `Judge.rank` on the benchmark, or any frame with their columns and
+            the collection's (category, preference, group, gold ...); battles have `policy_a` and `policy_b`, too. Where
+            LLaVA-Bench or VisIT-Bench was graded and true scores are known, the number is Prometheus-Vision's: the
+            correlation with them.
+        name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run says.
         n_resamples, seed: of the 95 % intervals: Wilson's of shares, the bootstrap's of the others, over groups.
 
     Returns:
         Rows (part, statistic, unread): part "overall", "macro" (the plain mean over categories) and each category;
         unread is what an answer without a verdict counts as. Columns estimate (shares in [0, 1], correlations in
         [-1, 1], relative scores of 100), low, high, n, missing, and official (reported by the benchmark itself; first).
-        `attrs` has benchmark, source, note and method. ValueError: the benchmark is not known, or run and items lack a
-        column that it needs.
+        `attrs` has benchmark, source, note and method. ValueError: the benchmark is unknown, or the run lacks a column
+        that it needs.
 
     >>> import pandas as pd
     >>> from vjudge.metrics.official import benchmark
@@ -155,8 +153,15 @@ def benchmark(
     >>> table.round(3).to_dict()
     {'left out': 0.667, 'wrong': 0.5, 'random': 0.625}
     """
-    spec = _spec(run, items, name)
-    frame = _joined(metrics.average_samples(run) if "sample" in run else run, items)
+    name = name or (run.attrs.get("collection") or {}).get("benchmark")
+    specs = BENCHMARKS | {spec.title: spec for spec in BENCHMARKS.values()}
+    if name not in specs:
+        what = f"there is no benchmark {name!r}" if name else "nothing says which benchmark the run is of"
+        raise ValueError(f"{what}: give name=, one of {', '.join(BENCHMARKS)}")
+    spec = specs[name]
+    frame = (metrics.average_samples(run) if "sample" in run else run).reset_index(drop=True)
+    with suppress(CollectionError):  # no row has one
+        frame["true score"] = data.truth(frame.filter(["id", "gold", "human_scores"]))
     own = {"relative score": "scores", "battles": "verdict"}.get(spec.measure)
     if own and {"score", "true score"} <= set(frame) and (own not in frame or frame[own].isna().all()):
         note = "not the benchmark's own protocol: the correlation with the collection's true scores"
@@ -165,7 +170,7 @@ def benchmark(
     if lacks := [column for column in columns if column not in frame]:
         raise ValueError(
             f"{spec.title} needs {', '.join(lacks)}, which the run does not have (its columns:"
-            f" {', '.join(map(str, frame.columns))}); {remedy}, or give benchmark the collection as items="
+            f" {', '.join(map(str, frame.columns))}); {remedy}, or add it from the collection"
         )
     parts = _parts(frame, spec)
     frame["group"] = groups_of(frame)
@@ -183,36 +188,6 @@ def benchmark(
     return table.assign(official=official).sort_values("official", ascending=False, kind="stable")
 
 
-def _spec(run: pd.DataFrame, items: Any, name: str | None) -> Benchmark:
-    """The benchmark that a run is of; ValueError where nothing says it, or it is none that is known."""
-    origins = (data.origin(items), run.attrs.get("collection") or {})
-    name = name or next((origin["benchmark"] for origin in origins if origin.get("benchmark")), None)
-    specs = BENCHMARKS | {spec.title: spec for spec in BENCHMARKS.values()}
-    if name not in specs:
-        what = f"there is no benchmark {name!r}" if name else "nothing says which benchmark the run is of"
-        raise ValueError(f"{what}: give name=, one of {', '.join(BENCHMARKS)}")
-    return specs[name]
-
-
-def _joined(run: pd.DataFrame, items: Any) -> pd.DataFrame:
-    """The run with what the collection knows of its rows, and its "true score" as `data.truth` has it."""
-    frame = run.reset_index(drop=True)
-    if items is not None:
-        rows = {str(row["id"]): row for row in data.rows_of(items)}
-        ids = [str(id) for id in frame["id"]]
-        if strange := [id for id in ids if id not in rows]:
-            raise ValueError(f"{len(strange)} rows of the run are none of the collection's, such as id {strange[0]!r}")
-        for column in ("category", "preference", "group", "policy_a", "policy_b", "gold", "human_scores"):
-            if column not in frame and any(column in row for row in rows.values()):
-                frame[column] = pd.Series([rows[id].get(column) for id in ids], dtype=object)
-        if "candidate" in frame and "true_rank" not in frame:
-            places = zip(ids, frame["candidate"], strict=True)
-            frame["true_rank"] = [(rows[id].get("ranks") or {place: NAN})[place] for id, place in places]
-    with suppress(CollectionError):  # no row has one
-        frame["true score"] = data.truth(frame.filter(["id", "gold", "human_scores"]))
-    return frame
-
-
 def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     """The rows of each category; a missing category, or a missing column of them, is said."""
     if spec.measure == "battles":  # its parts are the policies
@@ -220,7 +195,7 @@ def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     categories = frame["category"] if "category" in frame else pd.Series(index=frame.index, dtype=object)
     parts = {str(name): (categories == name).to_numpy() for name in sorted(categories.dropna().unique())}
     if not parts and "category" in spec.parts:
-        what = "is reported by category, and the run has none: give benchmark the collection as items="
+        what = "is reported by category, and the run has none: add it from the collection"
         warnings.warn(f"{spec.title} {what}", stacklevel=3)
     elif parts and (lacks := sorted(set(spec.categories) - set(parts))):
         warnings.warn(f"the run has no row of {', '.join(lacks)}: {spec.title} has them too", stacklevel=3)
