@@ -245,8 +245,6 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if not image.has_transparency_data:
         return image.convert("RGB")  # a copy, where it is RGB already
-    if image.mode == "La":  # Pillow knows no other way out of it
-        image = image.convert("LA")
     image = image.convert("RGBA") if image.mode != "RGBA" else image
     rgb = Image.new("RGB", image.size, "white")
     rgb.paste(image, mask=image)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,34 +42,18 @@ def items_of(files: Path, column: str) -> list[dict[str, Any]]:
     return rows
 
 
-def probe(judge: Judge, rows: Any) -> Any:
-    frame = probes.perturb(rows, "image_swapped", seed=1)
-    return judge.grade(frame, mode="score", progress=False)["expected_score"].tolist()
-
-
-def answer(judge: Judge, rows: Any) -> Any:
-    policy = Policy("p", engine=judge.engine, conversation=judge.template.conversation)
-    run = policy.respond(rows, max_new_tokens=3, progress=False)
-    return run["response"].tolist(), run["n_prompt_tokens"].tolist(), policy.render(dict(rows.iloc[0]))
-
-
-def write(judge: Judge, rows: Any) -> Any:
-    return [row["images"] for row in checked(rows.assign(chosen="it is red", rejected="it is dark"))]
-
-
-def show(judge: Judge, rows: Any) -> Any:
-    row = dict(rows.iloc[0])
-    return judge.render(row), review.show(row)._repr_html_(), prompt_and_target(row, judge.template)
-
-
-@pytest.mark.parametrize("use", [probe, answer, write, show])
-def test_a_picture_under_another_name_gives_what_images_gives(
-    use: Callable[..., Any], judge: Judge, files: Path
-) -> None:
-    expected, *others = (
-        use(judge, pd.DataFrame(items_of(files, name))) for name in ("images", "image", "image_path", "img")
-    )
-    assert others == [expected] * 3
+def test_a_picture_under_another_name_gives_what_images_gives(judge: Judge, files: Path) -> None:
+    policy, results = Policy("p", engine=judge.engine, conversation=judge.template.conversation), []
+    for name in ("images", "image", "image_path", "img"):
+        rows = pd.DataFrame(items_of(files, name))
+        row = dict(rows.iloc[0])
+        probe = judge.grade(probes.perturb(rows, "image_swapped", seed=1), mode="score", progress=False)
+        run = policy.respond(rows, max_new_tokens=3, progress=False)
+        pairs = checked(rows.assign(chosen="it is red", rejected="it is dark"))
+        result = [probe["expected_score"].tolist(), run["response"].tolist(), run["n_prompt_tokens"].tolist()]
+        result += [policy.render(row), [pair["images"] for pair in pairs], judge.render(row)]
+        results.append([*result, review.show(row)._repr_html_(), prompt_and_target(row, judge.template)])
+    assert results[1:] == results[:1] * 3
 
 
 def test_training_sees_a_picture_under_another_name(files: Path, random_judge: Path, tmp_path: Path) -> None:

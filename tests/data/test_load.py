@@ -110,12 +110,13 @@ def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
         load_collection(lines(folder / "bad.jsonl", *rows))
     problems = [(problem.index, problem.id, problem.field) for problem in error.value.problems]
     assert problems == [(0, "a", "gold"), (2, None, "row"), (3, "x", "response"), (4, "y", "instruction")]
-    (folder / "cut.jsonl").write_text('{"id": 1}\n{"id": \n[\n', "utf-8")
-    with pytest.raises(CollectionError, match="3 of 3 rows of .*cut.jsonl' cannot be used:") as error:
-        load_collection(folder / "cut.jsonl")
-    assert [problem.field for problem in error.value.problems] == ["instruction", "row", "row"]
     assert canonical([row("a", note=1), row("b", note="x"), row("c")])["note"][:] == ["1", "x", None]  # of mixed types
-    for name, content in [("a.json", b"[1,"), ("c.parquet", b"PAR"), ("d.txt", b"x"), ("e.csv", b"id\n\xf6\n")]:
+    for name, content in [
+        ("a.jsonl", b'{"id": \n'),
+        ("a.json", b"[1,"),
+        ("c.parquet", b"PAR"),
+        ("e.csv", b"id\n\xf6\n"),
+    ]:
         (folder / name).write_bytes(content)
         with pytest.raises(CollectionError, match=name):
             load_collection(folder / name)
@@ -134,8 +135,8 @@ def test_a_tab_separated_file_with_pictures_in_base64_is_read_as_benchmark_tools
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_table_in_text_is_read_whatever_separates_it(folder: Path, separator: str) -> None:
-    frame = pd.DataFrame([samples.row(str(n), human_scores="3|4|2", gold=3.5) for n in range(2)])
-    frame = frame.assign(descriptions=str(LEVELS), image_path="pictures/red.png", reference_answer=["NA", None])
+    cells = {"descriptions": str(LEVELS), "image_path": "pictures/red.png", "human_scores": "3|4|2", "gold": 3.5}
+    frame = pd.DataFrame([samples.row("0", **cells, reference_answer="NA"), samples.row("1", **cells)])
     frame.to_csv(folder / "rows.csv", sep=separator, index=False, encoding="utf-8-sig")
     items = load_collection(folder / "rows.csv")
     validate(items, sees_images=True)
