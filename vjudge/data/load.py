@@ -209,10 +209,9 @@ def _cells(row: Any, index: int, adapter: Adapter | None, part: str | None, fold
     cells, faults = schema.canonical_row(row, folder=folder, roots=adapter.image_roots if adapter else (".",))
     kind = features_of(cells)
     if adapter is None and not faults:
-        for name in ("instruction", *schema.RESPONSES):
+        for name in [name for name in ("instruction", *schema.RESPONSES) if name in kind and name not in cells]:
             hint = schema.suggestion(name, cells)
-            # A row without a response is a question, unless something looks like one.
-            if name in kind and name not in cells and (name != "response" or "`" in hint):
+            if name != "response" or "`" in hint:  # else the row is a question
                 faults.append((name, f"there is no column {name}", hint))
     if faults:
         raise BadRow(*faults)

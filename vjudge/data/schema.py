@@ -244,8 +244,9 @@ def _pictures(cell: Any) -> list[Any] | None:
     if isinstance(cell, list) and cell and isinstance(cell[0], list):
         with suppress(ValueError, OverflowError):  # numbers are the array that Arrow made lists of
             array = np.asarray(cell)
-            small = array.dtype.kind == "i" and array.size and 0 <= array.min() <= array.max() < 256
-            cell = array.astype(np.uint8) if small else array if array.dtype.kind in "if" and array.size else cell
+            if array.size and array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
+                array = array.astype(np.uint8)
+            cell = array if array.size and array.dtype.kind in "uif" else cell
     if isinstance(cell, np.ndarray):
         return list(cell) if cell.ndim == 4 else [cell]
     if isinstance(cell, list):
