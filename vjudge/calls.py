@@ -453,7 +453,8 @@ def ranking(candidates: Sequence[Mapping[str, Any]], judged: pd.DataFrame, *, by
         for row in candidates:
             duels += combinations(range(first, first := first + len(row["responses"])), 2)
         wins = [POINTS.get(choice, NAN) for order in ORDERS for choice in judged[f"verdict_{order}"]]
-        points = [(duel[n], (1 - 2 * n) * win) for duel, win in zip(duels * 2, wins, strict=True) for n in (0, 1)]
+        pairs = zip(duels * len(ORDERS), wins, strict=True)
+        points = [(place, sign * win) for duel, win in pairs for place, sign in zip(duel, (1, -1), strict=True)]
     values = pd.DataFrame(points, columns=["place", "points"]).groupby("place")["points"]
     cells = [(row["id"], judged.attrs["judge"], place, row["responses"][place]) for row, place in rows]
     frame = pd.DataFrame(cells, columns=["id", "judge", "candidate", "response"])

@@ -59,7 +59,8 @@ def load_judge(
         options: of the engine, see `vjudge.engines`; for torch also `device_map` ("auto" spreads the weights over all
             GPUs and the CPU's memory), `attention` ("flash_attention_2", "sdpa", "eager") and `check_memory=False`.
 
-    ValueError: an unknown name, an unsupported checkpoint, a bad value. TypeError: an option the engine does not have.
+    ValueError: an unknown name, an unsupported checkpoint, a bad value; for a device that is not there, torch's own
+    error. TypeError: an option that the engine does not have.
 
     >>> import vjudge as vj
     >>> vj.load_judge("tiny", device="cpu")

@@ -52,7 +52,7 @@ class Run:
             raise RunError(f"a run is kept in a folder, and {path!r} names none: give a folder's path as out=")
         self.path, self.keys = Path(path), keys
         self.done: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._lock, self._file = FileLock(self.path / LOCK, blocking=False, thread_local=False), -1
+        self._lock, self._file = FileLock(self.path / LOCK, timeout=0, thread_local=False), -1
 
     @property
     def manifest(self) -> dict[str, Any]:

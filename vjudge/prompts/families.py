@@ -24,6 +24,7 @@ class Family:
     ids: tuple[str, ...] = ()  # hub ids of its checkpoints
     # The decoding of its paper: `judge.grade(items, **judge.family.published)`; a comparison drops "samples".
     published: Mapping[str, Any] = field(default_factory=dict)
+    paper: str = ""  # a report card names it
     stems: tuple[str, ...] = ()  # a folder or id whose name holds one of these belongs to it, too
 
 
@@ -113,6 +114,7 @@ register(
     ids=[f"{hub}/prometheus-vision-{size}-v1.0" for hub in ("kaist-ai", "prometheus-eval") for size in ("7b", "13b")]
     + ["tiny", "tiny-base"],
     published=_SAMPLED,  # Source: kaistAI/prometheus-vision llava/eval/model_vqa.py
+    paper="Lee et al., Prometheus-Vision, arXiv 2401.06591",
     stems=["prometheus-vision"],
 )
 # Of the text judges the repetition penalty counts the prompt, as transformers and vLLM have it; both were published
@@ -123,6 +125,7 @@ register(
     ids=[f"{hub}/prometheus-{size}-v1.0" for hub in ("prometheus-eval", "kaist-ai") for size in ("7b", "13b")],
     # Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py
     published={**_SAMPLED, **_PENALIZED, "max_new_tokens": 256, "samples": 3},
+    paper="Kim et al., Prometheus, arXiv 2310.08491",
 )
 register(
     "prometheus-2",
@@ -130,6 +133,7 @@ register(
     pairs="prometheus-2-relative",
     ids=["prometheus-eval/prometheus-7b-v2.0", "prometheus-eval/prometheus-8x7b-v2.0"],
     published={**_SAMPLED, **_PENALIZED},  # Source: prometheus-eval/prometheus-eval prometheus_eval/utils.py
+    paper="Kim et al., Prometheus 2, arXiv 2405.01535",
     stems=["prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"],
 )
 register(
@@ -138,6 +142,7 @@ register(
     pairs="llava-critic-pair",
     ids=["lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"],
     published={"temperature": 0.0, "max_new_tokens": 4096},
+    paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
     stems=["llava-critic"],
 )
 register("chat", template="chat", pairs="chat-relative", published={"temperature": 0.0, "max_new_tokens": 1024})

@@ -195,7 +195,10 @@ def fill(template: str, variables: Mapping[str, Any]) -> str:
     except subprocess.TimeoutExpired:
         text, fault = "", f"it does not end within {SECONDS:g} s"
     except ValueError:
-        text, fault = "", f"it was stopped out of memory ({child.stderr.decode(errors='replace').strip()[-200:]})"
+        text, fault = (
+            "",
+            f"it was stopped, or ran out of memory ({child.stderr.decode(errors='replace').strip()[-200:]})",
+        )
     if fault:
         raise ValueError(fault)
     return str(text)
