@@ -205,13 +205,15 @@ def build(
     manifest = {"kind": "collection build", "generator": generator.name, "engine": generator.engine.identity()}
     manifest |= {"options": options, "prompts": {name: stage.version for name, stage in STAGES.items()}}
     manifest |= {"seeds": hashlib.sha256(json.dumps(examples).encode()).hexdigest(), "images": prints}
-    with Run(out, keys=_KEYS).open(manifest) as run:
+    n_levels = len(examples[0]["descriptions"])
+    calls = estimate(len(pictures), rubrics=rubrics, instructions=instructions, n_levels=n_levels).loc["all", "calls"]
+    with Run(out, keys=_KEYS).open(manifest, expected=int(calls)) as run:
         stages = _Stages(generator, pictures, examples, options, skip_unanswered, progress, run)
         entries = stages.make_rubrics()
         cases = stages.make_cases(entries)
         responses = stages.make_responses(cases)
     by_case = (list(rows) for _, rows in groupby(responses, lambda row: row["id"].rpartition("-")[0]))
-    sets = [rows for rows in by_case if len(rows) == len(examples[0]["descriptions"])]
+    sets = [rows for rows in by_case if len(rows) == n_levels]
     balance = length_balance([stages.length(row["response"]) for row in rows] for rows in sets)
     counts, log = (len(entries), len(sets), len(cases) - len(sets)), pd.DataFrame(stages.log)
     built = Build(generator.name, pictures, options, [*chain(*sets)], *counts, log, balance)
