@@ -83,7 +83,7 @@ class Reviewer:
             "unparsed": [("no score could be read", True), ("score read", False)],
             "voted": [("not yet by me", False), ("by me", True)],
         }
-        options: dict[str, Any] = {name: [("any", None), *pairs] for name, pairs in choices.items()} | {"order": ORDERS}
+        options: dict[str, Any] = {name: [("any", ""), *pairs] for name, pairs in choices.items()} | {"order": ORDERS}
         look: dict[str, Any] = {"layout": ipw.Layout(), "style": {"description_width": "5em"}}
         controls = {name: ipw.Dropdown(options=pairs, description=name, **look) for name, pairs in options.items()}
         controls["order"].value = review.order
@@ -175,11 +175,11 @@ class Reviewer:
     def _set_filters(self, filters: dict[str, Any]) -> None:
         for name, control in self._filters.items():
             if name != "order":
-                control.value = filters.get(name, "" if name in ("text", "id") else None)
+                control.value = filters.get(name, "")
         self._filter()
 
     def _filter(self) -> None:
-        values = {name: control.value for name, control in self._filters.items() if control.value not in (None, "")}
+        values = {name: control.value for name, control in self._filters.items() if control.value != ""}
         id, order = values.pop("id", "").strip(), values.pop("order")
         self._filters["id"].value = ""
         self.review.filter(**values)
