@@ -108,10 +108,7 @@ class Item:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Item:
-        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
-
-        KeyError: no `id`, `instruction` or `response`; ValueError: an unsound rubric or score, or pictures in a column
-        of another name.
+        """Build an item from a canonical row, as `vjudge.data.rows_of` gives it; else KeyError or ValueError says why.
 
         >>> Item.from_row({"id": 7, "instruction": "What is it?", "response": "A cat.", "gold": "4"}).gold
         4.0

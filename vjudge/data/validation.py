@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import CollectionError, Fault, Problem, features_of, id_of, plain, suggestion
+from vjudge.data.schema import CollectionError, Fault, Problem, Row, features_of, id_of, plain, suggestion
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, is_missing, lowest_of, rubric_faults, text_of, unit_of
 
@@ -84,13 +84,7 @@ def check_pictures(items: Any) -> None:
     )
 
 
-def _faults(
-    row: Mapping[str, Any],
-    columns: Sequence[str],
-    pairs: bool | None,
-    needs: Collection[str] | None,
-    pictures: Callable[[Any], Any],
-) -> Iterator[Fault]:
+def _faults(row: Row, columns: Sequence[str], pairs: bool | None, needs: Any, pictures: Any) -> Iterator[Fault]:
     """What is wrong with a canonical row by itself; the arguments are those of `validate`."""
     fill = "fill it in or leave the row out"
     pair = ("response_a" in row or "response_b" in row) if pairs is None else pairs
