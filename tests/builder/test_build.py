@@ -6,7 +6,6 @@ import json
 import warnings
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,8 +20,6 @@ from vjudge.builder.prompts import given_of
 from vjudge.engines import transport
 from vjudge.records import Item
 from vjudge.runs import RunError
-
-SAMPLES = Path(__file__).parents[3] / "shared/data/prometheus_vision_samples/sample_train_data.json"
 
 
 def make(generator, out, *, images=None, **options):
@@ -161,75 +158,60 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
         make(generator(), tmp_path / "whole", tolerance=0.2)
 
 
-class Served:
-    """The scripted generator behind an OpenAI-compatible server on loopback."""
-
-    def __init__(self, n_images, misbehave=lambda stage, reply, request: None):
-        self.scripted, self.misbehave = ScriptedGenerator(n_images), misbehave
-        self.server = ChatServer(self.answer)
-
-    def answer(self, request: Request) -> Reply:
-        if request.is_test:
-            return Reply(self.completion("yes"))
-        task = request.text[request.text.index("Task: ") :]
-        reply = self.completion(self.scripted.reply(task, vj.images.image_bytes(request.pictures[0])))
-        return self.misbehave(given_of(task)[0], reply, request) or Reply(reply)
-
-    @staticmethod
-    def completion(text):
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        return {"object": "chat.completion", "model": "m", "choices": [choice], "usage": {"prompt_tokens": 9}}
-
-    def make(self, out, **options):
-        with self.server as server:
-            judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
-            judge.engine.identity = lambda: {"model": "m"}  # the next server has another address
-            return make(judge, out, images=self.scripted.images, **options)
-
-
 @pytest.fixture
-def quick(monkeypatch):
-    """No key from outside, and pauses of a hundredth of their length."""
+def serve(tmp_path, monkeypatch):
+    """A build by the script behind an OpenAI-compatible server on loopback, whose replies a test changes."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(transport, "FIRST_BACKOFF", 0.01)
     monkeypatch.setattr(transport, "RETRIES", 1)
 
+    def run(change=lambda stage, reply: None, out="out", **options):
+        scripted = ScriptedGenerator(1)
 
-def test_a_generator_that_never_answers_stops_the_build_and_is_continued(tmp_path, quick):
-    def silent(stage, reply, request):
-        if stage == "align":
-            return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
+        def answer(request: Request) -> Reply:
+            task = "" if request.is_test else request.text[request.text.index("Task: ") :]
+            text = scripted.reply(task, vj.images.image_bytes(request.pictures[0])) if task else "yes"
+            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            reply = {"object": "chat.completion", "model": "m", "choices": [choice], "usage": {"prompt_tokens": 9}}
+            return (task and change(given_of(task)[0], reply)) or Reply(reply)
+
+        with ChatServer(answer) as server:
+            judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
+            judge.engine.identity = lambda: {"model": "m"}  # the next server has another address
+            return make(judge, tmp_path / out, images=scripted.images, **options)
+
+    return run
+
+
+def test_a_generator_that_does_not_answer_stops_the_build_and_is_continued(serve):
+    def silent(stage, reply):
+        return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"}) if stage == "align" else None
+
+    def dead(stage, reply):
+        return Reply({"error": {"message": "no such key"}}, status=401) if stage == "response" else None
 
     with pytest.raises(builder.BuildError, match="2 calls got no answer.*not JSON.*skip_unanswered"):
-        Served(1, silent).make(tmp_path / "out")
+        serve(silent)
     with pytest.raises(builder.BuildError, match="ended at 'align'.*no answer 6"):
-        Served(1, silent).make(tmp_path / "skipped", skip_unanswered=True)
-    assert Served(1).make(tmp_path / "out").n_cases == 2
-
-
-def test_a_server_that_turns_everything_down_stops_the_build_at_once(tmp_path, quick):
-    def dead(stage, reply, request):
-        if stage == "response":
-            return Reply({"error": {"message": "no such key"}}, status=401)
-
+        serve(silent, "skipped", skip_unanswered=True)
     with pytest.warns(RuntimeWarning, match="no such key"):
         with pytest.raises(builder.BuildError, match="no such key.*ask for them again"):
-            Served(2, dead).make(tmp_path / "out", skip_unanswered=True)
-    assert Served(2).make(tmp_path / "out").n_cases == 4
+            serve(dead, "dead", skip_unanswered=True)
+    assert serve().n_cases == serve(out="dead", skip_unanswered=True).n_cases == 2
 
 
-def test_refusals_of_the_server_s_own_are_counted(tmp_path, quick):
+def test_refusals_of_the_server_s_own_are_counted(serve):
     done = Counter()
 
-    def odd(stage, reply, request):
+    def odd(stage, reply):
         done[stage] += 1
         if stage == "align" and done[stage] == 1:
             reply["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": "I won't."}
         if stage == "align" and done[stage] == 2:
             reply["choices"][0]["finish_reason"] = "content_filter"
 
-    built = Served(1, odd).make(tmp_path / "out")
-    assert built.faults().at["refusal", "align"] == 2 and built.faults()["all"].sum() == 2 and built.n_cases == 2
+    counted = serve(odd).faults()
+    assert counted.at["refusal", "align"] == 2 and counted["all"].sum() == 2
 
 
 @pytest.fixture(scope="module")
@@ -261,12 +243,12 @@ def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder,
 
 
 def test_a_built_row_passes_what_a_published_one_passes(folder):
-    """Prompt and target are those of the published training rows, and can be taken apart again byte for byte."""
+    """Columns are the published ones, and prompt and target are taken apart like theirs, byte for byte."""
     table = pd.read_parquet(folder / "train.parquet")
     levels = [f"orig_score{n}_description" for n in range(1, 6)]
     names = ["image", "instruction", "output", "orig_instruction", "orig_response", "orig_reference_answer"]
     assert [*table][:13] == [*names, "orig_criteria", *levels, "orig_feedback"]
-    rows = json.loads(SAMPLES.read_text()) if SAMPLES.exists() else []
+    rows = []
     for row in table.to_dict("records"):
         closing = f"So the overall score is {row['orig_score']}.\n[RESULT] {row['orig_score']}"
         assert row["output"] == f"{row['orig_feedback']} {closing}"

@@ -117,15 +117,8 @@ def test_published_responses_and_questions_pass():
 
 
 def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_markup():
-    for text in (
-        "a <image> b",
-        "<|im_start|>user",
-        "x\n###Feedback:\ny",
-        "a\u202eb",
-        "</s>",
-        "[[A]]",
-        "Good. [RESULT]",
-    ):
+    texts = ("a <image> b", "<|im_start|>user", "x\n###Feedback:\ny", "a\u202eb", "</s>", "[[A]]", "Good. [RESULT]")
+    for text in texts:
         with pytest.raises(Fault, match="markup"):
             check_text("criteria", text)
 
