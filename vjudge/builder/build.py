@@ -339,10 +339,8 @@ class _Stages:
                     given = {"draft": idea["criteria"], "grounds": idea["grounds"], "lowest": 1, "highest": n_levels}
                     refinements.append(({"id": id, "group": image}, given))
                     lacks[image] -= 1
-            drawn = [row | rubric for row, rubric in self.ask("refine", refinements, read_rubric)]
-            for row, fit in self.ask(
-                "align", [(row, _rubric(row)) for row in drawn], lambda row, given, answer: answer
-            ):
+            fits = [(row | rubric, _rubric(rubric)) for row, rubric in self.ask("refine", refinements, read_rubric)]
+            for row, fit in self.ask("align", fits, lambda row, given, answer: answer):
                 if fit["judgeable"]:
                     rubrics[row["group"]].append(row)
                 else:
