@@ -252,6 +252,8 @@ class Judge:
 
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning: r_i = sum_k a_ki - sum_l a_il.
         """
+        if "orders" in options:
+            raise ValueError(f"orders={options['orders']!r}: a ranking has no option of that name; leave it out")
         orders = "both" if by == "pairs" else None
         call = JudgeCall(self, candidates, by=by, orders=orders, mode=mode, samples=1, **options)
         return ranking(call.candidates, call.table(), by=by)

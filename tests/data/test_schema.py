@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from samples import LEVELS, png, row
 
-from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
+from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, truth, validate
 from vjudge.data.schema import canonical_row, ratings
 from vjudge.images import open_image
 from vjudge.records import IMAGE_COLUMNS, Item, Pair
@@ -98,7 +98,8 @@ def test_two_columns_that_name_different_pictures_are_both_named(picture: Path) 
     for one, other in (("a.png", "b.png"), (str(picture), png("blue"))):
         with pytest.raises(CollectionError, match="columns `image` and `image_path` name different pictures"):
             rows_of([row(image=one, image_path=other)])[0]
-    for one, other in [("a.png", "a.png"), (png(), {"bytes": png(), "path": "a.png"}), (None, "a.png")]:
+    for one, other in [("a.png", "a.png"), (png(), {"bytes": png(), "path": "a.png"}), (None, "a.png"),
+                       ({"bytes": png(), "path": "a.png"}, "images/a.png")]:  # fmt: skip
         assert len(rows_of([row(image=one, image_path=other)])[0]["images"]) == 1
     with pytest.raises(CollectionError, match="img: a picture cannot be of type set; give a path"):
         rows_of([row(img={1})])[0]
@@ -133,6 +134,23 @@ def test_rows_without_ids_are_numbered_whatever_they_stand_in(form: Any, tmp_pat
     assert load_collection(tmp_path / "a.csv")["id"][:] == ["0", "1", "2"]
     with pytest.raises(CollectionError, match=r"row 1 \(id None\), id: is missing; give every row its own id"):
         validate([plain[0] | {"id": "a"}, plain[1]])
+
+
+def test_levels_in_columns_of_their_own_are_the_descriptions() -> None:
+    cells = {f"score{score}_description": f"level {score}" for score in (2, 0, 1)} | {"score3_description": None}
+    (read,) = rows_of([{"id": "a", "criteria": "c", **cells}])
+    assert (read["descriptions"], read["lowest"]) == (["level 0", "level 1", "level 2"], 0)
+    assert not any(name.startswith("score") for name in read)
+    with pytest.raises(CollectionError, match=r"descriptions: the levels are for scores \[1, 3\]; leave no score out"):
+        rows_of([{"id": "a", "score1_description": "x", "score3_description": "y"}])[0]
+    own = {"id": "a", "descriptions": ["x", "y"], "score1_description": "z"}
+    assert rows_of([own])[0] == own, "a rubric that is there stays what it is"
+
+
+def test_ratings_in_columns_of_their_own_are_named() -> None:
+    rows = [{"id": "a", "rater_1": 3, "rater_2": 4}]
+    with pytest.raises(CollectionError, match="`rater_1`, `rater_2` look like it: put them in one list"):
+        truth(rows)
 
 
 @pytest.mark.parametrize(

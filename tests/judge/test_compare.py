@@ -97,7 +97,7 @@ def test_wrong_use() -> None:
         (judge.compare, PAIRS, {"orders": "all"}, ValueError, "orders='all'"),
         (judge.compare, PAIRS, {"samples": 2, "temperature": 1.0}, TypeError, "samples"),
         (judge.rank, [], {"by": "votes"}, ValueError, "by='votes'"),
-        (judge.rank, [], {"orders": "one"}, TypeError, "orders"),
+        (judge.rank, [], {"orders": "one"}, ValueError, "orders='one': a ranking has no option"),
         (judge.rank, few, {}, CollectionError, "row 1 .*not a list of two texts"),
         (single.compare, PAIRS, {}, ValueError, "has no wording for two responses"),
         (critic.compare, PAIRS, {"mode": "score"}, ValueError, "answers to template 'llava-critic-pair' have none"),

@@ -81,6 +81,7 @@ def test_what_cannot_run_says_what_helps_and_weights_go_straight_to_a_gpu(gpu: A
     [
         ({"dtype": "int8"}, "dtype 'int8' is unknown"),
         ({"quantization": "2bit"}, "quantization '2bit' is unknown"),
+        ({"device": "gpu"}, "device 'gpu' can't be used by torch"),
         ({"attention": "fast"}, "attention 'fast' is unknown"),
         ({"device": "cpu", "device_map": "auto"}, "exclude each other"),
     ],

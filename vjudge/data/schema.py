@@ -46,6 +46,7 @@ CANDIDATE_FEATURES = datasets.Features({**_QUESTION, "responses": _TEXTS, **_RUB
 
 CANONICAL = frozenset({*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES})
 RESPONSES = ("response", "response_a", "response_b", "responses")
+_LEVEL = re.compile(r"score(-?\d+)_description")  # a column for each level, as Prometheus' rubrics have them
 NEAR = {
     "response": "prediction model_output output completion generation reply answer text caption",
     "instruction": "prompt question query input task",
@@ -168,10 +169,13 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
     names = {re.sub(r"\W+", "_", str(column)).strip("_").lower(): str(column) for column in columns}
     near = [field, *NEAR.get(field, "").split(), *difflib.get_close_matches(field, names, cutoff=0.8)]
     likely = [names[name] for name in near if name in names and names[name] not in CANONICAL]
+    raters = [name for key, name in names.items() if field == "human_scores" and re.sub(r"_?\d+$", "", key) in near[1:]]
+    if len(raters) > 1:
+        return f"{', '.join(f'`{name}`' for name in raters)} look like it: put them in one list, `human_scores`"
     return f"`{likely[0]}` looks like it: rename it" if likely else "add it"
 
 
-def levels_of(row: Row, pattern: re.Pattern[str]) -> dict[str, Any]:
+def levels_of(row: Row, pattern: re.Pattern[str] = _LEVEL) -> dict[str, Any]:
     """The descriptions, and their lowest score where that is not 1, from a column for each level; empty without any."""
     levels = {int(match[1]): row[name] for name in row if (match := pattern.fullmatch(str(name)))}
     if not levels:
@@ -316,6 +320,13 @@ def canonical_row(
     if not isinstance(row, Mapping):
         return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
     faults, cells, named = list[Fault](), dict[str, Any](), dict[str, Any]()
+    if is_missing(row.get("descriptions")):
+        try:
+            # A table's rows may have fewer levels than its columns.
+            if levels := levels_of({name: cell for name, cell in row.items() if not is_missing(cell) and cell != ""}):
+                row = {name: cell for name, cell in row.items() if not _LEVEL.fullmatch(str(name))} | levels
+        except BadRow as error:
+            faults += error.faults
     for name, column in _columns(tuple(row)).items():
         cell, (read, remedy) = row[name], _READERS.get(column, (None, ""))
         if what := _unwritable(cell):
@@ -335,7 +346,7 @@ def canonical_row(
         return cells, faults
     (first, pictures), *others = [item for item in named.items() if item[1]] or [("", None)]
     for name, cell in others:
-        if group_of(cell) != group_of(pictures):
+        if len(cell) != len(pictures) or not all(map(_same, pictures, cell)):
             what = f"this row's columns `{first}` and `{name}` name different pictures"
             faults.append(("images", what, "keep one of the columns"))
     if pictures is None and any(cell is not None for cell in named.values()):
@@ -344,6 +355,14 @@ def canonical_row(
     if is_missing(cells.get("group")) or cells["group"] == "":
         cells |= {"group": group} if (group := group_of(pictures or ())) is not None else {}
     return cells, faults
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two pictures are the same, as far as paths and bytes tell; beside bytes a path's last part counts."""
+    paths = [picture.get("path") if isinstance(picture, Mapping) else picture for picture in (one, other)]
+    names = [Path(path).name if isinstance(path, str) else "" for path in paths]
+    held = any(isinstance(picture, Mapping) and picture.get("bytes") is not None for picture in (one, other))
+    return group_of([one]) == group_of([other]) or (held and names[0] == names[1] != "")
 
 
 def _row_of(item: Item | Pair) -> dict[str, Any]:

@@ -295,10 +295,15 @@ def place(
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """Choose where to compute: CUDA, else Apple's MPS, else the CPU, unless told; torch's own errors."""
-    mps = "mps" if torch.backends.mps.is_available() else "cpu"
-    auto = "cuda" if torch.cuda.is_available() else mps
-    return torch.empty(0, device=device).device if str(device) != "auto" else torch.device(auto)
+    """Choose where to compute: CUDA, else Apple's MPS, else the CPU, unless told; ValueError where that is absent."""
+    if str(device) == "auto":
+        mps = "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device("cuda" if torch.cuda.is_available() else mps)
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = f'by torch {torch.__version__} ({reason_of(error)}); use "auto", "cpu", "cuda:1" or "mps"'
+        raise ValueError(f"device {str(device)!r} can't be used {reason}") from error
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
