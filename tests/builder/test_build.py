@@ -17,7 +17,7 @@ import vjudge as vj
 from vjudge import builder, data
 from vjudge.builder import ScriptedGenerator, faults
 from vjudge.builder.prompts import given_of
-from vjudge.engines import transport
+from vjudge.engines import server as server_module
 from vjudge.records import Item
 from vjudge.runs import RunError
 
@@ -162,8 +162,8 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
 def serve(tmp_path, monkeypatch):
     """A build by the script behind an OpenAI-compatible server on loopback, whose replies a test changes."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr(transport, "FIRST_BACKOFF", 0.01)
-    monkeypatch.setattr(transport, "RETRIES", 1)
+    monkeypatch.setattr(server_module, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(server_module, "RETRIES", 1)
 
     def run(change=lambda stage, reply: None, out="out", **options):
         scripted = ScriptedGenerator(1)

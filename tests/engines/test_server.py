@@ -31,10 +31,18 @@ from hypothesis import strategies as st
 from servers import ChatServer, Proxy, Reply, Request, Tokenizer, completion, judge, score_of, vicuna
 
 import vjudge as vj
-from vjudge.engines import transport
+from vjudge.engines import server as server_module
 from vjudge.engines.engine import Ask
-from vjudge.engines.server import UNCOUNTED, Exchange, at_verdict, read_tokens
-from vjudge.engines.transport import Key, ServerError, Unanswered, check_url
+from vjudge.engines.server import (
+    UNCOUNTED,
+    Key,
+    ServerCall,
+    ServerError,
+    Unanswered,
+    at_verdict,
+    check_url,
+    read_tokens,
+)
 from vjudge.images import open_image
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import TEMPLATES
@@ -52,7 +60,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name == "OPENAI_API_KEY":
             monkeypatch.delenv(name)
-    monkeypatch.setattr(transport, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(server_module, "FIRST_BACKOFF", 0.01)
 
 
 def ask(server: ChatServer, **options: Any) -> Judge:
@@ -254,9 +262,7 @@ def test_the_prompt_is_the_judges_own_token_for_token(
     with showing(tokenizer) as server:
         judged = ask(server, template="prometheus-vision")
         frame = grade(judged, some, mode=mode)
-        looks = server.looks
-        grade(judged, some, mode=mode)
-        assert server.looks == looks and len(server.requests) == 7  # what was seen of a call holds for the next
+        assert len(server.requests) == 4
     end = " [RESULT]" if mode == "score" else ""
     texts = [TEMPLATES["prometheus-vision"].render(Item.from_row(row)).text + end for row in some]
     assert {tokenizer.text(request.body) for request in server.asked} == {tokenizer.start + text for text in texts}
@@ -333,12 +339,12 @@ def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply, reaso
     assert frame["failure"].isna().all() and len(server.asked) == 5
     assert server.asked[0].body == server.asked[1].body == server.asked[2].body
     counts: Any = judged.engine.usage
-    assert [count for name, count in counts.items() if name.startswith("rep") and name.endswith(reason)] == [2]
+    assert counts["repetitions"] == 2
 
 
 def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(rows: Any, monkeypatch: Any, tmp_path: Path) -> None:
     """Hidden reasoning alone, a filter and the like are answers; what is none is asked for by the next call."""
-    monkeypatch.setattr(transport, "MOST_BYTES", 200_000)
+    monkeypatch.setattr(server_module, "MOST_BYTES", 200_000)
     empty, refusal = completion("", finish="length"), completion("")
     empty["choices"][0]["message"]["content"] = None
     refusal["choices"][0]["message"] |= {"content": None, "refusal": "I can't judge this."}
@@ -375,7 +381,7 @@ def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(rows: Any, mo
 
 
 def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(rows: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(transport, "RETRIES", 1)
+    monkeypatch.setattr(server_module, "RETRIES", 1)
     down = Reply(b"", status=502)
     with ChatServer(Once(*[judge] * 10, *[down] * 50)) as server:
         message = r"8 prompts in a row got no answer.*HTTP 502.*50 prompts have no answer"
@@ -415,8 +421,8 @@ def test_retry_after_is_obeyed(rows: Any) -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (Reply({"error": {"code": "insufficient_quota"}}, status=429), "quota is used up"),
-        (Reply(b"", status=503, headers={"Retry-After": "9000"}), "asks to wait 9000 s, longer than 600 s"),
+        (Reply({"error": {"code": "insufficient_quota"}}, status=429), "HTTP 429: .*insufficient_quota"),
+        (Reply(b"", status=503, headers={"Retry-After": "9000"}), "HTTP 503: .*wait 9000 s"),
     ],
 )
 def test_where_waiting_does_not_help_the_call_ends(rows: Any, tmp_path: Path, reply: Reply, reason: str) -> None:
@@ -455,13 +461,14 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_reply_is_read_or_refused(body: Any) -> None:
     """What a server says never ends a run: it is an answer, or a failure with its reason."""
-    reply, client, exchange = completion("It is so. [RESULT] 3"), SimpleNamespace(), Exchange.__new__(Exchange)
-    client.usage, client.key, exchange.tokens = Counter(), Key(KEY), {tuple(SCALE.items()): {}}
+    reply, client, call = completion("It is so. [RESULT] 3"), SimpleNamespace(), ServerCall.__new__(ServerCall)
+    client.usage, client.key, call.tokens = Counter(), Key(KEY), {tuple(SCALE.items()): {}}
+    call.client, call.ask = client, Ask(marker="[RESULT]", scales=[SCALE])  # type: ignore[assignment]
     replies = [body if isinstance(body, dict) else {}, reply | {"usage": body}, reply | {"choices": [body]}]
     replies += [completion("[RESULT] 3") | {"choices": [reply["choices"][0] | {"logprobs": body}]}]
     for one in replies:
         try:
-            answer = exchange.answer(one, Ask(marker="[RESULT]", scales=[SCALE]), 0, client)  # type: ignore[arg-type]
+            answer = call.read(one, 0)
         except Unanswered:
             continue
         answer.text.encode()

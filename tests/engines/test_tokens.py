@@ -158,7 +158,7 @@ def test_ten_scores_are_read_from_their_texts(kind: str) -> None:
 
 def test_a_score_keeps_what_longer_ones_leave_of_it() -> None:
     """By hand: of the .6 that begin with 1, .3 go on to 10 and a third of those to 100."""
-    scale = Scale("", {1: "1", 10: "10", 100: "100"}, {1: (1,), 10: (1, 0), 100: (1, 0, 0)})
+    scale = Scale("", {1: (1,), 10: (1, 0), 100: (1, 0, 0)})
     after = {(): {1: math.log(0.6)}, (1,): {0: math.log(0.5)}, (1, 0): {0: math.log(1 / 3)}}
     chances = {score: math.exp(value) for score, value in scale.logprobs(after).items()}
     assert chances == pytest.approx({1: 0.3, 10: 0.2, 100: 0.1})

@@ -3,7 +3,7 @@
     engine.py  Ask, Answer, Work and Engine, the interface of all of them
     tokens.py, vision.py  text -> token ids, data text never markup; images -> features, each image once
     torch.py   a model on this machine: shared prefixes, batches, decoding, score distributions
-    transport.py, server.py  a judge behind an OpenAI-compatible server: bounded requests, the key kept
+    server.py  a judge behind an OpenAI-compatible server: bounded requests, the key kept
     vllm.py, ray.py  vLLM in this process; any of the others in many processes, by Ray
 
 A name brings its module when it is first used: the server engine needs no torch, and none needs vLLM or Ray.

@@ -5,6 +5,9 @@ token, with the judge's own wording, also up to the place that score mode reads 
 writes another prompt, the call is refused. Where a server shows no tokens, a line says that nothing was compared, and
 score mode is refused.
 
+Requests are bounded in time and size. Connection errors, time-outs and HTTP 408, 429 and 5xx are repeated; an answer
+that the server did give never is. The key goes into one header, and is cut out of everything that a server says.
+
 Not as on this machine: the server's tokenizer may read "</s>" inside a response as a control token; where a server
 can't be asked for the scores' tokens, a score outside the most probable ones counts as probability 0 (the closing line
 counts such verdicts); and no run records a prompt without an answer, so that the same call asks again.
@@ -15,34 +18,229 @@ that continue an answer and name the tokens whose log-probabilities are wanted.
 
 from __future__ import annotations
 
+import base64
+import itertools
+import json
 import math
 import os
+import random
 import re
+import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote, urlsplit
 
+import httpx
 from PIL import Image
 
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, check_images, say, whole
-from vjudge.engines.transport import KEY_NAME, OPENAI, Client, Rejected, ServerError, Unanswered, check_url, read_key
+from vjudge.engines.tokens import Scale
 from vjudge.images import data_uri, picture
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 
+OPENAI = "https://api.openai.com/v1"
+KEY_NAME = "OPENAI_API_KEY"
+RETRIED = frozenset({408, 429, *range(500, 600)})
+HOPELESS = frozenset({401, 402, 403, 404, 405, 407, *range(300, 400)})  # the next prompt would fare no better
+RETRIES = 6
+FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0  # seconds; half of it at least, at random, so that requests spread
+LONGEST_WAIT = 600.0  # seconds of a Retry-After; a longer one ends the call
+MOST_BYTES = 1 << 24  # of an answer
+MOST_TOKENS = 2**31 - 1  # a larger count is no count
+SHOWN = 300  # characters of a server's own words in a message
+WINDOW = 8  # letters and digits of a key in a row that are cut out
+HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
 AT_ONCE = 8  # requests under batch_size="auto"
 GIVE_UP = 8  # prompts in a row without an answer
-MOST_TOKENS = 2**31 - 1  # a larger count is no count
 LISTED = 20  # tokens at each place whose log-probabilities are requested; many servers allow no more
 PROBE = "Answer with the word yes.\n\n###Ünit:  1 + 1\n\n###Feedback:"  # what templates change shows in it
 UNCOUNTED = "answers without a token count, which are missing from the counts and the price"
 OFF_LIST = "answers with a score outside the most probable tokens, counted as 0"
 
 Token = tuple[str, dict[str, float]]  # text, or "token_id:5" where asked for -> log-probabilities, its own among them
+
+
+class ServerError(RuntimeError):
+    """The server can't be used as asked; the message says why and what to do."""
+
+
+class Unanswered(Exception):
+    """One request got no answer, for a reason that may pass."""
+
+
+class Rejected(Unanswered):
+    """The server turned one request down, and would do so again."""
+
+
+class Key:
+    """A server's key, and what looks like it: eight of its letters and digits in a row, whatever stands between them.
+
+    Also in base64, in hexadecimal digits and backwards. A key with fewer is a placeholder such as "EMPTY".
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self.headers, raw = {"Authorization": f"Bearer {text}"} if text else {}, text.encode()  # of a request
+        shapes = [text, quote(raw, safe=""), raw.hex(), text[::-1]]
+        shapes += [base64.b64encode(b"\0" * shift + raw).decode() for shift in range(3)]
+        plain = [re.sub("[^0-9A-Za-z]", "", shape).lower() for shape in shapes]
+        plain = plain if len(plain[0]) >= WINDOW else []
+        self._windows = {one[at : at + WINDOW] for one in plain for at in range(len(one) - WINDOW + 1)}
+
+    def cut(self, text: str) -> str:
+        """The text with "[key]" where parts of the key stood.
+
+        >>> Key("sk-0123-4567-89ab").cut("no: s k 0 1 2 3 4 5 6 7, sorry")
+        'no: [key], sorry'
+        """
+        places = [match.start() for match in re.finditer("[0-9A-Za-z]", text)] if self._windows else []
+        plain, secret = "".join(text[at] for at in places).lower(), set[int]()
+        for at in range(len(plain) - WINDOW + 1):
+            if plain[at : at + WINDOW] in self._windows:
+                secret.update(range(places[at], places[at + WINDOW - 1] + 1))
+        runs = itertools.groupby(range(len(text)), secret.__contains__)
+        return "".join("[key]" if hidden else "".join(text[at] for at in run) for hidden, run in runs)
+
+
+def check_url(base_url: str) -> str:
+    """A base URL without its last slash; ValueError for no http(s) URL, or one that could hold a key."""
+    parts = urlsplit(base_url)
+    secret = "@" in parts.netloc or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or secret:
+        raise ValueError(
+            f'base_url for {parts.hostname!r}: use one like "https://HOST/v1", without user, password or query, since a'
+            " run's manifest keeps it; put a key into an environment variable and name that with key_variable="
+        )
+    return base_url.rstrip("/")
+
+
+def is_loopback(base_url: str) -> bool:
+    """Whether an address is this machine: requests to it never take a proxy."""
+    return bool(re.fullmatch(r"localhost|::1|127(\.[0-9]{1,3}){3}", urlsplit(base_url).hostname or ""))
+
+
+def read_key(base_url: str, variable: str | None) -> Key:
+    """The key in an environment variable; ValueError: missing, not fit for a header, or to be sent in the clear."""
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if not key and variable and (base_url == OPENAI or variable != KEY_NAME):
+        raise ValueError(f"the environment variable {variable} is not set; put the server's key there")
+    if not re.fullmatch(r"[\x21-\x7e]*", key):
+        raise ValueError(f"the key in {variable} holds spaces or other characters that no key has; set it again")
+    if key and urlsplit(base_url).scheme != "https" and not is_loopback(base_url):
+        host = urlsplit(base_url).hostname
+        raise ValueError(f"the key in {variable} would go to {host} in the clear; use https, or key_variable=None")
+    return Key(key)
+
+
+class Client:
+    """Requests to one server over a pool of connections, from any number of threads.
+
+    `stopped` is None, or why no further request is sent; `lock` is for whoever changes `usage`.
+    """
+
+    def __init__(self, base_url: str, key: Key, usage: Counter[str], timeout: float) -> None:
+        self.base_url, self.key, self.usage, self.timeout = base_url, key, usage, timeout
+        self.stopped: str | None = None
+        self._stop, self.lock = threading.Event(), threading.Lock()
+        self._reached = False  # whether anything at this address ever answered
+        self._http = httpx.Client(
+            headers=HEADERS | key.headers,
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 30.0), pool=None),
+            follow_redirects=False,
+            trust_env=not is_loopback(base_url),  # where the environment's proxies are, and SSL_CERT_FILE
+            verify=base_url.startswith("https:"),  # http has none, and reading the certificates takes long
+        )
+
+    def stop(self, reason: str) -> None:
+        """Send nothing more; the first reason stays."""
+        self.stopped = self.stopped or reason
+        self._stop.set()
+
+    def close(self) -> None:
+        """End the call: requests under way do not repeat themselves."""
+        self.stop("the call has ended")
+        self._http.close()
+
+    def post(self, body: Mapping[str, Any], *, look: bool = False) -> dict[str, Any]:
+        """Ask for a chat completion, or with `look` for tokens, and return the JSON object that answers.
+
+        A look is not counted, is repeated once at most and never ends a call. Rejected: a status that speaks of this
+        request. Unanswered: none after all repetitions, or no JSON object.
+        """
+        url = self.base_url.removesuffix("/v1") + "/tokenize" if look else f"{self.base_url}/chat/completions"
+        content, repetitions, pause = json.dumps(body).encode(), 1 if look else RETRIES, 0.0
+        for attempt in itertools.count():
+            if self._stop.wait(pause):
+                break
+            with self.lock:
+                self.usage.update([] if look else ["requests", *["repetitions"] * bool(attempt)])
+            pause = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0**attempt) * random.uniform(0.5, 1.0)
+            try:
+                response, answer = self._once(url, content)
+                self._reached = True
+                if response.status_code not in RETRIED:
+                    return self._read(response, answer, look)
+                reason, after = f"HTTP {response.status_code}", response.headers.get("retry-after", "")
+                pause = max(pause, float(after) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", after) else 0)
+                if pause > LONGEST_WAIT or b"insufficient_quota" in answer:
+                    self.stop(
+                        f"{reason}: {self.shown(answer[: 8 * SHOWN].decode(errors='replace'))} (wait {pause:g} s)"
+                    )
+            except httpx.TimeoutException:
+                reason = "time-out"
+            except httpx.TransportError as error:
+                reason = f"{type(error).__name__} ({self.shown(str(error))})"
+                if isinstance(error, httpx.ConnectError) and not self._reached:
+                    repetitions = 1  # a wrong address gets no better
+            if attempt >= repetitions and not self.stopped:
+                raise Unanswered(f"{reason}, in each of {attempt + 1} attempts")
+        raise Unanswered(self.stopped)
+
+    def _once(self, url: str, content: bytes) -> tuple[httpx.Response, bytes]:
+        """The response and its body."""
+        until, answer = time.monotonic() + self.timeout, bytearray()
+        with self._http.stream("POST", url, content=content) as response:
+            for chunk in response.iter_raw():  # undecoded: a few compressed bytes could unfold to any size
+                answer += chunk
+                if len(answer) > MOST_BYTES:
+                    raise Unanswered(f"the server's answer is larger than {MOST_BYTES} bytes")
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout("byte by byte")
+            return response, bytes(answer)
+
+    def _read(self, response: httpx.Response, answer: bytes, look: bool) -> dict[str, Any]:
+        """The JSON object of a final answer."""
+        status = response.status_code
+        try:
+            reply = json.loads(answer)
+        except (ValueError, RecursionError):
+            reply = None  # said below, after what the status says
+        error = reply.get("error", reply) if isinstance(reply, dict) else reply
+        message = error.get("message", error) if isinstance(error, dict) else error
+        words = self.shown(message if isinstance(message, str) else answer[: 8 * SHOWN].decode(errors="replace"))
+        if 300 <= status < 400:
+            words = f"it redirects to {self.shown(response.headers.get('location', 'nowhere'))}; correct base_url"
+        if status in HOPELESS and not look:
+            self.stop(f"HTTP {status}: {words}")
+            raise Unanswered(self.stopped)
+        if status != 200:
+            raise Rejected(f"HTTP {status}: {words}")
+        if not isinstance(reply, dict):
+            kind = self.shown(response.headers.get("content-type", "no content type"))
+            raise Unanswered(f"the server's answer is not JSON as expected ({kind}): {words!r}")
+        if reply.get("error"):
+            raise Unanswered(f"the server answered with an error: {words}")
+        return reply
+
+    def shown(self, text: str) -> str:
+        """A server's words made fit to print: short, on one line, without the key."""
+        text = self.key.cut(text[: 8 * SHOWN])
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return text if len(text) <= SHOWN else text[:SHOWN] + "..."
 
 
 class ServerEngine(Engine):
@@ -94,7 +292,6 @@ class ServerEngine(Engine):
         self.conversation = conversation if self.base_url != OPENAI else None
         self.image_size, self.fields = image_size, dict(fields or {})
         self.price, self.spend_limit, self.usage = price, spend_limit, Counter[str]()
-        self._exchanges: dict[Any, Exchange] = {}  # what the server was seen to do, by a call's options
         read_key(self.base_url, key_variable)  # refuses one that is missing now
 
     def __repr__(self) -> str:
@@ -113,21 +310,13 @@ class ServerEngine(Engine):
             faults.append('this template writes its verdict in no fixed place, which mode="score" needs')
         if faults:
             raise ValueError("; ".join(faults))
-        if not rows:
-            return iter(())
         jobs = [(row, turn(prompts[row], ask), images[row]) for row in rows]
-        probes = tuple(dict.fromkeys(probe(prompt) for _, prompt, _ in jobs))
-        scales = tuple(dict.fromkeys(tuple(ask.scale(row).items()) for row in rows if ask.scale(row)))
-        key = (replace(ask, scales=(), seeds=(), batch_size="auto"), frozenset(probes), frozenset(scales))
-        if key not in self._exchanges:
-            with closing(self._client()) as client:
-                self._exchanges[key] = Exchange(self, client, ask, probes, scales)
-        return self._answers(jobs, ask, self._exchanges[key])
+        return ServerCall(self, jobs, ask).answers() if rows else iter(())
 
     def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
         """What `answer` would send and cost; nothing is sent. Arguments as in `Engine.plan`."""
         lines = super().plan(prompts, images, ask)
-        cost = self._cost({line.quantity: line.planned for line in lines})
+        cost = self.cost({line.quantity: line.planned for line in lines})
         why = "every answer at its limit; the test request, repetitions and pictures come on top"
         cost_line = Quantity("cost", cost, "currency of price=", why if self.price else "no price= was given")
         return [Quantity("requests", len(prompts), "", "and a short test request"), *lines, cost_line]
@@ -138,84 +327,25 @@ class ServerEngine(Engine):
         request = {"conversation": conversation, "image_size": self.image_size, "fields": self.fields}
         return {"engine": self.name, "base_url": self.base_url, "model": self.model, "request": request, "versions": {}}
 
-    def _client(self) -> Client:
-        return Client(self.base_url, read_key(self.base_url, self.key_variable), self.usage, self.timeout)
-
-    def _cost(self, tokens: Mapping[str, float]) -> float:
+    def cost(self, tokens: Mapping[str, float]) -> float:
         """The price of "prompt tokens" and "new tokens"; NaN without a price."""
         prompt, new = self.price or (math.nan, math.nan)
         return (tokens["prompt tokens"] * prompt + tokens["new tokens"] * new) / 1e6
 
-    def _answers(
-        self, jobs: Sequence[tuple[int, Prompt, Sequence[Any]]], ask: Ask, exchange: Exchange
-    ) -> Iterator[list[Answer]]:
-        """Ask for each row, and say at the end what it came to."""
-        usage, before = self.usage, self.usage["requests"]
-        width = ask.batch_size if isinstance(ask.batch_size, int) else AT_ONCE
-        client, uris = self._client(), dict[str, str]()
 
-        def answered(row: int, prompt: Prompt, sources: Sequence[Any]) -> Answer:
-            nonlocal uris
-            started = time.perf_counter()
-            try:
-                with client.lock:
-                    if self.spend_limit is not None and self._cost(usage) >= self.spend_limit:
-                        client.stop(f"the spend limit of {self.spend_limit:g} is reached")
-                    if client.stopped:
-                        raise Unanswered(f"not asked: {client.stopped}")
-                    shown = list(map(picture, sources))
-                    # The latest prompt's pictures are kept: neighbours share them.
-                    uris = {one.key: uris.get(one.key) or data_uri(one.open(), size=self.image_size) for one in shown}
-                    body = exchange.request(prompt, [uris[one.key] for one in shown], ask, row)
-                reply = client.post("chat/completions", body)
-                with client.lock:
-                    answer = exchange.answer(reply, ask, row, client)
-            except (Unanswered, ValueError, OSError) as error:  # ValueError, OSError: a picture is broken
-                passing = isinstance(error, Unanswered) and not isinstance(error, Rejected)
-                return Answer(row, failure=str(error), transient=passing)
-            return replace(answer, seconds=time.perf_counter() - started)
+class ServerCall:
+    """One call of the server engine, asked as the server's `/tokenize` and one short request show that it can be.
 
-        # Threads, since a notebook's event loop is running already.
-        pool, remaining, running = ThreadPoolExecutor(width), iter(jobs), set[Future[Answer]]()
-        silent = missing = 0
-        try:
-            while True:  # the next one starts only when the caller has come back for more after an answer
-                while len(running) < width and (job := next(remaining, None)) is not None:
-                    running.add(pool.submit(answered, *job))
-                if not running:
-                    return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                answers = [future.result() for future in done]
-                for answer in answers:
-                    missing += answer.transient
-                    silent = silent + 1 if answer.transient else 0
-                    if silent == GIVE_UP:
-                        client.stop(f"{silent} prompts in a row got no answer, the last for: {answer.failure}")
-                yield answers
-        finally:
-            if usage["requests"] > before:
-                counts = [f"{count} {what}" for what, count in list(usage.items())]  # a thread may still count
-                spend = [f"{self._cost(usage):.4f} at the given price"] if self.price else []
-                say(f"{self!r}, all told: {'; '.join(counts + spend)}")
-            if client.stopped is not None:
-                stop = f"{self!r}: {client.stopped}; {missing} prompts have no answer. The same call asks for what is"
-                stop += " missing; give it an `out` folder to keep what is there"
-                warnings.warn(stop, RuntimeWarning, stacklevel=2)
-            client.close()
-            pool.shutdown(wait=False, cancel_futures=True)  # whoever stops waits for no answer
-
-
-class Exchange:
-    """How a server is asked, and its replies read, as its `/tokenize` and one short request through `client` show.
-
-    `sent`: fields of each request; `begun`: how an answer begins in a score pass; `tokens`: scale that is read -> score
-    -> token, empty where the server shows no tokens; `context`: its model's, then 0.
+    `context`: the model's, 0 where the server shows no tokens; `begun`: how an answer begins in a score pass; `tokens`:
+    scale that is read -> score -> token, empty where the server shows none; `sent`: fields of each request.
     """
 
-    def __init__(
-        self, engine: ServerEngine, client: Client, ask: Ask, probes: Sequence[Prompt], scales: Sequence[Any]
-    ) -> None:
-        self.engine, self.client, self.context, self.begun = engine, client, 0, ""
+    def __init__(self, engine: ServerEngine, jobs: Sequence[tuple[int, Prompt, Sequence[Any]]], ask: Ask) -> None:
+        key = read_key(engine.base_url, engine.key_variable)
+        self.engine, self.jobs, self.ask, self.context, self.begun = engine, jobs, ask, 0, ""
+        self.client = Client(engine.base_url, key, engine.usage, engine.timeout)
+        self.uris: dict[str, str] = {}  # of the latest prompt's pictures: neighbours share them
+        probes = list(dict.fromkeys(probe(prompt) for _, prompt, _ in jobs))
         why = "it has no /tokenize that names max_model_len"
         try:
             context = None if engine.base_url == OPENAI else self._tokenized({"prompt": PROBE}).get("max_model_len")
@@ -229,34 +359,86 @@ class Exchange:
         if not self.context and engine.conversation is not None:
             say(f"{lack}whether its prompt is the judge's own wording, token for token, is not checked")
         try:
-            self.tokens = {scale: read for scale in scales if (read := self._read(dict(scale), ask)) is not None}
-            self.sent: Mapping[str, Any] = self._fields(ask, probes)
-            first = replace(ask, scales=[*map(dict, self.tokens)])
-            reply = self.client.post("chat/completions", self.request(probes[-1], _blanks(probes[-1]), first, 0))
-            _, written = read_reply(reply, self.client)
+            scales = dict.fromkeys(tuple(ask.scale(row).items()) for row, _, _ in jobs)
+            reads = {scale: self._scale_tokens(dict(scale)) for scale in scales if scale}
+            self.tokens = {scale: tokens for scale, tokens in reads.items() if tokens is not None}
+            self.sent: Mapping[str, Any] = self._fields(probes)
+            scale = next(iter(self.tokens), ())
+            _, written = self._completion(self.client.post(self._request(probes[-1], _blanks(probes[-1]), 0, scale)))
         except Unanswered as error:
             remedy = "correct base_url where nothing listens; fields= changes, or by None leaves out, what is sent"
             raise ServerError(f"{engine!r} did not answer a short test request: {error}; {remedy}") from None
         if ask.scores and not written:
             raise ServerError(f'{engine!r} gives no log-probabilities, which score mode needs; use mode="feedback"')
 
-    def request(self, prompt: Prompt, uris: Sequence[str], ask: Ask, row: int) -> dict[str, Any]:
+    def answers(self) -> Iterator[list[Answer]]:
+        """Ask for each row, and say at the end what it came to."""
+        engine, client, usage = self.engine, self.client, self.engine.usage
+        width = self.ask.batch_size if isinstance(self.ask.batch_size, int) else AT_ONCE
+        # Threads, since a notebook's event loop is running already.
+        pool, remaining, running = ThreadPoolExecutor(width), iter(self.jobs), set[Future[Answer]]()
+        silent = missing = 0
+        try:
+            while True:  # the next one starts only when the caller has come back for more after an answer
+                while len(running) < width and (job := next(remaining, None)) is not None:
+                    running.add(pool.submit(self._answer, *job))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                answers = [future.result() for future in done]
+                for answer in answers:
+                    missing += answer.transient
+                    silent = silent + 1 if answer.transient else 0
+                    if silent == GIVE_UP:
+                        client.stop(f"{silent} prompts in a row got no answer, the last for: {answer.failure}")
+                yield answers
+        finally:
+            counts = [f"{count} {what}" for what, count in list(usage.items())]  # a thread may still count
+            spend = [f"{engine.cost(usage):.4f} at the given price"] if engine.price else []
+            say(f"{engine!r}, all told: {'; '.join(counts + spend)}")
+            if client.stopped is not None:
+                stop = f"{engine!r}: {client.stopped}; {missing} prompts have no answer. The same call asks for what is"
+                stop += " missing; give it an `out` folder to keep what is there"
+                warnings.warn(stop, RuntimeWarning, stacklevel=2)
+            client.close()
+            pool.shutdown(wait=False, cancel_futures=True)  # whoever stops waits for no answer
+
+    def _answer(self, row: int, prompt: Prompt, sources: Sequence[Any]) -> Answer:
+        """Ask for a row."""
+        started, engine, client = time.perf_counter(), self.engine, self.client
+        try:
+            with client.lock:
+                if engine.spend_limit is not None and engine.cost(engine.usage) >= engine.spend_limit:
+                    client.stop(f"the spend limit of {engine.spend_limit:g} is reached")
+                if client.stopped:
+                    raise Unanswered(f"not asked: {client.stopped}")
+                shown, held, size = list(map(picture, sources)), self.uris, engine.image_size
+                self.uris = {one.key: held.get(one.key) or data_uri(one.open(), size=size) for one in shown}
+                uris = [self.uris[one.key] for one in shown]
+            reply = client.post(self._request(prompt, uris, row, tuple(self.ask.scale(row).items())))
+            with client.lock:
+                return replace(self.read(reply, row), seconds=time.perf_counter() - started)
+        except (Unanswered, ValueError, OSError) as error:  # ValueError, OSError: a picture is broken
+            passing = isinstance(error, Unanswered) and not isinstance(error, Rejected)
+            return Answer(row, failure=str(error), transient=passing)
+
+    def _request(self, prompt: Prompt, uris: Sequence[str], row: int, scale: tuple[Any, ...]) -> dict[str, Any]:
         """A request for a row, or for what stands in its place."""
         body = {**messages(prompt, uris, self.begun), **self.sent}
-        body |= {"seed": ask.seed(row) % 2**31} if ask.temperature > 0 else {}
-        if (tokens := self.tokens.get(tuple(ask.scale(row).items()))) is not None:
+        body |= {"seed": self.ask.seed(row) % 2**31} if self.ask.temperature > 0 else {}
+        if (tokens := self.tokens.get(scale)) is not None:
             body |= {"logprobs": True, "top_logprobs": LISTED}
             body |= {"logprob_token_ids": sorted(tokens.values())} if tokens else {}
-            body |= {"return_tokens_as_token_ids": True} if ask.scores else {}
+            body |= {"return_tokens_as_token_ids": True} if self.ask.scores else {}
         return {name: value for name, value in {**body, **self.engine.fields}.items() if value is not None}
 
-    def answer(self, reply: Mapping[str, Any], ask: Ask, row: int, client: Client) -> Answer:
-        """What the reply to a row says; Unanswered where it is no completion. `client` is that of the call."""
-        answer, written = read_reply(reply, client)
-        scale, scores, failure = ask.scale(row), None, answer.failure
+    def read(self, reply: Mapping[str, Any], row: int) -> Answer:
+        """What the reply to a row says; Unanswered where it is no completion."""
+        answer, written = self._completion(reply)
+        scale, scores, failure = self.ask.scale(row), None, answer.failure
         if (tokens := self.tokens.get(tuple(scale.items()))) is not None and failure is None:
-            if not ask.scores:
-                scores = at_verdict(answer.text, written, ask.marker, scale)
+            if not self.ask.scores:
+                scores = at_verdict(answer.text, written, self.ask.marker, scale)
             elif not written:
                 failure = "the server gave no log-probabilities with this answer"
             else:
@@ -264,31 +446,61 @@ class Exchange:
                 if max(scores.values()) == -math.inf:
                     failure = f"no score of the scale among the most probable tokens; it wrote {answer.text[:40]!r}"
                     scores = None
-        client.usage.update([OFF_LIST] if scores and -math.inf in scores.values() else [])
+        self.client.usage.update([OFF_LIST] if scores and -math.inf in scores.values() else [])
         return replace(answer, index=row, score_logprobs=scores, failure=failure)
 
-    def _read(self, texts: Mapping[int, str], ask: Ask) -> Mapping[int, int] | None:
+    def _completion(self, reply: Mapping[str, Any]) -> tuple[Answer, list[Token]]:
+        """What a reply says as the answer to row 0, and its tokens; Unanswered where it is no completion."""
+        try:
+            choice = reply["choices"][0]
+            content, refusal = choice["message"]["content"], choice["message"].get("refusal")
+            finish = choice["finish_reason"]
+            # A model that spent its whole budget on hidden reasoning has no text, and a reason to stop.
+            if not (isinstance(content, str) or (content is None and isinstance(finish, str))):
+                raise TypeError("choices[0].message.content is no text")
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise Unanswered(f"the server's answer is no chat completion ({type(error).__name__}: {error})") from None
+        report, usage = reply.get("usage"), self.client.usage
+        report = report if isinstance(report, dict) else {}
+        n_prompt, n_new = (report.get(name, -1) for name in ("prompt_tokens", "completion_tokens"))
+        if not all(whole(count, 0) and count <= MOST_TOKENS for count in (n_prompt, n_new)):
+            n_prompt = n_new = 0
+            usage[UNCOUNTED] += 1
+        usage.update({"prompt tokens": n_prompt, "new tokens": n_new})
+        content, failure = content or "", None
+        if isinstance(refusal, str) and refusal:
+            failure, content = "the judge refused", content or refusal
+        elif finish == "content_filter":
+            failure = "the server's content filter cut the answer"
+        text = self.client.key.cut(content)
+        if (sound := text.encode("utf-8", "backslashreplace").decode()) != text:
+            failure, text = "the answer is no text: it holds half of a character (a lone surrogate)", sound
+        return Answer(0, text, n_prompt, n_new, stopped=finish != "length", failure=failure), read_tokens(choice)
+
+    def _scale_tokens(self, texts: Mapping[int, str]) -> Mapping[int, int] | None:
         """Each score's token after the marker; None where a distribution can't be read, and none has to be."""
         if not self.context:  # the first token may not tell "1" from "10"
             own = [text.strip() for text in texts.values()]
             return None if any(b.startswith(a) for a in own for b in own if a != b) else {}
-        start, some = f".\n{ask.marker}", next(iter(texts.values()))
-        ids = {score: self._encoded(start + text) for score, text in texts.items()}
-        shared = min(len(os.path.commonprefix(list(ids.values()))), *(len(each) - 1 for each in ids.values()))
-        tokens = {score: each[shared] for score, each in ids.items()}
-        single = len(set(tokens.values())) == len(tokens) <= LISTED
-        if not ask.scores:
-            return tokens if single else None
+        marker = self.ask.marker
+        scale = Scale.read(marker, texts, self._encoded)
+        tokens = scale.tokens if len(scale.tokens) <= LISTED else {}
+        if not self.ask.scores:
+            return tokens or None
         # What stands between the marker and those tokens, such as a blank that is a token of its own.
-        before = self._encoded(start + some)[:shared]
-        stems = [some[:end] for end in range(len(some)) if self._encoded(start + some[:end]) == before]
-        if not (single and stems) or self.begun not in ("", ask.marker + stems[0]):
+        score, text = next(iter(texts.items()))
+        begins = [marker + text[:end] for end in range(len(text))]
+        whole_text = self._encoded(f".\n{marker}{text}")
+        before = whole_text[: len(whole_text) - len(scale.paths[score])]
+        begun = [begin for begin in begins if self._encoded(f".\n{begin}") == before]
+        if not (tokens and begun) or self.begun not in ("", begun[0]):
             raise ValueError(f'no single token of this server tells {sorted(texts)} apart; use mode="feedback"')
-        self.begun = ask.marker + stems[0]
+        self.begun = begun[0]
         return tokens
 
-    def _fields(self, ask: Ask, probes: Sequence[Prompt]) -> dict[str, Any]:
+    def _fields(self, probes: Sequence[Prompt]) -> dict[str, Any]:
         """The fields of each request, by which the server writes the judge's own prompts; ServerError: none do."""
+        ask = self.ask
         limit = 1 if ask.scores else ask.max_new_tokens
         sent: dict[str, Any] = {"model": self.engine.model, "temperature": ask.temperature}
         sent |= {"top_p": ask.top_p} if ask.temperature > 0 else {}
@@ -348,7 +560,7 @@ class Exchange:
 
     def _tokenized(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What the server says of a request's prompt, its "tokens" among it; Rejected where there are none."""
-        reply = self.client.post("/tokenize", {"model": self.engine.model, **request}, answers=False)
+        reply = self.client.post({"model": self.engine.model, **request}, look=True)
         ids = reply.get("tokens")
         if not isinstance(ids, list) or not all(whole(id, 0) for id in ids) or not (ids or request.get("prompt") == ""):
             raise Rejected("the server's /tokenize gives no tokens")
@@ -386,35 +598,6 @@ def messages(prompt: Prompt, uris: Sequence[str], begun: str = "") -> dict[str, 
 def _blanks(probe: Prompt) -> list[str]:
     """A small blank picture for each image of a prompt."""
     return [data_uri(Image.new("RGB", (64, 64), "white"))] * probe.n_images
-
-
-def read_reply(reply: Mapping[str, Any], client: Client) -> tuple[Answer, list[Token]]:
-    """What a reply says as the answer to row 0, and its tokens; Unanswered where it is no completion."""
-    try:
-        choice = reply["choices"][0]
-        content, refusal = choice["message"]["content"], choice["message"].get("refusal")
-        finish = choice["finish_reason"]
-        # A model that spent its whole budget on hidden reasoning has no text, and a reason to stop.
-        if not (isinstance(content, str) or (content is None and isinstance(finish, str))):
-            raise TypeError("choices[0].message.content is no text")
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise Unanswered(f"the server's answer is no chat completion ({type(error).__name__}: {error})") from None
-    report = reply.get("usage")
-    report = report if isinstance(report, dict) else {}
-    n_prompt, n_new = (report.get(name, -1) for name in ("prompt_tokens", "completion_tokens"))
-    if not all(whole(count, 0) and count <= MOST_TOKENS for count in (n_prompt, n_new)):
-        n_prompt = n_new = 0
-        client.usage[UNCOUNTED] += 1
-    client.usage.update({"prompt tokens": n_prompt, "new tokens": n_new})
-    content, failure = content or "", None
-    if isinstance(refusal, str) and refusal:
-        failure, content = "the judge refused", content or refusal
-    elif finish == "content_filter":
-        failure = "the server's content filter cut the answer"
-    text = client.key.cut(content)
-    if (sound := text.encode("utf-8", "backslashreplace").decode()) != text:
-        failure, text = "the answer is no text: it holds half of a character (a lone surrogate)", sound
-    return Answer(0, text, n_prompt, n_new, stopped=finish != "length", failure=failure), read_tokens(choice)
 
 
 def read_tokens(choice: Mapping[str, Any]) -> list[Token]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,23 @@ TAIL = 24  # characters at a prompt's end that can merge with what follows
 
 @dataclass(frozen=True)
 class Scale:
-    """How a tokenizer writes the scores after the marker: `texts` is score -> what follows it, such as {1: " 1"}, and
-    `paths` score -> its tokens from the first on in which scores differ; those of 1 may begin those of 10.
+    """How a tokenizer writes the scores after the marker: `paths` is score -> its tokens from the first on in which
+    scores differ; those of 1 may begin those of 10.
     """
 
     marker: str
-    texts: dict[int, str]
     paths: dict[int, tuple[int, ...]]
+
+    @classmethod
+    def read(cls, marker: str, texts: Mapping[int, str], encode: Callable[[str], list[int]]) -> Scale:
+        """The scale as a tokenizer writes it; ValueError: two scores are written alike."""
+        written = {score: encode(f".\n{marker}{text}") for score, text in texts.items()}
+        shared = len(os.path.commonprefix(list(written.values())))  # "▁" of "▁" and "4"
+        shared = min([shared, *(len(ids) - 1 for ids in written.values())])  # " 1" begins " 10"
+        paths = {score: tuple(ids[shared:]) for score, ids in written.items()}
+        if len(set(paths.values())) < len(paths):
+            raise ValueError(f"this judge's vocabulary writes two scores of {sorted(paths)} alike after {marker!r}")
+        return cls(marker, paths)
 
     @functools.cached_property
     def tokens(self) -> dict[int, int]:
@@ -112,13 +122,7 @@ class Encoder:
         """The tokens by which each score is read after the marker; ValueError: two scores are written alike."""
         key = (marker, *score_texts.items())
         if key not in self._scales:
-            written = {score: self.text_ids(f".\n{marker}{text}") for score, text in score_texts.items()}
-            shared = len(os.path.commonprefix(list(written.values())))  # "▁" of "▁" and "4"
-            shared = min([shared, *(len(ids) - 1 for ids in written.values())])  # " 1" begins " 10"
-            paths = {score: tuple(ids[shared:]) for score, ids in written.items()}
-            if len(set(paths.values())) < len(paths):
-                raise ValueError(f"this judge's vocabulary writes two scores of {sorted(paths)} alike after {marker!r}")
-            self._scales[key] = Scale(marker, dict(score_texts), paths)
+            self._scales[key] = Scale.read(marker, score_texts, self.text_ids)
         return self._scales[key]
 
     def answered(
