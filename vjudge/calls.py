@@ -47,7 +47,7 @@ _KINDS = dict.fromkeys(("score", "expected_score", "probability_mass", "probabil
 _KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
 _READ = ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw", "failure")
 _WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
-_CARRIED = ("gold", "human_scores", "preference", "group", "criteria", "category")
+_CARRIED = ("gold", "human_scores", "preference", "group", "criteria", "category", "policy_a", "policy_b")
 
 Record = dict[str, Any]
 
@@ -119,7 +119,7 @@ class JudgeCall:
         self.scores: list[tuple[int, ...]] = []
         self.carried: list[Record] = []
         for row, subject in zip(rows, subjects, strict=True):
-            own: Record = {"category": row.get("category")}
+            own: Record = {name: row.get(name) for name in ("category", "policy_a", "policy_b")}
             shared: Record = {"group": subject.group, "criteria": getattr(subject.rubric, "criteria", None)}
             sides = [subject]  # samples share one prompt
             if isinstance(subject, Pair):

@@ -16,7 +16,8 @@ from samples import ROWS, judge_of
 import vjudge as vj
 from vjudge import data
 from vjudge.data import CollectionError, load_collection
-from vjudge.metrics.official import BENCHMARKS
+from vjudge.metrics.official import BENCHMARKS, rank_by_score
+from vjudge.records import Rubric
 
 pytestmark = [
     pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand"),
@@ -182,3 +183,15 @@ def test_visit_bench_is_elo_over_battles() -> None:
     table = vj.benchmark(frame, name="visit-bench", n_resamples=0)["estimate"]
     assert table.xs("elo", level="statistic").mean() == pytest.approx(1000)
     assert table["x", "elo", "left out"] > table["y", "elo", "left out"] > table["z", "elo", "left out"]
+
+
+def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice() -> None:
+    pair = {"images": [], "instruction": "Is it?", "response_a": "Yes.", "response_b": "No.", "preference": "a"}
+    pairs = [{"id": str(n), "category": "general", **pair} for n in range(4)]
+    scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
+    judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")
+    run = rank_by_score(judge, pairs, rubric=Rubric("Is it good?", ("1", "2", "3", "4", "5")), progress=False)
+    assert run["verdict"].tolist() == ["a", "tie", "b", None] and run.attrs["failures"]
+    with pytest.warns(UserWarning, match="has no row of hallucination, reasoning"):
+        table = vj.benchmark(run, name="vl-rewardbench")["estimate"]
+    assert [table["overall", "accuracy", way] for way in ("wrong", "left out", "random")] == [0.25, 0.5, 0.5]

@@ -24,9 +24,9 @@ from vjudge import data, metrics
 from vjudge.data import CollectionError
 from vjudge.metrics._tables import design_of, groups_of, read_verdicts, shares, tabulate
 from vjudge.names import public
-from vjudge.records import NAN
+from vjudge.records import NAN, Rubric, unit_of
 
-__all__ = ["BENCHMARKS", "Benchmark", "benchmark"]
+__all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]
 __dir__ = public(__name__)
 
 _INDEX = ["part", "statistic", "unread"]
@@ -132,9 +132,9 @@ def benchmark(run: pd.DataFrame, *, name: str | None = None, n_resamples: int = 
 
     Args:
         run: from `Judge.compare`, `Judge.grade` or `Judge.rank` on the benchmark, or any frame with their columns and
-            the collection's (category, preference, group, gold ...); battles have `policy_a` and `policy_b`, too. Where
-            LLaVA-Bench or VisIT-Bench was graded and true scores are known, the number is Prometheus-Vision's: the
-            correlation with them.
+            the collection's (category, preference, group, gold ...); of a judge that scores one response,
+            `rank_by_score` on its pairs. Where LLaVA-Bench or VisIT-Bench was graded and true scores are known, the
+            number is Prometheus-Vision's: the correlation with them.
         name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run says.
         n_resamples, seed: of the 95 % intervals: Wilson's of shares, the bootstrap's of the others, over groups.
 
@@ -308,7 +308,7 @@ def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Option
     return elo
 
 
-_COMPARE = "use Judge.compare, or grade both responses and write a, b or tie as the verdict"
+_COMPARE = "use Judge.compare, or rank_by_score for a judge that scores one response"
 _OWN = "grade the responses by the benchmark's own wording, template='llava-bench-wild' or 'llava-bench-coco'"
 _GRADE = "use Judge.grade on items with gold or human_scores"
 MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = {
@@ -319,3 +319,39 @@ MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = 
     "battles": (("verdict", "policy_a", "policy_b"), _COMPARE, _battles),
 }
 """By name: the columns that a run must have, what to do where it lacks one, and what makes the table."""
+
+
+def rank_by_score(judge: Any, pairs: Any, *, rubric: Rubric | None = None, **options: Any) -> pd.DataFrame:
+    """Grade both responses of every pair by themselves and say which scores higher.
+
+    Args:
+        judge: anything with `Judge.grade`. options: of `Judge.grade`.
+        pairs: rows with `response_a` and `response_b`.
+        rubric: for pairs without one, where the judge's wording shows a rubric; Prometheus was given one for each set.
+
+    Returns:
+        One row a pair: id, judge, verdict ("a", "b", "tie", None without two scores), score_a, score_b, group, and
+        preference and category where the pairs have them; `attrs` counts the failures.
+
+    Source: Prometheus (arXiv 2310.08491), section on ranking evaluation.
+    """
+    rows, singles = data.rows_of(pairs), []
+    for row in rows:
+        shared = {name: row.get(name) for name in ("images", "instruction", "reference_answer")}
+        levels = {name: row.get(name) for name in ("criteria", "descriptions", "lowest")}
+        if rubric is not None and not levels["descriptions"]:
+            levels = {"criteria": rubric.criteria, "descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
+        for side in "ab":
+            own = {"id": f"{row['id']}/{side}", "group": unit_of(row), "response": row[f"response_{side}"]}
+            singles.append({**shared, **levels, **own})
+    graded = judge.grade(singles, **options)
+    a, b = graded["score"].to_numpy(float).reshape(-1, 2).T
+    frame = pd.DataFrame({"id": [str(row["id"]) for row in rows], "judge": judge.name, "score_a": a, "score_b": b})
+    choices = [{1: "a", -1: "b", 0: "tie"}.get(sign) for sign in np.sign(a - b)]
+    frame.insert(2, "verdict", pd.Series(choices, dtype=object))
+    for name in ("preference", "category"):
+        if any(name in row for row in rows):
+            frame[name] = [row.get(name) for row in rows]
+    frame["group"] = [unit_of(row) for row in rows]
+    frame.attrs = {"failures": dict(graded.attrs.get("failures", {})), "collection": data.origin(pairs)}
+    return frame

@@ -125,9 +125,12 @@ def train(policy: str | Path, pairs: Any, out: str | Path, settings: DpoSettings
 
 def _fit(policy: Path, rows: Sequence[Mapping[str, Any]], work: Path, settings: DpoSettings) -> dict[str, Any]:
     """Train and write the checkpoint into `work`."""
-    import peft  # these three come with vjudge[train]
-    import transformers
-    import trl
+    try:
+        import peft
+        import transformers
+        import trl
+    except ImportError as error:
+        raise ImportError(f"{error}: preference learning needs pip install 'vjudge[train]'") from error
 
     class Trainer(weights.OwnNames, trl.DPOTrainer):
         """TRL's, with checkpoints under the network's own names."""

@@ -328,6 +328,8 @@ class JudgeTrainer(weights.OwnNames, Trainer):
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """AdamW with transformers' choice of what decays, and each part's own rate."""
+        if self.optimizer is not None:
+            return self.optimizer
         trained: Any = model or self.model
         decaying, groups = set(self.get_decay_parameter_names(trained)), dict[tuple[float, float], list[nn.Parameter]]()
         rates = {"projector": self.recipe.projector_lr, "tower": self.recipe.tower_lr}

@@ -68,7 +68,10 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
         return None
     if "decoder" in freeze:
         raise ValueError("lora= adapts the decoder, and freeze= keeps it as it is: leave one of them out")
-    import peft  # comes with vjudge[train]
+    try:
+        import peft
+    except ImportError as error:
+        raise ImportError(f"{error}: adapters need pip install 'vjudge[train]'") from error
 
     trains_projector = judge.sees_images and "projector" not in freeze
     if judge.quantization:
