@@ -451,7 +451,7 @@ def cut(lengths: Sequence[int], most: int) -> list[slice]:
 
 
 def new_buffer(shape: Sequence[int], *, like: torch.Tensor) -> torch.Tensor:
-    """A tensor without values; on a CPU in huge pages, which NumPy asks the kernel for, for a tenth less time a step."""
+    """A tensor without values; on a CPU in huge pages, which NumPy asks the kernel for and torch does not."""
     if like.device.type != "cpu":
         return like.new_empty(shape)
     return torch.from_numpy(np.empty(math.prod(shape) * like.itemsize, np.uint8)).view(like.dtype).view(shape)
