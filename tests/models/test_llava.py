@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from originals import PATCH, SIDE, VISION, write_llava15, write_onevision
+from originals import PATCH, SIDE, TEXT, VISION, write_llava15, write_onevision
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -25,7 +25,7 @@ from vjudge.engines.vision import images_of
 from vjudge.judge import load_judge
 from vjudge.models import llava
 from vjudge.models.places import read_tensors
-from vjudge.prompts import question
+from vjudge.prompts import VICUNA_V1, question
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 LLAVA15, CRITIC = FIXTURES / "llava15-original", FIXTURES / "llava-next-original"
@@ -122,19 +122,58 @@ def project(weights: dict[str, torch.Tensor], states: torch.Tensor) -> torch.Ten
     return inner @ weights["model.mm_projector.2.weight"].T + weights["model.mm_projector.2.bias"]
 
 
+def load_tower(tower: Any, weights: dict[str, torch.Tensor]) -> Any:
+    own = {key.partition("vision_model.")[2]: tensor for key, tensor in weights.items() if "vision_model." in key}
+    tower.load_state_dict({name: own[name.removeprefix("vision_model.")] for name in tower.state_dict()})
+    return tower.eval()
+
+
+def decoded(decoder: Any, weights: dict[str, torch.Tensor], ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    """Logits of the language model alone, whose own names are the original's, with features in the image's place."""
+    theta = 5e5 if decoder is transformers.Qwen2ForCausalLM else 1e4
+    rope = {"rope_type": "default", "rope_theta": theta}
+    rows = len(weights["model.embed_tokens.weight"])
+    model = decoder(decoder.config_class(vocab_size=rows, rope_parameters=rope, **TEXT)).eval()
+    model.load_state_dict({key: weights[key] for key in model.state_dict()})
+    place, embeddings = ids.tolist().index(-200), model.get_input_embeddings()
+    parts = [embeddings(ids[:place]), features, embeddings(ids[place + 1 :])]
+    return model(inputs_embeds=torch.cat(parts)[None]).logits[0]
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(("layer", "feature"), [(-2, "patch"), (2, "cls_patch")])
 def test_llava15_of_another_shape(tmp_path: Path, picture: Image.Image, layer: int, feature: str) -> None:
     """Features by layer, counted from either end, the input included; with or without the class token."""
     folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer, mm_vision_select_feature=feature)
-    out = load_judge(folder, device="cpu").forward("is the thing there?", [picture])
-    tower = transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**VISION, hidden_act="quick_gelu")).eval()
-    own = {key.partition("vision_model.")[2]: tensor for key, tensor in stored(folder.parent / "tower-clip").items()}
-    tower.load_state_dict({name: own[name.removeprefix("vision_model.")] for name in tower.state_dict()})
+    judge, weights = load_judge(folder, device="cpu"), stored(folder)
+    out = judge.forward("is the thing there?", [picture])
+    tower = transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**VISION, hidden_act="quick_gelu"))
+    load_tower(tower, stored(folder.parent / "tower-clip"))
     states = tower(out.pixel_values, output_hidden_states=True).hidden_states[layer]
-    features = project(stored(folder), states)[0][0 if feature == "cls_patch" else 1 :]
+    features = project(weights, states)[0][0 if feature == "cls_patch" else 1 :]
     assert len(features) == (SIDE // PATCH) ** 2 + (feature == "cls_patch")
     torch.testing.assert_close(out.image_features, features, atol=1e-5, rtol=1e-5)
+    logits = decoded(transformers.LlamaForCausalLM, weights, out.input_ids, features)
+    assert out.logits.shape == logits.shape  # the image's row and the filling are not shown
+    torch.testing.assert_close(out.logits, logits, atol=5e-5, rtol=1e-5)
+    assert out.input_ids[0] == 1 and (out.input_ids == 1).sum() == 1
+
+
+@torch.no_grad()
+def test_onevision_of_another_shape(onevision: Path, picture: Image.Image) -> None:
+    judge, weights = load_judge(onevision, device="cpu"), stored(onevision)
+    out = judge.forward("<image> is it?", [picture.resize((84, 20))])
+    config = transformers.SiglipVisionConfig(**{**VISION, "num_hidden_layers": VISION["num_hidden_layers"] - 1})
+    config.vision_use_head = False
+    tower = load_tower(transformers.SiglipVisionModel(config), weights)
+    projected = project(weights, tower(out.pixel_values, output_hidden_states=True).hidden_states[-1])
+    # 84 x 20 pixels lie on two tiles side by side; of the three rows of features the outer two are margin.
+    assert len(out.pixel_values) == 1 + 2
+    rows = [*projected[1, 3:6], *projected[2, 3:6], weights["model.image_newline"]]
+    features = torch.cat([projected[0], torch.stack(rows)])
+    torch.testing.assert_close(out.image_features, features, atol=1e-5, rtol=1e-5)
+    logits = decoded(transformers.Qwen2ForCausalLM, weights, out.input_ids, features)[:, :-9]
+    torch.testing.assert_close(out.logits, logits, atol=5e-5, rtol=1e-5)  # the nine spare rows are no words
 
 
 def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_path: Path, onevision: Path) -> None:
@@ -144,6 +183,12 @@ def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_pat
     grid = [[SIDE * high, SIDE * wide] for wide in (1, 2, 3) for high in (1, 2)]
     assert model.model.config.image_grid_pinpoints == listed.model.config.image_grid_pinpoints == grid
     assert images_of(model).tiles(Image.new("RGB", (300, 90)), "anyres").shape[0] == 1 + 3 * 1
+
+
+def test_a_stretched_rope_lengthens_the_context(tmp_path: Path) -> None:
+    settings = {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
+    model = models.load(write_llava15(tmp_path / "judge", **settings), device="cpu")
+    assert model.context_length == 128 and model.model.config.text_config.rope_parameters["rope_type"] == "dynamic"
 
 
 def test_whose_tower_weights_count(tmp_path: Path) -> None:
@@ -164,12 +209,18 @@ def test_a_converted_folder_is_whole(
     folder: Path = request.getfixturevalue(family)
     target = models.convert(folder, tmp_path / "new" / "judge")
     assert sorted(path.name for path in target.parent.iterdir()) == ["judge"]  # nothing half-written is left
+    files = {path.name for path in target.iterdir()}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files
+    assert {"preprocessor_config.json", "processor_config.json"} <= files and not any(".bin" in name for name in files)
     monkeypatch.setattr(llava, "SHARD_BYTES", 60_000)
     sharded = models.convert(folder, tmp_path / "sharded")
     judges = [load_judge(path, device="cpu") for path in (folder, target, sharded)]
     text = "It's <s>the</s> [RESULT] 5 <|im_end|>\n ☃"
     one, two, three = (judge.forward(text, [picture]).logits for judge in judges)
     assert torch.equal(one, two) and torch.equal(one, three) and len(list(sharded.glob("model-*.safetensors"))) > 2
+    tokenizer = judges[0].engine.model.tokenizer
+    ids = judges[0].engine.encoder.ids(question(VICUNA_V1, text, n_images=0))
+    assert not set(ids[1:]) & set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     with pytest.raises(FileExistsError, match="is not empty"):
         models.convert(folder, target)
     with pytest.raises(ValueError, match="not in the original LLaVA layout"):
@@ -200,26 +251,20 @@ def test_a_pickle_that_would_run_code(tmp_path: Path, where: str, save: Any, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judge", "tower-clip"]
 
 
-def test_broken_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_weights(tmp_path: Path) -> None:
     folder = write_llava15(tmp_path / "judge")
-
-    def refused(reason: str) -> None:
-        with pytest.raises(ValueError, match=reason):
-            models.convert(folder, tmp_path / "converted")
-        assert not (tmp_path / "converted").exists()
-
-    with monkeypatch.context() as patch:
-        room = shutil.disk_usage(folder)._replace(free=1000)
-        patch.setattr(shutil, "disk_usage", lambda _: room)
-        refused("takes 0.0 GB in the transformers layout, and 0.0 GB are free at .*make room")
     shard = sorted(folder.glob("*.bin"))[0]
     shutil.copy(shard, folder / "pytorch_model-copy.bin")
-    refused("in two files; remove those that are not of the checkpoint")
+    with pytest.raises(ValueError, match="in two files; remove those that are not of the checkpoint"):
+        models.convert(folder, tmp_path / "converted")
     (folder / "pytorch_model-copy.bin").unlink()
     shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
-    refused(f"{shard.name} can't be read")
+    with pytest.raises(ValueError, match=f"{shard.name} can't be read"):
+        models.convert(folder, tmp_path / "converted")
     shard.unlink()
-    refused(r"weights do not fit its config.json: it asks for \d+, not \d+")
+    with pytest.raises(ValueError, match=r"weights do not fit its config.json: it asks for \d+, not \d+"):
+        models.convert(folder, tmp_path / "converted")
+    assert not (tmp_path / "converted").exists()
 
 
 @pytest.mark.parametrize(
@@ -227,8 +272,10 @@ def test_broken_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     [
         (write_llava15, {"architectures": ["LlavaMptForCausalLM"]}, "not supported: its decoder is"),
         (write_llava15, {"mm_projector_type": "linear"}, "not supported: mm_projector_type is 'linear'"),
+        (write_llava15, {"mm_patch_merge_type": "spatial_unpad", "image_aspect_ratio": "anyres"}, "is 'anyres'"),
         (write_llava15, {"mm_vision_tower": None}, "not supported: mm_vision_tower is None"),
         (write_llava15, {"mm_vision_select_layer": -6}, r"from layer -6 \(mm_vision_select_layer\), .* has 4 layers"),
+        (write_llava15, {"rope_scaling": 7}, "can't be read from"),
         (write_onevision, {"mm_patch_merge_type": "flat"}, "not supported: mm_patch_merge_type is 'flat'"),
         (write_onevision, {"image_grid_pinpoints": "print(1)"}, "image_grid_pinpoints .* no list of resolutions"),
     ],
@@ -242,17 +289,40 @@ def test_kinds_that_do_not_fit(tmp_path: Path, write: Any, settings: dict[str, A
 # Converted once, into the user's cache
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of converted checkpoints in a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vjudge" / "converted"
+
+
 def test_an_original_is_converted_once_and_named_in_the_fingerprint(
-    llava15: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    llava15: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with ThreadPoolExecutor(2) as pool:
         pool.submit(llava.converted, llava.Original(llava15, name="judge"))
         target = pool.submit(llava.converted, llava.Original(llava15, name="judge")).result()
-    assert [path for path in target.parent.iterdir() if path.is_dir()] == [target]
+    assert [path for path in home.iterdir() if path.is_dir()] == [target]
+    first = models.load(llava15, device="cpu")
+    assert (first.path, first.folder, first.others) == (llava15, target, (llava15.parent / "tower-clip",))
     identity = load_judge(llava15, device="cpu").engine.identity()
     assert identity["weights"] == models.weights_fingerprint(llava15, llava15.parent / "tower-clip")
     precisions = {tensor.dtype for tensor in load_file(target / "model.safetensors").values()}
     assert precisions == {torch.float16, torch.float32}  # as stored: the tower's folder is in float32
     monkeypatch.setattr(llava, "_write", lambda *_: pytest.fail("converted again"))
     models.load(llava15, device="cpu")
+
+
+def test_a_full_disk_and_a_cache_that_cannot_be_written_are_said(
+    llava15: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.parent.mkdir(parents=True)
+    home.touch()
+    with pytest.raises(ValueError, match="can't be written .*set XDG_CACHE_HOME"):
+        models.load(llava15, device="cpu")
+    home.unlink()
+    room = shutil.disk_usage(llava15)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
+    with pytest.raises(ValueError, match="takes 0.0 GB in the transformers layout, and 0.0 GB are free at .*make room"):
+        models.load(llava15, device="cpu")
+    assert not [path for path in home.iterdir() if path.is_dir()]

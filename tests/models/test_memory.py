@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
 import pytest
 import torch
-from originals import write_onevision
+from originals import write_llava15, write_onevision
 from published import LLAMA_7B, assemble, fitting_table, memory_table, write_original
-from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, LlamaConfig
 
 from vjudge import models
 from vjudge.engines.vision import images_of
 from vjudge.judge import load_judge
 from vjudge.models import memory
-from vjudge.models.memory import GIB, need
+from vjudge.models.memory import GIB, batch_budget, need
 from vjudge.models.places import Placement, place
 
 ROOT = Path(__file__).parents[2]
@@ -61,10 +62,45 @@ def test_places_of_an_image(tmp_path: Path) -> None:
         return memory.image_need(config)[0]
 
     assert (places(assemble("Prometheus-Vision 13B")), places(assemble("Prometheus 13B"))) == (576, 0)
+    assert 729 + 1.21 * 9 * 729 < places(assemble("LLaVA-Critic 7B")) < 10_000
+    assert places(AutoConfig.for_model("gemma3", mm_tokens_per_image=256)) == 256
     model = load_judge(write_onevision(tmp_path / "judge"), device="cpu").engine.model  # type: ignore[attr-defined]
+    seen = images_of(model)
     shapes = [(width, height) for width in range(10, 400, 13) for height in range(10, 400, 17)]
-    most = max(images_of(model).n_tokens(size, "anyres") for size in shapes if max(size) < 20 * min(size))
+    most = max(seen.n_tokens(size, "anyres") for size in shapes if max(size) < 20 * min(size))
     assert most <= places(model.model.config) < 2.2 * most
+
+
+def test_sizes_of_an_original_are_known_before_its_tokenizer_and_weights_are_read(tmp_path: Path) -> None:
+    """The rows that are added to the vocabulary are not counted."""
+    folder = write_llava15(tmp_path / "judge")
+    model = models.load(folder, device="cpu").model
+    actual = sum(weight.numel() for weight in model.parameters())
+    computed = need(memory.configuration(folder)).parameters
+    assert abs(actual - computed) <= 2 * 70 * model.config.get_text_config().hidden_size
+
+
+def test_the_memory_of_a_batch_on_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each counts as if it had the room of the fullest."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * GIB))
+    for weights, budget in (
+        ({"cuda:0": 2 * GIB, "cpu": 99 * GIB}, 6 * GIB),
+        ({"cuda:0": 2 * GIB, "cuda:1": 4 * GIB}, 8 * GIB),
+        ({"cuda:0": 8 * GIB - 1}, 1 << 28),
+    ):
+        tensors = [SimpleNamespace(device=torch.device(name), nbytes=size) for name, size in weights.items()]
+        network = SimpleNamespace(parameters=tensors.copy, buffers=list)
+        assert batch_budget(SimpleNamespace(device=torch.device("cuda:0"), model=network)) == budget
+
+
+def test_free_ram_keeps_to_a_containers_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("700000\n")
+    (tmp_path / "memory.stat").write_text("anon 500000\ninactive_file 150000\n")
+    assert memory.free_ram() == 450_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert 1_000_000 < memory.free_ram() <= memory.psutil.virtual_memory().total
 
 
 def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(
@@ -82,7 +118,8 @@ def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(
         load_judge("kaist-ai/prometheus-vision-7b-v1.0", device="cpu")
     message = str(refusal.value)
     assert "in float32 it needs 31.6 GiB (weights 26.3 GiB, keys and values 2.6 GiB" in message
-    assert "14.0 GiB are free on the CPU" in message and "check_memory=False" in message
+    assert "14.0 GiB are free on the CPU" in message and "computed, for one row of 2,624 tokens" in message
+    assert "a server, load_judge('openai:MODEL', base_url=" in message and "check_memory=False" in message
     assert re.search(r"What fits: quantization='8bit' \(1\d.\d GiB of 14.0 GiB\); or quantization='4bit' \(", message)
 
 

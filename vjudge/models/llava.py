@@ -79,7 +79,10 @@ def converted(original: Original) -> Path:
     target = home / hashlib.sha256("\n".join((*files, str(WRITTEN))).encode()).hexdigest()[:16]
     if target.is_dir():
         return target
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"judge {original.name!r}: {home} can't be written ({error}); set XDG_CACHE_HOME") from error
     with FileLock(home / f"{target.name}.lock"):
         for rest in home.glob(f".{target.name}-*"):  # of a process that was killed
             shutil.rmtree(rest, ignore_errors=True)
