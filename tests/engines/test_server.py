@@ -106,7 +106,6 @@ def test_a_whole_grade(rows: Any, capsys: Any) -> None:
         assert row["probabilities"] == pytest.approx(share) and row["probability_mass"] == pytest.approx(0.92)
         assert row["expected_score"] == pytest.approx(sum(n * p for n, p in share.items()))
     assert (frame["n_prompt_tokens"] == 100).all() and (frame["n_new_tokens"] == 10).all()
-    assert frame["seconds"].between(0, 60).all() and (frame["judge"] == "openai:judge-1").all()
     (line,) = capsys.readouterr().err.strip().splitlines()  # 2100 x 2 + 210 x 10 millionths
     assert line.endswith("21 requests; 2100 prompt tokens; 210 new tokens; 0.0063 at the given price")
 
@@ -139,12 +138,12 @@ def test_a_plan_sends_nothing(rows: Any) -> None:
     """Requests, tokens and, with prices, the cost; nothing is NaN without a reason."""
     with showing(Tokenizer(vicuna)) as server:
         judged = ask(server, price=(2.0, 10.0))
-        characters = sum(len(judged.render(row).replace("<image>", "")) for row in rows[:10])
         plan = vj.plan(judged, rows[:10], max_new_tokens=50)
         assert not server.requests and not server.looks
     assert plan["planned"][["verdicts", "requests", "new tokens", "images shown"]].tolist() == [10, 10, 500, 10]
-    assert plan.loc["prompt tokens", "planned"] == characters / 4 and "estimated" in plan.loc["prompt tokens", "note"]
-    assert plan.loc["cost", "planned"] == pytest.approx((characters / 4 * 2 + 500 * 10) / 1e6)
+    tokens = sum(len(judged.render(row).replace("<image>", "")) for row in rows[:10]) / 4
+    assert plan.loc["prompt tokens", "planned"] == tokens and "estimated" in plan.loc["prompt tokens", "note"]
+    assert plan.loc["cost", "planned"] == pytest.approx((tokens * 2 + 500 * 10) / 1e6)
     plan = vj.plan(load_judge("openai:m", base_url="http://127.0.0.1:1/v1"), rows[:10], mode="score")
     assert math.isnan(plan.loc["cost", "planned"]) and "price" in plan.loc["cost", "note"]
     assert plan.loc["new tokens", "planned"] == 10 and plan["note"][plan["planned"].isna()].ne("").all()
@@ -162,15 +161,9 @@ def test_a_server_without_log_probabilities(rows: Any, capsys: Any) -> None:
     assert (frame["score"] == 4).all() and frame["expected_score"].isna().all()
     assert frame.attrs["without_distribution"] == 5
     assert "no log-probabilities came with it, or" in capsys.readouterr().err
-
-
-def test_an_option_that_a_server_does_not_take(rows: Any) -> None:
-    def without(request: Request) -> Reply:
-        refusal = Reply({"error": {"message": "logprobs are not supported with this model"}}, status=400)
-        return refusal if request.body.get("logprobs") else Reply(BARE)
-
-    with ChatServer(without) as server:
-        with pytest.raises(ServerError, match="not supported with this model; .*fields= .*by None leaves out"):
+    refusal = Reply({"error": {"message": "logprobs are not supported"}}, status=400)
+    with ChatServer(lambda request: refusal if request.body.get("logprobs") else Reply(BARE)) as server:
+        with pytest.raises(ServerError, match="not supported; .*fields= .*by None leaves out"):
             grade(ask(server), rows[:5])
         assert (grade(ask(server, fields={"logprobs": None}), rows[:5])["score"] == 4).all()
 
@@ -196,10 +189,8 @@ def test_one_answer_without_log_probabilities(rows: Any) -> None:
         ("[RESULT] 2", {" 1": 0.5, " 3": 0.25}, [0.5, 1e-4, 0.25, 0, 0]),
         ("Good. [result]: **4**", {" 4": 0.5, "4": 0.3, " 2": 0.1}, [0, 0.1, 0, 0.8, 0]),
         ("[RESULT] 2 or rather [RESULT] 4", {" 4": 0.5, " 2": 0.1}, [0, 0.1, 0, 0.5, 0]),
-        ("It is 4.", {" 4": 0.5}, None),
         ("[RESULT] of it all is 4", {" 4": 0.5}, None),
         ("[RESULT] 4 and [RESULT]", {" 4": 0.5}, None),
-        ("[RESULT] 44", {" 4": 0.5}, None),
     ],
 )
 def test_the_distribution_by_hand(text: str, near: dict[str, float], expected: list[float] | None) -> None:
@@ -286,7 +277,7 @@ def test_another_prompt_than_the_judges_own_is_refused(rows: Any, tokenizer: Tok
         assert grade(ask(server, template="prometheus-vision", conversation=None), rows[:2])["score"].eq(4).all()
 
 
-@pytest.mark.parametrize("reply", [{"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}, [1]])
+@pytest.mark.parametrize("reply", [{"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}])
 def test_a_tokenizer_that_talks_nonsense_is_none(rows: Any, capsys: Any, reply: Any) -> None:
     tokenizer = Tokenizer(vicuna)
     tokenizer.reply = lambda body: Reply(reply)  # type: ignore[method-assign]
@@ -358,7 +349,7 @@ def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(rows: Any, mo
     }
     garbage = {
         "not JSON as expected (text/html": Reply(b"<html>Sign in</html>", headers={"Content-Type": "text/html"}),
-        "not JSON as expected (application/json": Reply(b"[" * 100_000),
+        "not JSON as expected (application/json": Reply(b"[" * 100_000),  # too deep
         "no chat completion (KeyError: 'choices')": Reply({}),
         "answered with an error: upstream died": Reply({"error": {"message": "upstream died"}}),
         "larger than 200000 bytes": Reply(b" " * 300_000),
@@ -396,7 +387,6 @@ def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(rows: Any, tmp_
     ("status", "message", "words"),
     [
         (401, f"Incorrect API key provided: {KEY}", "HTTP 401: Incorrect API key provided: [key]"),
-        (404, "no such model", "HTTP 404: no such model"),
         (307, "", "HTTP 307: it redirects to http://localhost"),
     ],
 )
@@ -412,37 +402,26 @@ def test_what_no_prompt_would_survive_stops_at_the_start(
         assert words in str(stop.value) and not server.asked and len(server.requests) == 1 and not other.requests
 
 
-def test_retry_after_is_obeyed(rows: Any) -> None:
-    with ChatServer(Once(Reply(b"", status=429, headers={"Retry-After": "0.5"}))) as server:
-        assert grade(ask(server), rows[:2])["failure"].isna().all()
-    assert 0.5 <= server.asked[1].time - server.asked[0].time < 5
+def test_retry_after_is_obeyed_unless_it_is_too_long(rows: Any) -> None:
+    replies = [
+        Reply(b"", status=status, headers={"Retry-After": after}) for status, after in ((429, "0.5"), (503, "9000"))
+    ]
 
-
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        (Reply({"error": {"code": "insufficient_quota"}}, status=429), "HTTP 429: .*insufficient_quota"),
-        (Reply(b"", status=503, headers={"Retry-After": "9000"}), "HTTP 503: .*wait 9000 s"),
-    ],
-)
-def test_where_waiting_does_not_help_the_call_ends(rows: Any, tmp_path: Path, reply: Reply, reason: str) -> None:
     async def cell() -> pd.DataFrame:  # a notebook's loop is running
-        return grade(ask(server), rows[:9], out=tmp_path)
+        return grade(ask(server), rows[:9])
 
-    with ChatServer(Once(judge, judge, reply)) as server:
-        with pytest.warns(RuntimeWarning, match=f"{reason}.*; 7 prompts have no answer"):
-            frame = asyncio.run(cell())
-        assert len(server.asked) == 3 and list(frame["score"].notna()) == [True] * 2 + [False] * 7
-        assert asyncio.run(cell())["score"].notna().all() and len(server.asked) == 10
+    with ChatServer(Once(replies[0], judge, replies[1])) as server:
+        with pytest.warns(RuntimeWarning, match="HTTP 503: .*wait 9000 s.*; 8 prompts have no answer"):
+            assert list(asyncio.run(cell())["score"].notna()) == [True] + [False] * 8
+        assert len(server.asked) == 3 and 0.5 <= server.asked[1].time - server.asked[0].time < 5
 
 
-def test_the_spend_limit(rows: Any, tmp_path: Path) -> None:
+def test_the_spend_limit(rows: Any) -> None:
     with ChatServer(judge) as server:
         # Each answer costs 100 x 1 + 10 x 10 = 200 millionths; the test request too.
         with pytest.warns(RuntimeWarning, match=r"the spend limit of 0.001 is reached; 6 prompts have no answer"):
-            frame = grade(ask(server, price=(1.0, 10.0), spend_limit=0.001), rows[:10], out=tmp_path)
+            frame = grade(ask(server, price=(1.0, 10.0), spend_limit=0.001), rows[:10])
         assert len(server.requests) == 5 and frame["score"].notna().sum() == 4
-        assert grade(ask(server), rows[:10], out=tmp_path)["score"].notna().all()
     with pytest.raises(ValueError, match="give a price= too"):
         ask(server, spend_limit=1.0)
 
@@ -504,12 +483,12 @@ def test_a_key_is_nowhere_but_in_the_header(rows: Any, tmp_path: Path, monkeypat
         assert not any(letters[at : at + 10] in text for at in range(len(letters) - 9) for text in plain)
 
 
-@pytest.mark.parametrize("variable", ["HTTP_PROXY", "all_proxy"])
-def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any, variable: str) -> None:
+def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any) -> None:
     """The proxy got the key."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Proxy() as proxy, ChatServer(judge) as server:
-        monkeypatch.setenv(variable, proxy.url)
+        for variable in ("HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(variable, proxy.url)
         for host in ("127.0.0.1", "localhost"):
             judged = load_judge("openai:judge-1", base_url=server.url.replace("127.0.0.1", host))
             assert judged.grade(rows[:2], progress=False)["failure"].isna().all() and proxy.heard == b""
@@ -544,12 +523,10 @@ def test_keys_and_addresses(monkeypatch: Any) -> None:
         load_judge("openai:gpt-4o")
     with pytest.raises(ValueError, match="MY_KEY is not set"):
         load_judge("openai:x", base_url="http://127.0.0.1:1/v1", key_variable="MY_KEY")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
-        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", device="cpu")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert load_judge("gpt-4o", engine="server").engine.model == "gpt-4o"
     load_judge("openai:x", base_url="http://gpu-node:8000/v1", key_variable=None)
-    for host in ("127.example.org", "localhost.example.org", "127.0.0.1.example.org"):
+    for host in ("gpu-node", "localhost.example.org", "127.0.0.1.example.org"):
         with pytest.raises(ValueError, match="in the clear"):
             load_judge("openai:x", base_url=f"http://{host}/v1")
     for url in ("ftp://a/v1", "a/v1", "https:///v1", f"https://me:{KEY}@a/v1", f"https://a/v1?key={KEY}"):
