@@ -2,8 +2,7 @@
 
 Each worker is a Ray actor that loads the judge from the same name and options. Rows go out in blocks, those of an image
 one after another; where a worker dies, Ray restarts it and repeats its unfinished blocks. The blocks follow from all
-prompts of the call, not from those that a continued run still wants: other blocks may differ in the last bits of a
-probability. vjudge/README.md, "On a cluster", has a script for Slurm.
+prompts of the call, also in a continued run. vjudge/README.md, "On a cluster", has a script for Slurm.
 """
 
 from __future__ import annotations

@@ -226,11 +226,9 @@ class ProcessedImages:
             return prompt, None
         sizes = tuple(self._pictures[key].size for key in keys)  # what is written depends on the sizes alone
         if sizes not in self._spelling:
-            outputs = self._process(
-                [[self._pictures[key].open() for key in keys]], return_text_replacement_offsets=True
-            )
-            texts = [each["replacement"] for each in outputs["text_replacement_offsets"][0]]
-            self._spelling[sizes] = [runs(split(text, self._controls)) for text in texts]
+            shown = [self._pictures[key].open() for key in keys]
+            (offsets,) = self._process([shown], return_text_replacement_offsets=True)["text_replacement_offsets"]
+            self._spelling[sizes] = [runs(split(image["replacement"], self._controls)) for image in offsets]
         return prompt.with_images(self._spelling[sizes]), None
 
     def fetch(self, keys: Sequence[str]) -> dict[str, str]:
@@ -263,7 +261,7 @@ class ProcessedImages:
 
 
 def images_of(model: VisionLanguageModel, mode: str | None = None) -> ImageFeatures | ProcessedImages:
-    """The images of a call, by a LLaVA family's vision or a chat model's processor; ValueError for an unknown mode."""
+    """The images of a call, by what kind of model reads them; ValueError for an unknown mode."""
     return ImageFeatures(model, mode) if model.kind == "llava" else ProcessedImages(model, mode)
 
 

@@ -2,9 +2,8 @@
 
 Prompts go to vLLM as token ids, so that no text from data can become a control token, rows of an image and of a common
 beginning one after another, for its prefix cache. What is not as in `TorchEngine`: images are prepared by vLLM, in the
-family's way only, and several in a prompt are refused for LLaVA-OneVision, which vLLM cuts into tiles and the original
-pads; a batch's company decides the last bits, and so, after a near tie, words; log-probabilities are over all rows of
-the output layer; and a repetition penalty, which counts the prompt, is refused for LLaVA's families.
+family's way only; a batch's company decides the last bits, and so, after a near tie, words; log-probabilities are over
+all rows of the output layer; and what vLLM would do otherwise than the original code is refused.
 
 Source: vllm-project/vllm, vllm/sampling_params.py (SamplingParams), vllm/inputs/data.py (TokensPrompt) and
 vllm/model_executor/models/llava.py (an image token is replaced by the image's places).
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,6 +84,7 @@ class VllmEngine(Engine):
             remedy = 'train with merge=True (or merge them by peft) and give the merged folder, or use engine="torch"'
             raise ValueError(f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: {remedy}")
         self.vllm, self.options, self.quantization, self.max_images = vllm, options, quantization, max_images
+        self.work: Work = Work()
         refusal = getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError)  # since vLLM 0.3x
         self.refusals = (ValueError, refusal)
         self.model = models.outline(judge, revision=revision)
@@ -103,9 +103,9 @@ class VllmEngine(Engine):
         self.wordless = sorted({*self.model.wordless, *beyond})
         limits = {"image": max_images} | ({"video": 0} if hasattr(config, "video_token_id") else {})
         settings: dict[str, Any] = {"enable_prefix_caching": True, "generation_config": "vllm", "seed": 0}
+        settings |= {"dtype": dtype, "max_logprobs": LOGPROBS, "logprobs_mode": "raw_logprobs"}
         settings |= {"limit_mm_per_prompt": limits} if self.model.sees_images else {}
         settings |= {"quantization": {"4bit": "bitsandbytes"}.get(quantization, quantization)} if quantization else {}
-        settings |= {"dtype": dtype, "max_logprobs": LOGPROBS, "logprobs_mode": "raw_logprobs"}
         self.llm = vllm.LLM(model=str(self.model.folder), trust_remote_code=False, **settings | options)
 
     def answer(
@@ -144,11 +144,11 @@ class VllmEngine(Engine):
         check_images(prompt, shown)
         ids, scale, stems = self.encoder.asked(prompt, ask, row)
         places = 0 if self.model.tiled else self.model.tokens_per_image  # of an image; 0 where that varies
-        n_tokens, limit = len(ids) + max(places - 1, 0) * len(shown), self.model.prompt_limit
-        if n_tokens >= (context := self.llm.llm_engine.model_config.max_model_len) or n_tokens > limit:
-            reason = f"the model's context holds {context}, an answer included"
-            reason = f"this judge's limit is {limit}" if n_tokens < context else reason
-            raise ValueError(f"the prompt has {n_tokens} tokens and {reason}; shorten the item's texts")
+        n_tokens = len(ids) + max(places - 1, 0) * len(shown)
+        limit = min(self.model.prompt_limit, self.llm.llm_engine.model_config.max_model_len - 1)
+        if n_tokens > limit:
+            reason = f"{limit} are this judge's limit, max_model_len among its reasons; shorten the item's texts"
+            raise ValueError(f"the prompt has {n_tokens} tokens, and {reason}")
         return _Request(row, ids, shown, scale, stems)
 
     def _answers(
@@ -172,10 +172,14 @@ class VllmEngine(Engine):
         pictures = {shown.key: shown for request in block for shown in request.pictures}
         if not half or 3 * sum(math.prod(shown.size) for shown in pictures.values()) <= IMAGE_BYTES:
             try:
-                pixels = {key: shown.open() for key, shown in pictures.items()}
-                parts = [(request, stem) for request in block for stem in request.stems]
-                prompts = [{"prompt_token_ids": [*one.ids, *stem], **_shown(one, pixels)} for one, stem in parts]
-                outputs = self.llm.generate(prompts, [self._params(ask, *part) for part in parts], use_tqdm=False)
+                pixels, prompts, params = {key: shown.open() for key, shown in pictures.items()}, [], []
+                for request in block:
+                    keys = [shown.key for shown in request.pictures]
+                    images = {"multi_modal_data": {"image": [pixels[key] for key in keys]}} if keys else {}
+                    images |= {"multi_modal_uuids": {"image": keys}} if keys else {}
+                    prompts += [{"prompt_token_ids": [*request.ids, *stem], **images} for stem in request.stems]
+                    params += [self._params(ask, request, stem) for stem in request.stems]
+                outputs = self.llm.generate(prompts, params, use_tqdm=False)
             except (*self.refusals, OSError) as error:  # before anything is computed; a dead engine raises others
                 if not half:
                     reason = str(error) if isinstance(error, ImageError) else f"vLLM: {error}"
@@ -187,7 +191,7 @@ class VllmEngine(Engine):
             return
         seconds, left = time.perf_counter() - started, iter(outputs)
         answers = [self._answer(request, [next(left) for _ in request.stems], ask) for request in block]
-        work = self.work or Work()
+        work = self.work
         work.prompt_tokens += sum(answer.n_prompt_tokens for answer in answers)
         work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
         work.new_tokens += sum(answer.n_new_tokens for answer in answers)
@@ -229,10 +233,3 @@ class VllmEngine(Engine):
                 scores = scale.logprobs({(): logprobs[0][step]})
         text, stopped = self.encoder.text(words), written.finish_reason == "stop"
         return replace(answer, text=text, n_new_tokens=len(ids), score_logprobs=scores, stopped=stopped)
-
-
-def _shown(request: _Request, pixels: Mapping[str, Any]) -> dict[str, Any]:
-    """The pictures of a request, as vLLM takes them."""
-    keys = [shown.key for shown in request.pictures]
-    shown = {"multi_modal_data": {"image": [pixels[key] for key in keys]}, "multi_modal_uuids": {"image": keys}}
-    return shown if keys else {}
