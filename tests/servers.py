@@ -6,14 +6,13 @@ import json
 import math
 import re
 import socket
-import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from vjudge.prompts import VICUNA_V1
@@ -48,15 +47,13 @@ class Reply:
 
 
 class ChatServer:
-    """A context manager around the server; `certificate` is a PEM file with certificate and key, for https.
+    """A context manager around the server.
 
     `answer` gives the reply to a request, in that request's own thread, and `tokenizer` those of `/tokenize`;
     `requests` holds all requests to the model in the order they came, and `looks` counts the others.
     """
 
-    def __init__(
-        self, answer: Callable[[Request], Reply], *, certificate: Path | None = None, tokenizer: Tokenizer | None = None
-    ) -> None:
+    def __init__(self, answer: Callable[[Request], Reply], *, tokenizer: Tokenizer | None = None) -> None:
         self.answer, self.requests, self.tokenizer, self.looks = answer, list[Request](), tokenizer, 0
         self._closes = threading.Event()
         outer = self
@@ -104,11 +101,7 @@ class ChatServer:
                 pass
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self._server.server_address[1]}/v1"
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     @property
     def asked(self) -> list[Request]:
@@ -188,7 +181,7 @@ def vicuna(messages: list[tuple[str, str]], *, open: bool = False, bos: str = ""
 
 
 class Proxy:
-    """A context manager around a real proxy that takes note of all that it can read; `heard` is TLS as it is."""
+    """A context manager around what a proxy hears."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -203,34 +196,12 @@ class Proxy:
         self._socket.close()
 
     def _serve(self) -> None:
-        while True:
-            try:
+        with suppress(OSError):
+            while True:
                 client = self._socket.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._one, args=(client,), daemon=True).start()
-
-    def _one(self, client: socket.socket) -> None:
-        head = client.recv(65536)
-        self.heard += head
-        verb, target, *_ = head.decode("latin-1").split()
-        if verb != "CONNECT":
-            client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
-            return client.close()
-        server = socket.create_connection(("127.0.0.1", int(target.rpartition(":")[2])))
-        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-
-        def pump(source: socket.socket, sink: socket.socket, *, listen: bool) -> None:
-            try:
-                while data := source.recv(65536):
-                    self.heard += data if listen else b""
-                    sink.sendall(data)
-            except OSError:
-                pass
-            sink.close()
-
-        threading.Thread(target=pump, args=(server, client), kwargs={"listen": False}, daemon=True).start()
-        pump(client, server, listen=True)
+                self.heard += client.recv(65536)
+                client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+                client.close()
 
 
 def score_of(request: Request) -> int:

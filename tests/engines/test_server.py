@@ -471,29 +471,6 @@ def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any) ->
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_proxy_hears_of_a_key_inside_tls_alone(rows: Any, monkeypatch: Any, tmp_path: Path) -> None:
-    if not shutil.which("openssl"):
-        pytest.skip("no openssl here")
-    both = tmp_path / "server.pem"  # a certificate and its key
-    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    make += " -addext subjectAltName=IP:127.0.0.1,DNS:judge.test"
-    subprocess.run([*make.split(), "-keyout", both, "-out", tmp_path / "cert"], check=True, capture_output=True)
-    both.write_bytes(both.read_bytes() + (tmp_path / "cert").read_bytes())
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with Proxy() as proxy, ChatServer(judge, certificate=both) as server:
-        monkeypatch.setenv("ALL_PROXY", proxy.url)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
-        named = server.url.replace("127.0.0.1", "judge.test")
-        frame = load_judge("openai:judge-1", base_url=named).grade(rows[:2], progress=False)
-        assert frame["failure"].isna().all() and proxy.heard.startswith(b"CONNECT judge.test:")
-        assert KEY.encode() not in proxy.heard and b"uthorization" not in proxy.heard
-        assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-        with pytest.raises(ValueError, match="would go to judge.test in the clear"):
-            load_judge("openai:judge-1", base_url=named.replace("https", "http"))
-        with pytest.raises(ServerError, match="CERTIFICATE_VERIFY_FAILED"):
-            ask(server).grade(rows[:2], progress=False)
-
-
 def test_keys_and_addresses(monkeypatch: Any) -> None:
     with pytest.raises(ValueError, match="OPENAI_API_KEY is not set"):
         load_judge("openai:gpt-4o")

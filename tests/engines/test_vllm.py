@@ -84,21 +84,20 @@ class LLM:
         assert request["prompt_token_ids"].count(token) == len(pictures)
         assert len(pictures) <= self.options.get("limit_mm_per_prompt", {"image": 0})["image"]
         ids = [each for id in request["prompt_token_ids"] for each in [id] * (n if id == token else 1)]
-        inputs: dict[str, Any] = {"input_ids": torch.tensor([ids]), "use_cache": True}
+        inputs: dict[str, Any] = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids))}
         if pictures:
             inputs["pixel_values"] = self.loaded.image_processor(pictures, return_tensors="pt")["pixel_values"]
-        written, logprobs, reason = [], [], "length"
-        while len(written) < params.max_tokens and reason == "length":
-            output = self.loaded.model(**inputs)
-            logits = output.logits[0, -1].float()
-            raw, allowed = logits.log_softmax(-1), params.allowed_token_ids or list(range(len(logits)))
-            for entry, bias in (params.logit_bias or {}).items():
-                logits[entry] += bias
-            written.append(max(allowed, key=logits.tolist().__getitem__))  # every call here is greedy
-            listed = {*(params.logprob_token_ids or ()), written[-1]}
+        entries = range(self.loaded.model.config.get_text_config().vocab_size)
+        silent = [*(params.logit_bias or ()), *(set(entries) - set(params.allowed_token_ids or entries))]
+        how: dict[str, Any] = {"max_new_tokens": params.max_tokens, "eos_token_id": params.stop_token_ids or None}
+        how |= {"do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+        output: Any = self.loaded.model.generate(**inputs, **how, suppress_tokens=silent or None)
+        written, logprobs = output.sequences[0, len(ids) :].tolist(), []
+        for token, logits in zip(written, output.logits, strict=True):
+            raw = logits[0].float().log_softmax(-1)
+            listed = {*(params.logprob_token_ids or ()), token}
             logprobs.append({entry: types.SimpleNamespace(logprob=float(raw[entry])) for entry in listed})
-            reason = "stop" if written[-1] in params.stop_token_ids else "length"
-            inputs = {"input_ids": torch.tensor([written[-1:]]), "past_key_values": output.past_key_values}
+        reason = "stop" if written[-1] in params.stop_token_ids else "length"
         one = types.SimpleNamespace(token_ids=written, logprobs=logprobs, finish_reason=reason, text="")
         return types.SimpleNamespace(prompt_token_ids=ids, num_cached_tokens=None, outputs=[one])
 

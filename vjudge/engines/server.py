@@ -3,10 +3,7 @@
 vLLM tells the tokens of a conversation (`/tokenize`), so before a call's first prompt they are compared, token for
 token, with the judge's own wording, also up to the place that score mode reads after; where the server's chat template
 writes another prompt, the call is refused. Where a server shows no tokens, a line says that nothing was compared, and
-score mode is refused.
-
-Requests are bounded in time and size. Connection errors, time-outs and HTTP 408, 429 and 5xx are repeated; an answer
-that the server did give never is. The key goes into one header, and is cut out of everything that a server says.
+score mode is refused. The key goes into one header, and is cut out of everything that a server says.
 
 Not as on this machine: the server's tokenizer may read "</s>" inside a response as a control token; where a server
 can't be asked for the scores' tokens, a score outside the most probable ones counts as probability 0 (the closing line
@@ -39,7 +36,7 @@ import httpx
 from PIL import Image
 
 from vjudge.engines.engine import Answer, Ask, Engine, Quantity, check_images, say, whole
-from vjudge.engines.tokens import Scale
+from vjudge.engines.tokens import Scale, verdict_step
 from vjudge.images import data_uri, picture
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 
@@ -150,7 +147,6 @@ class Client:
         self._http = httpx.Client(
             headers=HEADERS | key.headers,
             timeout=httpx.Timeout(timeout, connect=min(timeout, 30.0), pool=None),
-            follow_redirects=False,
             trust_env=not is_loopback(base_url),  # where the environment's proxies are, and SSL_CERT_FILE
             verify=base_url.startswith("https:"),  # http has none, and reading the certificates takes long
         )
@@ -254,7 +250,7 @@ class ServerEngine(Engine):
             against. None takes the server's own chat template as right.
         key_variable: the environment variable that holds the key, read anew for each call; None sends no key.
         timeout: seconds for one request, answer included. A time-out, a connection error and HTTP 408, 429 and 5xx are
-            repeated six times at most, after a pause that doubles from a second on, or Retry-After if that is longer.
+            repeated six times at most, after pauses that double or Retry-After; an answer that was given never is.
         image_size: the longer side of a picture in pixels at most; None sends it as it is, as PNG.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
             out. A run's manifest keeps them: no secrets.
@@ -263,7 +259,7 @@ class ServerEngine(Engine):
 
     Attributes:
         usage: a Counter of what all requests came to: "requests" (repetitions and test requests among them), "prompt
-            tokens" and "new tokens" as the server reports them, "repetitions for ..." and "answers ...".
+            tokens" and "new tokens" as the server reports them, "repetitions" and "answers ...".
 
     Raises ValueError: an unsound address; a key that is missing, or would go over a network in the clear.
 
@@ -620,18 +616,14 @@ def at_verdict(text: str, tokens: Sequence[Token], marker: str, texts: Mapping[i
 
     " 4" and "4" are one score; one that is not listed there has probability 0.
     """
-    scores, marker, before = {text.strip(): score for score, text in texts.items()}, marker.casefold(), ""
-    markers = text.casefold().count(marker)
-    if not markers or "".join(token for token, _ in tokens).casefold().count(marker) != markers:
+    scores, written = {text.strip(): score for score, text in texts.items()}, [token for token, _ in tokens]
+    if "".join(written).casefold().count(marker.casefold()) != text.casefold().count(marker.casefold()):
         return None
-    for token, odds in tokens:
-        head, mark, tail = before.casefold().rpartition(marker)
-        last = mark and head.count(marker) == markers - 1
-        if last and token.strip() in scores and not any(map(str.isalnum, tail)):
-            chances = dict.fromkeys(texts, 0.0)
-            for other, logprob in odds.items():
-                if (score := scores.get(other.strip())) is not None:
-                    chances[score] += math.exp(logprob)
-            return {score: math.log(chance) if chance else -math.inf for score, chance in chances.items()}
-        before += token
-    return None
+    steps = ((step, "".join(written[:step])) for step, token in enumerate(written) if token.strip() in scores)
+    if (step := verdict_step(text, marker, steps)) is None:
+        return None
+    chances = dict.fromkeys(texts, 0.0)
+    for token, logprob in tokens[step][1].items():
+        if (score := scores.get(token.strip())) is not None:
+            chances[score] += math.exp(logprob)
+    return {score: math.log(chance) if chance else -math.inf for score, chance in chances.items()}

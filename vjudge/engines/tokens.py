@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os.path
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,14 +173,8 @@ class Encoder:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def verdict_step(self, ids: Sequence[int], steps: Sequence[int], marker: str) -> int | None:
-        """The step of `steps` that wrote the verdict: a score's token after the last marker before any word."""
-        marker = marker.casefold()  # as the parser reads it
-        markers = self.text(ids).casefold().count(marker)
-        for step in steps:
-            before = self.text(ids[:step]).casefold()
-            if markers and before.count(marker) == markers and not any(map(str.isalnum, before.rpartition(marker)[2])):
-                return step
-        return None
+        """The step of `steps`, where a score's token stands, that wrote the verdict."""
+        return verdict_step(self.text(ids), marker, ((step, self.text(ids[:step])) for step in steps))
 
     def _control(self, control: Control) -> int:
         if control.text not in self._added:
@@ -192,6 +186,18 @@ class Encoder:
 
     def _spell(self, ids: set[int]) -> str:
         return "".join(self.tokenizer.convert_ids_to_tokens(sorted(ids)))
+
+
+def verdict_step(text: str, marker: str, steps: Iterable[tuple[int, str]]) -> int | None:
+    """The step that wrote the verdict, of steps that wrote a score, each with the text before it: the first after the
+    last marker and before any word."""
+    marker = marker.casefold()  # as the parser reads it
+    markers = text.casefold().count(marker)
+    for step, before in steps:
+        before = before.casefold()
+        if markers and before.count(marker) == markers and not any(map(str.isalnum, before.rpartition(marker)[2])):
+            return step
+    return None
 
 
 def ends_of(model: Any) -> frozenset[int]:

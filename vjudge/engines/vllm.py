@@ -175,7 +175,9 @@ class VllmEngine(Engine):
                 pixels, prompts, params = {key: shown.open() for key, shown in pictures.items()}, [], []
                 for request in block:
                     keys = [shown.key for shown in request.pictures]
-                    images = {"multi_modal_data": {"image": [pixels[key] for key in keys]}} if keys else {}
+                    images: dict[str, Any] = (
+                        {"multi_modal_data": {"image": [pixels[key] for key in keys]}} if keys else {}
+                    )
                     images |= {"multi_modal_uuids": {"image": keys}} if keys else {}
                     prompts += [{"prompt_token_ids": [*request.ids, *stem], **images} for stem in request.stems]
                     params += [self._params(ask, request, stem) for stem in request.stems]
