@@ -183,9 +183,7 @@ class Client:
                 reason, after = f"HTTP {response.status_code}", response.headers.get("retry-after", "")
                 pause = max(pause, float(after) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", after) else 0)
                 if pause > LONGEST_WAIT or b"insufficient_quota" in answer:
-                    self.stop(
-                        f"{reason}: {self.shown(answer[: 8 * SHOWN].decode(errors='replace'))} (wait {pause:g} s)"
-                    )
+                    self.stop(f"{reason}: wait {pause:g} s, {self.shown(str(answer[: 8 * SHOWN]))}")
             except httpx.TimeoutException:
                 reason = "time-out"
             except httpx.TransportError as error:

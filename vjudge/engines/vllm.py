@@ -172,14 +172,13 @@ class VllmEngine(Engine):
         pictures = {shown.key: shown for request in block for shown in request.pictures}
         if not half or 3 * sum(math.prod(shown.size) for shown in pictures.values()) <= IMAGE_BYTES:
             try:
-                pixels, prompts, params = {key: shown.open() for key, shown in pictures.items()}, [], []
+                pixels, prompts, params = {key: one.open() for key, one in pictures.items()}, [], []
                 for request in block:
-                    keys = [shown.key for shown in request.pictures]
-                    images: dict[str, Any] = (
-                        {"multi_modal_data": {"image": [pixels[key] for key in keys]}} if keys else {}
-                    )
-                    images |= {"multi_modal_uuids": {"image": keys}} if keys else {}
-                    prompts += [{"prompt_token_ids": [*request.ids, *stem], **images} for stem in request.stems]
+                    shown: dict[str, Any] = {}
+                    if keys := [picture.key for picture in request.pictures]:
+                        shown = {"multi_modal_data": {"image": [pixels[key] for key in keys]}}
+                        shown["multi_modal_uuids"] = {"image": keys}
+                    prompts += [{"prompt_token_ids": [*request.ids, *stem], **shown} for stem in request.stems]
                     params += [self._params(ask, request, stem) for stem in request.stems]
                 outputs = self.llm.generate(prompts, params, use_tqdm=False)
             except (*self.refusals, OSError) as error:  # before anything is computed; a dead engine raises others
