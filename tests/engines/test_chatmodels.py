@@ -181,17 +181,15 @@ def test_a_grade_counts_broken_images_slivers_and_long_prompts(qwen: Path) -> No
 def test_an_added_token_of_the_conversation_is_made_special(qwen: Path, tmp_path: Path) -> None:
     """Some checkpoints store "<|im_end|>" as an ordinary added token, which would match in any text."""
     folder = Path(shutil.copytree(qwen, tmp_path / "loose"))
-    stored = json.loads((folder / "tokenizer.json").read_text())
+    stored, settings = (json.loads((folder / name).read_text()) for name in ("tokenizer.json", "tokenizer_config.json"))
     for entry in stored["added_tokens"]:
         entry["special"] = entry["content"] == "<|endoftext|>"
     (folder / "tokenizer.json").write_text(json.dumps(stored))
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
     for name in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
         settings.pop(name, None)
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<|endoftext|>"}))
     encoder: Any = load_judge(folder, device="cpu").engine.encoder  # type: ignore[union-attr]
-    added = encoder.tokenizer.get_added_vocab()
-    marks = ["<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|vision_start|>"]
+    added, marks = encoder.tokenizer.get_added_vocab(), ["<|im_start|>", "<|im_end|>", "<|image_pad|>"]
     assert not {added[mark] for mark in marks} & set(encoder.text_ids("".join(marks)))
     assert added["[RESULT]"] in encoder.text_ids("[RESULT]")
 

@@ -158,12 +158,12 @@ class Encoder:
             return self.ids(prompt, image_tokens=image_tokens), scale, ((),)
         if scale is None:
             raise ValueError("a score pass needs a scale: this prompt has none")
-        first, last, end = min(texts), max(texts), prompt.text[-TAIL:]
-        key = (end, *texts.values())
-        if key not in self._continues:  # whether scores are written with the scale's tokens there, too
-            pairs = [(self.text_ids(end + texts[score]), scale.paths[score]) for score in (first, last)]
-            self._continues[key] = all(tuple(ids[-len(path) :]) == path for ids, path in pairs)
+        first, last = min(texts), max(texts)
         ids, path = self.ids(prompt, suffix=texts[first], image_tokens=image_tokens), scale.paths[first]
+        key = (prompt.text[-TAIL:], *texts.values())
+        if key not in self._continues:  # whether the last score is written with the scale's tokens there, too
+            other = scale.paths[last]
+            self._continues[key] = tuple(self.text_ids(key[0] + texts[last])[-len(other) :]) == other
         if not self._continues[key] or tuple(ids[-len(path) :]) != path:
             raise ValueError("the end of the prompt merges with the score into tokens that are not the scale's")
         return ids[: -len(path)], scale, scale.stems
