@@ -253,7 +253,7 @@ class ServerEngine(Engine):
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
             out. A run's manifest keeps them: no secrets.
         price: for a million prompt tokens and a million new tokens, in any currency.
-        spend_limit: in that currency, for this engine's lifetime; no request starts beyond it (those under way end).
+        spend_limit: in that currency, for this engine's lifetime; no prompt is sent beyond it (those under way end).
 
     Attributes:
         usage: a Counter of what all requests came to: "requests" (repetitions and test requests among them), "prompt
