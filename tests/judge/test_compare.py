@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pandas as pd
 import pytest
 from stand_in import QUIET, judge_of, pair
 
+from vjudge import load_judge
 from vjudge.data import CollectionError
 from vjudge.judge import Judge
-from vjudge.prompts import TEMPLATES
+from vjudge.prompts import TEMPLATES, VICUNA_V1
 from vjudge.runs import RunError
 
 RELATIVE = TEMPLATES["chat-relative"]
@@ -136,3 +138,16 @@ def test_best_of_n_by_scores(rows: Any) -> None:
     frame = judge_of(write).rank([{**rows[0], "responses": ["one", "two", "three"]}], by="scores", **QUIET)
     assert list(frame["value"][:2]) == pytest.approx([3.0, 5.0]) and list(frame["rank"][:2]) == [2, 1]
     assert list(frame["missing"]) == [0, 0, 1] and list(frame["best"]) == [False, True, False]
+
+
+def test_a_real_model_in_one_pass_each_order(taught_judge: Path, rows: Any, tmp_path: Path) -> None:
+    real = load_judge(taught_judge, device="cpu", template=replace(RELATIVE, conversation=VICUNA_V1))
+    pairs = [{**row, "response_a": row["response"], "response_b": "it is plain red"} for row in rows[:5]]
+    frame = real.compare(pairs, mode="score", out=tmp_path, **QUIET)
+    assert frame["failure"].isna().all() and frame["verdict_ab"].isin(["a", "b"]).all()
+    assert frame["probability_a"].between(0, 1).all()
+    # What the pass says is what the judge finds more probable: by hand, order by order.
+    swapped = [{**p, "response_a": p["response_b"], "response_b": p["response_a"]} for p in pairs]
+    other = real.compare(swapped, mode="score", **QUIET)
+    assert list(other["verdict_ab"].map({"a": "b", "b": "a"})) == list(frame["verdict_ba"])
+    assert list(1 - other["probability_a"]) == pytest.approx(list(frame["probability_a"]), abs=1e-5)
