@@ -69,7 +69,9 @@ def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp
     for row in held_out:
         row["images"], row["instruction"] = [Image.new("RGB", (30, 30), "purple")], "Another?"
     options = SMALL | dict(steps=7, checkpoint_every=2, evaluate_every=3, rows_at_once=2, validation=held_out)
-    whole = fine_tune(random_judge, rows, out=tmp_path / "whole", **options)
+    seen: list[dict] = []
+    whole = fine_tune(random_judge, rows, out=tmp_path / "whole", on_log=seen.append, **options)
+    assert [entry["step"] for entry in seen] == [entry["step"] for entry in entries_of(tmp_path / "whole")]
     step = int(np.random.default_rng().integers(1, 7))
     with pytest.raises(KeyboardInterrupt), at_step(step, die):
         fine_tune(random_judge, rows, out=tmp_path / "cut", **options)

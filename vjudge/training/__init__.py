@@ -12,7 +12,7 @@ from vjudge.names import lazy, public
 _NAMES = {
     "ablations": "ABLATIONS ablate",
     "checks": "check_balance check_leakage",
-    "finetune": "fine_tune",
+    "finetune": "fine_tune live_curve",
     "recipes": "RECIPES Recipe",
     "collate": "prompt_and_target",
 }

@@ -60,6 +60,7 @@ def fine_tune(
     device: str = "auto",
     precision: str = "auto",
     seed: int = 0,
+    on_log: Callable[[dict[str, Any]], None] | None = None,
     progress: bool = True,
     **changes: Any,
 ) -> Path:
@@ -81,6 +82,7 @@ def fine_tune(
         device: "auto", "cpu", "cuda" or "mps"; under a launcher each process takes its own.
         precision: "auto", "float32", "bfloat16" or "float16": of products, and of a base's weights under adapters.
         seed: of the order, of dropout and of adapters' first values.
+        on_log: called with every new entry of the log, such as `live_curve()`.
         progress: whether to show a bar.
         changes: fields of the recipe, such as lr=1e-5, steps=200 or freeze=["tower", "projector"].
 
@@ -155,7 +157,7 @@ def fine_tune(
     before = weights.weight_samples(network)
     trainer = JudgeTrainer(network, arguments, examples.collate, examples)
     trainer.remove_callback(transformers.PrinterCallback)  # the log has its own place
-    trainer.recipe, trainer.out, trainer.began = chosen, out, time.monotonic()
+    trainer.recipe, trainer.out, trainer.began, trainer.on_log = chosen, out, time.monotonic(), on_log
     trainer.order = training_order(lengths, batch_size=chosen.batch_size, steps=arguments.max_steps, seed=seed)
     if validation is not None:
         arguments.eval_strategy, arguments.eval_on_start = transformers.IntervalStrategy.STEPS, last is None
@@ -322,6 +324,7 @@ class JudgeTrainer(weights.OwnNames, Trainer):
     order: list[int]  # of rows
     grade: Callable[[], pd.DataFrame]
     began: float
+    on_log: Callable[[dict[str, Any]], None] | None
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return self.order
@@ -380,11 +383,30 @@ class JudgeTrainer(weights.OwnNames, Trainer):
         return [entry for entry in self.state.log_history if "loss" in entry or "parsed" in entry]
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """To transformers' own trackers, and to the log file."""
+        """To transformers' own trackers, to the log file and to `on_log`."""
         super().log({**logs, "seconds": round(time.monotonic() - self.began, 3)}, start_time)
         self.state.log_history[-1].pop("epoch", None)  # of the order, which is all epochs
-        if self.is_world_process_zero():
-            replace_file(self.out / LOG, "".join(json.dumps(entry) + "\n" for entry in self.entries()))
+        entries = self.entries()
+        if self.is_world_process_zero() and entries and entries[-1] is self.state.log_history[-1]:
+            replace_file(self.out / LOG, "".join(json.dumps(entry) + "\n" for entry in entries))
+            if self.on_log is not None:
+                self.on_log(entries[-1])
+
+
+def live_curve() -> Callable[[dict[str, Any]], None]:
+    """What `fine_tune(on_log=...)` takes in a notebook: a figure under the cell that is drawn anew with every entry."""
+    from IPython.display import display
+
+    from vjudge.plots import training_curve
+
+    entries: list[dict[str, Any]] = []
+    handle = display(display_id=True)
+
+    def show(entry: dict[str, Any]) -> None:
+        entries.append(entry)
+        handle.update(training_curve(pd.DataFrame(entries)))
+
+    return show
 
 
 def outcome(
