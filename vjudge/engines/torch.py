@@ -13,7 +13,6 @@ import functools
 import importlib.metadata
 import inspect
 import itertools
-import math
 import os.path
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from vjudge.images import Pictures, picture
 from vjudge.models import VisionLanguageModel, batch_budget, settings_fingerprint, token_bytes, weights_fingerprint
 from vjudge.prompts import Prompt
 
-LIMITS = {"cpu": (320, 1024)}  # rows of a batch under "auto", tokens of prompts at once
+LIMITS = {"cpu": (320, 1024)}  # rows of a batch under "auto", tokens of prompts at once: more bring nothing
 LIMITS_ELSEWHERE = (256, 8192)
 PLANNED = 256  # tokens of an answer that memory is planned for: feedback is seldom longer, its limit much
 SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
@@ -450,13 +449,6 @@ def cut(lengths: Sequence[int], most: int) -> list[slice]:
     return [*parts, slice(start, len(lengths))]
 
 
-def new_buffer(shape: Sequence[int], *, like: torch.Tensor) -> torch.Tensor:
-    """A tensor without values; on a CPU in huge pages, which NumPy asks the kernel for and torch does not."""
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    return torch.from_numpy(np.empty(math.prod(shape) * like.itemsize, np.uint8)).view(like.dtype).view(shape)
-
-
 class GrowingLayer(DynamicLayer):
     """A layer's keys and values in buffers with room for more tokens, where `DynamicLayer` copies all every time."""
 
@@ -524,7 +516,7 @@ class Lanes:
         self.cache: Any = DynamicCache()  # keys and values of each layer: (lanes, heads, tokens, width)
         for layer in self.prefixes[0].states:
             shape = (len(lanes), len(layer[0]), self.width + abreast * min(STEP, new), layer[0].shape[-1])
-            self.cache.layers.append(GrowingLayer([new_buffer(shape, like=states) for states in layer], self.width))
+            self.cache.layers.append(GrowingLayer([states.new_empty(shape) for states in layer], self.width))
 
     def passes(self) -> Iterator[dict[str, Any]]:
         """What the model takes to compute the rows' own tokens, a pass at a time, after their prefixes."""
