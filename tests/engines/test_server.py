@@ -378,16 +378,21 @@ def test_a_redirect_stops_at_the_start(rows: Any) -> None:
         assert len(server.requests) == 1 and not other.requests
 
 
-def test_retry_after_is_obeyed_unless_it_is_too_long(rows: Any) -> None:
-    replies = [
-        Reply(b"", status=status, headers={"Retry-After": after}) for status, after in ((429, "0.5"), (503, "9000"))
-    ]
-
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (Reply({"error": {"code": "insufficient_quota"}}, status=429), "quota is used up"),
+        (Reply(b"", status=503, headers={"Retry-After": "9000"}), "asks to wait 9000 s, longer than 600 s"),
+    ],
+)
+def test_retry_after_is_obeyed_and_where_waiting_does_not_help_the_call_ends(
+    rows: Any, last: Reply, reason: str
+) -> None:
     async def cell() -> pd.DataFrame:  # a notebook's loop is running
         return grade(ask(server), rows[:9])
 
-    with ChatServer(Once(replies[0], judge, replies[1])) as server:
-        with pytest.warns(RuntimeWarning, match="HTTP 503: .*wait 9000 s.*; 8 prompts have no answer"):
+    with ChatServer(Once(Reply(b"", status=429, headers={"Retry-After": "0.5"}), judge, last)) as server:
+        with pytest.warns(RuntimeWarning, match=f"{reason}.*; 8 prompts have no answer"):
             assert list(asyncio.run(cell())["score"].notna()) == [True] + [False] * 8
         assert len(server.asked) == 3 and 0.5 <= server.asked[1].time - server.asked[0].time < 5
 

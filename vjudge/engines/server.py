@@ -182,8 +182,10 @@ class Client:
                     return self._read(response, answer, look)
                 reason, after = f"HTTP {response.status_code}", response.headers.get("retry-after", "")
                 pause = max(pause, float(after) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", after) else 0)
-                if pause > LONGEST_WAIT or b"insufficient_quota" in answer:
-                    self.stop(f"{reason}: wait {pause:g} s, {self.shown(str(answer[: 8 * SHOWN]))}")
+                if b"insufficient_quota" in answer:
+                    self.stop(f"the account's quota is used up ({reason})")
+                elif pause > LONGEST_WAIT:
+                    self.stop(f"the server asks to wait {pause:g} s, longer than {LONGEST_WAIT:g} s ({reason})")
             except httpx.TimeoutException:
                 reason = "time-out"
             except httpx.TransportError as error:
