@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from stand_in import QUIET, judge_of, pair
 
+import vjudge as vj
 from vjudge import load_judge
 from vjudge.data import CollectionError
 from vjudge.judge import Judge
@@ -51,6 +52,15 @@ def test_a_judge_without_a_position_bias() -> None:
     # P(a) is .9 where A is shown and wins, and .8 where it is shown second and wins.
     assert list(frame["probability_a"][:2]) == pytest.approx([(0.9 + 0.8) / 2, (0.2 + 0.1) / 2])
     assert math.isnan(frame["probability_a"][2])
+
+
+def test_battles_carry_their_policies_to_the_benchmarks_own_number() -> None:
+    sides = [("x", "y"), ("y", "x"), ("x", "z")]
+    battles = [one | {"policy_a": a, "policy_b": b} for one, (a, b) in zip(PAIRS, sides, strict=True)]
+    frame = comparing(longer).compare(battles, **QUIET)
+    assert list(zip(frame["policy_a"], frame["policy_b"], strict=True)) == sides
+    table = vj.benchmark(frame, name="visit-bench", n_resamples=0)
+    assert set(table.index.get_level_values("part")) == {"x", "y", "z"}
 
 
 def test_a_planted_position_bias_shows(capsys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from PIL import Image
@@ -79,6 +80,12 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
 def test_unsound_options_are_refused(random_judge, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         fine_tune(random_judge, rows_with_feedback(5), out=tmp_path / "out", **{**SMALL, "steps": 1, **options})
+
+
+def test_who_lacks_the_packages_for_adapters_is_told_which_to_install(random_judge, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r"pip install 'vjudge\[train\]'"):
+        fine_tune(random_judge, rows_with_feedback(5), out=tmp_path / "out", lora=True, **{**SMALL, "steps": 1})
 
 
 def test_recipes_are_as_published():
