@@ -9,7 +9,7 @@ from pathlib import Path
 import vjudge
 
 ROOMS = """
-names records images prompts data models engines runs calls judge
+records images prompts data models engines runs calls judge
 metrics probes plots reports builder training preference review
 """.split()
 """From the top of the house to its bottom."""

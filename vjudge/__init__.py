@@ -12,6 +12,7 @@ Importing the package loads neither torch nor pandas: a name brings its module w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
@@ -33,14 +34,21 @@ _HOMES |= dict.fromkeys(("Judge", "load_judge", "plan"), "judge")
 _ROOMS = {room.name for room in iter_modules(__path__)}
 
 
-def __getattr__(name: str) -> Any:
-    """Bring a public name or a room on first use."""
-    if name in _HOMES:
-        return getattr(import_module(f"vjudge.{_HOMES[name]}"), name)
-    if name in _ROOMS:
-        return import_module(f"vjudge.{name}")
-    raise AttributeError(f"module 'vjudge' has no attribute {name!r}")
+def lazy(room: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A room's `__getattr__`: a public name brings the module that has it, a file of the room itself."""
+
+    def bring(name: str) -> Any:
+        if name in homes:
+            return getattr(import_module(f"{room}.{homes[name]}"), name)
+        if name in _ROOMS and room == __name__:
+            return import_module(f"{room}.{name}")
+        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+
+    return bring
+
+
+__getattr__ = lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_ROOMS} - {"calls", "judge", "names"})  # these are of no use to a notebook
+    return sorted({*__all__, *_ROOMS} - {"calls", "judge"})  # these are of no use to a notebook

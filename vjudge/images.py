@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from vjudge.names import public
-
 __all__ = ["MAX_BYTES", "MAX_PIXELS", "ImageError", "Picture", "Pictures"]
 __all__ += ["data_uri", "fingerprint", "image_bytes", "open_image", "pad_to_square", "picture", "thumbnail"]
-__dir__ = public(__name__)
+__dir__ = __all__.copy
 
 MAX_PIXELS = 2**26  # of a picture that is decoded: 67 million, 0.27 GB
 MAX_BYTES = 2**28  # of a file that is read, 268 MB: an uncompressed picture at the limit of pixels has 201

@@ -17,7 +17,6 @@ import pandas as pd
 from vjudge import data, prompts
 from vjudge.calls import JudgeCall, combine, ranking
 from vjudge.engines.engine import Engine
-from vjudge.names import public
 from vjudge.prompts import MESSAGES, QWEN_1_5, Template, families
 from vjudge.prompts.families import Family
 from vjudge.records import Item, Pair
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from vjudge.engines import Forward
 
 __all__ = ["Judge", "combine", "load_judge", "plan"]
-__dir__ = public(__name__)
+__dir__ = __all__.copy
 
 SERVER = "openai:"  # how the name of a judge behind a server begins
 ENGINES = ("auto", "torch", "server", "vllm", "ray")

@@ -11,9 +11,8 @@ from vjudge.builder.build import Build, BuildError, build, estimate, length_bala
 from vjudge.builder.faults import KINDS
 from vjudge.builder.prompts import STAGES, load_seeds
 from vjudge.builder.scripted import ScriptedGenerator
-from vjudge.names import public
 
 __all__ = ["KINDS", "STAGES", "Build", "BuildError", "ScriptedGenerator", "build", "estimate", "length_balance"]
 __all__ += ["load_seeds"]
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

@@ -23,7 +23,6 @@ from vjudge.data.summary import (
 )
 from vjudge.data.validation import check_pictures, fingerprint, truth, validate
 from vjudge.data.verdicts import load_verdicts
-from vjudge.names import public
 
 __all__ = [
     "CANDIDATE_FEATURES",
@@ -51,4 +50,4 @@ __all__ = [
     "validate",
 ]
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vjudge.names import lazy, public
+from vjudge import lazy
 
 if TYPE_CHECKING:
     from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
@@ -27,4 +27,4 @@ __all__ = ["Answer", "Ask", "Encoder", "Engine", "Forward", "Quantity", "RayEngi
 __all__ += ["TorchEngine", "VllmEngine", "Work"]
 _HOMES = dict.fromkeys(__all__, "engine") | {"Encoder": "tokens", "Scale": "tokens", "Forward": "torch"}
 _HOMES |= {"TorchEngine": "torch", "ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
-__getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)
+__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy

@@ -26,7 +26,6 @@ from vjudge.metrics.pairwise import (
     tie_calibrated_accuracy,
     win_rate,
 )
-from vjudge.names import public
 
 __all__ = [
     "agreement", "average_samples", "bradley_terry", "calibration_curve", "calibration_errors", "classification",
@@ -35,4 +34,4 @@ __all__ = [
     "published", "rater_table", "tie_calibrated_accuracy", "win_rate",
 ]  # fmt: skip
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

@@ -23,11 +23,10 @@ from rapidfuzz.distance import Levenshtein
 from vjudge import data, metrics
 from vjudge.data import CollectionError
 from vjudge.metrics._tables import design_of, groups_of, read_verdicts, shares, tabulate
-from vjudge.names import public
 from vjudge.records import NAN, Rubric, unit_of
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]
-__dir__ = public(__name__)
+__dir__ = __all__.copy
 
 _INDEX = ["part", "statistic", "unread"]
 

@@ -5,7 +5,6 @@ caption and data. Every figure takes the options of `page`: venue, column, note 
 in the corner and the caption. A frame that lacks a column, names a cell twice or has nothing to draw is a ValueError.
 """
 
-from vjudge.names import public
 from vjudge.plots.figures import (
     FOUR_WAY,
     agreement_by_cost,
@@ -30,4 +29,4 @@ __all__ = [
     "score_distribution", "tag_bars", "training_curve", "who_beats_whom", "width",
 ]  # fmt: skip
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

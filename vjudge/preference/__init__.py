@@ -9,7 +9,7 @@
 A name brings its module when it is first used: `import vjudge.preference` loads no torch.
 """
 
-from vjudge.names import lazy, public
+from vjudge import lazy
 
 _NAMES = {
     "dpo": "DpoSettings Round run_rounds train",
@@ -19,4 +19,4 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
-__getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)
+__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy

@@ -4,7 +4,6 @@ A probe takes a judge and items, or the runs made of them, and returns one small
 can't say. `battery` runs all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
 """
 
-from vjudge.names import public
 from vjudge.probes.biases import (
     PROBES,
     battery,
@@ -32,4 +31,4 @@ __all__ = [
     "perturb", "position", "question", "reencoded", "reference", "rubric", "scale", "swapped", "verbosity",
 ]  # fmt: skip
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

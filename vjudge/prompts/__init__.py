@@ -8,7 +8,6 @@ families.py   judges known by name: wording, decoding, paper; register your own
 
 from __future__ import annotations
 
-from vjudge.names import public
 from vjudge.prompts import families as families
 from vjudge.prompts import parse as parse
 from vjudge.prompts.template import IMAGE, MESSAGES, Control, Conversation, Prompt, Template, question, split, target
@@ -17,4 +16,4 @@ from vjudge.prompts.wordings import LLAMA_2, MISTRAL, QWEN_1_5, TEMPLATES, VICUN
 __all__ = ["IMAGE", "LLAMA_2", "MESSAGES", "MISTRAL", "QWEN_1_5", "TEMPLATES", "VICUNA_V1", "Control"]
 __all__ += ["Conversation", "Prompt", "Template", "families", "parse", "question", "split", "target"]
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

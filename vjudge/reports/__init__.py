@@ -7,9 +7,8 @@ Nothing is computed here: numbers are those of `vjudge.metrics` and `vjudge.prob
 What is said stands in assets/: report.txt has the sentences, report.html and report.tex the pages.
 """
 
-from vjudge.names import public
 from vjudge.reports.card import Card, Part, report
 
 __all__ = ["Card", "Part", "report"]
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

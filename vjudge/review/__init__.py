@@ -3,7 +3,6 @@
 review.py (votes, `Review`), show.py (views, by assets/review.html), export.py, widget.py (the tool, the matrix)
 """
 
-from vjudge.names import public
 from vjudge.review.export import collection, error_tags, export, preference, save_page
 from vjudge.review.review import ANSWERS, TAGS, Review, ReviewError
 from vjudge.review.show import contact_sheet, show, show_case
@@ -26,4 +25,4 @@ __all__ = [
     "show_case",
 ]
 
-__dir__ = public(__name__)
+__dir__ = __all__.copy

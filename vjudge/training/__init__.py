@@ -7,7 +7,7 @@
 A name brings its module when it is first used. Needs `pip install 'vjudge[train]'`.
 """
 
-from vjudge.names import lazy, public
+from vjudge import lazy
 
 _NAMES = {
     "ablations": "ABLATIONS ablate",
@@ -18,4 +18,4 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
-__getattr__, __dir__ = lazy(__name__, _HOMES), public(__name__)
+__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy
