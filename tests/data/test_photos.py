@@ -50,7 +50,6 @@ def test_neither_length_nor_text_gives_the_score(items, table):
     """ROUGE-L with the reference, and words and word pairs learnt on the other photographs, stay below Pearson 0.35."""
     for _, row in data.length_test(items, n_resamples=2_000).iterrows():
         assert row["kruskal_p"] > 0.05 and row["low"] <= 0.5 <= row["high"] and 0.45 <= row["auc"] <= 0.55
-        assert 0.42 <= row["cut_min"] <= row["cut_max"] <= 0.58
     shared = metrics.overlap_baselines(table["response"], table["reference_answer"])["rouge_l"]
     assert abs(shared.corr(table["gold"])) <= 0.35
     texts = table["response"], table["response"] + " REF " + table["reference_answer"] + " " + table["criteria"]

@@ -10,32 +10,19 @@ function for what takes more than a name. `load_collection` knows it by its hub 
 """
 
 from vjudge.data.load import canonical, load_collection, origin, readable, rows_of
-from vjudge.data.schema import CANDIDATE_FEATURES, FEATURES, PAIR_FEATURES, CollectionError, Problem
-from vjudge.data.summary import (
-    cases,
-    counts,
-    image_sizes,
-    length_test,
-    lengths,
-    levels,
-    n_words,
-    rubric_overlap,
-)
+from vjudge.data.schema import FEATURES, CollectionError, Problem
+from vjudge.data.summary import cases, length_test, lengths, levels, n_words
 from vjudge.data.validation import check_pictures, fingerprint, truth, validate
 from vjudge.data.verdicts import load_verdicts
 
 __all__ = [
-    "CANDIDATE_FEATURES",
     "FEATURES",
-    "PAIR_FEATURES",
     "CollectionError",
     "Problem",
     "canonical",
     "cases",
     "check_pictures",
-    "counts",
     "fingerprint",
-    "image_sizes",
     "length_test",
     "lengths",
     "levels",
@@ -45,7 +32,6 @@ __all__ = [
     "origin",
     "readable",
     "rows_of",
-    "rubric_overlap",
     "truth",
     "validate",
 ]

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from rapidfuzz.distance import LCSseq
 
 from vjudge.data import summary
 from vjudge.metrics._tables import check_columns, listed
@@ -68,9 +69,9 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
         bleu, chrf = _scorer("BLEU", effective_order=True, tokenize=name), _scorer("CHRF")
         methods |= {f"bleu, {name}": f"sacrebleu {bleu.get_signature()}", "chrf": f"sacrebleu {chrf.get_signature()}"}
         cut = str if name == "13a" else bleu.tokenizer
-        target_words, candidate_words = (re.findall(r"[^\W_]+", cut(text).lower()) for text in (target, candidate))
-        overlap = [one.sentence_score(candidate, [target]).score / 100 for one in (bleu, chrf)]
-        frame.iloc[row, :3] = [summary.rouge_l(target_words, candidate_words), *overlap]
+        words = [re.findall(r"[^\W_]+", cut(text).lower()) for text in (target, candidate)]
+        rouge_l = 2 * LCSseq.similarity(*words) / max(1, sum(map(len, words)))
+        frame.iloc[row, :3] = [rouge_l, *(one.sentence_score(candidate, [target]).score / 100 for one in (bleu, chrf))]
     frame.attrs = {"method": methods}
     return frame
 
