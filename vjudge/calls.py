@@ -1,9 +1,8 @@
 """A judge's call: rows -> prompts, answers -> records, kept by a run as soon as they exist, records -> a table.
 
-What differs between `Judge.grade` and `Judge.compare` is the wording, and whether a row is put to the judge once a
-sample or once an order: a judge may prefer whichever response stands first, so a pair is shown in both orders, "ab" and
-"ba", and verdicts are turned back to the pair's own a and b. A record is one verdict in plain JSON values; tables are
-built from records alone, so that a continued run ends in the table of an unbroken one.
+`Judge.grade` puts a row once a sample, `Judge.compare` once an order: a judge may prefer whichever response stands
+first, so a pair is shown as "ab" and "ba", and verdicts are turned back to the pair's own a and b. A record is one
+verdict in plain JSON values; tables are built from records alone, so that a continued run ends in an unbroken one's.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tqdm.auto import tqdm
 
 import vjudge
 from vjudge import data
-from vjudge.data.schema import CollectionError, Problem, Rows, plain
+from vjudge.data.schema import CollectionError, Problem, plain
 from vjudge.engines.engine import Answer, Ask, Engine, whole
 from vjudge.images import ImageError, Pictures, open_image
 from vjudge.prompts import Prompt, Template
@@ -105,11 +104,7 @@ class JudgeCall:
         self.units: Sequence[Any] = range(samples)
         if template.compares:
             self.units = ORDERS if self.one_sided or orders == "both" else ORDERS[:1]
-        self._put(rows)
-
-    def _put(self, rows: Rows) -> None:
-        """Check every row and put it to the judge."""
-        template, sees, pairs = self.template, self.template.sees_images, self.template.compares
+        sees, pairs = template.sees_images, template.compares
         self.images = Images(rows, len(self.units) if sees else 0)
         data.validate(rows, needs=template.needs, sees_images=sees, pictures=self.images.pictures, pairs=pairs)
         subjects: list[Item | Pair] = [(Pair if pairs else Item).from_row(row) for row in rows]
@@ -150,8 +145,8 @@ class JudgeCall:
             "note": {"origin": self.origin} if self.origin else {},
         }
         request = (self.engine, self.prompts, self.images, ask, self.keys, self._record, about)
-        key = "order" if pairs else "sample"
-        records = collect(*request, scales=self.scores, key=key, out=self.out, progress=self.progress)
+        options: Record = {"scales": self.scores, "key": "order" if pairs else "sample"}
+        records = collect(*request, **options, out=self.out, progress=self.progress)
         if pairs:
             rows = [self._pair(records[start : start + n]) for start in range(0, len(records), n)]
             names = [*rows[0]]
@@ -304,19 +299,23 @@ def collect(
             for text in (prompt.text for prompt in prompts):
                 digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
             fingerprint = data.fingerprint(images.rows, pictures=images.pictures)
-            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            note = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "batch_size": ask.batch_size, **about["note"]}
             manifest = {
                 **about,
                 "prompts": digest.hexdigest(),
                 "collection": {"fingerprint": fingerprint, f"{unit}s": len(keys)},
                 **identity,
                 "versions": {"vjudge": vjudge.__version__, **identity["versions"]},
-                "note": {"started": started, "batch_size": ask.batch_size, **about["note"]},
+                "note": note,
             }
             run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
             for each, scale in zip(keys, scales, strict=False):
-                _check_scale(done.get(each, {}), scale, f"{out}: the verdict {each}")
+                for value in map(done.get(each, {}).get, ("score", "expected_score")):
+                    number = isinstance(value, (int, float))
+                    if scale and not is_missing(value) and not (number and min(scale) <= value <= max(scale)):
+                        what = f"{out}: the verdict {each} has a score of {value!r}, off its scale {scale}"
+                        raise RunError(f"{what}; restore the record or use another folder")
         bar = stack.enter_context(tqdm(total=len(keys), initial=len(done), unit=unit, disable=not progress))
         failed = sum(entry["failure"] is not None for entry in done.values())
         missing = {place for place, each in enumerate(keys) if each not in done}
@@ -332,15 +331,6 @@ def collect(
     return [done[each] for each in keys]
 
 
-def _check_scale(record: Mapping[str, Any], scale: Sequence[int], what: str) -> None:
-    low, high = min(scale, default=-math.inf), max(scale, default=math.inf)
-    for name in ("score", "expected_score"):
-        value = record.get(name)
-        if not is_missing(value) and not (isinstance(value, (int, float)) and low <= value <= high):
-            what = f"{what} has the {name} {value!r}, off its scale ({low}-{high})"
-            raise RunError(f"{what}; restore the record or use another folder")
-
-
 def seed_of(seed: int, id: str, sample: int | str) -> int:
     """A number for one verdict's draws that no other verdict shares."""
     digest = hashlib.sha256(f"{seed}\0{sample}\0{id}".encode("utf-8", "surrogatepass")).digest()
@@ -349,9 +339,8 @@ def seed_of(seed: int, id: str, sample: int | str) -> int:
 
 def check_ask(ask: Ask, *, samples: int, seed: int) -> None:
     """Refuse unsound options of a call, all at once, each with its remedy."""
-    faults = ask.check()
-    faults += [] if whole(samples, 1) else [f"samples={samples!r}: use a whole number from 1"]
-    faults += [] if whole(seed, 0) else [f"seed={seed!r}: use a whole number from 0"]
+    faults, least = ask.check(), {"samples": (samples, 1), "seed": (seed, 0)}
+    faults += [f"{name}={n!r}: use a whole number from {low}" for name, (n, low) in least.items() if not whole(n, low)]
     if whole(samples, 2) and ask.temperature == 0:
         faults.append(f"samples={samples!r} of greedy decoding are all the same: set a temperature")
     if faults:

@@ -43,9 +43,6 @@ def open_image(source: Any) -> Image.Image:
     `source` is a path, the bytes of a file, a `data:` URI, a PIL image, the {"bytes", "path"} dict of the datasets
     library, or an array (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats in 0-1. ImageError:
     missing, broken, too large, of an unknown kind, or with values of unknown scale.
-
-    >>> open_image(np.zeros((2, 3), bool)).size
-    (3, 2)
     """
     return source.open() if isinstance(source, Picture) else _decode(*_content(source))
 
@@ -60,11 +57,18 @@ class Picture:
     def __init__(self, source: Any) -> None:
         content, self._name = _content(source)
         self.source, self.data = source, content if isinstance(content, bytes) else None  # while the file's are held
-        if isinstance(content, bytes):
-            self.size, self.key = _checked_size(content, self._name), _digest(content)
-        else:
+        if not isinstance(content, bytes):
             image = _decode(content, self._name)
             self.size, self.key = image.size, f"pixels:{fingerprint(image)}"
+            return
+        self.key = _digest(content)
+        with _damage(self._name, "is damaged"):
+            image = _open(content, self._name)
+            # Pillow decodes a PNG to look for a tag behind its pixels, and gives the size of a TIFF as it will be.
+            tagged = image.format != "TIFF" and (image.format != "PNG" or any(mark in content for mark in _EXIF_MARKS))
+            lies = tagged and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            _open(content, self._name).verify()
+            self.size = image.size[::-1] if lies else image.size
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it; ImageError also for a file that has changed since it was first read."""
@@ -99,11 +103,7 @@ def picture(source: Any) -> Picture:
 
 
 def pad_to_square(image: Image.Image, colour: tuple[int, ...]) -> Image.Image:
-    """Put an RGB image in the middle of a square of a colour, reduced by a whole factor where that has too many pixels.
-
-    >>> pad_to_square(Image.new("RGB", (60_000, 1)), (0, 0, 0)).size
-    (7500, 7500)
-    """
+    """Put an RGB image in the middle of a square, reduced by a whole factor where that would have too many pixels."""
     if image.width == image.height:
         return image
     factor = math.ceil(max(image.size) / math.isqrt(MAX_PIXELS))
@@ -203,17 +203,6 @@ def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
         rgb = _to_rgb(image)
         del image  # one copy fewer while a picture is turned
         return rgb if turn is None else rgb.transpose(turn)
-
-
-def _checked_size(data: bytes, name: str) -> tuple[int, int]:
-    """The size of a file's image once it is turned, from a header and checksums that hold."""
-    with _damage(name, "is damaged"):
-        image = _open(data, name)
-        # Pillow decodes a PNG to look for a tag behind its pixels, and gives the size of a TIFF as it will be.
-        tagged = image.format != "TIFF" and (image.format != "PNG" or any(mark in data for mark in _EXIF_MARKS))
-        lies = tagged and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
-        _open(data, name).verify()
-        return image.size[::-1] if lies else image.size
 
 
 def _open(content: bytes | Image.Image, name: str) -> Image.Image:

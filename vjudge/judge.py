@@ -5,8 +5,7 @@ An answer without a verdict stays without a score: it is counted, shown and neve
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -58,8 +57,7 @@ def load_judge(
         options: of the engine, see `vjudge.engines`; for torch also `device_map` ("auto" spreads the weights over all
             GPUs and the CPU's memory), `attention` ("flash_attention_2", "sdpa", "eager") and `check_memory=False`.
 
-    ValueError: an unknown name, an unsupported checkpoint, a bad value; for a device that is not there, torch's own
-    error. TypeError: an option that the engine does not have.
+    ValueError: an unknown name or value, an unsupported checkpoint. TypeError: an option that the engine does not have.
 
     >>> import vjudge as vj
     >>> vj.load_judge("tiny", device="cpu")
@@ -82,7 +80,6 @@ def load_judge(
         single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
         fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
         options = {"conversation": fixed[0] if fixed else None} | options
-        _check_options("server", options, engines.ServerEngine)
         served, pairs = engines.ServerEngine(name.removeprefix(SERVER), **options), pairs and pairs.as_messages()
         return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
     if engine == "vllm":
@@ -90,19 +87,9 @@ def load_judge(
     else:
         from vjudge import models
 
-        _check_options("torch", options, models.load, models.places.place, engines.TorchEngine)
         own = {option: options.pop(option) for option in ("image_mode", "threads") if option in options}
         here = engines.TorchEngine(models.load(name_or_path, **options), **own)
     return _fitted(name_or_path, here, wording, exact=isinstance(template, Template))
-
-
-def _check_options(engine: str, options: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
-    """Refuse an option that an engine does not have, and name those that it has."""
-    parameters = [one for maker in makers for one in inspect.signature(maker).parameters.values()]
-    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    if unknown := [name for name in options if name not in names]:
-        known = f"engine {engine!r} takes {', '.join(names)}"
-        raise TypeError(f"load_judge() got an unexpected keyword argument {unknown[0]!r}: {known}")
 
 
 def _fitted(name_or_path: str | Path, engine: Any, wording: Template | None, *, exact: bool) -> Judge:
@@ -180,9 +167,8 @@ class Judge:
                 `**judge.family.published` decodes as published. A score pass takes no others than the published ones.
             seed: of the draws; a verdict's depend on it, the item's id and the sample's number alone.
             max_new_tokens: the most tokens of an answer, within the context; None takes the family's published limit.
-            out: a folder that records every verdict as soon as it exists; after an interruption, the same call
-                continues there, and one that differs in anything that matters is refused.
-            progress: whether to show a bar.
+            out: a folder that records every verdict as soon as it exists; the same call continues there after an
+                interruption, and one that differs in anything that matters is refused.
 
         Returns:
             One row a verdict, in the collection's order: id, judge, sample (where there are several), score (NaN where
@@ -190,11 +176,11 @@ class Judge:
             probability at the verdict, before temperature, top_p and penalty), probability_mass (what those scores had
             of the whole vocabulary), feedback, raw (the whole answer), n_prompt_tokens (image tokens included),
             n_new_tokens, seconds (its share of its batch); choice ("abstain") and scores (the reference answer's, then
-            its own) where some row has one; and as given gold, human_scores, group, criteria, category. `attrs` count
+            its own) where some row has one; gold, human_scores, group, criteria and category as given. `attrs` count
             failures by reason and what else is lacking, and have scale (None for the rubric's) and the engine's work.
 
-        CollectionError: bad rows, all of them, before any work. ValueError: an unsound option, or a scale that the
-        judge's vocabulary can't be asked for. RunError: `out` can't be used, or its disk is full.
+        CollectionError: bad rows, all of them, before any work. ValueError: an unsound option or scale. RunError: `out`
+        can't be used, or its disk is full.
 
         >>> import vjudge as vj
         >>> items = vj.load_collection("scenes", split="test", limit=5)
@@ -218,13 +204,10 @@ class Judge:
             One row a pair: id, judge, verdict and consistent (see `combine`), probability_a (of A's token against B's
             where the verdict is written, the mean of the orders), verdict_ab and verdict_ba (in terms of the pair's own
             a and b), failure; by order scores (the two, as shown), strong, feedback and raw; sums of n_prompt_tokens,
-            n_new_tokens and seconds; and as given preference, group, criteria, category. `attrs` as in `grade`.
+            n_new_tokens and seconds; preference, group, criteria and category as given. `attrs` as in `grade`.
 
         >>> import vjudge as vj
-        >>> from dataclasses import replace
-        >>> from vjudge.prompts import TEMPLATES, VICUNA_V1
-        >>> wording = replace(TEMPLATES["chat-relative"], conversation=VICUNA_V1)  # tiny was never taught to compare
-        >>> judge = vj.load_judge("tiny", device="cpu", template=wording)
+        >>> judge = vj.load_judge("tiny", device="cpu", template="prometheus-2-relative")  # never taught to compare
         >>> first, second = list(vj.load_collection("scenes", split="test", limit=2))
         >>> pair = {**first, "response_a": first["response"], "response_b": second["response"]}
         >>> judge.compare([pair], mode="score", progress=False)[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
@@ -253,8 +236,7 @@ class Judge:
         """
         if "orders" in options:
             raise ValueError(f"orders={options['orders']!r}: a ranking has no option of that name; leave it out")
-        orders = "both" if by == "pairs" else None
-        call = JudgeCall(self, candidates, by=by, orders=orders, mode=mode, samples=1, **options)
+        call = JudgeCall(self, candidates, by=by, mode=mode, samples=1, **options)
         return ranking(call.candidates, call.table(), by=by)
 
     def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
@@ -281,7 +263,7 @@ class Judge:
 
         The question may say "<image>" where each image stands, else they come first. `image_mode` is "crop" (default)
         or "pad" for LLaVA-1.5; "anyres" (default for one image) or "pad" (for several) for LLaVA-OneVision. ValueError:
-        too long a prompt; marks that don't fit the images; a bad image; an unknown mode.
+        too long a prompt, marks that don't fit the images, a bad image or mode.
         """
         answer: Forward = self._local("forward", question, images, image_mode=image_mode)
         return answer

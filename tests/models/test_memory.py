@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,10 +116,9 @@ def test_a_judge_that_does_not_fit_is_refused_before_its_weights_are_fetched(
     with pytest.raises(models.MemoryShortage) as refusal:
         load_judge("kaist-ai/prometheus-vision-7b-v1.0", device="cpu")
     message = str(refusal.value)
-    assert "in float32 it needs 31.6 GiB (weights 26.3 GiB, keys and values 2.6 GiB" in message
-    assert "14.0 GiB are free on the CPU" in message and "computed, for one row of 2,624 tokens" in message
+    assert "in float32 it needs 31.6 GiB (weights 26.3; computed for one row of 2,624 tokens)" in message
+    assert "14.0 GiB are free on the CPU" in message and "quantization='8bit' or '4bit'" in message
     assert "a server, load_judge('openai:MODEL', base_url=" in message and "check_memory=False" in message
-    assert re.search(r"What fits: quantization='8bit' \(1\d.\d GiB of 14.0 GiB\); or quantization='4bit' \(", message)
 
 
 def test_on_a_gpu_the_setting_of_the_call_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +127,7 @@ def test_on_a_gpu_the_setting_of_the_call_is_compared(tmp_path: Path, monkeypatc
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(room))
     monkeypatch.setattr(memory, "free_gpu", lambda number: room[number])
     monkeypatch.setattr(memory, "free_ram", lambda: GIB // 2)
-    refusal = (
-        r"in float16 it needs 16.3 GiB.*14.7 GiB are free on cuda:1.*='8bit' \(10.1 GiB of 14.7 GiB\).*device_map="
-    )
+    refusal = "in float16 it needs 16.3 GiB.*14.7 GiB are free on cuda:1.*device_map="
     with pytest.raises(models.MemoryShortage, match=refusal):
         memory.check(folder, Placement(card, torch.float16, None, {"device_map": {"": card}}))
     memory.check(folder, Placement(card, torch.float16, "8bit", {"device_map": {"": card}}))

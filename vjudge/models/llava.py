@@ -57,10 +57,6 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     `source` is a folder, with its vision tower as `mm_vision_tower` names it, or a hub id; `target` appears when
     everything is written, and is returned. FileExistsError: it holds something already. ValueError: no original
     checkpoint, or one that is damaged, unsupported or would run code; or a disk too full.
-
-    >>> convert("tiny-base", "outputs/tiny-base")
-    Traceback (most recent call last):
-    ValueError: tiny-base is not in the original LLaVA layout; there is nothing to convert
     """
     target = Path(target).expanduser()
     if target.exists() and any(target.iterdir()):
@@ -94,15 +90,17 @@ def _write(original: Original, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     size = sum(file.stat().st_size for folder in original.origins for file in places.weight_files(folder))
     if size > (free := shutil.disk_usage(target.parent).free):
-        there = f"takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are free"
-        remedy = "make room, or set XDG_CACHE_HOME to a folder on another disk"
-        raise ValueError(f"judge {original.name!r} {there} at {target.parent}: {remedy}")
+        there = (
+            f"takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are free at {target.parent}"
+        )
+        raise ValueError(f"judge {original.name!r} {there}: make room, or set XDG_CACHE_HOME to a folder elsewhere")
     tensors = original.tensors
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
-    need, count = len(model.state_dict()) - bool(original.config.tie_word_embeddings), len(tensors)
-    if count != need:
-        raise ValueError(f"{original.folder}: the weights do not fit its config.json: it asks for {need}, not {count}")
+    need = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
+    if len(tensors) != need:
+        there = f"it asks for {need}, not {len(tensors)}"
+        raise ValueError(f"{original.folder}: the weights do not fit its config.json: {there}")
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _write_settings(original, partial)
@@ -135,22 +133,21 @@ def _write_settings(original: Original, folder: Path) -> None:
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if generation.get(name) is None and settings.get(name) is not None:
             generation[name] = settings[name]
-    dropped = ("repetition_penalty", "attn_implementation")
-    generation = {name: value for name, value in generation.items() if name not in dropped}
+    for name in ("repetition_penalty", "attn_implementation"):
+        generation.pop(name, None)
     silent = list(range(config.image_token_index, config.text_config.vocab_size))
     _write_json(folder / "generation_config.json", {**generation, "suppress_tokens": silent})
-    processor = {
-        "vision_feature_select_strategy": config.vision_feature_select_strategy,
-        "image_token": original.tokenizer.convert_ids_to_tokens(config.image_token_index),
-    }
-    patch = config.vision_config.patch_size
+    image_token, patch = (
+        original.tokenizer.convert_ids_to_tokens(config.image_token_index),
+        config.vision_config.patch_size,
+    )
+    shared = {"vision_feature_select_strategy": config.vision_feature_select_strategy, "image_token": image_token}
+    processor = {"processor_class": "LlavaProcessor", "patch_size": patch, "num_additional_image_tokens": 1}
     if original.tiled:
         n_patches = (config.vision_config.image_size // patch) ** 2
-        processor |= {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": n_patches}
+        processor = {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": n_patches}
         processor |= {"vision_aspect_ratio": config.vision_aspect_ratio, "video_token": "<video>"}
-    else:
-        processor |= {"processor_class": "LlavaProcessor", "patch_size": patch, "num_additional_image_tokens": 1}
-    _write_json(folder / "processor_config.json", processor)
+    _write_json(folder / "processor_config.json", shared | processor)
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

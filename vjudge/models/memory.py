@@ -1,7 +1,7 @@
 """What fits where: the bytes that a model needs against those that are free, before anything is loaded or downloaded.
 
-Weights are counted on a model without storage (torch's "meta" device); `token_bytes` computes what runs beside them,
-for the engine's batches, too; what can't be computed (the device's context, fragmentation) is an allowance.
+Weights are counted on torch's "meta" device, without storage; what runs beside them, for the engine's batches too, is
+`token_bytes`; what can't be computed (the device's context, fragmentation) is an allowance.
 """
 
 from __future__ import annotations
@@ -77,12 +77,7 @@ def need(
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:
-    """Bytes that one position takes while a batch runs: its keys and values in all layers, its activations in one.
-
-    >>> from transformers import LlamaConfig
-    >>> token_bytes(LlamaConfig(), torch.bfloat16)  # of 7 B weights
-    (524288, 131584)
-    """
+    """Bytes that one position takes while a batch runs: its keys and values in all layers, its activations in one."""
     text = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -173,8 +168,8 @@ def free_ram() -> int:
 
 
 def check(name_or_path: str | Path, placed: Placement, *, revision: str | None = None) -> None:
-    """Refuse by MemoryShortage a judge that does not fit, and name what does; of one on the hub, its config.json is
-    fetched. Quiet where it fits, or where its need can't be computed."""
+    """Refuse by MemoryShortage a judge that does not fit; of one on the hub, its config.json is fetched. Quiet where it
+    fits, or where its need can't be computed."""
     device = placed.device
     try:
         config = configuration(name_or_path, revision=revision)
@@ -188,33 +183,23 @@ def check(name_or_path: str | Path, placed: Placement, *, revision: str | None =
         where = "the CPU" if device.type == "cpu" else str(device)
     if cost.total <= free:
         return
-    ways: list[tuple[str, torch.dtype, str | None]] = [("dtype='bfloat16'", torch.bfloat16, None)]
-    ways += [(f"quantization='{bits}'", placed.dtype, bits) for bits in ("8bit", "4bit") if device.type != "mps"]
-    costs = [(way, need(config, dtype=few, quantization=bits, device=device.type).total) for way, few, bits in ways]
-    fitting = [f"{way} ({_gib(total)} of {_gib(free)})" for way, total in costs if total <= free]
-    fitting.append("a server, load_judge('openai:MODEL', base_url=...); or device_map='auto' over several GPUs")
     setting = f"{placed.quantization[0]} bits" if placed.quantization else str(placed.dtype).removeprefix("torch.")
-    parts = f"weights {_gib(cost.weights)}, keys and values {_gib(cost.cache)}, activations {_gib(cost.activations)}"
     raise MemoryShortage(
-        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {_gib(cost.total)} ({parts}, allowance"
-        f" {_gib(cost.allowance)}; computed, for one row of {cost.tokens:,} tokens), and {_gib(free)} are free on"
-        f" {where}. What fits: {'; or '.join(fitting)}. check_memory=False loads it all the same"
+        f"judge {str(name_or_path)!r} does not fit: in {setting} it needs {cost.total / GIB:.1f} GiB (weights"
+        f" {cost.weights / GIB:.1f}; computed for one row of {cost.tokens:,} tokens); {free / GIB:.1f} GiB are free on"
+        f" {where}. Less take dtype='bfloat16', quantization='8bit' or '4bit' (see vjudge.models.need); more have many"
+        " GPUs, device_map='auto', or a server, load_judge('openai:MODEL', base_url=...). check_memory=False loads it"
+        " all the same"
     )
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB"
 
 
 def configuration(name_or_path: str | Path, *, revision: str | None = None) -> Any:
     """A judge's transformers configuration from its config.json alone, and of an original from its tower's; ValueError
-    where there is no such judge, or its weights can't be counted so."""
+    where its weights can't be counted so."""
     folder, kind, settings = checkpoint(name_or_path, revision=revision)
     if kind == "original":
         rows = int(settings["vocab_size"])
         return Original(folder, name=str(name_or_path)).sized(rows, rows)
     if "quantization_config" in settings:
-        raise ValueError(
-            f"judge {str(name_or_path)!r} is stored quantised: its config.json does not tell what it needs"
-        )
+        raise ValueError(f"judge {str(name_or_path)!r} is stored quantised: that does not tell what it needs")
     return AutoConfig.for_model(**settings)

@@ -186,17 +186,17 @@ def fetch_checkpoint(name: str, *, revision: str | None = None) -> Path:
 
 def fetch(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
     """Download files of a hub repository by pattern, each once; without a connection, take what is in the cache."""
-    offline, reason = False, "it can't be reached from here, and the local cache does not hold it: check the connection"
+    reason = ""
     try:  # huggingface_hub itself would try for half a minute at every file
         session: Any = huggingface_hub.utils.get_session()  # type: ignore[attr-defined]
         session.head(huggingface_hub.constants.ENDPOINT, timeout=PROBE_SECONDS)
     except Exception:  # whatever the HTTP client of this version raises
-        offline = True
-    options: dict[str, Any] = {"revision": revision, "allow_patterns": list(files), "local_files_only": offline}
+        reason = "it can't be reached from here, and the local cache does not hold it: check the connection"
+    options: dict[str, Any] = {"revision": revision, "allow_patterns": list(files), "local_files_only": bool(reason)}
     try:
         return Path(huggingface_hub.snapshot_download(name, **options))
     except (OSError, ValueError) as error:
-        reason = reason if offline else reason_of(error)
+        reason = reason or reason_of(error)
         raise ValueError(f"{name!r} is no folder here, and the hub could not provide it ({reason})") from error
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from vjudge.prompts import families as families
 from vjudge.prompts import parse as parse
 from vjudge.prompts.template import IMAGE, MESSAGES, Control, Conversation, Prompt, Template, question, split, target
-from vjudge.prompts.wordings import LLAMA_2, MISTRAL, QWEN_1_5, TEMPLATES, VICUNA_V1
+from vjudge.prompts.wordings import QWEN_1_5, TEMPLATES, VICUNA_V1
 
-__all__ = ["IMAGE", "LLAMA_2", "MESSAGES", "MISTRAL", "QWEN_1_5", "TEMPLATES", "VICUNA_V1", "Control"]
-__all__ += ["Conversation", "Prompt", "Template", "families", "parse", "question", "split", "target"]
+__all__ = ["IMAGE", "MESSAGES", "QWEN_1_5", "TEMPLATES", "VICUNA_V1", "Control", "Conversation", "Prompt", "Template"]
+__all__ += ["families", "parse", "question", "split", "target"]
 
 __dir__ = __all__.copy

@@ -1,4 +1,4 @@
-"""The judges that are known by name: how each is asked, how its answers are read, and how it was decoded in print."""
+"""The judges that are known by name: how each is asked, read, and decoded in print."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def register(
     >>> families.find("checkpoints/my-judge-7b").name
     'mine'
 
-    A template may be the name of one in `vjudge.prompts.TEMPLATES`; `replace` allows a name that is taken; `fields` are
-    others of `Family`. ValueError names all that is wrong: a taken name or id, a template in the wrong place.
+    A template may be the name of one in `vjudge.prompts.TEMPLATES`; `fields` are others of `Family`. ValueError names
+    all that is wrong: a name (without `replace`) or id that is taken, a template in the wrong place.
     """
     single, double = wording(template), wording(pairs) if pairs is not None else None
     fields |= {key: tuple(fields[key]) for key in ("ids", "stems") if key in fields}

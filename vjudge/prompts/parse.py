@@ -19,20 +19,15 @@ Scale = tuple[float, float]
 
 
 def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") -> Verdict:
-    """Read the verdict out of a judge's answer.
+    """Read the verdict out of a judge's answer, without the prompt.
 
     >>> parse("The sign is misread. So the overall score is 2.\\n[RESULT] 2", scores=(1, 2, 3, 4, 5)).score
     2.0
     >>> parse("The sign is misread. [RESULT] 2 (out of 10)", scores=(1, 2, 3, 4, 5)).failure
     'a score out of 10 on a scale up to 5'
 
-    Args:
-        text: the answer, without the prompt.
-        scores: the rubric's scale; not needed where the format has its own, or a choice.
-        format: one of `FORMATS`.
-
-    ValueError: an unknown format, or an empty scale where the rubric's is needed. On "prometheus", whose verdict is the
-    number after the last `[RESULT]`, on a rubric of 1 to 5:
+    `scores` is the rubric's scale, for a format of `FORMATS` without one of its own; ValueError where it is needed and
+    empty, or the format is unknown. "prometheus", the number after the last `[RESULT]`, on a rubric of 1 to 5:
 
         Feedback: ... **[RESULT]** (4).              4: "Feedback:", emphasis, brackets, quotes, ":" are passed over
         [RESULT] 4/5, [4]/5, 4 (out of five), 4.0    4: the rubric's own maximum, the same number

@@ -29,8 +29,8 @@ from vjudge.records import Item, Pair, Rubric
 class _Mark(Enum):
     IMAGE = "<image>"  # an enum, so that a copy or a pickle is still the same object
 
-    def __repr__(self) -> str:
-        return self.name
+    def __str__(self) -> str:
+        return self.value
 
 
 IMAGE = _Mark.IMAGE
@@ -44,6 +44,9 @@ class Control:
     text: str
     times: int = 1
 
+    def __str__(self) -> str:
+        return self.text * self.times
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -56,8 +59,7 @@ class Prompt:
     @property
     def text(self) -> str:
         """The prompt for a reader, with "<image>" where an image stands. Not for tokenizing: data may say "<image>"."""
-        spelled = [part.text * part.times if isinstance(part, Control) else part for part in self.parts]
-        return "".join(part if isinstance(part, str) else part.value for part in spelled)
+        return "".join(map(str, self.parts))
 
     @property
     def n_images(self) -> int:
@@ -77,9 +79,7 @@ class Prompt:
         """The prompt as chat messages (system, user); ValueError where it is a whole conversation already."""
         if any(isinstance(part, Control) for part in self.parts):
             raise ValueError("the prompt is a whole conversation already: render it with Template.as_messages()")
-        content = [
-            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in self.parts
-        ]
+        content = [{"type": "image"} if part is IMAGE else {"type": "text", "text": part} for part in self.parts]
         system = [{"role": "system", "content": [{"type": "text", "text": self.system}]}] if self.system else []
         return [*system, {"role": "user", "content": content}]
 
@@ -154,24 +154,20 @@ _STAND_IN = "vjudge-stands-in-for-text"
 @lru_cache(maxsize=64)
 def _conversation(chat: Chat, is_image: tuple[bool, ...]) -> tuple[Any, ...]:
     """What a chat template writes around a turn of images and texts, with `_STAND_IN` itself for each text."""
-    content: Any = [{"type": "image"} if image else {"type": "text", "text": _STAND_IN} for image in is_image]
-    system: Any = [{"type": "text", "text": chat.system}]
+    turns = Prompt(tuple(IMAGE if image else _STAND_IN for image in is_image), chat.system).messages()
     if chat.text_only:
-        content, system = _STAND_IN, chat.system
-    messages = [{"role": "system", "content": system}] * bool(chat.system) + [{"role": "user", "content": content}]
+        turns = [{"role": turn["role"], "content": turn["content"][0]["text"]} for turn in turns]
     try:
-        whole = fill(chat.jinja, {**dict(chat.variables), "add_generation_prompt": True, "messages": messages})
+        whole = fill(chat.jinja, {**dict(chat.variables), "add_generation_prompt": True, "messages": turns})
     except ValueError as error:
         raise ValueError(f"the checkpoint's chat template can't write this prompt: {error}") from error
     pieces = whole.removeprefix(chat.start).split(_STAND_IN)
     first, *rest = (split(piece, chat.controls, chat.image_token) for piece in pieces)
     written = (*first, *(part for piece in rest for part in (_STAND_IN, *piece)))
-    (texts, places), images = (sum(part is mark for part in written) for mark in (_STAND_IN, IMAGE)), sum(is_image)
+    texts, places, images = *(sum(part is mark for part in written) for mark in (_STAND_IN, IMAGE)), sum(is_image)
     if (texts, places) != (len(is_image) - images, images):
-        there = f"{len(is_image) - images} text(s) and {images} image(s)"
-        raise ValueError(
-            f"the checkpoint's chat template writes {texts} text(s) and {places} image place(s) for {there}"
-        )
+        what = f"writes {texts} text(s) and {places} image place(s) for {len(is_image) - images} and {images}"
+        raise ValueError(f"the checkpoint's chat template {what}")
     return written
 
 
@@ -193,12 +189,9 @@ def fill(template: str, variables: Mapping[str, Any]) -> str:
         child = subprocess.run(command, input=task, capture_output=True, timeout=SECONDS, env=environment)
         text, fault = json.loads(child.stdout)
     except subprocess.TimeoutExpired:
-        text, fault = "", f"it does not end within {SECONDS:g} s"
+        fault = f"it does not end within {SECONDS:g} s"
     except ValueError:
-        text, fault = (
-            "",
-            f"it was stopped, or ran out of memory ({child.stderr.decode(errors='replace').strip()[-200:]})",
-        )
+        fault = f"it was stopped, or ran out of memory ({child.stderr.decode(errors='replace').strip()[-200:]})"
     if fault:
         raise ValueError(fault)
     return str(text)
@@ -233,7 +226,6 @@ def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
     return conversation.ask([part for piece in pieces for part in (IMAGE, piece)][1:])
 
 
-_KINDS = ("absolute", "pointwise", "relative", "pairwise")
 _SHARED = {"instruction", "criteria", "levels", "lowest", "highest", "reference_clause", "reference_section"}
 _SHARED |= {"images", "look", "reference_answer", "context"}
 _NEEDS = dict(criteria="criteria", descriptions="levels", reference_answer="reference_answer", context="context")
@@ -251,7 +243,6 @@ class Template:
     # them {criteria}, {levels}, {lowest}, {highest}, {reference_clause}, {reference_section}, {reference_answer},
     # {context}, {images}, {look}.
     body: str
-    kind: str = "absolute"  # scores by a rubric, "pointwise" without; "relative" compares by a criterion, or "pairwise"
     scale: tuple[int, int] | None = None  # lowest and highest score; None for the rubric's, or for a choice
     sees_images: bool = True  # a text-only judge's prompt holds no images and says so
     marker: str = "[RESULT]"  # what stands before the verdict; "" where it has no single place
@@ -266,19 +257,18 @@ class Template:
             used = {field for _, field, _, _ in Formatter().parse(self.body) if field is not None}
         except ValueError as error:
             raise ValueError(f"template {self.name!r}: its body can't be read ({error}); {_BRACES}") from error
-        faults = [] if self.kind in _KINDS else [f"kind {self.kind!r} is unknown; one of {', '.join(_KINDS)}"]
-        unknown = sorted(used - judged - _SHARED)
-        faults += [f"its body has the unknown field {{{field}}}; {_BRACES}" for field in unknown]
+        faults = [f"its body has the unknown field {{{field}}}; {_BRACES}" for field in sorted(used - judged - _SHARED)]
         faults += [f"its body lacks {{{field}}}" for field in sorted(judged - used)]
         gives = "choice" if self.compares else "score"
         if self.format not in (formats := [name for name, rule in FORMATS.items() if rule.gives == gives]):
             faults.append(f"format {self.format!r} gives no {gives}; one of {', '.join(formats)}")
         if faults:
-            raise ValueError(f"template {self.name!r} ({self.kind}): {'; '.join(faults)}")
+            raise ValueError(f"template {self.name!r}: {'; '.join(faults)}")
 
     @property
     def compares(self) -> bool:
-        return self.kind in ("relative", "pairwise")
+        """Whether it puts two responses, not one."""
+        return "{response_a}" in self.body
 
     @property
     def needs(self) -> frozenset[str]:
@@ -306,14 +296,6 @@ class Template:
     def render(self, item: Item | Pair) -> Prompt:
         """Fill the template for one item or pair; its texts go in as they are, not stripped, escaped or scanned.
 
-        >>> from vjudge.prompts import TEMPLATES
-        >>> from vjudge.records import Item, Rubric
-        >>> rubric = Rubric("Is it true?", ("No.", "Yes."))
-        >>> item = Item(id="a", images=("a.png",), instruction="Describe <image>.", response="A cat.", rubric=rubric)
-        >>> prompt = TEMPLATES["prometheus-vision"].render(item)
-        >>> prompt.n_images, prompt.text[-63:]
-        (1, 'Is it true?\\nScore 1: No.\\nScore 2: Yes.\\n\\n###Feedback: ASSISTANT:')
-
         Without a reference answer its section and its mention are left out, as in Prometheus 2's own templates. That
         Prometheus-Vision's does so, that "Score 5" follows the rubric's scale, and that a text-only judge is told of
         images that it can't see, are our choices. ValueError: an item where the template compares two responses, or the
@@ -323,7 +305,7 @@ class Template:
         """
         if isinstance(item, Pair) != self.compares:
             needed, present = ("a pair", "one response") if self.compares else ("one response", "a pair")
-            raise ValueError(f"template {self.name!r} ({self.kind}) judges {needed}, and {item.id!r} is {present}")
+            raise ValueError(f"template {self.name!r} judges {needed}, and {item.id!r} is {present}")
         rubric, n_images = item.rubric, len(item.images)
         lowest, highest = (rubric.lowest, rubric.highest) if rubric else self.scale or (1, 5)
         reference = item.reference_answer if item.reference_answer and item.reference_answer.strip() else ""
@@ -332,18 +314,18 @@ class Template:
             count = "an image" if n_images == 1 else f"{n_images} images"
             unseen = f"(This instruction comes with {count} that you cannot see.)\n"
         levels = zip(rubric.scores, rubric.descriptions, strict=True) if rubric else ()
-        named = {"highest": highest, "reference_answer": reference}
         texts: dict[str, Any] = {
-            **named,
+            "highest": highest,
+            "reference_answer": reference,
             "instruction": unseen + item.instruction,
             "images": {0: "", 1: " about an image"}.get(n_images, f" about {n_images} images"),
             "look": " Check what is said about an image against the image." if self.sees_images and n_images else "",
             "lowest": lowest,
-            "reference_clause": self.reference_clause.format(**named) if reference else "",
-            "reference_section": self.reference_section.format(**named) if reference else "",
             "criteria": getattr(item, "criteria", "") or (rubric.criteria if rubric else ""),
             "levels": "\n".join(f"Score {score}: {description}" for score, description in levels),
         }
+        for name in ("reference_clause", "reference_section"):
+            texts[name] = getattr(self, name).format(**texts) if reference else ""
         texts |= {name: getattr(item, name, None) or "" for name in ("response", "response_a", "response_b", "context")}
         for column in sorted(self.needs):
             if not texts[_NEEDS[column]].strip():

@@ -208,12 +208,8 @@ _LLAVA_WILD = f"""\
 {_TWO_ASSISTANTS}{_FEEDBACK_ON_TWO}. For your reference, the visual content in the image is represented with a few sentences describing the image.\x20
 {_RATE_BOTH}{_TWO_VALUES}"""
 
-_LLAVA_COCO = f"""\
-[Context]
-{{context}}
-
-{_TWO_ASSISTANTS}{_FEEDBACK_ON_TWO}. For your reference, the visual content in the image is represented with five descriptive sentences describing the same image and the bounding box coordinates of each object in the scene. These coordinates are in the form of bounding boxes, represented as (x1, y1, x2, y2) with floating numbers ranging from 0 to 1. These values correspond to the top left x, top left y, bottom right x, and bottom right y.\x20
-{_RATE_BOTH}{_TWO_VALUES}"""
+_BOXES = "five descriptive sentences describing the same image and the bounding box coordinates of each object in the scene. These coordinates are in the form of bounding boxes, represented as (x1, y1, x2, y2) with floating numbers ranging from 0 to 1. These values correspond to the top left x, top left y, bottom right x, and bottom right y."
+_LLAVA_COCO = _LLAVA_WILD.replace("a few sentences describing the image.", _BOXES)
 
 # The protocols of benchmarks on which LLaVA-Critic was evaluated as a judge, as lmms-eval runs them.
 _WILDER = f"""\
@@ -286,13 +282,13 @@ _SOURCES = {
 
 _CAPTIONS = replace(MESSAGES, system="You are a helpful and precise assistant for checking the quality of the answer.")
 _BLIND = {"sees_images": False}
-_SCORES_0_100 = dict(kind="pointwise", scale=(0, 100), marker="", format="llava-critic")
-_SCORES_OF_TWO = dict(kind="pointwise", scale=(1, 10), marker="", format="reference-scores")
-_BETTER_OF_TWO = dict(kind="pairwise", marker="", format="llava-critic-pair")
+_SCORES_0_100 = dict(scale=(0, 100), marker="", format="llava-critic")
+_SCORES_OF_TWO = dict(scale=(1, 10), marker="", format="reference-scores")
+_BETTER_OF_TWO = dict(marker="", format="llava-critic-pair")
 _SECTION = "A reference answer of score {highest}: [{reference_answer}]\n"
 _FINAL_SCORE = dict(marker="Final Score:", format="final-score", reference_section=_SECTION)
-_CHOICE = dict(kind="relative", format="prometheus-relative", reference_clause=", a reference answer")
-_CHOICE |= {"reference_section": "###Reference Answer:\n{reference_answer}\n\n"}
+_REFERENCE = "###Reference Answer:\n{reference_answer}\n\n"
+_CHOICE = dict(format="prometheus-relative", reference_clause=", a reference answer", reference_section=_REFERENCE)
 _WORDINGS: tuple[tuple[str, Conversation, str, dict[str, Any]], ...] = (
     ("prometheus-vision", VICUNA_V1, _VISION, {}),
     ("prometheus-vision-readme", VICUNA_V1, _VISION_README, {}),
