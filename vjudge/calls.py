@@ -84,10 +84,10 @@ class JudgeCall:
         rows = self.candidates = data.rows_of(items)  # of a ranking
         published: Record = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
         published |= judge.family.published if judge.family else {}
-        own = decoding | ({} if template.compares else {"samples": samples})
-        if mode == "score" and all(own[name] == published[name] for name in own.keys() & published.keys()):
+        draws = decoding | ({} if template.compares else {"samples": samples})
+        if mode == "score" and all(draws[name] == published[name] for name in draws.keys() & published.keys()):
             # The published decoding, as a whole, means what a score pass does.
-            samples, decoding = 1, {name: own[name] for name in decoding if name not in published}
+            samples, decoding = 1, {name: draws[name] for name in decoding if name not in published}
         most = published.get("max_new_tokens", Ask.max_new_tokens) if max_new_tokens is None else max_new_tokens
         self.ask = Ask(mode, template.marker, max_new_tokens=most, **decoding)
         check_ask(self.ask, samples=samples, seed=seed)
@@ -311,9 +311,11 @@ def collect(
             run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
             for each, scale in zip(keys, scales, strict=False):
-                for value in map(done.get(each, {}).get, ("score", "expected_score")):
-                    number = isinstance(value, (int, float))
-                    if scale and not is_missing(value) and not (number and min(scale) <= value <= max(scale)):
+                for value in (done.get(each, {}).get(name) for name in ("score", "expected_score")):
+                    on_scale = isinstance(value, (int, float)) and min(scale, default=0) <= value <= max(
+                        scale, default=0
+                    )
+                    if scale and not is_missing(value) and not on_scale:
                         what = f"{out}: the verdict {each} has a score of {value!r}, off its scale {scale}"
                         raise RunError(f"{what}; restore the record or use another folder")
         bar = stack.enter_context(tqdm(total=len(keys), initial=len(done), unit=unit, disable=not progress))
