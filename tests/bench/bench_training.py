@@ -20,9 +20,8 @@ from transformers import TrainerCallback
 import vjudge as vj
 from vjudge.data import rows_of
 from vjudge.judge import load_judge
-from vjudge.training import fine_tune, finetune
+from vjudge.training import RECIPES, fine_tune, finetune
 from vjudge.training.collate import Examples, training_order
-from vjudge.training.recipes import RECIPES
 
 BATCH, TURNS, SEED = 16, 2, 0
 # The judge stage's recipe without decay, which TRL would spread otherwise, and on an answer that tiny was not taught.
@@ -59,7 +58,7 @@ def ours(rows, tmp_path_factory) -> Callable[..., tuple[float, list[float]]]:
 
     def run(**changes: Any) -> tuple[float, list[float]]:
         folder = tmp_path_factory.mktemp("ours")
-        began, ends, survey, log = [], [], finetune._survey, finetune.JudgeTrainer.log
+        began, ends, survey, log = [], [], finetune.survey, finetune.JudgeTrainer.log
 
         def surveyed(*arguments: Any) -> Any:
             began.append(process_time())  # the base is loaded now
@@ -70,7 +69,7 @@ def ours(rows, tmp_path_factory) -> Callable[..., tuple[float, list[float]]]:
             return log(*arguments)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(finetune, "_survey", surveyed)
+            patch.setattr(finetune, "survey", surveyed)
             patch.setattr(finetune.JudgeTrainer, "log", logged)
             options = CHANGES | dict(steps=len(rows) // BATCH, log_every=1, checkpoint_every=10**6, seed=SEED) | changes
             allow = ["length", "scores"]  # so few rows

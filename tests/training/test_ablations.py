@@ -10,37 +10,35 @@ from training_cases import QUIET, SMALL, losses_of
 import vjudge as vj
 from vjudge.prompts import TEMPLATES
 from vjudge.training import ABLATIONS, ablate
-from vjudge.training.ablations import Trial, over_seeds
+from vjudge.training.ablations import ablated, over_seeds
 
 pytestmark = QUIET
 
 
 def test_an_ablation_changes_what_it_says():
     items = vj.load_collection("scenes", split="train", limit=600)
-    trial = Trial(items.select(range(60)), items, items, TEMPLATES["prometheus-vision"], {})
-    changed = {name: ablation(trial) for name, ablation in ABLATIONS.items()}
-    assert changed["full recipe"] == trial
-    assert changed["no feedback"].options["shape"] == "score"
-    assert changed["score before feedback"].options["shape"] == "score-first"
-    blind = changed["no reference answer"]
-    assert not any(blind.rows["reference_answer"]) and not any(blind.test["reference_answer"])
-    images = [image for row in changed["no image"].rows["images"] for image in row]
+    wording = TEMPLATES["prometheus-vision"]
+    trials = {name: ablated(name, items, 60, items, wording) for name in ABLATIONS}
+    rows, *rest = trials["full recipe"]
+    assert rows.to_dict() == items.select(range(60)).to_dict() and rest == [items, wording, {}]
+    assert trials["no feedback"][3] == {"shape": "score"} and trials["nothing frozen"][3] == {"freeze": ()}
+    assert trials["score before feedback"][3] == {"shape": "score-first"}
+    assert all(not any(side["reference_answer"]) for side in trials["no reference answer"][:2])
+    images = [image for row in trials["no image"][0]["images"] for image in row]
     assert all(len(np.unique(np.asarray(image))) == 1 for image in images)
-    assert "criteria" not in changed["no rubric"].template.needs
-    assert len(changed["a quarter of the rows"].rows) == 15
-    assert changed["nothing frozen"].options["freeze"] == ()
-    planted = changed["length tells the score"]
-    assert len(planted.rows) == 60 and planted.test is items
-    assert vj.data.length_test(trial.rows, n_resamples=0).loc["words", "auc"] == pytest.approx(0.5, abs=0.1)
-    assert vj.data.length_test(planted.rows, n_resamples=0).loc["words", "auc"] > 0.8
+    assert "criteria" not in trials["no rubric"][2].needs
+    assert [len(trials[f"a {part} of the rows"][0]) for part in ("quarter", "sixteenth")] == [15, 4]
+    planted, test, *_ = trials["length tells the score"]
+    assert len(planted) == 60 and test is items
+    assert vj.data.length_test(rows, n_resamples=0).loc["words", "auc"] == pytest.approx(0.5, abs=0.1)
+    assert vj.data.length_test(planted, n_resamples=0).loc["words", "auc"] > 0.8
 
 
 def test_ablations_that_do_not_apply_are_refused_before_any_training(random_judge, tmp_path):
     items = vj.load_collection("scenes", split="train", limit=40)
-    trial = Trial(items, items, items, TEMPLATES["llava-critic"], {})
     for name, message in {"no rubric": "no section", "length tells the score": "give more items"}.items():
         with pytest.raises(ValueError, match=message):
-            ABLATIONS[name](trial)
+            ablated(name, items, 40, items, TEMPLATES["llava-critic"])
     with pytest.raises(ValueError, match="unknown ablations: no sleep"):
         ablate(random_judge, lambda seed: items, test=lambda seed: items, out=tmp_path, names=["no sleep"])
 

@@ -90,5 +90,4 @@ def test_who_lacks_the_packages_for_adapters_is_told_which_to_install(random_jud
 
 def test_recipes_are_as_published():
     assert (RECIPES["llava-critic"].lr, RECIPES["llava-critic"].batch_size) == (2e-6, 32)
-    assert RECIPES["prometheus-vision"].count_steps(1280) == (10, 1)
     assert all(recipe.name == name and recipe.source for name, recipe in RECIPES.items())

@@ -45,7 +45,7 @@ def write_rows(folder: Path, name: str, n: int) -> Path:
 def two_processes(judge: Path, folder: Path) -> None:
     """What each of two processes does."""
     rows, held = (vj.load_collection(folder / f"{name}.jsonl") for name in ("rows", "held"))
-    main([str(folder / "judge.yaml")])
+    main(folder / "judge.yaml")
     with at_step(3, die), pytest.raises(KeyboardInterrupt):
         fine_tune(judge, rows, out=folder / "cut", validation=held, **GRADED)
     fine_tune(judge, rows, out=folder / "cut", validation=held, **GRADED)

@@ -56,12 +56,11 @@ def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
 
 def test_forty_rows_and_one_step_end_with_a_line_that_nothing_was_learned(random_judge, tmp_path):
     options = SMALL | dict(recipe="prometheus-vision", batch_size=40, max_length=500, gradient_checkpointing=False)
-    with pytest.warns(UserWarning, match="nothing was learned that shows: its 1 step") as caught:
+    with pytest.warns(UserWarning, match="nothing was learned that shows: the loss was") as caught:
         fine_tune(random_judge, rows_with_feedback(40), out=tmp_path, **options | {"warmup": 0.03})
     (message,) = (str(w.message) for w in caught if "nothing" in str(w.message))
     assert "the weights hardly moved: 0.0% of them changed" in message and "\n" not in message
-    card = " ".join((tmp_path / "judge/README.md").read_text().split())
-    assert "nothing was learned that shows" in card and "0.0% changed" in card
+    assert "nothing was learned that shows" in (tmp_path / "judge/README.md").read_text()
 
 
 def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp_path):
@@ -108,7 +107,7 @@ def test_accumulated_passes_are_one_batch(random_judge, tmp_path):
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(random_judge, tmp_path):
     rows, options = rows_with_feedback(12), SMALL | dict(steps=6, checkpoint_every=2, out=tmp_path)
-    message = r"step 6: the gradient's norm is nan; the call continues from checkpoint-4"
+    message = "step 6: the gradient's norm is nan; the same call continues from the last checkpoint"
     with pytest.raises(FloatingPointError, match=message), at_step(5, spoil):
         fine_tune(random_judge, rows, **options)
     fine_tune(random_judge, rows, **options)
@@ -127,11 +126,10 @@ def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
         assert torch.equal(weight, stored.get("lm_head.weight", stored.get("language_model.lm_head.weight"))) is best
 
 
-def test_a_configuration_that_lacks_something_says_what(tmp_path, capsys):
+def test_a_configuration_that_lacks_something_says_what(tmp_path):
     (tmp_path / "judge.yaml").write_text("base: tiny\nlr: 1\n")
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "judge.yaml")])
-    assert "must give at least base, items and out" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="must give at least base, items and out"):
+        main(tmp_path / "judge.yaml")
 
 
 def test_the_launch_configurations_are_accelerates():
@@ -167,7 +165,7 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
     items = vj.load_collection(file)
     assert not all(row.get("response") for row in items)
     options = SMALL | dict(recipe="llava-critic", lr=1e-2, batch_size=3, steps=3, warmup=1)
-    options |= dict(lora={"rank": 4, "alpha": 8}, quantization=quantization, allow=["length", "scores"])
+    options |= dict(lora={"r": 4, "lora_alpha": 8}, quantization=quantization, allow=["length", "scores"])
     base = make("onevision", tmp_path / "base")
     folder = fine_tune(base, items, out=tmp_path / "out", freeze=["tower"], **options)
     losses = losses_of(tmp_path / "out")

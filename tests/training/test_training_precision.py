@@ -15,7 +15,7 @@ from vjudge.training.finetune import outcome
 from vjudge.training.weights import movement, part_of, weight_samples
 
 pytestmark = QUIET
-ADAPTERS = {"rank": 4, "alpha": 8, "dropout": 0.0}
+ADAPTERS = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.0}
 WAYS: dict[str, dict[str, Any]] = {
     "full, bfloat16": {"precision": "bfloat16"},
     "full, float16": {"precision": "float16"},
@@ -89,15 +89,15 @@ def test_adapters_merged_and_kept_give_the_same_logits(random_judge, tmp_path):
     options = SMALL | dict(steps=4, lr=1e-2)
     folders = {
         merge: fine_tune(random_judge, rows, out=tmp_path / str(merge), lora=ADAPTERS | {"merge": merge}, **options)
-        for merge in (None, False)
+        for merge in (True, False)
     }
     assert (folders[False] / "adapter_model.safetensors").is_file()
-    assert not (folders[False] / "model.safetensors").exists() and (folders[None] / "model.safetensors").is_file()
+    assert not (folders[False] / "model.safetensors").exists() and (folders[True] / "model.safetensors").is_file()
     judges = [load_judge(folder, device="cpu") for folder in (*folders.values(), random_judge)]
     logits = [judge.forward("What is it?", rows[0]["images"]).logits for judge in judges]
     assert torch.allclose(logits[0], logits[1], atol=1e-5) and not torch.allclose(logits[0], logits[2], atol=1e-2)
     card = (folders[False] / "README.md").read_text()
-    assert "rank=4" in card and "base_model:" in card
+    assert '"r": 4' in card and "base_model:" in card
 
 
 def test_movement_is_the_share_that_changed_and_the_norm_of_the_change():
@@ -114,15 +114,14 @@ def test_movement_is_the_share_that_changed_and_the_norm_of_the_change():
 
 def test_the_line_says_what_speaks_against_a_lesson():
     falling, moved = [3.0 / n for n in range(1, 21)], {"changed": 0.99, "relative": 0.01}
-    for losses, warmup, share, part in (
-        (falling, 2, 0.99, "None"),
-        (falling, 2, 0.002, "0.2% of them changed, by 1.0e-02 of their norm"),
-        (falling, 20, 0.99, "20 step(s) lie in the warm-up of 20"),
-        ([3.0] * 20, 2, 0.99, "was 3.000 at first and 3.000 at last"),
+    for losses, share, part in (
+        (falling, 0.99, "None"),
+        (falling, 0.002, "0.2% of them changed, by 1.0e-02 of their norm"),
+        ([3.0] * 20, 0.99, "was 3.000 at first and 3.000 at last"),
+        ([3.0], 0.99, "was 3.000 at first and 3.000 at last"),
     ):
         entries = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
-        result = outcome(entries, steps=20, warmup=warmup, moved=moved | {"changed": share})
-        assert part in str(result["lesson"]) and result["loss"] == pytest.approx(sum(losses) / 20)
+        assert part in str(outcome(entries, moved | {"changed": share})["lesson"])
 
 
 def test_grading_in_between_changes_no_step_of_a_quantised_base(random_judge, tmp_path):

@@ -33,7 +33,7 @@ from vjudge.prompts import Conversation
 from vjudge.runs import plain, replace_file
 from vjudge.training import weights
 from vjudge.training.collate import Coder
-from vjudge.training.recipes import PARTS
+from vjudge.training.weights import PARTS
 
 RECORD, CHECKPOINTS = "dpo.json", "checkpoints"
 ALWAYS: dict[str, Any] = {"logging_steps": 1, "save_total_limit": 1, "report_to": [], "disable_tqdm": True}

@@ -12,8 +12,7 @@ from vjudge import lazy
 _NAMES = {
     "ablations": "ABLATIONS ablate",
     "checks": "check_balance check_leakage",
-    "finetune": "fine_tune live_curve",
-    "recipes": "RECIPES Recipe",
+    "finetune": "RECIPES Recipe fine_tune",
     "collate": "prompt_and_target",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

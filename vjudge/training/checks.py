@@ -1,21 +1,62 @@
-"""What must hold of a collection before a judge is trained on it: no cue but the content, and no test item in it."""
+"""What must hold of a collection before a judge is trained on it: whole rows, no cue but the content, no test item."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from vjudge.data import CollectionError, Problem, length_test, n_words, rows_of
-from vjudge.images import fingerprint, picture
-from vjudge.records import as_score, is_missing
+from vjudge import data
+from vjudge.data import CollectionError, Problem
+from vjudge.images import Pictures, fingerprint
+from vjudge.records import is_missing
+from vjudge.training.collate import IGNORED, Examples, has_own_texts
 
 LENGTH_LIMIT = 0.10  # how far from 0.5 the AUC of length for score may lie
 SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most frequent may be
+
+
+def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
+    """The tokens of every row and of the longest answer; a CollectionError with every row that can't be trained on:
+    each is encoded and each image decoded, once, before anything is computed."""
+    problems, lengths, longest_answer, pictures, sound = list[Problem](), list[int](), 0, Pictures(), set[str]()
+
+    def decoded(source: Any) -> Any:
+        image = pictures(source)
+        if image.key not in sound:
+            image.open()
+            sound.add(image.key)
+        return image
+
+    try:
+        look = decoded if examples.sees else pictures
+        data.validate(items, needs=examples.template.needs, sees_images=examples.sees, pictures=look)
+    except CollectionError as error:
+        if not error.problems:
+            raise
+        for problem in error.problems:  # a row with texts of its own needs no others
+            if problem.field.partition("[")[0] in ("id", "images") or not has_own_texts(examples.rows[problem.index]):
+                problems.append(problem)
+    faulty = {problem.index for problem in problems}
+    for index, row in enumerate(examples.rows):
+        if index not in faulty:
+            try:
+                example = examples.encode(row)
+            except (ValueError, KeyError) as error:
+                field, colon, rest = str(error).partition(": ")
+                what, _, remedy = (rest if colon else field).partition("; ")
+                field = field if colon else "row"
+                problems.append(Problem(index, str(row.get("id")), field, what, remedy or "correct the row"))
+                continue
+            lengths.append(len(example.ids))
+            longest_answer = max(longest_answer, len(example.ids) - example.labels.count(IGNORED))
+    if problems:
+        raise CollectionError.of_rows(sorted(problems, key=lambda problem: problem.index), len(examples))
+    return lengths, longest_answer
 
 
 def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
@@ -29,21 +70,17 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
         auc: the probability that the better of two responses is the longer one (0.5 tells nothing), or NaN;
         ratio: how many times as frequent as the rarest score the most frequent is.
     """
-    tally, scored, longer = Counter[Any](), list[dict[str, Any]](), list[float]()
-    for index, row in enumerate(rows_of(items)):
-        gold = row.get("preference") if "response_a" in row else as_score(row.get("gold"))
-        if gold in ("a", "b"):
-            a, b = (n_words(str(row[name])) for name in ("response_a", "response_b"))
-            longer.append(0.5 if a == b else float((a > b) == (gold == "a")))
-        elif isinstance(gold, float) and not math.isnan(gold):
-            scored.append({"id": str(index), "gold": gold, "response": row.get("response")})
-        else:
-            continue
-        tally[gold] += 1
-    auc = float(np.mean(longer)) if longer else math.nan
-    if scored and len(tally) > 1:
-        auc = float(length_test(scored, n_resamples=0).loc["words", "auc"])
-    ratio = max(tally.values()) / min(tally.values()) if len(tally) > 1 else math.inf if tally else math.nan
+    rows = data.rows_of(items)
+    if "response_a" in rows.columns:
+        gold = pd.Series([row.get("preference") for row in rows], dtype=object)
+        gold = gold[gold.isin(["a", "b"])]
+        a, b = (data.lengths(rows, field=f"response_{side}")["words"] for side in "ab")
+        auc = float((0.5 + np.sign(a - b) * gold.map({"a": 0.5, "b": -0.5})).mean())
+    else:
+        gold = data.lengths(rows)["gold"]
+        auc = float(data.length_test(rows, n_resamples=0).loc["words", "auc"])
+    tally = gold.value_counts().sort_index()
+    ratio = float(tally.max() / tally.min()) if len(tally) > 1 else math.inf if len(tally) else math.nan
     faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
         faults.append(
@@ -51,7 +88,7 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
             f" {LENGTH_LIMIT:.2f}), see vjudge.data.length_test: match the lengths, or go on with allow=['length']"
         )
     if "scores" not in allow and ratio > SCORE_LIMIT:
-        counts = ", ".join(f"{score}: {tally[score]}" for score in sorted(tally, key=str))
+        counts = ", ".join(f"{score}: {n}" for score, n in tally.items())
         faults.append(
             f"scores: the most frequent score is {ratio:.1f} times as frequent as the rarest ({counts}; the limit is"
             f" {SCORE_LIMIT:.0f}): draw as many of each, or go on with allow=['scores']"
@@ -72,11 +109,24 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     >>> check_leakage(train, vj.load_collection("scenes", split="test", limit=5))
     0
     """
-    digests: dict[str, str] = {}  # of each file's pixels, so that it is decoded once
-    owners = {content: row["id"] for row in rows_of(test) for _, content in _contents(row, digests)}
+    pictures, digests = Pictures(), dict[str, str]()
+
+    def contents(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The pixels of each image of a row that can be opened, then its own texts, blanks made one."""
+        for source in row.get("images") or ():
+            with suppress(ValueError):
+                image = pictures(source)
+                if image.key not in digests:  # each file's pixels are decoded once
+                    digests[image.key] = fingerprint(image.open())
+                yield "images", digests[image.key]
+        answers = [row.get(name) for name in ("response", "response_a", "response_b") if not is_missing(row.get(name))]
+        if answers:
+            yield "response", tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers))
+
+    owners = {content: row["id"] for row in data.rows_of(test) for _, content in contents(row)}
     problems = []
-    for index, row in enumerate(rows_of(train)):
-        for field, content in _contents(row, digests):
+    for index, row in enumerate(data.rows_of(train)):
+        for field, content in contents(row):
             if content in owners:
                 what = f"{'shows the image' if field == 'images' else 'has the texts'} of test row {owners[content]!r}"
                 problems.append(Problem(index, str(row["id"]), field, what, "leave it out"))
@@ -87,16 +137,3 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
             problems,
         )
     return len(problems)
-
-
-def _contents(row: Mapping[str, Any], digests: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    """The pixels of each image of a row that can be opened, then its own texts, blanks made one."""
-    for source in row.get("images") or ():
-        with suppress(ValueError, OSError):
-            image = picture(source)
-            if image.key not in digests:
-                digests[image.key] = fingerprint(image.open())
-            yield "images", digests[image.key]
-    answers = [row.get(name) for name in ("response", "response_a", "response_b") if not is_missing(row.get(name))]
-    if answers:
-        yield "response", tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers))

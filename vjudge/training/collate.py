@@ -16,7 +16,7 @@ from vjudge.engines.vision import images_of, left_padded
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation, Prompt, Template
-from vjudge.records import Item, Pair
+from vjudge.records import Item, Pair, text_of
 
 IGNORED = -100  # the label of a token without loss
 POOL = 50  # batches within which rows are sorted by length, so that an order is still mostly drawn
@@ -27,21 +27,12 @@ SHAPES = ("feedback", "score", "score-first")
 def prompt_and_target(
     row: Mapping[str, Any] | Item | Pair, template: Template, *, shape: str = "feedback"
 ) -> tuple[Prompt, str]:
-    """A row's prompt and the answer to train on.
+    """A row's prompt, and the answer's text to train on, without what separates the two and without an end.
 
     A row with its own published `prompt` and `target`, as LLaVA-Critic-113k's, is trained on those in the template's
-    conversation; any other is rendered by the template.
-
-    Args:
-        row: canonical columns.
-        template: the judge's wording.
-        shape: one of `SHAPES`; "score" and "score-first" are for ablations, and for wordings with a "[RESULT]" alone.
-
-    Returns:
-        The prompt and the answer's text, without what separates it from the prompt and without an end.
-
-    Raises:
-        ValueError: the row has no feedback, score or preference to train on, or the wording has no published target.
+    conversation; any other is rendered by the template. `shape` is one of `SHAPES`; "score" and "score-first" are for
+    ablations, and for wordings with a "[RESULT]" alone. ValueError: the row has no feedback, score or preference to
+    train on, or the wording has no published target.
 
     >>> import vjudge as vj
     >>> from vjudge.prompts import TEMPLATES
@@ -57,18 +48,18 @@ def prompt_and_target(
         n_images = len(plain["images"] or ()) if template.sees_images else 0
         return template.conversation.wrap(plain["prompt"], n_images), plain["target"]
     item: Any = Pair.from_row(plain) if "response_a" in plain else Item.from_row(plain)
-    compares, feedback = isinstance(item, Pair), plain.get("feedback")
+    compares, feedback = isinstance(item, Pair), text_of(plain, "feedback") or ""
     if compares and item.preference not in ("a", "b"):
         what = f"a target needs 'a' or 'b', not {item.preference!r}"
         raise ValueError(f"preference: {what}; fill it in or leave the row out")
     if not compares and not float(item.gold).is_integer():  # NaN is none
         raise ValueError("gold: a target needs a whole score; fill it in or leave the row out")
-    if not _is_text(feedback) and (compares or shape != "score"):
+    if not feedback and (compares or shape != "score"):
         alone = "" if compares else ", or train the score alone (shape='score')"
         raise ValueError(f"feedback: is missing; fill it in or leave the row out{alone}")
     verdict = item.preference.upper() if compares else int(item.gold)
-    match template.marker, shape:
-        case "[RESULT]", _ if compares:
+    match template.marker, "pair" if compares else shape:
+        case "[RESULT]", "pair":
             target = f"{feedback.strip()} [RESULT] {verdict}"
         case "[RESULT]", "feedback":
             target = prompts.target(feedback, verdict)
@@ -76,22 +67,17 @@ def prompt_and_target(
             target = f"[RESULT] {verdict}"
         case "[RESULT]", "score-first":
             target = f"[RESULT] {verdict}\n{feedback}"
-        case "Final Score:", "feedback" if not compares:
+        case "Final Score:", "feedback":
             target = f"{feedback.strip()}\nFinal Score: {verdict}"
         case _:
-            raise ValueError(
-                f"template: no target is published for {template.name!r}; give rows with prompt and target"
-            )
+            what = f"no target is published for {template.name!r}"
+            raise ValueError(f"template: {what}; give rows with prompt and target")
     return template.render(item), target
 
 
 def has_own_texts(row: Mapping[str, Any]) -> bool:
     """Whether a row brings its own prompt and answer, as LLaVA-Critic-113k's do, and needs no other text."""
-    return _is_text(row.get("prompt")) and _is_text(row.get("target"))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return text_of(row, "prompt") is not None and text_of(row, "target") is not None
 
 
 class Coder:

@@ -17,12 +17,12 @@ from transformers import AutoConfig
 from vjudge import models
 from vjudge.models import VisionLanguageModel
 from vjudge.models.places import read_tensors
-from vjudge.training.recipes import Lora
 
 MARKS = {  # of a weight's name -> the part of the model; all else is the decoder's
     "tower": {"vision_tower", "visual", "vision_model"},
     "projector": {"multi_modal_projector", "image_newline", "connector", "merger", "mlp1"},
 }
+PARTS = (*MARKS, "decoder")
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files of a checkpoint that training leaves as they are
 SAMPLE = 1 << 14  # weights of each tensor that are compared with those at the start
 FEW, SHORT = 0.5, 1e-4  # a smaller share of weights that changed, or a smaller change by the norm, is hardly any
@@ -56,16 +56,15 @@ def train_in_float32(model: nn.Module) -> None:
             module.register_forward_pre_hook(lambda _, states: tuple(state.float() for state in states))
 
 
-def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora | None) -> Any:
-    """Settle in place which weights of a judge train, in float32; with adapters, return the peft model around it."""
-    model = judge.model
+def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Mapping[str, Any] | None) -> Any:
+    """Settle in place which weights of a judge train, in float32; return its model, with adapters peft's around it."""
     if lora is None:
-        for name, weight in model.named_parameters():
+        for name, weight in judge.model.named_parameters():
             weight.requires_grad_(part_of(name) not in freeze and weight.is_floating_point())
-        if not any(weight.requires_grad for weight in model.parameters()):
+        if not any(weight.requires_grad for weight in judge.model.parameters()):
             raise ValueError(f"freeze={sorted(freeze)} leaves nothing to train: leave a part of the model out of it")
-        train_in_float32(model)
-        return None
+        train_in_float32(judge.model)
+        return judge.model
     if "decoder" in freeze:
         raise ValueError("lora= adapts the decoder, and freeze= keeps it as it is: leave one of them out")
     try:
@@ -73,28 +72,22 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Lora |
     except ImportError as error:
         raise ImportError(f"{error}: adapters need pip install 'vjudge[train]'") from error
 
-    trains_projector = judge.sees_images and "projector" not in freeze
+    model, whole = judge.model, ["multi_modal_projector"] * (judge.sees_images and "projector" not in freeze)
+    options = {"target_modules": decoder_layers(model), "modules_to_save": whole or None, "task_type": "CAUSAL_LM"}
+    config = peft.LoraConfig(**{**options, **lora})
     if judge.quantization:
         for module in model.modules():
             if hasattr(module, "support_avx512bf16_for_cpu"):  # grading packs such weights: no gradient passes then
                 module.support_avx512bf16_for_cpu = False
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-        if trains_projector:  # quantised weights can't train: a projector of the stored ones takes their place
+        if whole:  # quantised weights can't train: a projector of the stored ones takes their place
             projector, stored = type(model.model.multi_modal_projector)(model.config), read_tensors(judge.folder)
             names = projector.state_dict()
             projector.load_state_dict({name: stored[f"multi_modal_projector.{name}"] for name in names})
             model.model.multi_modal_projector = projector.to(judge.device)
-    config = peft.LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=lora.targets or decoder_layers(judge.model),
-        modules_to_save=["multi_modal_projector"] if trains_projector else None,
-        task_type="CAUSAL_LM",
-    )
-    adapters = peft.get_peft_model(model, config)
-    train_in_float32(adapters)
-    return adapters
+    model = peft.get_peft_model(model, config)
+    train_in_float32(model)
+    return model
 
 
 class OwnNames:
@@ -151,7 +144,6 @@ def movement(before: Mapping[str, torch.Tensor], after: nn.Module | Mapping[str,
 
 
 def _sample(weight: torch.Tensor) -> torch.Tensor:
-    """Values of a tensor at evenly spaced places, on the CPU in float32."""
     flat = weight.detach().flatten()
     return flat[:: max(1, flat.numel() // SAMPLE)].to("cpu", torch.float32, copy=True)
 
@@ -165,22 +157,19 @@ def movement_line(moved: Mapping[str, float]) -> str | None:
 
 
 def save(
-    judge: VisionLanguageModel, adapters: Any, folder: Path, *, base: str | Path, lora: Lora | None, weights: Any
+    judge: VisionLanguageModel, trained: Any, folder: Path, *, base: str | Path, merge: bool | None, state: Any
 ) -> None:
-    """Write a trained judge so that `load_judge` loads it; `weights` are those of all devices, None: of this one.
-
-    Adapters go into the base's whole weights, or stand alone, as `lora.merge` says.
-    """
-    merge = lora is not None and (judge.quantization is None if lora.merge is None else lora.merge)
-    if lora is None or merge:
-        dtype, model = AutoConfig.from_pretrained(judge.folder).dtype, judge.model
-        if merge:
-            model = merged(adapters, base, folder.with_name("adapters"), dtype=dtype or torch.bfloat16)
-        write_checkpoint(model, judge.folder, folder, state=weights, dtype=dtype)
-    else:
+    """Write a trained judge so that `load_judge` loads it: adapters in the base's whole weights or, where `merge` is
+    False, alone. `state` are the weights of all devices, None: of this one."""
+    if merge is False:
         local = Path(base).expanduser()
-        adapters.peft_config["default"].base_model_name_or_path = str(local.resolve() if local.is_dir() else base)
-        adapters.save_pretrained(folder)
+        trained.peft_config["default"].base_model_name_or_path = str(local.resolve() if local.is_dir() else base)
+        trained.save_pretrained(folder)
+        return
+    dtype = AutoConfig.from_pretrained(judge.folder).dtype
+    if merge:
+        trained = merged(trained, base, folder.with_name("adapters"), dtype=dtype or torch.bfloat16)
+    write_checkpoint(trained, judge.folder, folder, state=state, dtype=dtype)
 
 
 def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
@@ -210,6 +199,5 @@ def write_checkpoint(
         model.config.dtype = dtype
     model.save_pretrained(folder, state_dict=state)
     for file in source.iterdir():
-        settings = file.suffix in SETTINGS and not file.name.endswith(".index.json")
-        if file.is_file() and settings and not (folder / file.name).exists():
+        if file.suffix in SETTINGS and not file.name.endswith(".index.json") and not (folder / file.name).exists():
             shutil.copy(file, folder / file.name)
