@@ -176,7 +176,7 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
 HOSTILE = """
 import pandas as pd
 from PIL import Image
-from vjudge.review import Review, Reviewer, save_page
+from vjudge.review import Review, Reviewer, export
 
 markup = ("</div></style><script>window.ran = 1</script><img src=x onerror='window.ran = 2'><svg onload='window.ran=3'>"
           "<a href='javascript:window.ran=4'>x</a> **bold** $x^2$ \\u202e\\x1b[2J")
@@ -190,7 +190,7 @@ runs = {name: pd.DataFrame({"id": list(texts), "score": 1.0, "failure": None,
         for name in (markup, "other")}
 review = Review(rows, runs, out="hostile", annotator=markup)
 tool = Reviewer(review)
-save_page(review, "hostile.html")
+export(rows, review, "page")
 """
 
 
@@ -201,7 +201,6 @@ def test_hostile_texts_are_shown_whole_and_nothing_runs(home, address):
         notebook.run_all()
         assert not notebook.errors
         tool = page.locator(".vj-reviewer")
-        tool.get_by_text("Mark differences").click()
         tool.get_by_text("Show true score").click()
         for number in range(1, 6):
             tool.get_by_text(f"item {number} of 5").wait_for()
@@ -212,7 +211,7 @@ def test_hostile_texts_are_shown_whole_and_nothing_runs(home, address):
             if number < 5:
                 tool.locator(".vj-do-next").click()
         assert page.evaluate("window.ran") is None
-        page.goto((home / "hostile.html").as_uri())
+        page.goto((home / "page/review.html").as_uri())
         assert page.locator(".vj-case").count() == 5 and page.evaluate("window.ran") is None
         assert page.evaluate("document.body.scrollWidth <= document.documentElement.clientWidth")
         assert page.locator("script, svg, a").count() == 0

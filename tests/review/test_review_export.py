@@ -11,7 +11,7 @@ from reviews import HOSTILE, Reader, items, judged
 
 from vjudge import data
 from vjudge.metrics import correlate
-from vjudge.review import ANSWERS, TAGS, Review, collection, error_tags, export, preference, save_page
+from vjudge.review import ANSWERS, TAGS, Review, collection, error_tags, export, preference
 
 
 def test_votes_become_a_collection_with_human_scores(opened):
@@ -87,9 +87,9 @@ def test_weights_go_with_the_collection(opened, tmp_path):
 
 def test_the_page_holds_no_more_than_its_annotator_may_see_and_no_markup(tmp_path):
     runs = {name: judged(name).assign(feedback=f"{HOSTILE} Score: 4") for name in ("first", "second")}
-    review = Review(items(), runs, out=tmp_path, annotator=HOSTILE, blind=True)
+    review = Review(items(), runs, out=tmp_path / "votes", annotator=HOSTILE, blind=True)
     review.better("left")
-    page = save_page(review, tmp_path / "page.html").read_text(encoding="utf-8")
+    page = export(items(), review, tmp_path / "export")[-1].read_text(encoding="utf-8")
     assert not {"script", "a", "svg"} & set(Reader(page).tags) and "default-src 'none'" in page
     assert page.count('<img src="data:') == 6 and "\x1b" not in page and "\u202e" not in page
     assert page.count("Score: 4") == 2 and page.count("Score: [hidden]") == 10

@@ -7,7 +7,6 @@ script, and the button that was pressed keeps the focus, as it is never disabled
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,15 +14,14 @@ from typing import Any
 import ipywidgets as ipw
 import numpy as np
 
-from vjudge.review.review import ANSWERS, MOST_LEVELS, ORDERS, Review, ReviewCase, ReviewError
+from vjudge.review.review import ANSWERS, ORDERS, Review, ReviewCase, ReviewError
 from vjudge.review.show import ASSETS, View, case_html, escape, vote_words
 
 ZOOM, SMALLEST, LARGEST = 1.45, 120, 1600  # of the pictures: a step, and pixels of the longer side
-KEYS = {
+KEYS = {  # key -> what it does; digits give the score
     "n": "next", "p": "previous", "w": "next without a vote", "l": "left", "r": "right", "g": "both good",
-    "b": "both bad", "u": "undo", "v": "reveal", "t": "true score", "d": "differences",
+    "b": "both bad", "u": "undo", "v": "reveal", "t": "true score",
 }  # fmt: skip
-"""Key -> what it does; digits give the score."""
 _STYLE = (ASSETS / "reviewer.html").read_text("utf-8")
 _KEY_HELP = "; ".join(f"<b>{key}</b> {name}" for key, name in {"1</b>-<b>5": "score", **KEYS}.items())
 
@@ -31,53 +29,40 @@ _KEY_HELP = "; ".join(f"<b>{key}</b> {name}" for key, name in {"1</b>-<b>5": "sc
 class Reviewer:
     """A review to look at and vote in; display it as the last line of a cell.
 
-    Args:
-        review: the state; votes cast through it elsewhere show after the next action here.
-        image_size: pixels of an image's longer side at the start.
-        watch: called after each action, such as to draw what votes change.
-
-    Where widgets can't run, the current case shows as a plain page.
+    Votes cast through the review elsewhere show after the next action here. `image_size`: pixels of an image's longer
+    side at the start; `watch` is called after each action. Where widgets can't run, the case shows as a plain page.
     """
 
     def __init__(self, review: Review, *, image_size: int = 360, watch: Callable[[], None] = lambda: None) -> None:
         self.review, self._watch, self._size, self._start = review, watch, image_size, image_size
         self._busy, self._typed = False, ""
-        self._scale: tuple[int, int] | None = None
         # Shared: a layout of its own for each of seventy controls would be most of a notebook's saved widget state.
         self._look = {"layout": ipw.Layout(), "style": ipw.ButtonStyle()}
         self._buttons: dict[str, Any] = {}  # by what they do; a score's is "score 4", a tag's "left: too critical"
         self._case, self._status, self._progress = ipw.HTML(), ipw.HTML(), _named("vj-progress", ipw.HTML())
-        self._filters, self._scores = self._make_filters(), ipw.HBox()
         self._note = _named("vj-note-field", ipw.Textarea(placeholder="kept when you go on"))
         self._keys = _named("vj-key-field", ipw.Text(placeholder="click here and type"))
         self._keys.observe(self._on_keys, names="value")
+        self._filters = self._make_filters()
         self.widget = self._arrange()
         self._draw()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The widget, and for a page without a kernel the case as HTML and as text."""
-        case = self.review.case
-        text = f"Review by {self.review.annotator}: {self._progress_text(case)}"
-        return _bundle(self.widget, text, f'<div class="vj-note">{escape(text)}</div>{self._case_html(case)}')
+        text = f"Review by {self.review.annotator}: {self._place}"
+        return _bundle(self.widget, text, f'<div class="vj-note">{escape(text)}</div>{self._page}')
 
     def filter(self, **filters: Any) -> None:
         """List what passes the filters of `Review.filter`, and show them in the controls."""
-        self._act(partial(self._set_filters, filters))
-
-    # What it is made of
+        self._act(partial(self._filter, filters))
 
     def _make_filters(self) -> dict[str, Any]:
-        review, levels = self.review, self.review.levels
-        span = float(np.ptp(list(levels.values()))) if levels else 0.0
-        far = max(2, math.ceil(span / 5))
-        gaps = {f"judge too kind by {far} or more": (-span, -far), "judge too kind": (-span, -0.5),
-                "agree": (-0.49, 0.49), "judge too strict": (0.5, span),
-                f"judge too strict by {far} or more": (far, span)}  # fmt: skip
+        review, levels = self.review, self.review.levels.items()
+        span = float(np.ptp([*review.levels.values()] or [(0, 0)]))
+        gaps = {"judge too kind": (-span, -0.5), "agree": (-0.49, 0.49), "judge too strict": (0.5, span)}
         choices: dict[str, Any] = {
-            "judge": zip(review.judges, review.judges, strict=True),
-            "score": levels.items(),
-            "truth": levels.items(),
-            "human": levels.items(),
+            "judge": [(name, name) for name in review.judges],
+            **dict.fromkeys(("score", "truth", "human"), levels),
             "gap": gaps.items() if span else (),
             "criterion": [(name if len(name) <= 60 else f"{name[:57]}...", name) for name in review.criteria],
             "unparsed": [("no score could be read", True), ("score read", False)],
@@ -94,11 +79,17 @@ class Reviewer:
         return controls
 
     def _arrange(self) -> Any:
-        review, button = self.review, self._button
-        places = ("left", "right") if len(review.judges) == 2 else tuple(map(str, range(1, len(review.judges) + 1)))
-        for name, text in {"differences": "Mark differences", "true score": "Show true score"}.items():
-            toggle = self._buttons[name] = ipw.ToggleButton(description=text, layout=self._look["layout"])
-            toggle.observe(lambda change: self._act(lambda: None, change["owner"]), names="value")
+        review, button, levels = self.review, self._button, self.review.levels
+        places = [*review.sides("")]
+        truth = self._buttons["true score"] = ipw.ToggleButton(
+            description="Show true score", layout=self._look["layout"]
+        )
+        truth.observe(lambda change: self._act(lambda: None, truth), names="value")
+        if all(low == high for low, high in levels.values()):
+            scores = [button(f"score {n}", n, partial(self._turn, "score", int(n))) for n in levels]
+        else:
+            self._score = _named("vj-score-field", ipw.IntText())
+            scores = [self._score, button("score", "Give score", lambda: review.score(self._score.value))]
         answers = [button(name, name.capitalize(), partial(self._turn, "better", name)) for name in ANSWERS]
         better = _named("vj-better", ipw.HBox([_label("Better feedback"), *answers]))
         tags = []
@@ -106,7 +97,7 @@ class Reviewer:
             row = [button(f"{place}: {tag}", tag, partial(review.tag, tag, side=place)) for tag in review.tags]
             head = ipw.HTML(f"<b>Errors in the {f'{place} ' * (len(places) > 1)}feedback</b>")
             tags.append(_named("vj-tags", ipw.VBox([head, ipw.HBox(row)])))
-        clear = button("all items", "Clear filters", partial(self._set_filters, {}))
+        clear = button("all items", "Clear filters", partial(self._filter, {}))
         filters = ipw.Accordion(children=[ipw.HBox([*self._filters.values(), clear])], selected_index=None)  # closed
         filters.set_title(0, "Filter, order, go to an item")
         rows = [
@@ -120,13 +111,12 @@ class Reviewer:
             [
                 button("smaller", "Image −", partial(self._zoom, 1 / ZOOM)),
                 button("larger", "Image +", partial(self._zoom, ZOOM)),
-                self._buttons["differences"],
-                self._buttons["true score"],
+                truth,
                 button("reveal", "Reveal before voting", review.reveal),
             ],
             [self._case],
             [self._status],
-            [self._scores, *([better] if len(places) == 2 else [])],
+            [ipw.HBox([_label("Your score"), *scores]), *([better] if len(places) == 2 else [])],
             tags,
             [_label("Note"), self._note, button("note", "Save note", lambda: None)],
             [_label("Keys"), self._keys, ipw.HTML(f'<span class="vj-keys">{_KEY_HELP}</span>')],
@@ -138,31 +128,25 @@ class Reviewer:
         button.on_click(partial(self._act, act))
         return _named("vj-do-" + name.replace(" ", "-"), button)
 
-    # What it does
-
     def _act(self, act: Callable[[], Any], pressed: Any = None) -> None:
         """Do one thing, with the tool dead to the mouse meanwhile; an error is told in the status line."""
         if self._busy:
             return
-        self._busy = True
+        self._busy, message = True, ""
         self.widget.add_class("vj-busy")
         try:
-            self._draw(self._attempt(act), pressed)
+            try:
+                self.review.refresh()
+                if self.review.listed:  # what was typed must not be lost by going on
+                    self.review.note(self._note.value)
+                act()
+            except (ReviewError, ValueError, OSError) as error:
+                message = str(error)
+            self._draw(message, pressed)
         finally:
             self.widget.remove_class("vj-busy")
             self._busy = False
         self._watch()
-
-    def _attempt(self, act: Callable[[], Any]) -> str:
-        """Do it, and say what kept it from being done."""
-        try:
-            self.review.refresh()
-            if self.review.listed:  # what was typed must not be lost by going on
-                self.review.note(self._note.value)
-            act()
-        except (ReviewError, ValueError, OSError) as error:
-            return str(error)
-        return ""
 
     def _turn(self, field: str, value: Any) -> None:
         """Cast a vote; the same one again withdraws it."""
@@ -172,13 +156,11 @@ class Reviewer:
     def _zoom(self, factor: float) -> None:
         self._size = min(max(round(self._size * factor), SMALLEST), LARGEST)
 
-    def _set_filters(self, filters: dict[str, Any]) -> None:
+    def _filter(self, filters: dict[str, Any] | None = None) -> None:
+        """List what the controls say, after they were set to some filters."""
         for name, control in self._filters.items():
-            if name != "order":
+            if filters is not None and name != "order":
                 control.value = filters.get(name, "")
-        self._filter()
-
-    def _filter(self) -> None:
         values = {name: control.value for name, control in self._filters.items() if control.value != ""}
         id, order = values.pop("id", "").strip(), values.pop("order")
         self._filters["id"].value = ""
@@ -199,29 +181,27 @@ class Reviewer:
             elif button is not None:
                 button.click()
             elif not key.isspace():
-                self._status.value = _error(f"the key {key} does nothing here")
-
-    # What it shows
+                self._draw(f"the key {key} does nothing here")
 
     def _draw(self, message: str = "", pressed: Any = None) -> None:
         """Show what the review says now, and an error, with which the note that was typed stays in its field."""
-        case = self.review.case
-        votes = case.votes if case else {}
-        self._progress.value = f"<span>{escape(self._progress_text(case))}</span>"
-        self._case.value = View(self._case_html(case)).html
-        self._draw_scores(case.scale if case else None)
-        chosen = {f"score {votes.get('score')}", votes.get("better")}
+        review, case = self.review, self.review.case
+        votes, voted = case.votes if case else {}, review.voted
+        place = f"item {case.number + 1} of {len(review.listed)}, " if case else ""
+        self._place = f"{place}{voted.sum()} of {len(voted)} voted by {review.annotator}{', blind' * review.blind}"
+        self._progress.value = f"<span>{escape(self._place)}</span>"
+        look = {"truth": self._buttons["true score"].value, "enlarge": self._size > self._start}
+        self._page = case_html(case, self._size, **look) if case else "No item passes the filters."
+        self._case.value = View(self._page).html
         tags = {f"{place}: {tag}" for place, names in votes.get("tags", {}).items() for tag in names}
         for name, button in self._buttons.items():
-            button.button_style = "primary" if name in chosen else "warning" if name in tags else ""
+            chosen = name in (f"score {votes.get('score')}", votes.get("better"))
+            button.button_style = "primary" if chosen else "warning" if name in tags else ""
             button.disabled = button is not pressed and self._is_idle(name, case)
         self._note.disabled = case is None
-        self._status.value = escape(
-            f"Your vote: {vote_words(votes) or 'none yet'}" if case else "Clear a filter to go on."
-        )
-        if message:
-            self._status.value = _error(message)
-        else:
+        vote = f"Your vote: {vote_words(votes) or 'none yet'}" if case else "Clear a filter to go on."
+        self._status.value = f'<span class="vj-error">{escape(message)}</span>' if message else escape(vote)
+        if not message:
             self._note.value = votes.get("note", "")
 
     def _is_idle(self, name: str, case: ReviewCase | None) -> bool:
@@ -229,57 +209,28 @@ class Reviewer:
         if case is None:
             return name not in ("undo", "all items")
         if name in ANSWERS:
-            return any(side.verdict is None for side in case.sides)
+            return not all("feedback" in verdict for verdict in case.sides.values())
+        if name.startswith("score "):
+            return case.scale is None or not case.scale[0] <= int(name[6:]) <= case.scale[1]
         ends = {"previous": 0, "next": len(self.review.listed) - 1}
         return ends.get(name) == case.number or name == ("reveal" if case.revealed else "true score")
-
-    def _draw_scores(self, scale: tuple[int, int] | None) -> None:
-        """A button for each score of the current item, or a field where there are too many."""
-        if scale == self._scale:
-            return
-        self._scale, controls = scale, []
-        self._buttons = {name: button for name, button in self._buttons.items() if not name.startswith("score")}
-        if scale and scale[1] - scale[0] < MOST_LEVELS:
-            for score in range(scale[0], scale[1] + 1):
-                controls.append(self._button(f"score {score}", str(score), partial(self._turn, "score", score)))
-        elif scale:
-            field = _named("vj-score-field", ipw.BoundedIntText(min=scale[0], max=scale[1]))
-            controls = [field, self._button("score", "Give score", lambda: self.review.score(field.value))]
-        self._scores.children = [_label("Your score"), *controls]
-
-    def _case_html(self, case: ReviewCase | None) -> str:
-        if case is None:
-            return "No item passes the filters."
-        larger = self._size > self._start  # zoomed in beyond what a small picture has
-        truth, differences = (self._buttons[name].value for name in ("true score", "differences"))
-        return case_html(case, self._size, enlarge=larger, truth=truth, differences=differences)
-
-    def _progress_text(self, case: ReviewCase | None) -> str:
-        review, voted = self.review, self.review.voted
-        place = f"item {case.number + 1} of {len(review.listed)}, " if case else ""
-        return f"{place}{voted.sum()} of {len(voted)} voted by {review.annotator}{', blind' * review.blind}"
 
 
 class Matrix:
     """A judge's scores against the truth, as counts: a click on a cell opens the review on its items, votes redraw it.
 
-    Args:
-        review: what is reviewed; its truth, or the mean of the scores voted here, is chosen above the matrix.
-        judge: whose scores; the first judge's when None.
-        image_size: as in `Reviewer`.
-
-    A click lists by score and truth, so that votes on that list are not blind.
+    `judge` is the first one where None, `image_size` as in `Reviewer`. The truth, or the mean of the scores voted here,
+    is chosen above the matrix. A click lists by score and truth, so that votes on that list are not blind.
     """
 
     def __init__(self, review: Review, *, judge: str | None = None, image_size: int = 360) -> None:
         self.review, self.reviewer = review, Reviewer(review, image_size=image_size, watch=self._draw)
         self.reviewer.widget.layout.display = "none"
-        truths = {str(review.truth.name): "truth"} if review.truth.notna().any() else {}
+        truths = [(str(review.truth.name), "truth")] if review.truth.notna().any() else []
         look: dict[str, Any] = {"style": {"description_width": "auto"}}
         self._judge = ipw.Dropdown(options=review.judges, description="Judge (columns)", **look)
         self._judge.value = judge or review.judges[0]
-        options = [*truths.items(), ("scores voted here", "human")]
-        self._by = ipw.Dropdown(options=options, description="Truth (rows)", **look)
+        self._by = ipw.Dropdown(options=[*truths, ("scores voted here", "human")], description="Truth (rows)", **look)
         for control in (self._judge, self._by):
             control.observe(lambda change: self._draw(), names="value")
         self._head, table = ipw.HTML(), self._table()
@@ -327,9 +278,6 @@ class Matrix:
         self._head.value = f'<span class="vj-keys">{escape(table.attrs["words"])}</span>'
 
 
-matrix = Matrix  # called like a function, as the last line of a cell
-
-
 def _bundle(widget: Any, text: str, page: str) -> dict[str, Any]:
     """What a widget shows with a kernel, and as HTML and text without."""
     view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
@@ -348,7 +296,3 @@ def _tool(rows: list[Any]) -> Any:
 
 def _label(text: str) -> Any:
     return _named("vj-label", ipw.HTML(f"<b>{escape(text)}</b>"))
-
-
-def _error(message: str) -> str:
-    return f'<span class="vj-error">{escape(message)}</span>'
