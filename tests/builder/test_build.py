@@ -16,7 +16,8 @@ from servers import ChatServer, Reply, Request
 import vjudge as vj
 from vjudge import builder, data
 from vjudge.builder import ScriptedGenerator, faults
-from vjudge.builder.prompts import given_of
+from vjudge.builder.build import VERSION
+from vjudge.builder.scripted import given_of
 from vjudge.engines import server as server_module
 from vjudge.records import Item
 from vjudge.runs import RunError
@@ -57,30 +58,35 @@ def test_seeds_are_sound_and_no_two_alike(tmp_path):
 
 
 def test_length_balance_by_hand():
-    assert builder.length_balance([[1, 2, 3, 4, 5]]).share == 1.0
-    assert builder.length_balance([[1, 2, 3, 4, 5]]).p == pytest.approx(0.0143, abs=1e-4)  # 10 / sqrt(300 / 18)
+    assert builder.length_balance([[1, 2, 3, 4, 5]]) == (1.0, pytest.approx(0.0143, abs=1e-4))  # 10 / sqrt(300 / 18)
     for level in ([[5, 4], [1, 2]], [[7, 7, 7]]):
         assert builder.length_balance(level) == (0.5, 1.0)
     # Instructions of different lengths: over all pairs the better is longer in 17 of 36, within them always.
-    assert builder.length_balance([[10, 11, 12], [100, 101, 102]] * 3).lean
-    assert np.isnan(builder.length_balance([]).share)
+    assert builder.length_balance([[10, 11, 12], [100, 101, 102]] * 3) == (1.0, pytest.approx(1.24e-4, abs=1e-6))
+    assert np.isnan(builder.length_balance([])).all()
 
 
-def test_a_generator_that_writes_more_for_better_is_refused(tmp_path):
-    built = make(ScriptedGenerator(2, lean=True), tmp_path / "out", rubrics=3, instructions=2)
-    with pytest.raises(data.CollectionError, match="could score by length"):
-        built.export(tmp_path / "no")
-    assert built.balance.lean and not (tmp_path / "no").exists()
-    built.export(tmp_path / "yes", allow_imbalance=True)
-    assert "exported on request" in (tmp_path / "yes" / "README.md").read_text()
+def test_a_generator_that_writes_more_for_better_is_told_of(tmp_path):
+    def change(stage, given, first, text):
+        answer = json.loads(text)
+        if stage == "response":
+            room = given["most"] - len(answer["response"].split())
+            answer["response"] += " indeed" * (room * (given["score"] - 1) // 4)
+        return json.dumps(answer)
+
+    built = make(Faulty(2, change), tmp_path / "out", rubrics=3, instructions=2)
+    with pytest.warns(RuntimeWarning, match="could score by length"):
+        built.export(tmp_path / "c")
+    assert "can score by length" in (tmp_path / "c" / "README.md").read_text()
 
 
 def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
-    generator = ScriptedGenerator(4, planted={"not JSON": 0.1, "score leak": 0.1, "not judgeable": 0.5})
+    generator = ScriptedGenerator(4, planted={"not JSON": 0.04, "score leak": 0.1, "not judgeable": 0.5})
     built = make(generator, tmp_path, rubrics=3, instructions=2)
     assert (built.n_rubrics, built.n_cases, built.n_incomplete) == (12, 24, 0), "the paper's, for four images"
     assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 24)
-    assert (built.counts()["calls"] >= builder.estimate(4)["calls"].drop("all")).all()
+    calls = built.log.dropna(subset=["try"]).groupby("stage")["call"].nunique()
+    assert (calls[list(builder.STAGES)] >= builder.estimate(4)["calls"].drop("all")).all()
     counted = built.faults()["all"]
     assert min(generator.sent.values()) > 0 and len(generator.sent) == 3
     assert counted["not JSON"] == generator.sent["not JSON"] and counted["score leak"] == generator.sent["score leak"]
@@ -129,8 +135,8 @@ def test_bad_calls_are_refused_before_anything_is_asked(tmp_path):
     assert {problem.id for problem in error.value.problems} == {"b", "c", "d d", "../e"}
     with pytest.raises(ValueError, match="give a Judge"):
         builder.build({"a": first}, object(), out=tmp_path / "o")
-    with pytest.raises(ValueError, match="tries=0.*tolerance=2.*unit='lines'"):
-        make(ScriptedGenerator(1), tmp_path / "o", tries=0, tolerance=2, unit="lines")
+    with pytest.raises(ValueError, match="tries=0.*tolerance=2"):
+        make(ScriptedGenerator(1), tmp_path / "o", tries=0, tolerance=2)
     assert not (tmp_path / "o").exists()
 
 
@@ -190,14 +196,12 @@ def test_a_generator_that_does_not_answer_stops_the_build_and_is_continued(serve
     def dead(stage, reply):
         return Reply({"error": {"message": "no such key"}}, status=401) if stage == "response" else None
 
-    with pytest.raises(builder.BuildError, match="2 calls got no answer.*not JSON.*skip_unanswered"):
+    with pytest.raises(builder.BuildError, match="2 calls of .* got no answer.*not JSON.*ask for them again"):
         serve(silent)
-    with pytest.raises(builder.BuildError, match="ended at 'align'.*no answer 6"):
-        serve(silent, "skipped", skip_unanswered=True)
     with pytest.warns(RuntimeWarning, match="no such key"):
         with pytest.raises(builder.BuildError, match="no such key.*ask for them again"):
-            serve(dead, "dead", skip_unanswered=True)
-    assert serve().n_cases == serve(out="dead", skip_unanswered=True).n_cases == 2
+            serve(dead)
+    assert serve().n_cases == 2
 
 
 def test_refusals_of_the_server_s_own_are_counted(serve):
@@ -222,7 +226,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(built, tmp_path_factory):
-    return built.export(tmp_path_factory.mktemp("c") / "c", name="Scenes, by script", license="cc0-1.0", note="Drawn.")
+    return built.export(tmp_path_factory.mktemp("c") / "c", name="Scenes, by script", license="cc0-1.0")
 
 
 def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder, tmp_path):
@@ -237,9 +241,8 @@ def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder,
     head = yaml.safe_load(card.split("---")[1])
     assert head["license"] == "cc0-1.0" and head["configs"][0]["data_files"][0]["path"] == "train.parquet"
     n_broken = built.faults().at["not JSON", "all"]
-    versions = [stage.version for stage in builder.STAGES.values()]
     lines = ("2 of 2 images, 6 rubrics, 12 instructions", "60 responses", f"not JSON: {n_broken} (", built.generator)
-    assert n_broken and all(line in card for line in (*lines, *versions, "Drawn."))
+    assert n_broken and all(line in card for line in (*lines, VERSION))
 
 
 def test_a_built_row_passes_what_a_published_one_passes(folder):
@@ -267,6 +270,6 @@ def test_a_judge_trains_on_the_exported_folder(folder, tmp_path):
     pytest.importorskip("torch")
     from vjudge.training import fine_tune
 
-    items = vj.load_collection(folder).select(range(5))
+    items = vj.load_collection(folder)
     judge = fine_tune("tiny", items, out=tmp_path, steps=1, batch_size=5, device="cpu", progress=False)
     assert vj.load_judge(judge).grade(items.select([0]), progress=False)["raw"][0]

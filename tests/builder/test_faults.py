@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from vjudge.builder import faults
+from vjudge.builder.build import STAGES, task_text
 from vjudge.builder.faults import Fault, check_feedback, check_text, read_answer, self_judgement
-from vjudge.builder.prompts import STAGES, given_of
+from vjudge.builder.scripted import given_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "rows"
 
@@ -70,13 +71,13 @@ def test_rewordings_are_near_duplicates_in_every_script_and_others_are_none():
 
 def test_a_number_is_a_leak_only_as_the_score_of_the_text_itself():
     for text in CONTENT:
-        assert check_text("response", f" {text}\n", score=3) == text
+        assert check_text("response", f" {text}\n", (3,)) == text
     for text in JUDGEMENTS:
         with pytest.raises(Fault, match="score leak"):
-            check_text("response", text.replace("|", "\n"), score=3)
+            check_text("response", text.replace("|", "\n"), (3,))
     # A label alone is one only with the row's own score.
-    assert check_text("response", "The display shows two lines.\nScore: 3", score=4)
-    assert self_judgement("The display shows two lines.\nScore: 3", 3) == "Score: 3"
+    assert check_text("response", "The display shows two lines.\nScore: 3", (4,))
+    assert self_judgement("The display shows two lines.\nScore: 3", (3,)) == "Score: 3"
     for text in REVEALING + ASKING:
         assert bool(self_judgement(text)) == (text in REVEALING)
 
@@ -111,8 +112,8 @@ def test_published_responses_and_questions_pass():
         for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
             for name in ("orig_response", "response", "query", "text", "answer"):
                 values = row.get(name) if isinstance(row.get(name), list) else [row.get(name)]
-                texts += [(text, row.get("orig_score")) for text in values if isinstance(text, str)]
-    leaks = {text[:80]: words for text, n in texts if (words := self_judgement(text, float(n) if n else None))}
+                texts += [(text, float(row.get("orig_score") or 0)) for text in values if isinstance(text, str)]
+    leaks = {text[:80]: words for text, n in texts if (words := self_judgement(text, (n,) if n else range(101)))}
     assert len(texts) > 200 and not leaks, leaks
 
 
@@ -125,14 +126,13 @@ def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_mark
 
 def test_an_answer_is_one_json_object_of_its_form():
     def read(text, stopped=True, failure=None):
-        return read_answer({"text": text, "stopped": stopped, "failure": failure}, STAGES["align"].schema, 9)
+        return read_answer({"text": text, "stopped": stopped, "failure": failure}, STAGES["align"]["schema"], 9)
 
     sound = '{"judgeable": true, "reason": "x"}'
     assert read(f"  {sound}\n") == read(f"```json\n{sound}\n```") == {"judgeable": True, "reason": "x"}
     kinds = {
         f"Sure! {sound}": "not JSON",
         "[" * 100_000: "not JSON",
-        '{"judgeable": true, "judgeable": false, "reason": "x"}': "not JSON",
         "I\u2019m sorry, but I can\u2019t assist with that.": "refusal",
         '{"judgeable": "yes", "reason": "x"}': "wrong form",
         '{"judgeable": true, "reason": "x", "more": 1}': "wrong form",
@@ -148,6 +148,6 @@ def test_an_answer_is_one_json_object_of_its_form():
 
 def test_a_task_can_be_taken_apart_whatever_stands_in_it():
     given = {"criteria": 'x"}\n\nInput:\n{"y": 1}\n\nTask: align was rejected: <|im_end|> =SUM(A1)'}
-    for stage in STAGES.values():
-        assert given_of(stage.text(given)) == (stage.name, given, False)
-        assert given_of(stage.text(given, note="It was so.")) == (stage.name, given, True)
+    for stage in STAGES:
+        assert given_of(task_text(stage, given)) == (stage, given, False)
+        assert given_of(task_text(stage, given, note="It was so.")) == (stage, given, True)

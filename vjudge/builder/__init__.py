@@ -4,15 +4,12 @@
     built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 
-prompts.py: what is asked; faults.py: what an answer must hold; build.py: the stages, their record, what comes of them.
+build.py: what is asked, the stages, their record, what comes of them; faults.py: what an answer must hold.
 """
 
-from vjudge.builder.build import Build, BuildError, build, estimate, length_balance
+from vjudge.builder.build import STAGES, Build, BuildError, build, estimate, length_balance, load_seeds
 from vjudge.builder.faults import KINDS
-from vjudge.builder.prompts import STAGES, load_seeds
 from vjudge.builder.scripted import ScriptedGenerator
 
 __all__ = ["KINDS", "STAGES", "Build", "BuildError", "ScriptedGenerator", "build", "estimate", "length_balance"]
 __all__ += ["load_seeds"]
-
-__dir__ = __all__.copy

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 import jsonschema
@@ -14,12 +15,10 @@ from rapidfuzz import fuzz, process
 
 from vjudge.prompts.parse import PLAIN, parse
 
-SKIPPED = "given up without an answer"  # the failure of a call that a build goes on without
 NEAR = 80.0
 """From where two criteria are near duplicates: rapidfuzz's ratio in percent. Of 2,016 pairs of different criteria the
 closest has 63 (Chinese 69, German 71); rewordings of one criterion have 83 to 97."""
 KINDS = {
-    "no answer": "the generator gave none: a time-out, a broken connection, something that is no chat completion",
     "refusal": "it declined, or a content filter cut it off",
     "turned down": "the request was refused: too long, an unusable picture",
     "cut off": "the answer reached the limit of new tokens",
@@ -38,107 +37,96 @@ KINDS = {
 
 @dataclass(eq=False)  # exceptions are told apart by identity
 class Fault(Exception):
-    """Why an answer is not kept: one of `KINDS`, what was wrong, and what the generator is told about it."""
+    """Why an answer is not kept: one of `KINDS`, what was wrong, and what the generator is told if asked again."""
 
     kind: str
     detail: str
-    note: str = "it could not be used."
+    note: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}"
 
 
 _FENCE = re.compile(r"(?is)```(?:json)?\s*\n(.*?)\n?\s*```")
-_REFUSAL = re.compile(
-    r"(?i)^\W*(?:i(?:(?:'|\u2019)?m| am) (?:very |so )?(?:sorry|unable|not able)|sorry\b|as an ai\b|unfortunately, i "
-    r"|i (?:can(?:'|\u2019)?t|cannot|won(?:'|\u2019)?t|will not) )"
-)
+_REFUSAL = re.compile(r"(?i)\W*[a-z ,']{0,20}\b(?:sorry|unable|not able|can'?t|cannot|won'?t|as an ai)\b")
 _MARKUP = re.compile(  # control tokens, headings of the judge's prompt, invisible characters
     r"(?im)\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>|</?(?:image|s|pad|unk|think|answer|score|feedback)>"
     r"|^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?|Feedback)"
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
-_ORDER = ("zero one two three four five six seven eight nine ten", "零一二三四五六七八九十")
-_NUMBERS = {word: n for words in (_ORDER[0].split(), _ORDER[1]) for n, word in enumerate(words)} | {"两": 2}
-_N = rf"(?:[0-9]+(?:\.[0-9]+)?|[{_ORDER[1]}两]|(?:{'|'.join(_ORDER[0].split())})\b)"
-_END = r"(?=\s*(?:$|[.,;:!?)\n/]|out of\b|points?\b|because\b|since\b|as\b|for\b|about\b))"
-_SELF = r"(?:this|my(?: own)?|the|your|an?) (?:answer|response|reply)"
+
+_ORDER = ("zero one two three four five six seven eight nine ten".split(), "零一二三四五六七八九十")
+_NUMBERS = {word: n for words in _ORDER for n, word in enumerate(words)} | {"两": 2}
+_N = rf"(?:[0-9]+(?:\.[0-9]+)?|(?:{'|'.join(_NUMBERS)})(?![a-z]))"
+_TEXT = r"(?:answer|response|reply)"
+_SELF = rf"(?:(?:this|my(?: own)?|the|your|an?) {_TEXT}|(?:diese|meine|deine|die|der|eine)[rs]? Antwort)"
 _GRADE = r"(?:score|rating|mark|grade|level|quality)"
-_A = rf"| an?| the| of| {_GRADE}"
+_LINK = (  # words that may stand between a text, what it earns and the number
+    r"(?:,? (?:that|which|is|be|would|should|could|can|will|may|clearly|only|just|probably|fully|full|overall|an?|the"
+    rf"|of|at|as|with|{_GRADE}|eine?|die|mit|nur|wohl|würde|\w{{0,20}}note)){{0,9}}"
+)
+_EARNS = (
+    r"(?:(?:deserve|earn|merit|warrant|receive|get|score|rate|grade)[sd]?|worth|given"
+    r"|verdient|bekommt|erhält|erhalten|erreicht|erzielt|bewerten|benoten|geben)"
+)
+_END = r"(?=\s*(?:$|[.,;:!?)\n/]|(?:out of|von|points?|Punkte?|because|since|as|for|about)\b))"
 _JUDGES_ITSELF = re.compile(  # what a text says of itself; of what an image shows nobody speaks like this
-    rf"(?i)\b(?:{_SELF}(?:(?: that| which)?(?: would| should| could| will| may| clearly| only| probably| fully)*)"
-    r" (?:deserve|earn|merit|warrant|receive|get|score|is worth|(?:is|be) (?:rated|graded|scored|given))s?"
-    rf"|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9]))(?: at| as| with| only| full| overall{_A})* {_N}{_END}"
-    rf"|\bI(?: would| will|'d|'ll)?(?: \w+)? (?:(?:rate|score|grade|mark) (?:{_SELF}|myself)\b[^.?!\n]{{0,25}}"
-    rf"|give (?:this|my|myself)(?: own)?(?: answer| response| reply)?(?:{_A})*) {_N}{_END}"
-    rf"|\b(?:rated|scored|graded)(?: at| as)? {_N}(?:\s*(?:/|out of)\s*{_N})? by me\b"
+    rf"(?i)\b(?:{_SELF}{_LINK} {_EARNS}|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9])){_LINK} {_N}{_END}"
+    rf"|\b{_SELF}{_LINK} {_N}(?: von {_N})?(?: Punkte?)? {_EARNS}\b"
+    rf"|\b(?:I|ich)\b[^.?!\n]{{0,9}} (?:(?:rate|score|grade|mark|bewerte|benote|gebe) (?:{_SELF}|myself)"
+    rf"[^.?!\n]{{0,25}}|give (?:this|my|myself)(?: own)?(?: {_TEXT})?{_LINK}) {_N}{_END}"
+    rf"|\b(?:rated|scored|graded)(?: at| as)? {_N}[^.?!\n]{{0,9}} by me\b"
     rf"|\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}|(?:low|high|top|middle)\w{{0,3}}[- ]scor(?:e|ing))"
-    r" (?:answer|response|reply)\b"
-    rf"|\b(?:answer|response|reply) (?:of|at|with|worth) (?:an? )?(?:overall )?{_GRADE}(?: of)? {_N}"
+    rf" {_TEXT}\b|\b{_TEXT} (?:of|at|with|worth){_LINK} {_GRADE}{_LINK} {_N}"
     r"|\b(?:by|per|following|under|against|according to) (?:the|this) (?:(?:scoring )?rubric|scoring criteri)"
-    r"|\b(?:this|my) (?:answer|response|reply)(?: (?!that)\w+){0,4} (?:deliberate|intentional)(?:ly)?\b"
-    r"|\b(?:this|my) (?:answer|response|reply) (?:is|was) (?:meant|supposed|intended) to be"
-    r"|\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b"
-    r"|\b(?:diese[rs]?|meine[rs]?|die|eine) Antwort(?:(?:,? die| würde| wohl| nur)*"
-    rf" (?:verdient|bekommt|erhält|erreicht|erzielt)(?: eine?| die| \w*note)* {_N}"
-    rf"|, die {_N}(?: Punkte?)? (?:verdient|bekommt|erhält|erreicht))"
-    rf"|\bich (?:bewerte|benote|gebe|würde|werde) (?:diese[rs]?|meine[rs]?|die|der) Antwort[^.?!\n]{{0,25}} {_N}\b"
     r"|\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)"
-    r"|(?:本|这个|這個|该|該|此|我的|这份|给这个)(?:回答|回复|回覆|答案|回应|答复)[^。！？\n]{0,6}"
-    rf"(?:得|获|評|评|打|给|給|值)[^。！？\n]{{0,4}}{_N}\s*分|(?:应|應|可|能)?得\s*{_N}\s*分的(?:回答|回复|回覆|答案)"
-    r"|(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?(?:评分|評分)(?:标准|標準|细则)"
+    rf"|\b(?:this|my) {_TEXT} (?:(?:(?!that\b)\w+ ){{0,4}}(?:deliberate|intentional)|(?:is|was) (?:meant|supposed"
+    r"|intended) to be)|\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b"
+    r"|(?:本|这个|这份|這個|该|該|此|我的)(?:回答|回复|回覆|答案|回应|答复)[^。！？\n]{0,6}(?:得|获|評|评|打|给|給|值)[^。！？\n]{0,4}"
+    rf"{_N}\s*分|得\s*{_N}\s*分的(?:回答|回复|回覆|答案)|(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?[评評]分(?:标准|標準|细则)"
 )
-_CLOSING = re.compile(  # the last sentence of a judge's feedback
-    r"(?i)(?:^|(?<=[.!?]\s)|(?<=[。！？\n]))"
-    r"(?P<so>(?:(?:so|thus|therefore|hence|also|daher|somit|deshalb),? |(?:因此|所以|综上|因而)[，,]?)?)"
-    rf"(?:(?:the |my )?(?P<overall>overall )?(?:final |total )?{_GRADE} (?:is|:)|(?:ist |beträgt )?die (?:Gesamt\w+|"
-    r"Bewertung)(?: ist| beträgt)?|(?:总体|整体|總體|最终)?(?:得分|评分|總分|总分|分数)(?:是|为|為|：|:))"
-    rf"\s*(?P<n>{_N})(?:\s*(?:/|out of|von) ?{_N})?(?: Punkte| points| 分|分)?(?:[.。!]|$)"
+_VERDICT = re.compile(  # a sentence or a line that is nothing but a verdict
+    r"(?i)[*_\s]*(?P<so>(?:so|thus|therefore|hence|also|daher|somit|deshalb),? |(?:因此|所以|综上|因而)[，,]?)?"
+    r"(?:ist |beträgt )?(?:the |my |die )?(?P<overall>overall |总体|整体|總體)?(?:final |total |最终)?"
+    r"(?:score|rating|grade|(?:mark|level|quality)(?= is)|Gesamt\w+|Bewertung|Wertung|Note|Punktzahl"
+    r"|得分|评分|評分|分数|分數|总分|總分)"
+    rf"[*_]*(?:(?P<label>\s*[:：])| is| ist| beträgt|[是为為])?[*_\s]*(?P<n>{_N})(?:\s*(?:/|out of|von)\s*{_N})?"
+    r"(?: Punkte| points|\s*分)?[*_\s.。!]*"
 )
-_LABEL = re.compile(  # a line that is nothing but a label and a number
-    r"(?i)[*_\s]*(?:(?:my |the )?(?:overall |final |total )?(?:score|rating|grade)"
-    r"|(?:Gesamt)?(?:Bewertung|Note|Wertung|Punktzahl)|"
-    rf"(?:总体|最终)?(?:分数|评分|得分|分數|評分|总分))[*_\s]*[:：][*_\s]*(?P<n>{_N})"
-    rf"(?:\s*(?:/|out of|von)\s*{_N})?[*_\s分.。]*"
-)
+_SENTENCES = re.compile(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])")
 
 
 def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """Read a recorded answer that is one JSON object of a form, bare or in one fenced block; else a `Fault`.
-
-    `record` has its text, its failure or None, and whether it stopped before `limit` new tokens.
-    """
+    """Read an answer (text, failure, stopped) that is one JSON object, bare or in a fenced block; else a `Fault`."""
     if failure := record["failure"]:
-        refused = "refused" in failure or "filter" in failure
-        kind = "no answer" if failure == SKIPPED else "refusal" if refused else "turned down"
-        raise Fault(kind, failure, "it was refused, and the task is harmless." if refused else "")
+        if "refused" in failure or "filter" in failure:
+            raise Fault("refusal", failure, "it was refused, and the task is harmless.")
+        raise Fault("turned down", failure)
     body = record["text"].strip()
     if fenced := _FENCE.fullmatch(body):
         body = fenced[1].strip()
     try:
-        answer = json.loads(body, object_pairs_hook=_unique)
+        answer = json.loads(body)
     except (ValueError, RecursionError) as error:
-        if _REFUSAL.search(body):
-            raise Fault("refusal", _short(body), "it declined to answer, and the task is harmless.") from None
+        if _REFUSAL.match(body.translate(PLAIN)):
+            raise Fault("refusal", shorten(body, 80), "it declined to answer, and the task is harmless.") from None
         if not record["stopped"]:
             raise Fault("cut off", f"at {limit} new tokens", "it was too long.") from None
-        raise Fault("not JSON", f"{error}, in {_short(body)}", "it was not a single JSON object.") from None
+        raise Fault("not JSON", f"{error}, in {shorten(body, 80)!r}", "it was not a single JSON object.") from None
     errors = jsonschema.Draft202012Validator(schema).iter_errors(answer)
-    if wrong := [f"{error.json_path}: {_short(error.message)}" for error in errors]:
+    if wrong := [f"{error.json_path}: {shorten(error.message, 100)}" for error in errors]:
         raise Fault("wrong form", "; ".join(wrong[:5]), "its fields were not those of the form shown above.")
     return answer
 
 
-def self_judgement(text: str, score: float | None = None) -> str:
+def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
     """The words in which a text judges itself; empty where its numbers are content, such as a scoreboard's.
 
-    A judgement is a grade that the text gives itself, in English, German or Chinese; talk of the rubric or of planned
-    errors; a verdict that the parser reads; under a label in the first or last line the row's own `score` (None: any).
+    A judgement is, in English, German or Chinese, a grade that the text gives itself, or talk of the rubric or of
+    planned errors; a verdict that the parser reads; a first or last sentence that only states one of `scores`.
 
-    >>> self_judgement("The scoreboard says that the final score is 3.", 3)
-    ''
-    >>> self_judgement("A red cup. This answer deserves a 3.", 3)
-    'This answer deserves a 3'
+    >>> self_judgement("The scoreboard says that the score is 3."), self_judgement("A cup. This answer deserves a 3.")
+    ('', 'This answer deserves a 3')
     """
     text = text.strip().translate(PLAIN)
     if match := _JUDGES_ITSELF.search(text):
@@ -146,18 +134,18 @@ def self_judgement(text: str, score: float | None = None) -> str:
     for form in ("prometheus", "mt-bench-score", "flow-judge"):  # in which nothing but a verdict is written
         if not parse(text, scores=range(101), format=form).failure:
             return f"a verdict in the form of {form}"
-    lines = re.split(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])", text)
-    labels = [match for line in (lines[0], lines[-1]) if (match := _LABEL.fullmatch(line))]
-    labels += [closing] if (closing := _closing(text)) and closing["so"] else []
-    return next((match[0].strip() for match in labels if score in (None, _value(match["n"]))), "")
+    sentences = _SENTENCES.split(text)
+    verdicts = [verdict for place in (0, -1) if (verdict := _VERDICT.fullmatch(sentences[place]))]
+    said = (one[0].strip() for one in verdicts if (one["so"] or one["label"]) and _value(one) in scores)
+    return next(said, "")
 
 
-def check_text(name: str, text: str, *, score: float | None = None, graded: bool = False) -> str:
-    """A field's text, stripped; a `Fault` if it is blank, holds markup or, given a score or graded, judges itself."""
+def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
+    """A field's text, stripped; a `Fault` if it is blank, holds markup or, given `scores`, judges itself by them."""
     text = text.strip()
     if not text:
         raise Fault("wrong form", f"{name} is blank", f"{name} was blank.")
-    if (graded or score is not None) and (words := self_judgement(text, score)):
+    if scores and (words := self_judgement(text, scores)):
         note = f"{name} spoke of its own score or level, the rubric or planned errors. It must never do so."
         raise Fault("score leak", f"{name} says {words!r}", note)
     if match := _MARKUP.search(text):
@@ -169,14 +157,15 @@ def check_text(name: str, text: str, *, score: float | None = None, graded: bool
 def check_feedback(text: str, score: int) -> str:
     """A feedback without its closing "So the overall score is N."; a `Fault` if another score or markup is in it."""
     text = text.strip()
-    if closing := _closing(text):
-        if _value(closing["n"]) != score:
+    first, last = (_SENTENCES.split(text)[place] for place in (0, -1))
+    if (closing := _VERDICT.fullmatch(last)) and (closing["so"] or closing["overall"]):
+        if _value(closing) != score:
             note = f"the feedback stated another score than the one asked for, {score}."
-            raise Fault("contradiction", f"the feedback for score {score} ends {closing[0]!r}", note)
-        text = text[: closing.start()]
-    if (opening := _CLOSING.match(text)) and opening["overall"] and _value(opening["n"]) == score:
-        raise Fault("score leak", f"feedback says {opening[0]!r}", "the feedback stated the score.")
-    return check_text("feedback", text, score=score)
+            raise Fault("contradiction", f"the feedback for score {score} ends {last.strip()!r}", note)
+        text = text.removesuffix(last)
+    if text and (opening := _VERDICT.fullmatch(first)) and opening["overall"] and _value(opening) == score:
+        raise Fault("score leak", f"feedback says {first!r}", "the feedback stated the score.")
+    return check_text("feedback", text, (score,))
 
 
 def normal(text: str) -> str:
@@ -184,34 +173,13 @@ def normal(text: str) -> str:
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
 
 
-def closest(text: str, texts: Mapping[str, str], least: float = 0.0) -> tuple[str, float, str] | None:
-    """The closest of texts by name, as `normal` gives them: its words, rapidfuzz's ratio in percent, its name."""
-    return process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=least)
-
-
-def near_duplicate(text: str, texts: Mapping[str, str]) -> Fault | None:
-    """What is wrong with a criterion that is too close to one of `texts`, see `closest` and `NEAR`."""
-    if not (clash := closest(text, texts, NEAR)):
+def near_duplicate(text: str, texts: Mapping[str, str], least: float = NEAR) -> Fault | None:
+    """What is wrong with a text that is `least` % like one of `texts`, which are by name and as `normal` gives them."""
+    if not (closest := process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=least)):
         return None
-    detail = f"{text[:60]!r} is {clash[1]:.0f} % like {clash[2]}"
-    return Fault("near duplicate", detail, "it was too close to a criterion that there is already.")
+    detail = f"{text[:60]!r} is {closest[1]:.0f} % like {closest[2]}"
+    return Fault("near duplicate", detail, "it was too close to one that there is already.")
 
 
-def _closing(text: str) -> re.Match[str] | None:
-    """The last sentence, where it states an overall score; "The final score is 3." may be what a scoreboard shows."""
-    *_, last = (None, *_CLOSING.finditer(text))
-    return last if last and last.end() == len(text) and (last["so"] or last["overall"]) else None
-
-
-def _value(number: str) -> float:
-    return float(_NUMBERS.get(number.lower(), number))
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("a field stands twice")
-    return dict(pairs)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:50]}...{text[-20:]}")
+def _value(verdict: re.Match[str]) -> float:
+    return float(_NUMBERS.get(verdict["n"].lower(), verdict["n"]))
