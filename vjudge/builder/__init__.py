@@ -13,3 +13,5 @@ from vjudge.builder.scripted import ScriptedGenerator
 
 __all__ = ["KINDS", "STAGES", "Build", "BuildError", "ScriptedGenerator", "build", "estimate", "length_balance"]
 __all__ += ["load_seeds"]
+
+__dir__ = __all__.copy
