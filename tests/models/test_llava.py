@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from vjudge import models
 from vjudge.engines.vision import images_of
+from vjudge.images import Picture
 from vjudge.judge import load_judge
 from vjudge.models import llava
 from vjudge.models.places import read_tensors
@@ -182,7 +183,9 @@ def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_pat
     listed, model = (models.load(folder, device="cpu") for folder in (onevision, corners))
     grid = [[SIDE * high, SIDE * wide] for wide in (1, 2, 3) for high in (1, 2)]
     assert model.model.config.image_grid_pinpoints == listed.model.config.image_grid_pinpoints == grid
-    assert images_of(model).tiles(Image.new("RGB", (300, 90)), "anyres").shape[0] == 1 + 3 * 1
+    source = images_of(model)
+    (key,) = source.keys([Picture(Image.new("RGB", (300, 90)))])
+    assert source.prepare(key)[0].shape[0] == 1 + 3 * 1
 
 
 def test_a_stretched_rope_lengthens_the_context(tmp_path: Path) -> None:

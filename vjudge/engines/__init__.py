@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from vjudge import lazy
 
 if TYPE_CHECKING:
-    from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work
+    from vjudge.engines.engine import Answer, Ask, Engine
     from vjudge.engines.ray import RayEngine
     from vjudge.engines.server import ServerEngine
     from vjudge.engines.tokens import Encoder, Scale
     from vjudge.engines.torch import Forward, TorchEngine
     from vjudge.engines.vllm import VllmEngine
 
-__all__ = ["Answer", "Ask", "Encoder", "Engine", "Forward", "Quantity", "RayEngine", "Scale", "ServerEngine"]
-__all__ += ["TorchEngine", "VllmEngine", "Work"]
+__all__ = ["Answer", "Ask", "Encoder", "Engine", "Forward", "RayEngine", "Scale", "ServerEngine", "TorchEngine"]
+__all__ += ["VllmEngine"]
 _HOMES = dict.fromkeys(__all__, "engine") | {"Encoder": "tokens", "Scale": "tokens", "Forward": "torch"}
 _HOMES |= {"TorchEngine": "torch", "ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
 __getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy

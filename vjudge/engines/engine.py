@@ -13,6 +13,9 @@ from tqdm.auto import tqdm
 
 from vjudge.prompts import Prompt
 
+Sources = Sequence[Sequence[Any]]  # the images of each prompt, as `vjudge.images.picture` takes them
+Wanted = Container[int] | None  # rows, None for all
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -57,9 +60,9 @@ class Ask:
         penalty, batch = self.repetition_penalty, self.batch_size
         sound = {
             "mode": (self.mode in ("feedback", "score"), 'use "feedback" or "score"'),
-            "temperature": (_number(self.temperature, 0, math.inf), "use 0 for greedy decoding, or a number above 0"),
-            "top_p": (_number(self.top_p, 0, 1) and self.top_p, "use a number in (0, 1]"),
-            "repetition_penalty": (_number(penalty, 0, math.inf) and penalty, "use 1 for none, or a number above 0"),
+            "temperature": (_number(self.temperature), "use 0 for greedy decoding, or a number above 0"),
+            "top_p": (_number(self.top_p) and 0 < self.top_p <= 1, "use a number in (0, 1]"),
+            "repetition_penalty": (_number(penalty) and penalty, "use 1 for none, or a number above 0"),
             "batch_size": (batch == "auto" or whole(batch, 1), 'use "auto" or a whole number from 1'),
             "max_new_tokens": (whole(self.max_new_tokens, 1), "use a whole number from 1"),
         }
@@ -71,46 +74,36 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the engine made of one prompt.
-
-    Args:
-        index: the prompt's position in the call.
-        text: what was generated, without the end-of-sequence token; empty in a score pass.
-        n_prompt_tokens, n_new_tokens: image tokens included; the end-of-sequence token included.
-        score_logprobs: score -> natural log of its text's probability at the verdict's step (temperature 1, no
-            truncation); None where no verdict was written, or one token can't carry the scores.
-        stopped: whether the model ended the text itself, rather than a limit.
-        seconds: the prompt's share of its batch's wall time.
-        failure, transient: None, or why there is no answer; whether asking again may bring one.
-    """
+    """What the engine made of the prompt at `index` of the call."""
 
     index: int
-    text: str = ""
-    n_prompt_tokens: int = 0
-    n_new_tokens: int = 0
+    text: str = ""  # without the end-of-sequence token; empty in a score pass
+    n_prompt_tokens: int = 0  # image tokens included
+    n_new_tokens: int = 0  # the end-of-sequence token included
+    # Score -> natural log of its text's probability at the verdict's step (temperature 1, no truncation); None where no
+    # verdict was written, or one token can't carry the scores.
     score_logprobs: dict[int, float] | None = None
-    stopped: bool = False
-    seconds: float = 0.0
-    failure: str | None = None
-    transient: bool = False
+    stopped: bool = False  # whether the model ended the text itself, rather than a limit
+    seconds: float = 0.0  # its share of the batch's wall time
+    failure: str | None = None  # why there is no answer
+    transient: bool = False  # whether asking again may bring one
+
+
+Answers = Iterator[list[Answer]]  # batches as they are finished
 
 
 @dataclass
 class Work:
-    """What a call computed on this machine; a run's table keeps it in `attrs["work"]`.
+    """What a call computed on this machine; a run's table keeps it in `attrs["work"]`."""
 
-    Image tokens are prompt tokens; each shared one is computed once. `threads` are torch's on a CPU; `seconds` wall
-    time; `notes` say, for example, why rows shared no prefixes.
-    """
-
-    prompt_tokens: int = 0
-    computed_tokens: int = 0
+    prompt_tokens: int = 0  # image tokens among them
+    computed_tokens: int = 0  # of these, each shared one once
     new_tokens: int = 0
     images: int = 0
     at_once: int = 0
-    threads: int = 0
-    seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)
+    threads: int = 0  # torch's on a CPU
+    seconds: float = 0.0  # wall time
+    notes: list[str] = field(default_factory=list)  # for example why rows shared no prefixes
 
 
 class Quantity(NamedTuple):
@@ -133,22 +126,19 @@ class Engine(ABC):
     work: Work | None = None  # of the last call; None where it computes elsewhere
 
     @abstractmethod
-    def answer(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
-    ) -> Iterator[list[Answer]]:
-        """Answer every prompt, in batches as they are finished, in any order.
+    def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
+        """Answer every prompt, in any order.
 
         Args:
             prompts: one a row; the same one may stand several times (samples). Those of a score pass end in the marker.
-            images: for each prompt what `vjudge.images.picture` takes, one for each IMAGE part.
-            ask: how.
-            wanted: rows to answer, None for all; others are at most computed beside them, as in an unbroken run.
+            images: one for each prompt's IMAGE parts.
+            wanted: rows to answer; others are at most computed beside them, as in an unbroken run.
 
         Raises:
             ValueError: options or a scale that this engine can't serve.
         """
 
-    def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
+    def plan(self, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> list[Quantity]:
         """What `answer` would take, without running it: here only what the prompts themselves show."""
         shown = sum(prompt.n_images for prompt in prompts)
         characters = sum(len(part) for prompt in prompts for part in prompt.parts if isinstance(part, str))
@@ -184,6 +174,6 @@ def whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _number(value: Any, least: float, most: float) -> bool:
-    finite = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return finite and least <= value <= most
+def _number(value: Any) -> bool:
+    """Whether an option is a finite number, 0 or more."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

@@ -11,13 +11,13 @@ import math
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from vjudge.engines.engine import Answer, Ask, Engine, whole
+from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Wanted, whole
 from vjudge.images import Picture, Pictures
 from vjudge.prompts import Prompt, families
 
@@ -34,27 +34,17 @@ class RayEngine(Engine):
     Args:
         judge: the judge's name, as for `load_judge`.
         load: `load_judge`, or it with options such as `dtype` bound.
-        workers: how many processes, each with the whole judge; None takes one for each GPU (or `gpus` of them).
+        workers: how many processes, each with the whole judge, a CPU and a GPU or a share of one; None: one a GPU.
         worker_engine: the workers' own engine, "torch" or "vllm"; "auto" as in `load_judge`.
-        gpus: what Ray sets aside for a worker; None takes one where the cluster has any, else none.
         options: for the workers' engine.
 
-    Raises:
-        ImportError: Ray is not installed.
-        ValueError: no room for a worker; the judge can't be loaded, as `load_judge` says it.
+    ImportError: Ray is not installed. ValueError: no room for a worker, or what `load_judge` raises.
     """
 
     name = "ray"
 
     def __init__(
-        self,
-        judge: str | Path,
-        *,
-        load: Callable[..., Any],
-        workers: int | None = None,
-        worker_engine: str = "auto",
-        gpus: float | None = None,
-        **options: Any,
+        self, judge: str | Path, *, load: Any, workers: int | None = None, worker_engine: str = "auto", **options: Any
     ) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
         try:
@@ -63,29 +53,23 @@ class RayEngine(Engine):
             raise ImportError("engine='ray' needs Ray: pip install 'vjudge[ray]'") from error
         if not ray.is_initialized():
             ray.init(include_dashboard=False)
-        room = ray.cluster_resources()
-        gpus = min(1.0, room.get("GPU", 0)) if gpus is None else gpus
-        if not (gpus if workers is None else whole(workers, 1)):
-            raise ValueError(f"workers={workers!r}: say how many are to share this cluster's CPUs; it has no GPU")
-        fit = int(min(room.get("CPU", 0), room.get("GPU", 0) / gpus if gpus else math.inf))
-        if not fit:
-            has = f"{room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs"
-            raise ValueError(f"a worker takes one CPU and gpus={gpus:g}, and this Ray cluster has {has}")
+        n_cpus, n_gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
+        count: Any = min(n_cpus, n_gpus) if workers is None else workers
+        if not whole(count, 1) or count > n_cpus:
+            raise ValueError(f"workers={workers!r}: say how many; this Ray cluster has {n_cpus} CPUs and {n_gpus} GPUs")
+        gpus = n_gpus and 1 / math.ceil(count / n_gpus)  # for each: where workers are more, some share one
         self.ray, self.judge = ray, str(judge)
-        self.rows = 1024 if worker_engine == "vllm" else 256 if gpus else 64  # that go to a worker together
+        self.rows = 1024 if worker_engine == "vllm" else 256 if n_gpus else 64  # that go to a worker together
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
-        once = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": ATTEMPTS - 1}
         own = [dict(vars(family), published=dict(family.published)) for family in families.FAMILIES.values()]
         load = partial(load, place, engine=worker_engine, **options)
-        actor = ray.remote(_Worker).options(**once)
-        self.workers = [actor.remote(load, own) for _ in range(workers or fit)]  # a worker for each GPU
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1)(_Worker)
+        self.workers = [actor.remote(load, own) for _ in range(count)]
         first, _ = ray.wait([worker.describe.remote() for worker in self.workers])
         self.template, self.pairs, family, self._identity = self._get(first[0])
         self.family = families.FAMILIES.get(family)
 
-    def answer(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
-    ) -> Iterator[list[Answer]]:
+    def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
         idle, running = deque([*self.workers] * AHEAD), dict[Any, tuple[Any, list[int], list[int]]]()
         blocks = iter(_blocks(images, self.rows))
@@ -135,45 +119,38 @@ class _Worker:
     """What runs in a worker's process, which loads the judge at the first call and after a restart."""
 
     def __init__(self, load: Callable[[], Any], own: Sequence[Mapping[str, Any]]) -> None:
-        self.load = load
+        self.judge = cache(load)
         families.FAMILIES.update({fields["name"]: families.Family(**fields) for fields in own})
 
-    @cached_property
-    def judge(self) -> Any:
-        return self.load()
-
     def describe(self) -> tuple[Any, ...]:
-        family = self.judge.family and self.judge.family.name
-        return self.judge.template, self.judge.pairs, family, self.judge.engine.identity()
+        judge = self.judge()
+        return judge.template, judge.pairs, judge.family and judge.family.name, judge.engine.identity()
 
     def answer(self, parcel: Mapping[str, Any]) -> tuple[dict[str, Any], list[Answer]]:
         """The engine's identity, and the answers to one block."""
-        engine = self.judge.engine
+        engine = self.judge().engine
         answers = [answer for batch in engine.answer(**parcel) for answer in batch]
         return engine.identity(), answers
 
 
-def _blocks(images: Sequence[Sequence[Any]], size: int) -> list[list[int]]:
+def _blocks(images: Sources, size: int) -> list[list[int]]:
     """Cut rows into blocks of at most `size`, the rows of a first image one after another."""
     groups, pictures = dict[str, list[int]](), Pictures()
     for row, sources in enumerate(images):
-        first = [_whole(source, pictures) for source in sources[:1]]
-        groups.setdefault("".join(getattr(shown, "key", "") for shown in first), []).append(row)
+        first = _whole(sources[0], pictures) if sources else None
+        groups.setdefault(getattr(first, "key", ""), []).append(row)
     rows = [row for group in groups.values() for row in group]
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def _parcel(
-    block: Sequence[int], prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask
-) -> dict[str, Any]:
+def _parcel(block: Sequence[int], prompts: Sequence[Prompt], images: Sources, ask: Ask) -> dict[str, Any]:
     """The arguments of a worker's engine for a block: rows numbered from 0, each image with its file's bytes, once."""
-    pictures, whole = Pictures(keep_bytes=sys.maxsize), dict[str, Any]()
+    pictures, once = Pictures(keep_bytes=sys.maxsize), dict[str, Any]()
     shown = [[_whole(source, pictures) for source in images[row]] for row in block]
-    scales = [ask.scale(row) for row in block] if ask.scales else ()
     return {
         "prompts": [prompts[row] for row in block],
-        "images": [[whole.setdefault(getattr(one, "key", repr(one)), one) for one in row] for row in shown],
-        "ask": replace(ask, scales=scales, seeds=[ask.seed(row) for row in block]),
+        "images": [[once.setdefault(getattr(one, "key", repr(one)), one) for one in row] for row in shown],
+        "ask": replace(ask, scales=[ask.scale(row) for row in block], seeds=[ask.seed(row) for row in block]),
     }
 
 

@@ -84,15 +84,18 @@ class Encoder:
         # The unknown token is no control: it is how some vocabularies spell a character they lack.
         special = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
         controls = {image_token_id, *special, *tokenizer.all_special_ids} - {tokenizer.unk_token_id, None}
-        if image_token_id in self.text_ids(self._spell(controls)):
+        if image_token_id in self._read(controls):
             # Some checkpoints store the image token as an ordinary added token, which would match in any text.
             image_token = AddedToken(tokenizer.convert_ids_to_tokens(image_token_id), special=True, normalized=False)
             tokenizer.add_tokens([image_token], special_tokens=True)
-        self._continues: dict[tuple[str, ...], bool] = {}
         self._scales: dict[tuple[Any, ...], Scale] = {}
         self._added: dict[str, int] = tokenizer.get_added_vocab()
-        if read := controls.intersection(self.text_ids(self._spell(controls))):
-            raise ValueError(f"this tokenizer reads {self._spell(read)!r} in plain text as control tokens")
+        if read := sorted(self._read(controls)):
+            raise ValueError(f"this tokenizer reads {tokenizer.convert_ids_to_tokens(read)} in plain text as controls")
+
+    def _read(self, controls: set[int]) -> set[int]:
+        """Those control tokens that are read in a text in which all are spelled out."""
+        return controls.intersection(self.text_ids("".join(self.tokenizer.convert_ids_to_tokens(sorted(controls)))))
 
     def text_ids(self, text: str) -> list[int]:
         """The ids of one chunk of plain text; of one that is too long the row's own failure says what to do."""
@@ -113,7 +116,7 @@ class Encoder:
             ids += self.text_ids(text) if text else []
             text = ""
             if isinstance(part, Control):
-                ids += [self._control(part)] * part.times
+                ids += [self._control(part.text)] * part.times
             elif part is IMAGE:
                 ids += self.image_ids if image_tokens is None else self.image_ids[:1] * next(places)
         return ids
@@ -141,7 +144,7 @@ class Encoder:
         """The token that ends an answer: what ends a turn in the conversation, else the vocabulary's own end."""
         for control in conversation.controls:
             if conversation.closing.startswith(control):
-                return self._control(Control(control))
+                return self._control(control)
         if self.tokenizer.eos_token_id is None:
             raise ValueError("this tokenizer has no token that ends an answer")
         return int(self.tokenizer.eos_token_id)
@@ -159,12 +162,13 @@ class Encoder:
         if scale is None:
             raise ValueError("a score pass needs a scale: this prompt has none")
         first, last = min(texts), max(texts)
-        ids, path = self.ids(prompt, suffix=texts[first], image_tokens=image_tokens), scale.paths[first]
-        key = (prompt.text[-TAIL:], *texts.values())
-        if key not in self._continues:  # whether the last score is written with the scale's tokens there, too
-            other = scale.paths[last]
-            self._continues[key] = tuple(self.text_ids(key[0] + texts[last])[-len(other) :]) == other
-        if not self._continues[key] or tuple(ids[-len(path) :]) != path:
+        ids, path, other = (
+            self.ids(prompt, suffix=texts[first], image_tokens=image_tokens),
+            scale.paths[first],
+            scale.paths[last],
+        )
+        end = self.text_ids(prompt.text[-TAIL:] + texts[last])  # whether the last one is written with its tokens, too
+        if tuple(ids[-len(path) :]) != path or tuple(end[-len(other) :]) != other:
             raise ValueError("the end of the prompt merges with the score into tokens that are not the scale's")
         return ids[: -len(path)], scale, scale.stems
 
@@ -176,16 +180,11 @@ class Encoder:
         """The step of `steps`, where a score's token stands, that wrote the verdict."""
         return verdict_step(self.text(ids), marker, ((step, self.text(ids[:step])) for step in steps))
 
-    def _control(self, control: Control) -> int:
-        if control.text not in self._added:
-            raise ValueError(
-                f"the conversation is written with {control.text!r}, which is no control token of this judge's"
-                " vocabulary; use a template with the judge's own conversation"
-            )
-        return self._added[control.text]
-
-    def _spell(self, ids: set[int]) -> str:
-        return "".join(self.tokenizer.convert_ids_to_tokens(sorted(ids)))
+    def _control(self, text: str) -> int:
+        if text not in self._added:
+            what = f"the conversation is written with {text!r}, which is no control token of this judge's vocabulary"
+            raise ValueError(f"{what}; use a template with the judge's own conversation")
+        return self._added[text]
 
 
 def verdict_step(text: str, marker: str, steps: Iterable[tuple[int, str]]) -> int | None:

@@ -9,9 +9,9 @@ Source: kaistAI/prometheus-vision llava/mm_utils.py and llava/eval/model_vqa.py;
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,10 +25,10 @@ from vjudge.images import MAX_PIXELS, pad_to_square
 from vjudge.models import VisionLanguageModel
 from vjudge.models.memory import ENCODED_TOGETHER, FEATURES_KEPT
 from vjudge.models.places import input_device, weight_of
-from vjudge.prompts import Control, Prompt, split
+from vjudge.prompts import Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
-Prepared = tuple[torch.Tensor, Size, str]  # an image's tiles, size and mode
+Prepared = tuple[torch.Tensor, Size, str]  # an image's float32 tiles (tiles, 3, side, side), its size and mode
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # where a processor says which tokens are an image's
 
@@ -50,7 +50,7 @@ class ImageFeatures:
         self.side, self.across = int(vision.image_size), int(vision.image_size // vision.patch_size)
         most = re.fullmatch(r"anyres_max_(\d+)", getattr(self.config, "vision_aspect_ratio", None) or "")
         self.most = int(most[1]) if most else None  # tiles' worth of features after which they are thinned out
-        self.encoded, self.features = 0, dict[str, torch.Tensor]()  # the latest used last
+        self.encoded, self.features = 0, OrderedDict[str, torch.Tensor]()  # the latest used last
         self._capacity = FEATURES_KEPT // (self.config.get_text_config().hidden_size * model.dtype.itemsize)
         self._pictures: dict[str, tuple[Any, str]] = {}  # with the mode
         self._chunks: dict[str, tuple[str, ...]] = {}  # key -> the images that it is encoded with
@@ -90,10 +90,10 @@ class ImageFeatures:
             if key not in self.features and key not in self._broken:
                 self._encode(self._chunks.get(key, (key,)))
             if key in self.features:
-                self.features[key] = self.features.pop(key)
+                self.features.move_to_end(key)
         size = sum(map(len, self.features.values()))
-        while size > self._capacity and (oldest := next(iter(self.features))) not in keys:
-            size -= len(self.features.pop(oldest))
+        while size > self._capacity and next(iter(self.features)) not in keys:
+            size -= len(self.features.popitem(last=False)[1])
         return {key: self._broken[key] for key in keys if key in self._broken}
 
     def inputs(self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
@@ -103,10 +103,21 @@ class ImageFeatures:
         return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
 
     def prepare(self, key: str) -> Prepared:
-        """An image as it is encoded: its tiles (tiles, 3, side, side), size and mode."""
-        picture, mode = self._pictures[key]
+        """An image as it is encoded; of a huge one that is padded a smaller copy."""
+        (picture, mode), processor = self._pictures[key], self.processor
         image = picture.open()
-        return self.tiles(image, mode), image.size, mode
+        square = (
+            pad_to_square(image, tuple(int(value * 255) for value in processor.image_mean)) if mode == "pad" else image
+        )
+        if not self.model.tiled:
+            return processor(square, return_tensors="pt")["pixel_values"], image.size, mode
+        # transformers' tiles of 8-bit levels, made numbers as the original does, which rounds otherwise.
+        grid = [[self.side, self.side]] if mode == "pad" else self.config.image_grid_pinpoints
+        how = {"size": {"height": self.side, "width": self.side}, "image_grid_pinpoints": grid}
+        levels = processor(square, **how, do_rescale=False, do_normalize=False, return_tensors="pt")["pixel_values"][0]
+        levels = levels[:1] if mode == "pad" else levels  # the first is the whole image
+        mean, std = (torch.tensor(part)[:, None, None] for part in (processor.image_mean, processor.image_std))
+        return (levels.float() * np.float32(1 / 255) - mean) / std, image.size, mode
 
     @torch.inference_mode()
     def _encode(self, keys: Sequence[str]) -> None:
@@ -130,31 +141,13 @@ class ImageFeatures:
         height, width = self._layout(size)[-1]
         return self.across**2 + height * (width + 1)
 
-    def tiles(self, image: Image.Image, mode: str) -> torch.Tensor:
-        """An image's pixels in float32, (tiles, 3, side, side); of a huge one that is padded a smaller copy's."""
-        processor: Any = self.processor
-        if mode == "pad":
-            image = pad_to_square(image, tuple(int(value * 255) for value in processor.image_mean))
-        if not self.model.tiled:
-            return processor(image, return_tensors="pt")["pixel_values"]
-        # transformers' tiles of 8-bit levels, made numbers as the original does, which rounds otherwise.
-        grid = [[self.side, self.side]] if mode == "pad" else self.config.image_grid_pinpoints
-        how = {"size": {"height": self.side, "width": self.side}, "image_grid_pinpoints": grid}
-        levels = processor(image, **how, do_rescale=False, do_normalize=False, return_tensors="pt")["pixel_values"][0]
-        levels = levels[:1] if mode == "pad" else levels  # the first is the whole image
-        mean, std = (torch.tensor(part)[:, None, None] for part in (processor.image_mean, processor.image_std))
-        return (levels.float() * np.float32(1 / 255) - mean) / std
-
     def encode(self, images: Sequence[Prepared]) -> list[torch.Tensor]:
         """Images' features as they stand in a prompt, (tokens, hidden) each, computed together."""
-        inner, config = self.model.model.model, self.config
+        inner, layers = self.model.model.model, self.config.vision_feature_layer
         pixels = torch.cat([tiles for tiles, _, _ in images]).to(input_device(inner.vision_tower), self.model.dtype)
-        states, layers = (
-            inner.vision_tower(pixels, output_hidden_states=True).hidden_states,
-            config.vision_feature_layer,
-        )
+        states = inner.vision_tower(pixels, output_hidden_states=True).hidden_states
         chosen = torch.cat([states[layer] for layer in layers], dim=-1) if isinstance(layers, list) else states[layers]
-        chosen = chosen[:, 1:] if config.vision_feature_select_strategy == "default" else chosen
+        chosen = chosen[:, 1:] if self.config.vision_feature_select_strategy == "default" else chosen
         parts = inner.multi_modal_projector(chosen).split([len(tiles) for tiles, _, _ in images])
         return [self._pack(part, size, mode) for part, (_, size, mode) in zip(parts, images, strict=True)]
 
@@ -167,31 +160,30 @@ class ImageFeatures:
             return torch.cat([projected[0], newline[None]])
         (down, across), crop, (height, width) = self._layout(size)
         picture = projected[1:].view(down, across, self.across, self.across, -1)
-        picture = picture.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)[:, crop[0], crop[1]]
+        picture = picture.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)[crop]
         if picture.shape[1:] != (height, width):
             picture = torch.nn.functional.interpolate(picture[None], [height, width], mode="bilinear")[0]
         picture = torch.cat([picture, newline[:, None, None].expand(-1, height, 1)], dim=-1)
         return torch.cat([projected[0], picture.flatten(1, 2).T])
 
-    def _layout(self, size: Size) -> tuple[tuple[int, int], tuple[slice, slice], tuple[int, int]]:
+    def _layout(self, size: Size) -> tuple[Size, tuple[slice, ...], Size]:
         """How an image lies on the grid: tiles (down, across), the features kept of them, and (height, width) at last.
 
         The margin's width is cut without rounding first, as in the original; transformers rounds at the seventh digit.
         """
-        best = select_best_resolution(size[::-1], self.config.image_grid_pinpoints)
-        down, across = (edge // self.side for edge in best)
+        down, across = (
+            edge // self.side for edge in select_best_resolution(size[::-1], self.config.image_grid_pinpoints)
+        )
         height, width = down * self.across, across * self.across
         top = left = 0
         if size[0] / size[1] > width / height:
             top = (height - int(size[1] * (width / size[0]))) // 2
         else:
             left = (width - int(size[0] * (height / size[1]))) // 2
-        crop = slice(top, height - top), slice(left, width - left)
+        crop = slice(None), slice(top, height - top), slice(left, width - left)
         height, width = height - 2 * top, width - 2 * left
-        if self.most is not None:
-            times = math.sqrt(height * width / (self.most * self.across**2))
-            if times > 1.1:
-                height, width = int(height // times), int(width // times)
+        if self.most is not None and (times := math.sqrt(height * width / (self.most * self.across**2))) > 1.1:
+            height, width = int(height // times), int(width // times)
         return (down, across), crop, (height, width)
 
 
@@ -204,7 +196,7 @@ class ProcessedImages:
         if mode is not None:
             own = "prepares images by its own processor alone" if model.sees_images else "reads no images"
             raise ValueError(f"image_mode {mode!r}: this judge {own}")
-        self.model, self.encoded = model, 0
+        self.model, self.processor, self.encoded = model, model.processor, 0
         self._pictures: dict[str, Any] = {}
         self._opened: dict[str, Image.Image] = {}
         self._spelling: dict[tuple[Size, ...], list[tuple[Any, ...]]] = {}
@@ -212,7 +204,7 @@ class ProcessedImages:
         self._controls = sorted({str(entry) for entry in added if entry.special})
 
     def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
-        if pictures and self.model.processor is None:
+        if pictures and self.processor is None:
             raise ValueError("this judge reads no images: use a template whose sees_images is False")
         self._pictures = {picture.key: picture for picture in pictures} | self._pictures
         return tuple(picture.key for picture in pictures)
@@ -228,7 +220,7 @@ class ProcessedImages:
         if sizes not in self._spelling:
             shown = [self._pictures[key].open() for key in keys]
             (offsets,) = self._process([shown], return_text_replacement_offsets=True)["text_replacement_offsets"]
-            self._spelling[sizes] = [runs(split(image["replacement"], self._controls)) for image in offsets]
+            self._spelling[sizes] = [split(image["replacement"], self._controls) for image in offsets]
         return prompt.with_images(self._spelling[sizes]), None
 
     def fetch(self, keys: Sequence[str]) -> dict[str, str]:
@@ -243,21 +235,19 @@ class ProcessedImages:
     def inputs(self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
         padded, mask = left_padded(ids, self.model.tokenizer.pad_token_id or 0, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
-        shown = [[self._opened[key] for key in row] for row in keys if row]
-        if shown:
+        if shown := [[self._opened[key] for key in row] for row in keys if row]:
             outputs = self._process(shown, padding=True)
             inputs |= {name: tensor for name, tensor in outputs.items() if name not in TEXT_INPUTS}
             kind = next((name for name in KINDS_OF_TOKEN if name in outputs), None)
-            if kind is not None and hasattr(self.model.processor, "create_mm_token_type_ids"):
-                kinds = torch.tensor(self.model.processor.create_mm_token_type_ids(padded.tolist()))
+            if kind is not None and hasattr(self.processor, "create_mm_token_type_ids"):
+                kinds = torch.tensor(self.processor.create_mm_token_type_ids(padded.tolist()))
                 inputs[kind] = kinds.to(mask) * mask
             self.encoded += sum(map(len, shown))
         return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))  # of numbers with a fraction
 
-    def _process(self, images: Sequence[Sequence[Image.Image]], **options: Any) -> Any:
-        processor = self.model.processor
-        text = [processor.image_token * len(row) for row in images]
-        return processor(images=list(map(list, images)), text=text, return_tensors="pt", **options)
+    def _process(self, images: Sequence[list[Image.Image]], **options: Any) -> Any:
+        text = [self.processor.image_token * len(row) for row in images]
+        return self.processor(images=list(images), text=text, return_tensors="pt", **options)
 
 
 def images_of(model: VisionLanguageModel, mode: str | None = None) -> ImageFeatures | ProcessedImages:
@@ -280,9 +270,3 @@ def embedded(model: VisionLanguageModel, ids: torch.Tensor, features: Sequence[t
     if features:
         inputs = inputs.masked_scatter(is_image.unsqueeze(-1), torch.cat([feature.to(inputs) for feature in features]))
     return inputs
-
-
-def runs(parts: Iterable[Any]) -> tuple[Any, ...]:
-    """Parts of a prompt with a run of one control token as one part."""
-    groups = [(part, len(list(equal))) for part, equal in itertools.groupby(part for part in parts if part != "")]
-    return tuple(Control(part.text, times) if isinstance(part, Control) else part for part, times in groups)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import transformers
 
 from vjudge import models
-from vjudge.engines.engine import Answer, Ask, Engine, Work, check_images
+from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Wanted, Work, check_images
 from vjudge.engines.tokens import Encoder, Scale, ends_of
 from vjudge.images import ImageError, Picture, Pictures
 from vjudge.models.load import base_of
@@ -53,28 +53,17 @@ class VllmEngine(Engine):
     """Run a judge by vLLM in this process.
 
     Args:
-        judge, dtype, revision: as for `load_judge`.
-        quantization: None, "4bit" (bitsandbytes, quantised while loading), or another of vLLM's methods, such as "fp8".
+        judge, revision: as for `load_judge`.
         max_images: images in a prompt at most; vLLM sets memory aside for them.
-        options: for vLLM's `LLM`, such as `tensor_parallel_size`, `max_model_len` or `gpu_memory_utilization`.
+        options: for vLLM's `LLM`, such as `dtype`, `tensor_parallel_size`, `max_model_len` or `gpu_memory_utilization`;
+            `quantization` may also be "4bit" (bitsandbytes, quantised while loading).
 
-    Raises:
-        ImportError: vLLM is not installed.
-        ValueError: an unsupported checkpoint, a folder of adapters among them.
+    ImportError: vLLM is not installed. ValueError: an unsupported checkpoint, a folder of adapters among them.
     """
 
     name = "vllm"
 
-    def __init__(
-        self,
-        judge: str | Path,
-        *,
-        dtype: str = "auto",
-        quantization: str | None = None,
-        revision: str | None = None,
-        max_images: int = 1,
-        **options: Any,
-    ) -> None:
+    def __init__(self, judge: str | Path, *, revision: str | None = None, max_images: int = 1, **options: Any) -> None:
         try:
             import vllm
         except ImportError as error:
@@ -83,37 +72,34 @@ class VllmEngine(Engine):
         if base_of(judge) is not None:
             remedy = 'train with merge=True (or merge them by peft) and give the merged folder, or use engine="torch"'
             raise ValueError(f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: {remedy}")
-        self.vllm, self.options, self.quantization, self.max_images = vllm, options, quantization, max_images
+        self.vllm, self.options, self.max_images = vllm, options, max_images
+        self.refusals = (ValueError, getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError))
         self.work: Work = Work()
-        refusal = getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError)  # since vLLM 0.3x
-        self.refusals = (ValueError, refusal)
-        self.model = models.outline(judge, revision=revision)
-        config = self.model.model.config
-        if self.model.sees_images and config.model_type not in ONE_TOKEN:
+        self.model = model = models.outline(judge, revision=revision)
+        config = model.model.config
+        if model.sees_images and config.model_type not in ONE_TOKEN:
             raise ValueError(
                 f"judge {str(judge)!r} has model_type {config.model_type!r}; known here is how vLLM takes the images of"
                 f" {', '.join(ONE_TOKEN)}: serve others with `vllm serve`, and name them openai:MODEL with base_url="
             )
-        if self.model.tiled and max_images > 1:
+        if model.tiled and max_images > 1:
             reason = "vLLM cuts several images of a prompt into tiles, and LLaVA-OneVision's own code pads them"
             raise ValueError(f'max_images={max_images}: {reason}; grade such items with engine="torch"')
-        self.encoder = Encoder(self.model.tokenizer, image_token_id=self.model.image_token_id, tokens_per_image=1)
-        self.ends = sorted(ends_of(self.model))
-        beyond = range(self.model.vocabulary_size, config.get_text_config().vocab_size)
-        self.wordless = sorted({*self.model.wordless, *beyond})
-        limits = {"image": max_images} | ({"video": 0} if hasattr(config, "video_token_id") else {})
+        self.encoder = Encoder(model.tokenizer, image_token_id=model.image_token_id, tokens_per_image=1)
+        self.ends = sorted(ends_of(model))
+        self.wordless = {*model.wordless, *range(model.vocabulary_size, config.get_text_config().vocab_size)}
         settings: dict[str, Any] = {"enable_prefix_caching": True, "generation_config": "vllm", "seed": 0}
-        settings |= {"dtype": dtype, "max_logprobs": LOGPROBS, "logprobs_mode": "raw_logprobs"}
-        settings |= {"limit_mm_per_prompt": limits} if self.model.sees_images else {}
-        settings |= {"quantization": {"4bit": "bitsandbytes"}.get(quantization, quantization)} if quantization else {}
-        self.llm = vllm.LLM(model=str(self.model.folder), trust_remote_code=False, **settings | options)
+        settings |= {"max_logprobs": LOGPROBS, "logprobs_mode": "raw_logprobs"}
+        if model.sees_images:
+            films = {"video": 0} if hasattr(config, "video_token_id") else {}
+            settings["limit_mm_per_prompt"] = {"image": max_images, **films}
+        settings |= options | ({"quantization": "bitsandbytes"} if options.get("quantization") == "4bit" else {})
+        self.llm = vllm.LLM(model=str(model.folder), trust_remote_code=False, **settings)
 
-    def answer(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
-    ) -> Iterator[list[Answer]]:
+    def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
         """Answer every prompt; see `Engine.answer`. `batch_size` is how many prompts vLLM is given at once."""
         rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
-        faults, most = ask.check(), max((prompts[row].n_images for row in rows), default=0)
+        faults, most = list[str](), max((prompts[row].n_images for row in rows), default=0)
         if 0 < ask.temperature < LEAST_TEMPERATURE:
             faults.append(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from {LEAST_TEMPERATURE}")
         if ask.repetition_penalty != 1 and self.model.sees_images and self.model.processor is None:
@@ -128,14 +114,14 @@ class VllmEngine(Engine):
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
-        folders = (self.model.path, *self.model.others)
+        folders, apart = (self.model.path, *self.model.others), {*RESOURCES, "dtype", "quantization"}
         return {
             "weights": models.weights_fingerprint(*folders),
             "settings": models.settings_fingerprint(*folders),
             "engine": self.name,
             "dtype": str(self.llm.llm_engine.model_config.dtype).removeprefix("torch."),
-            "quantization": self.quantization,
-            "options": {name: value for name, value in sorted(self.options.items()) if name not in RESOURCES},
+            "quantization": self.options.get("quantization"),
+            "options": {name: value for name, value in sorted(self.options.items()) if name not in apart},
             "versions": {"vllm": self.vllm.__version__, "transformers": transformers.__version__},
         }
 
@@ -151,10 +137,7 @@ class VllmEngine(Engine):
             raise ValueError(f"the prompt has {n_tokens} tokens, and {reason}")
         return _Request(row, ids, shown, scale, stems)
 
-    def _answers(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], rows: Sequence[int], ask: Ask
-    ) -> Iterator[list[Answer]]:
-        """Ask block by block, each of `batch_size` rows."""
+    def _answers(self, prompts: Sequence[Prompt], images: Sources, rows: Sequence[int], ask: Ask) -> Answers:
         size = ask.batch_size if isinstance(ask.batch_size, int) else ROWS
         requests, pictures = list[_Request](), Pictures()
         for row in rows:
@@ -166,33 +149,30 @@ class VllmEngine(Engine):
         for start in range(0, len(requests), size):
             yield from self._written(requests[start : start + size], ask)
 
-    def _written(self, block: Sequence[_Request], ask: Ask) -> Iterator[list[Answer]]:
+    def _written(self, block: Sequence[_Request], ask: Ask) -> Answers:
         """Let vLLM answer a block; its halves where it holds too much, or something that is turned down."""
-        started, half, outputs = time.perf_counter(), len(block) // 2, None
-        pictures = {shown.key: shown for request in block for shown in request.pictures}
-        if not half or 3 * sum(math.prod(shown.size) for shown in pictures.values()) <= IMAGE_BYTES:
-            try:
-                pixels, prompts, params = {key: one.open() for key, one in pictures.items()}, [], []
-                for request in block:
-                    shown: dict[str, Any] = {}
-                    if keys := [picture.key for picture in request.pictures]:
-                        shown = {"multi_modal_data": {"image": [pixels[key] for key in keys]}}
-                        shown["multi_modal_uuids"] = {"image": keys}
-                    prompts += [{"prompt_token_ids": [*request.ids, *stem], **shown} for stem in request.stems]
-                    params += [self._params(ask, request, stem) for stem in request.stems]
-                outputs = self.llm.generate(prompts, params, use_tqdm=False)
-            except (*self.refusals, OSError) as error:  # before anything is computed; a dead engine raises others
-                if not half:
-                    reason = str(error) if isinstance(error, ImageError) else f"vLLM: {error}"
-                    yield [Answer(block[0].row, n_prompt_tokens=len(block[0].ids), failure=reason)]
-                    return
-        if outputs is None:
-            yield from self._written(block[:half], ask)
-            yield from self._written(block[half:], ask)
+        started, pictures = time.perf_counter(), {one.key: one for request in block for one in request.pictures}
+        try:
+            if len(block) > 1 and 3 * sum(math.prod(one.size) for one in pictures.values()) > IMAGE_BYTES:
+                raise ValueError("too many pictures at once")
+            pixels, prompts, params = {key: one.open() for key, one in pictures.items()}, [], []
+            for request in block:
+                keys = [one.key for one in request.pictures]
+                data: dict[str, Any] = {"multi_modal_data": {"image": [pixels[key] for key in keys]}} if keys else {}
+                data |= {"multi_modal_uuids": {"image": keys}} if keys else {}
+                prompts += [{"prompt_token_ids": [*request.ids, *stem], **data} for stem in request.stems]
+                params += [self._params(ask, request, stem) for stem in request.stems]
+            outputs = self.llm.generate(prompts, params, use_tqdm=False)
+        except (*self.refusals, OSError) as error:  # before anything is computed; a dead engine raises others
+            if half := len(block) // 2:
+                yield from self._written(block[:half], ask)
+                yield from self._written(block[half:], ask)
+            else:
+                reason = str(error) if isinstance(error, ImageError) else f"vLLM: {error}"
+                yield [Answer(block[0].row, n_prompt_tokens=len(block[0].ids), failure=reason)]
             return
-        seconds, left = time.perf_counter() - started, iter(outputs)
+        seconds, left, work = time.perf_counter() - started, iter(outputs), self.work
         answers = [self._answer(request, [next(left) for _ in request.stems], ask) for request in block]
-        work = self.work
         work.prompt_tokens += sum(answer.n_prompt_tokens for answer in answers)
         work.computed_tokens += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outputs)
         work.new_tokens += sum(answer.n_new_tokens for answer in answers)
@@ -211,26 +191,25 @@ class VllmEngine(Engine):
         fields |= {"top_p": ask.top_p, "seed": ask.seed(request.row) % 2**63} if ask.temperature else {}
         fields |= {"repetition_penalty": ask.repetition_penalty} if ask.repetition_penalty != 1 else {}
         fields |= {"max_tokens": ask.max_new_tokens, "stop_token_ids": self.ends}
-        return self.vllm.SamplingParams(**fields, logit_bias=dict.fromkeys(self.wordless, -100.0))
+        return self.vllm.SamplingParams(**fields, logit_bias=dict.fromkeys(sorted(self.wordless), -100.0))
 
     def _answer(self, request: _Request, outputs: Sequence[Any], ask: Ask) -> Answer:
-        """What vLLM wrote for one prompt, read."""
-        n_prompt, scale, written = len(outputs[0].prompt_token_ids), request.scale, outputs[0].outputs[0]
-        answer = Answer(request.row, n_prompt_tokens=n_prompt)
-        logprobs = [
-            [{token: float(entry.logprob) for token, entry in step.items()} for step in output.outputs[0].logprobs]
-            for output in outputs
-        ]
-        if not all(math.isfinite(value) for steps in logprobs for step in steps for value in step.values()):
+        scale, written = request.scale, outputs[0].outputs[0]
+        answer = Answer(request.row, n_prompt_tokens=len(outputs[0].prompt_token_ids))
+        logprobs = {
+            stem: [{token: entry.logprob for token, entry in step.items()} for step in output.outputs[0].logprobs]
+            for stem, output in zip(request.stems, outputs, strict=True)
+        }
+        if not all(math.isfinite(value) for steps in logprobs.values() for step in steps for value in step.values()):
             return replace(answer, failure="the model's probabilities are not finite numbers: its weights are damaged")
         if ask.scores and scale:
-            after = {stem: steps[0] for stem, steps in zip(request.stems, logprobs, strict=True)}
+            after = {stem: steps[0] for stem, steps in logprobs.items()}
             return replace(answer, score_logprobs=scale.logprobs(after), stopped=True)
-        ids = list(written.token_ids)
-        words, scores = ids[:-1] if ids and ids[-1] in self.ends else ids, None
+        ids, scores = list(written.token_ids), None
+        words = ids[:-1] if ids and ids[-1] in self.ends else ids
         if scale and scale.tokens:
             steps = [step for step, token in enumerate(words) if token in scale.tokens.values()]
             if (step := self.encoder.verdict_step(words, steps, scale.marker)) is not None:
-                scores = scale.logprobs({(): logprobs[0][step]})
+                scores = scale.logprobs({(): logprobs[()][step]})
         text, stopped = self.encoder.text(words), written.finish_reason == "stop"
         return replace(answer, text=text, n_new_tokens=len(ids), score_logprobs=scores, stopped=stopped)
