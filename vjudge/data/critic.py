@@ -122,7 +122,7 @@ def _verdict(answer: str, wording: Wording) -> Verdict:
     low, high = wording.scale or (0, 0)
     match = _NUMBER.match(answer)
     if match and low <= float(match[1]) <= high:
-        return Verdict(float(match[1]), answer[match.end() :].strip(), answer, scale=(float(low), float(high)))
+        return Verdict(float(match[1]), answer[match.end() :].strip(), answer)
     return Verdict(NAN, answer.strip(), answer, f"no number from {low} to {high} opens the answer")
 
 
