@@ -89,7 +89,7 @@ class Lessons:
         return scenes.sample(self.split, self.seed + 1, index)  # seed 0 is the collection that users load
 
     def _draw(self, index: int) -> np.ndarray:
-        return _small(scenes.draw(self.scene(index), size=scenes.IMAGE_SIZE))
+        return _small(scenes.draw(self.scene(index)))
 
     def pixels(self, images: Sequence[np.ndarray]) -> torch.Tensor:
         """Normalise pictures as the image processor does: (batch, 3, 96, 96), float32."""
@@ -108,7 +108,7 @@ class Lessons:
             recoloured = rng.random() < 1 / 3
             if recoloured:
                 palette = {place: tuple(int(v) for v in rng.integers(0, 225, size=3)) for place in scenes.PLACES}
-                images.append(_small(scenes.draw(scene, size=scenes.IMAGE_SIZE, palette=palette)))
+                images.append(_small(scenes.draw(scene, palette=palette)))
             else:
                 images.append(self._cached(index))
             things = [scene.at(place) for place in scenes.PLACES]

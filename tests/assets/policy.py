@@ -78,7 +78,7 @@ def picture(scene: scenes.Scene) -> np.ndarray:
 
     from assets.lessons import IMAGE_SIZE
 
-    drawn = scenes.draw(scene, size=scenes.IMAGE_SIZE)
+    drawn = scenes.draw(scene)
     return np.asarray(drawn.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BICUBIC))
 
 

@@ -14,7 +14,7 @@ import samples
 from samples import LEVELS, ROWS, judge_of, lines, orig, parquet, picture, plain, turns
 
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, readable, validate
-from vjudge.data.load import ADAPTERS
+from vjudge.data.adapters import ADAPTERS
 from vjudge.prompts import TEMPLATES, target
 from vjudge.records import Item, Pair, is_missing
 
@@ -48,6 +48,8 @@ def test_vl_rewardbench() -> None:
     with pytest.warns(UserWarning, match=r"1 of 2 rows .* human_ranking: \[0, 0\] is neither"):
         pairs = canonical(odd)
     assert pairs["preference"][:] == ["b", None] and len(readable(pairs)) == 1 and pairs["id"][1].endswith("#2")
+    with pytest.warns(UserWarning, match="1 x query: is missing or blank; 1 x response: is not a list of two texts"):
+        canonical([odd[0], {**odd[0], "query": None}, {**odd[0], "response": "x"}])
 
 
 @real
@@ -77,6 +79,14 @@ def test_pictures_of_mllm_as_a_judge_count_from_the_folder_above(tmp_path: Path)
     answers = [{"name": name, "answer": name} for name in ("llava", "cogvlm", "gpt4", "gemini")]
     with pytest.raises(CollectionError, match="'CDA' does not order the 4 answers ABCD"):
         canonical([{**shared, "answers": answers, "human_answer": "CDA"}])
+    pair = {**shared, "answer1": answers[0], "answer2": answers[1], "human": "A"}
+    for bad in (
+        {**pair, "human": "D"},
+        {**pair, "answer2": 7},
+        {name: pair[name] for name in pair if name != "answer2"},
+    ):
+        with pytest.warns(UserWarning, match="answer2: is not an object|human: 'D' is none of A, B and C"):
+            assert len(readable(canonical([pair, bad]))) == 1
 
 
 def test_multimodal_rewardbench_has_six_categories() -> None:

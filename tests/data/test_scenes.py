@@ -1,4 +1,4 @@
-"""Scenes: right by construction, balanced, and impossible to score without looking at the picture."""
+"""Scenes and photos: right by construction, balanced, and impossible to score without looking at the picture."""
 
 from __future__ import annotations
 
@@ -6,20 +6,29 @@ import json
 import re
 from collections import Counter
 from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
 
+import datasets
 import numpy as np
+import pandas as pd
 import pytest
 from rouge_score import rouge_scorer
 from scipy import stats
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+from sklearn.pipeline import make_pipeline
 
 import vjudge as vj
-from vjudge import data
+from vjudge import data, images, metrics
 from vjudge.data import scenes
 from vjudge.data.scenes import ASPECTS
 
+ALPHAS = [1, 10, 100, 1000, 10_000]
+CARD = (Path(vj.__file__).parent / "assets" / "photos" / "README.md").read_text(encoding="utf-8")
+PHOTOS = {photo["name"]: photo for photo in scenes.photo_lines("photos.jsonl")}
 CHECK = re.compile(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.")
 
 
@@ -91,7 +100,7 @@ def test_the_text_alone_does_not_give_the_score(rows):
     texts = {s: [f"{r['response']} REF {r['reference_answer']} {r['criteria']}" for r in rows[s]] for s in rows}
     counter = CountVectorizer(ngram_range=(1, 2), min_df=5, token_pattern=r"[\w-]+").fit(texts["train"])
     x = {s: np.hstack([counter.transform(texts[s]).toarray(), np.array(list(map(features, rows[s])))]) for s in rows}
-    predicted = RidgeCV(alphas=[1, 10, 100, 1000, 10_000]).fit(x["train"], gold["train"]).predict(x["test"])
+    predicted = RidgeCV(alphas=ALPHAS).fit(x["train"], gold["train"]).predict(x["test"])
     assert abs(stats.pearsonr(predicted, gold["test"])[0]) <= 0.35
 
 
@@ -132,12 +141,76 @@ def test_a_picture_shows_its_things():
     """Each thing's own colour fills part of its cell; empty cells hold the ground alone."""
     for index in range(20):
         scene = scenes.sample("test", 3, index)
-        pixels = np.asarray(scenes.draw(scene, size=96), dtype=int)
+        pixels = np.asarray(scenes.draw(scene), dtype=int)
         for i, place in enumerate(scenes.PLACES):
             row, column = divmod(i, 3)
-            cell = pixels[row * 32 + 1 : row * 32 + 31, column * 32 + 1 : column * 32 + 31]
+            cell = pixels[row * 64 + 1 : row * 64 + 63, column * 64 + 1 : column * 64 + 63]
             if thing := scene.at(place):
                 near = np.abs(cell - np.array(scenes.COLOURS[thing.colour])).max(axis=-1) <= 12
                 assert 0.02 < near.mean() < 0.9
             else:
                 assert np.abs(cell - pixels[0, 0]).max() == 0
+
+
+# -- photos
+
+
+@pytest.fixture(scope="module")
+def items() -> datasets.Dataset:
+    return vj.load_collection("photos")
+
+
+@pytest.fixture(scope="module")
+def table(items) -> pd.DataFrame:
+    return items.remove_columns("images").to_pandas()
+
+
+def test_photos_are_valid_and_complete_and_half_of_its_faults_show_in_the_picture_alone(items, table):
+    data.validate(items)
+    assert list(data.FEATURES) + list(scenes.PHOTO_COLUMNS) == items.column_names
+    cases = data.cases(items)
+    assert table["group"].nunique() == len(PHOTOS) >= 9 and len(cases) == 3 * len(PHOTOS)
+    assert all(scores == [1, 2, 3, 4, 5] for scores in cases["scores"]) and cases["reference"].all()
+    assert table["criteria"].nunique() == 3 * len(PHOTOS) and table["aspect"].nunique() >= 20
+    tally = Counter(table["fault"])
+    assert set(tally) == {"picture", "text", "none"} and ((table["fault"] == "none") == (table["gold"] == 5)).all()
+    assert tally["picture"] >= (tally["picture"] + tally["text"]) / 2
+    assert f'"picture" ({tally["picture"]} of the 120' in CARD and f'"text" ({tally["text"]})' in CARD
+
+
+def test_neither_length_nor_text_gives_the_score_of_photos(items, table):
+    """ROUGE-L with the reference, and words and word pairs learnt on the other photographs, stay below Pearson 0.35."""
+    for _, row in data.length_test(items, n_resamples=2_000).iterrows():
+        assert row["kruskal_p"] > 0.05 and row["low"] <= 0.5 <= row["high"] and 0.45 <= row["auc"] <= 0.55
+    shared = metrics.overlap_baselines(table["response"], table["reference_answer"])["rouge_l"]
+    assert abs(shared.corr(table["gold"])) <= 0.35
+    for text in (table["response"], table["response"] + " REF " + table["reference_answer"] + " " + table["criteria"]):
+        model = make_pipeline(CountVectorizer(ngram_range=(1, 2), token_pattern=r"[\w-]+"), RidgeCV(alphas=ALPHAS))
+        made = cross_val_predict(model, text, table["gold"], groups=table["group"], cv=LeaveOneGroupOut())
+        assert abs(np.corrcoef(made, table["gold"])[0, 1]) <= 0.35
+
+
+def test_photographs_have_their_credit(items, table):
+    for name, photo in PHOTOS.items():
+        assert set(table.loc[table["group"] == f"photos-{name}", "credit"]) == {photo["credit"]}
+        line = next(line for line in CARD.splitlines() if line.startswith(f"| {name} |"))
+        assert any(word in line for word in ("CC0", "CC BY 2.0", "public domain", "no known copyright", "no licence"))
+        assert photo["url"] in line or photo["url"] == "https://scikit-image.org" or "issues" in photo["url"]
+    assert items[0]["images"][0].size == (512, 512)
+
+
+def test_a_changed_or_absent_photograph_is_refused_and_a_reencoded_one_is_not(monkeypatch, tmp_path):
+    photo = PHOTOS["coins"]
+    file, original = tmp_path / "skimage" / "data" / "coins.png", scenes.photo_file(photo)
+    file.parent.mkdir(parents=True)
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / photo["module"])])
+    monkeypatch.setattr(scenes.util, "find_spec", lambda name: spec)
+    with images.Image.open(original) as picture:
+        picture.save(file, compress_level=1)
+        assert scenes.photo_file(photo) == file
+        picture.rotate(180).save(file)
+    with pytest.raises(images.ImageError, match="coins.png: this version of skimage shows another picture"):
+        scenes.photo_file(photo)
+    monkeypatch.setattr(scenes.util, "find_spec", lambda name: None)
+    with pytest.raises(images.ImageError, match="astronaut.png is not there: pip install scikit-image"):
+        vj.load_collection("photos")

@@ -5,7 +5,7 @@ Items have the columns `id`, `images` (list), `instruction`, `response`, `refere
 Pairs have `response_a`, `response_b` and `preference` ("a", "b" or "tie") in place of the response and the scores;
 candidates have `responses` and `ranks`. What a source does not know stays None, or NaN for `gold`.
 
-To add a data set: put an `Adapter` into its file's `ADAPTERS`, which says which of its columns is which of ours, with a
+To add a data set: put an `Adapter` into `adapters.ADAPTERS`, which says which of its columns is which of ours, with a
 function for what takes more than a name. `load_collection` knows it by its hub ids, and local files by their columns.
 """
 

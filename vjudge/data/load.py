@@ -20,11 +20,11 @@ import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from vjudge.data import benchmarks, critic, photos, prometheus, scenes, schema
+from vjudge.data import scenes, schema
+from vjudge.data.adapters import ADAPTERS
 from vjudge.data.schema import BLOCK, FEATURES, Adapter, BadRow, CollectionError, Problem, Rows, features_of
 from vjudge.records import Item, Pair, as_score, is_missing
 
-ADAPTERS: tuple[Adapter, ...] = (*prometheus.ADAPTERS, *critic.ADAPTERS, *benchmarks.ADAPTERS)
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _SPLITS = {"train", "training", "validation", "valid", "val", "dev", "test", "testing"}  # as a split's file is called
 _OTHER_SETS = "Of another hub data set, pass what datasets.load_dataset returns to vjudge.data.canonical"
@@ -96,8 +96,8 @@ def load_collection(
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise CollectionError(f"limit is {limit!r}; give the number of rows, 0 or more, or None for all")
     if name_or_path in ("scenes", "photos"):
-        extras = photos.EXTRAS if name_or_path == "photos" else ()
-        own = photos.rows(split, limit) if extras else scenes.rows(split, limit, seed)
+        extras = scenes.PHOTO_COLUMNS if name_or_path == "photos" else ()
+        own = scenes.photo_rows(split, limit) if extras else scenes.rows(split, limit, seed)
         features = datasets.Features({**FEATURES, **{name: datasets.Value("string") for name in extras}})
         return datasets.Dataset.from_dict({name: [row[name] for row in own] for name in features}, features)
     name, path = str(name_or_path), Path(name_or_path).expanduser()

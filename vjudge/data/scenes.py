@@ -1,12 +1,13 @@
-"""Scenes: pictures generated from a seed, with rubrics, responses and feedback whose true score is known.
+"""The collections that come along: Scenes, generated from a seed, whose true score is known, and photos.
 
-A picture shows up to nine coloured things on a three-by-three grid. Every (shape, colour, place) belongs to one split:
-training shows its own alone, and at least half of the things in another split's picture are never seen in training.
-A case is one picture, one instruction and one rubric. Its five responses share wording, claims' places and order and
-differ in what they say there, so that length tells nothing about the score. Wrong values follow the distribution of
-right ones, so that the text alone tells next to nothing either. Half of the cases give a reference answer: a perfect
-response that mostly speaks of other places or things than the response to evaluate. The words (aspects, rubrics,
-responses of four claims, their feedback) stand in `assets/scenes.json`.
+A picture of Scenes shows up to nine coloured things on a three-by-three grid. Every (shape, colour, place) belongs to
+one split: training shows its own alone, and at least half of the things in another split's picture are never seen in
+training. A case is one picture, one instruction and one rubric. Its five responses share wording, claims' places and
+order and differ in what they say there, so that length tells nothing about the score. Wrong values follow the
+distribution of right ones, so that the text alone tells next to nothing either. Half of the cases give a reference
+answer: a perfect response that mostly speaks of other places or things than the response to evaluate.
+
+Photographs are read from the installed packages scikit-image and scikit-learn; vjudge holds only what is said of them.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import io
 import json
 import math
 import re
-from dataclasses import dataclass
-from importlib import resources
-from typing import Any
+from collections.abc import Mapping, Sequence
+from importlib import resources, util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
+
+from vjudge.images import ImageError, fingerprint, open_image
 
 __all__ = ["ASPECTS", "ASPECT_OF", "SPLITS", "draw", "rows", "sample"]
 __dir__ = __all__.copy
@@ -54,8 +59,7 @@ _LEAST_SHARE = 0.6  # of words that Scenes uses: its own texts reach .76 under a
 # -- pictures
 
 
-@dataclass(frozen=True)
-class Thing:
+class Thing(NamedTuple):
     """One drawn thing: a shape of a colour and a size at a place of the grid."""
 
     shape: str
@@ -64,8 +68,7 @@ class Thing:
     place: str
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(NamedTuple):
     """The things of one picture, and the two colours and two shapes that counting questions ask for."""
 
     things: tuple[Thing, ...]
@@ -86,31 +89,26 @@ class Scene:
 
 
 # The split of every (shape, colour, place), fixed once and for all: 70 % train (0), 10 % validation (1), 20 % test (2).
-_GRID = (len(SHAPES), len(COLOURS), len(PLACES))
-_DRAWN = np.argsort(np.random.default_rng(2401_06591).permutation(math.prod(_GRID)))  # when each was drawn
-_COMBINATIONS = np.select([_DRAWN < 115, _DRAWN < 115 + 57], [2, 1], 0).reshape(_GRID)
+_DRAWN = np.argsort(np.random.default_rng(2401_06591).permutation(8 * 8 * 9))  # when each was drawn
+_COMBINATIONS = np.select([_DRAWN < 115, _DRAWN < 115 + 57], [2, 1], 0).reshape(8, 8, 9)
 
 
 def sample(split: str, *seed: int) -> Scene:
     """Sample the scene of `split` that belongs to `seed` (any number of non-negative integers)."""
-    index, vocabularies = SPLITS.index(split), (tuple(COLOURS), SHAPES)
+    index, colours = SPLITS.index(split), tuple(COLOURS)
     rng = np.random.default_rng([*seed, index])
     combinations: list[tuple[int, int, int]] = []
     while not combinations:
-        words, counts = [], []  # of two colours, then of two shapes: which they are, and how many of each
-        for vocabulary in vocabularies:
-            words.append(rng.choice(len(vocabulary), size=2, replace=False).tolist())
-            counts.append(rng.integers(1, MOST_ALIKE + 1, size=2).tolist())
-        n = int(rng.integers(max(6, *map(sum, counts)), len(PLACES) + 1))
-        drawn = []
-        for two, numbers, vocabulary in zip(words, counts, vocabularies, strict=True):
-            others = [word for word in range(len(vocabulary)) if word not in two]
-            drawn.append(np.repeat(two, numbers).tolist())
-            drawn[-1] += [int(rng.choice(others)) for _ in range(n - sum(numbers))]
+        # Of colours, then of shapes: two that are counted, and how many things have each.
+        asked = [(rng.choice(8, size=2, replace=False), rng.integers(1, MOST_ALIKE + 1, size=2)) for _ in range(2)]
+        n, drawn = int(rng.integers(max(6, *(sum(counts) for _, counts in asked)), len(PLACES) + 1)), []
+        for two, counts in asked:
+            others = [word for word in range(8) if word not in two]
+            more = [int(rng.choice(others)) for _ in range(n - sum(counts))]
+            drawn.append([*np.repeat(two, counts).tolist(), *more])
         combinations = _arrange(rng, drawn[1], drawn[0], index)
-    (colours, shapes), sizes = vocabularies, list(SIZES)
-    things = tuple(Thing(shapes[s], colours[c], sizes[rng.integers(3)], PLACES[p]) for s, c, p in combinations)
-    counted = [(colours[word], "colour") for word in words[0]] + [(shapes[word], "shape") for word in words[1]]
+    things = tuple(Thing(SHAPES[s], colours[c], [*SIZES][rng.integers(3)], PLACES[p]) for s, c, p in combinations)
+    counted = [(colours[word], "colour") for word in asked[0][0]] + [(SHAPES[word], "shape") for word in asked[1][0]]
     return Scene(things, tuple(counted), (*seed, index))
 
 
@@ -129,45 +127,39 @@ def _arrange(rng: np.random.Generator, shapes: list[int], colours: list[int], sp
     return combinations if 2 * own >= len(combinations) else []
 
 
-def _outlines() -> dict[str, np.ndarray]:
-    """The corners of every shape but circle and ring, inside the unit circle, y downwards."""
-    turns = [(math.radians(-90 + 36 * i), 1.08 if i % 2 == 0 else 0.44) for i in range(10)]
-    half = [(-0.33, -0.96), (0.33, -0.96), (0.33, -0.33), (0.96, -0.33), (0.96, 0.33), (0.33, 0.33)]
-    angles = np.linspace(0, 2 * math.pi, 48, endpoint=False)  # of the classic parametric curve
-    y = -(13 * np.cos(angles) - 5 * np.cos(2 * angles) - 2 * np.cos(3 * angles) - np.cos(4 * angles))
-    return {
-        "square": np.array([(-0.82, -0.82), (0.82, -0.82), (0.82, 0.82), (-0.82, 0.82)]),
-        "triangle": np.array([(0.0, -0.92), (0.98, 0.8), (-0.98, 0.8)]),
-        "star": np.array([(radius * math.cos(turn), radius * math.sin(turn)) for turn, radius in turns]),
-        "cross": np.array([*half, *((-x, -y) for x, y in half)]),
-        "diamond": np.array([(0.0, -1.04), (0.72, 0.0), (0.0, 1.04), (-0.72, 0.0)]),
-        "heart": np.stack([16 * np.sin(angles) ** 3 / 16.5, (y + 2.5) / 15.5], axis=1),
-    }
+_TURNS = [(math.radians(-90 + 36 * i), 1.08 if i % 2 == 0 else 0.44) for i in range(10)]
+_HALF = [(-0.33, -0.96), (0.33, -0.96), (0.33, -0.33), (0.96, -0.33), (0.96, 0.33), (0.33, 0.33)]
+_ANGLES = np.linspace(0, 2 * math.pi, 48, endpoint=False)  # of the classic parametric curve of a heart
+_HEART = -(13 * np.cos(_ANGLES) - 5 * np.cos(2 * _ANGLES) - 2 * np.cos(3 * _ANGLES) - np.cos(4 * _ANGLES))
+_OUTLINES = {
+    "square": np.array([(-0.82, -0.82), (0.82, -0.82), (0.82, 0.82), (-0.82, 0.82)]),
+    "triangle": np.array([(0.0, -0.92), (0.98, 0.8), (-0.98, 0.8)]),
+    "star": np.array([(radius * math.cos(turn), radius * math.sin(turn)) for turn, radius in _TURNS]),
+    "cross": np.array([*_HALF, *((-x, -y) for x, y in _HALF)]),
+    "diamond": np.array([(0.0, -1.04), (0.72, 0.0), (0.0, 1.04), (-0.72, 0.0)]),
+    "heart": np.stack([16 * np.sin(_ANGLES) ** 3 / 16.5, (_HEART + 2.5) / 15.5], axis=1),
+}
+"""The corners of every shape but circle and ring, inside the unit circle, y downwards."""
 
 
-_OUTLINES = _outlines()
+def draw(scene: Scene, palette: Mapping[str, Sequence[int]] | None = None) -> Image.Image:
+    """Draw the scene as an RGB picture of 192 x 192 pixels, always the same one.
 
-
-def draw(scene: Scene, *, size: int = IMAGE_SIZE, palette: dict[str, tuple[int, ...]] | None = None) -> Image.Image:
-    """Draw the scene as an RGB picture of `size` x `size` pixels; the same scene is always the same picture.
-
-    Things are shifted within their cells, turned a little and vary in shade, on a pale ground, all from the scene's
-    seed. `palette` replaces the colours by others (RGB, 0-255), thing by place.
+    Things are shifted within their cells, turned a little and vary in shade, on a pale ground, all from its seed.
+    `palette` replaces the colours by others (RGB, 0-255), thing by place.
     """
     rng = np.random.default_rng([*scene.seed, 7])
-    scale = 2  # drawn twice as large, then reduced: smooth edges
-    ground = rng.integers(232, 256, size=3).tolist()
-    image = Image.new("RGB", (size * scale, size * scale), tuple(ground))
+    side, cell = 2 * IMAGE_SIZE, 2 * IMAGE_SIZE / 3  # drawn twice as large, then reduced: smooth edges
+    image = Image.new("RGB", (side, side), tuple(rng.integers(232, 256, size=3).tolist()))
     pen = ImageDraw.Draw(image)
-    cell = size * scale / 3
     for thing in scene.things:
         row, column = divmod(PLACES.index(thing.place), 3)
         radius = SIZES[thing.size] * cell / 2
         slack = max(cell / 2 - radius * 1.08, 0.0) * 0.5
         x, y = (np.array([column, row]) + 0.5) * cell + rng.uniform(-slack, slack, size=2)
         turn = math.radians(rng.uniform(-10, 10))
-        base = palette[thing.place] if palette else COLOURS[thing.colour]
-        ink = tuple(np.clip(np.array(base) + rng.integers(-10, 11, size=3), 0, 255).tolist())
+        shade = np.array(palette[thing.place] if palette else COLOURS[thing.colour]) + rng.integers(-10, 11, size=3)
+        ink = tuple(np.clip(shade, 0, 255).tolist())
         box = (x - radius, y - radius, x + radius, y + radius)
         if thing.shape == "circle":
             pen.ellipse(box, fill=ink)
@@ -176,7 +168,7 @@ def draw(scene: Scene, *, size: int = IMAGE_SIZE, palette: dict[str, tuple[int, 
         else:
             rotation = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
             pen.polygon([*map(tuple, _OUTLINES[thing.shape] @ rotation.T * radius + (x, y))], fill=ink)
-    return image.reduce(scale)
+    return image.reduce(2)
 
 
 def is_scene(image: Image.Image) -> bool:
@@ -187,11 +179,10 @@ def is_scene(image: Image.Image) -> bool:
     return all(float((np.diff(pixels, axis=axis) == 0).all(-1).mean()) >= _FLAT for axis in (0, 1))
 
 
-# -- words
+# -- words, and what is said of a picture
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """One statement about a picture: at `key`, the response says `said`; the picture shows `seen`."""
 
     key: str
@@ -204,33 +195,23 @@ class Claim:
         return "correct" if self.said == self.seen else "wrong"
 
 
-@dataclass(frozen=True)
-class Aspect:
-    """What a rubric looks at: its noun (singular, plural), instructions, criteria and claim wordings."""
-
-    name: str
-    noun: str
-    nouns: str
-    instructions: list[str]
-    criteria: list[str]
-    wordings: list[str]  # with {key}, {said} and {thing}, the key with an article; what is denied stands behind a bar
-
-
-_TEXTS = json.loads(resources.files("vjudge").joinpath("assets", "scenes.json").read_text(encoding="utf-8"))
-ASPECTS = {aspect["name"]: Aspect(**aspect) for aspect in _TEXTS["aspects"]}
+_FILE = resources.files("vjudge").joinpath("assets", "scenes.json")
+_TEXTS: Any = json.loads(_FILE.read_text(encoding="utf-8"), object_hook=lambda cells: SimpleNamespace(**cells))
+ASPECTS = {aspect.name: aspect for aspect in _TEXTS.aspects}
+"""What rubrics look at: each a name, a noun and its plural, instructions, criteria and wordings of claims."""
 ASPECT_OF = {criteria: aspect.name for aspect in ASPECTS.values() for criteria in aspect.criteria}
-_VOCABULARY = frozenset(_TEXTS["vocabulary"].split())  # of Scenes, and of what the probes write into it
+_VOCABULARY = frozenset(_TEXTS.vocabulary.split())  # of Scenes, and of what the probes write into it
 
 
-def rubric(aspect: Aspect, variant: int) -> tuple[str, list[str]]:
+def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list[str]]:
     """Criteria and the five level descriptions, lowest first, of one of the aspect's eight rubrics."""
-    wordings = _TEXTS["levels"]
-    levels = wordings[(variant + list(ASPECTS).index(aspect.name)) % len(wordings)]
+    levels = _TEXTS.levels[(variant + list(ASPECTS).index(aspect.name)) % len(_TEXTS.levels)]
     return aspect.criteria[variant], [level.format(n=aspect.noun, N=aspect.nouns) for level in levels]
 
 
-def statement(aspect: Aspect, claims: list[Claim], wording: int) -> str:
-    """Claims as a numbered answer in one of the aspect's wordings."""
+def statement(aspect: SimpleNamespace, claims: list[Claim], wording: int) -> str:
+    """Claims as a numbered answer in one of the aspect's wordings, in which {thing} is the key with an article, and
+    what is denied stands behind a bar."""
     forms = aspect.wordings[wording].split("|")
     parts = []
     for i, claim in enumerate(claims, start=1):
@@ -257,25 +238,20 @@ def speaks_scenes(text: str) -> bool:
     return not words or sum(word in _VOCABULARY for word in words) >= _LEAST_SHARE * len(words)
 
 
-# -- what is said of a picture
-
-
 def truths(scene: Scene, aspect: str, rng: np.random.Generator) -> tuple[list[Claim], list[Claim]]:
     """True claims for a response (four) and for a reference answer (two to four others), in random order."""
-
-    def by_presence(words: list[str]) -> list[list[str]]:
-        return [[word for word in words if scene.shows("presence", word) == state] for state in ("present", "absent")]
-
     words = [*COLOURS, *SHAPES]
+    if aspect == "presence":
+        rng.shuffle(words)
+    shown = [word for word in words if scene.shows("presence", word) == "present"]
+    hidden = [word for word in words if word not in shown]
     if aspect == "count":  # the scene's four counted words, then other words, those that are shown first
         counted = [word for word, _ in scene.counted]
-        shown, hidden = by_presence([word for word in words if word not in counted])
-        for part in (counted, shown, hidden):
+        others = [word for word in shown if word not in counted]
+        for part in (counted, others, hidden):
             rng.shuffle(part)
-        keys = counted + shown + hidden
+        keys = counted + others + hidden
     elif aspect == "presence":  # a fair coin decides whether a word is one that is shown: it can't be guessed
-        rng.shuffle(words)
-        shown, hidden = by_presence(words)
         keys = []
         while len(keys) < 2 * N_CLAIMS:
             keys.append((shown if shown and (not hidden or rng.random() < 0.5) else hidden).pop())
@@ -298,7 +274,7 @@ def falsify(scene: Scene, aspect: str, claim: Claim, rng: np.random.Generator) -
     return Claim(claim.key, str(rng.choice([value for value in values if value != claim.seen])), claim.seen)
 
 
-# -- rows
+# -- rows of Scenes
 
 
 def case(scene: Scene, aspect_name: str, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -340,16 +316,11 @@ def rows_of(split: str, index: int, seed: int = 0) -> tuple[Scene, list[dict[str
 
 
 def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
-    """Make the collection's rows: 10 a picture; train 10,000, validation 1,000 and test 1,200.
+    """Make the collection's rows, 10 a picture: train 10,000, validation 1,000 and test (also None) 1,200.
 
-    Args:
-        split: "train", "validation" or "test"; None is "test".
-        limit: how many rows, counted from the first; more than the split's size makes more pictures.
-        seed: of the collection; 0 is the one that published numbers are on.
-
-    Returns:
-        Rows with the canonical columns, each picture as PNG bytes. `gold` is the true score, 1-5; `group` the picture.
-        ValueError: a split that Scenes does not have.
+    `limit` counts from the first one, and more than the split's size makes more pictures; published numbers are on seed
+    0. Rows have the canonical columns, each picture as PNG bytes; `gold` is the true score, 1-5, and `group` the
+    picture. ValueError: a split that Scenes does not have.
     """
     split = split or "test"
     if split not in N_IMAGES:
@@ -362,3 +333,48 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
         draw(scene).save(file := io.BytesIO(), format="PNG")
         made += [{**row, "images": [{"bytes": file.getvalue(), "path": None}]} for row in new]
     return made[:n_rows]
+
+
+# -- photos
+
+PHOTO_COLUMNS = ("aspect", "fault", "credit")
+"""Beyond the canonical ones: what the rubric is about; what shows the response's faults ("picture": no text says
+enough, "text": the reference answer or the wording does, "none": there is none); whose photograph it is."""
+
+
+def photo_lines(name: str) -> list[dict[str, Any]]:
+    """The lines of a file of `assets/photos`."""
+    text = resources.files("vjudge").joinpath("assets", "photos", name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def photo_file(photo: dict[str, str]) -> Path:
+    """The file of a line of `photos.jsonl`; ImageError: it is absent, or shows something else than the texts say."""
+    spec = util.find_spec(photo["module"])
+    file = Path((spec and spec.submodule_search_locations or [""])[0], photo["path"])
+    if not file.is_file():
+        raise ImageError(
+            f"{photo['path']} is not there: pip install scikit-image scikit-learn (0.26 and 1.9 were used)"
+        )
+    if fingerprint(open_image(file)) != photo["pixels"]:
+        raise ImageError(f"{photo['path']}: this version of {photo['module']} shows another picture under this name")
+    return file
+
+
+def photo_rows(split: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
+    """The rows of photos: three cases a photograph, five responses a case, one for each score, in random order.
+
+    They have also `PHOTO_COLUMNS`, and `group` is the photograph. ValueError: no such split; ImageError: `photo_file`.
+    """
+    if split not in (None, "test"):
+        raise ValueError(f"photos has no split {split!r}; its one split is test")
+    photos = {photo["name"]: photo | {"path": str(photo_file(photo))} for photo in photo_lines("photos.jsonl")}
+    made = []
+    for number, cells in enumerate(photo_lines("texts.jsonl")):
+        name, scored = cells.pop("photo"), {part: cells.pop(part) for part in ("responses", "feedback", "fault")}
+        cells |= {"images": [{"bytes": None, "path": photos[name]["path"]}], "human_scores": []}
+        cells |= {"group": f"photos-{name}", "credit": photos[name]["credit"]}
+        for place, level in enumerate(np.random.default_rng(number).permutation(len(scored["responses"])).tolist()):
+            own = {part.removesuffix("s"): texts[level] for part, texts in scored.items()}
+            made.append({"id": f"photos-{name}-{number % 3}-{place}", **cells, **own, "gold": level + 1.0})
+    return made[:limit]

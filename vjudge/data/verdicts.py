@@ -10,12 +10,12 @@ import hashlib
 import io
 import json
 import os
-import tempfile
-import urllib.request
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,6 @@ from scipy import special
 from vjudge.data.schema import CollectionError
 
 MIRROR = "https://raw.githubusercontent.com"
-SECONDS = 30.0  # without a byte from the server
 _FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8")
 SOURCES: dict[str, dict[str, Any]] = json.loads(_FACTS)
 """The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
@@ -55,70 +54,55 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
         firsts = {known: next(iter(facts["files"].values())) for known, facts in SOURCES.items()}
         name = next((known for known, paths in firsts.items() if any((folder / path).is_file() for path in paths)), "")
         if not name:
-            raise CollectionError(
-                f"there are no verdicts named {name_or_path!r}: use {', '.join(map(repr, SOURCES))}, or a folder with"
-                " the files of one of them"
-            )
-    repositories = list(SOURCES[name]["files"].items())[: 1 if folder else None]  # a clone is of the first one
-    files: dict[str, io.BytesIO] = {}
-    for repository, paths in repositories:
-        files |= {path: io.BytesIO(_content(name, repository, path, paths[path], folder)) for path in paths}
+            what = f"use {', '.join(map(repr, SOURCES))}, or a folder with the files of one of them"
+            raise CollectionError(f"there are no verdicts named {name_or_path!r}: {what}")
+    facts = dict(SOURCES[name])
+    repositories = list(facts.pop("files").items())[: 1 if folder else None]  # a clone is of the first one
+    files = {path: _read(at, path, digest, folder) for at, paths in repositories for path, digest in paths.items()}
     frame = READERS[name](files)
-    frame.attrs |= {"name": name, "source": ", ".join(sorted(repository for repository, _ in repositories))}
-    frame.attrs |= {fact: SOURCES[name][fact] for fact in ("licence", "citation", "traps")}
+    frame.attrs |= {"name": name, "source": ", ".join(sorted(at for at, _ in repositories)), **facts}
     return frame
 
 
-def _content(name: str, repository: str, path: str, digest: str, folder: Path | None) -> bytes:
+def _read(repository: str, path: str, digest: str, folder: Path | None) -> io.BytesIO:
     """A file of a clone or of the cache, in which a fetched one appears whole or not at all."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vjudge", "verdicts")
     place, url = (folder or home / repository) / path, f"{MIRROR}/{repository.replace('@', '/')}/{path}"
-    away = folder is None and not place.is_file()
+    fetched = folder is None and not place.is_file()
     try:
-        if away:
-            with urllib.request.urlopen(url, timeout=SECONDS) as answer:
-                content: bytes = answer.read(1 << 26)
-        else:
-            content = place.read_bytes()
+        with urlopen(url, timeout=30) if fetched else place.open("rb") as file:
+            content: bytes = file.read(1 << 26)
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError("it is not the file that was checked")
+        if fetched:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (part := place.with_name(f"{place.name}.{os.getpid()}")).write_bytes(content)
+            part.replace(place)
     except (OSError, ValueError) as error:
         raise CollectionError(
-            f"verdicts {name!r} can't be fetched from {url if away else place} ({error}): connect to the network, or"
-            f" clone the repository at {repository.partition('@')[2][:7]} elsewhere and give load_verdicts its folder"
+            f"verdicts can't be read from {url if fetched else place} ({error}): connect to the network, or give"
+            f" load_verdicts the folder of a clone at {repository.partition('@')[2][:7]}; delete a damaged file"
         ) from error
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise CollectionError(
-            f"{url if away else place} is not the file that was checked, and nothing of it was kept: check out the"
-            f" commit {repository.partition('@')[2][:7]}, or delete a damaged file"
-        )
-    if away:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as part:
-            part.write(content)
-        os.replace(part.name, place)
-    return content
+    return io.BytesIO(content)
 
 
 def _mllm_judge(files: Mapping[str, io.BytesIO]) -> pd.DataFrame:
     """One row an answer; a judge's printed score, and the mean of the distribution over its five score tokens."""
-    kinds = pd.read_csv(files["results/v2/error_analysis.csv"]).set_index("sample_id")["orig_dataset"]
-    judges = {"llava_critic_7b": "v2", "phi4_15b": "v2_phi4", "gemini_2_5_flash": "v2_gemini"}
-    tables = {
-        judge: pd.read_csv(files[f"results/{folder}/features_s2.csv"]).set_index("sample_id")
-        for judge, folder in judges.items()
-    }
+    kinds = pd.read_csv(files["results/v2/error_analysis.csv"], index_col="sample_id")["orig_dataset"]
+    folders = {"llava_critic_7b": "v2", "phi4_15b": "v2_phi4", "gemini_2_5_flash": "v2_gemini"}
+    paths = {judge: f"results/{folder}/features_s2.csv" for judge, folder in folders.items()}
+    tables = {judge: pd.read_csv(files[path], index_col="sample_id") for judge, path in paths.items()}
     people = tables["llava_critic_7b"]["gt_score"]  # the same in all three
-    frame = pd.DataFrame({"item": people.index.astype(str)})
     # Data sets come one after the other; of the item that LLaVA-Critic gave no score the source does not say which.
-    frame["group"] = kinds.reindex(people.index).ffill().to_numpy()
-    frame["criterion"] = "overall"
-    frame["human_1"] = frame["human"] = people.to_numpy()
+    frame = pd.DataFrame({"group": kinds.reindex(people.index).ffill(), "criterion": "overall"})
+    frame = frame.assign(human_1=people, human=people).rename_axis("item").rename(str).reset_index()
     for judge, table in tables.items():
         table = table.reindex(people.index)
         scored = table["parsed_score"] > 0  # -1 is how the source writes that there is no score
         logs = table[[f"s2_lp{score}" for score in range(1, 6)]].to_numpy()
         frame[judge] = table["parsed_score"].where(scored).to_numpy(float)
         frame[f"{judge}_expected"] = np.where(scored, special.softmax(logs, axis=1) @ np.arange(1, 6), np.nan)
-    frame.attrs |= {"judges": list(judges), "raters": ["human_1"]}
+    frame.attrs |= {"judges": list(tables), "raters": ["human_1"]}
     return frame
 
 
@@ -156,11 +140,8 @@ def _tifa160(files: Mapping[str, io.BytesIO]) -> pd.DataFrame:
 def _with_dependencies(answers: pd.DataFrame) -> float:
     """The share of yes, a no passing on to the questions that depend on it. Source: j-min/DSG README.md."""
     yes = dict(zip(answers["question_id"], answers["answer"] == "yes", strict=True))
-    parents = [str(cell).split(",") for cell in answers["dependency_id"]]
-    counts = [
-        own and all(yes.get(int(part), True) for part in above if part.strip().isdigit())
-        for own, above in zip(yes.values(), parents, strict=True)
-    ]
+    above = [[int(part) for part in str(ids).split(",") if part.strip().isdigit()] for ids in answers["dependency_id"]]
+    counts = [yes[id] and all(yes.get(part, True) for part in ids) for id, ids in zip(yes, above, strict=True)]
     return float(np.mean(counts))
 
 
@@ -173,16 +154,15 @@ def _genai_bench(files: Mapping[str, io.BytesIO]) -> pd.DataFrame:
     """One row a pair; all judges were shown it in one order."""
     tables = {}
     for path, file in files.items():
-        judge = path.split("/")[2].lower().replace("-", "_").replace(".", "_")
+        judge = re.sub("[-.]", "_", path.split("/")[2].lower())
         tables[judge] = pd.DataFrame(map(json.loads, file)).set_index("idx").sort_index()
     prompts = tables["gpt4o"][["source_prompt", "target_prompt", "instruct_prompt"]]
-    items = prompts.index
-    frame = pd.DataFrame({"item": [f"image_edition:{index}" for index in items]})
-    frame["group"] = [f"image_edition:p{code}" for code in prompts.groupby(list(prompts), sort=False).ngroup()]
-    frame["criterion"] = "image editing"
+    groups = [f"image_edition:p{code}" for code in prompts.groupby(list(prompts), sort=False).ngroup()]
+    items = [f"image_edition:{index}" for index in prompts.index]
+    frame = pd.DataFrame({"item": items, "group": groups, "criterion": "image editing"})
     four = {"preference": tables["gpt4o"]["human_vote"].map(_VOTES)}
     for judge, table in tables.items():
-        votes = table["model_vote"].reindex(items)
+        votes = table["model_vote"].reindex(prompts.index)
         four[judge] = votes.map(_ANSWERS).fillna(votes)  # None stays missing, a malformed answer stays itself
     for column, verdicts in four.items():
         frame[column] = verdicts.map(lambda verdict: _THREE.get(verdict, verdict)).to_numpy()
