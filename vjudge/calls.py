@@ -52,11 +52,8 @@ Record = dict[str, Any]
 
 
 class JudgeCall:
-    """What a judge puts to its engine in one call: each row once a unit, which is a sample's number or an order.
-
-    The arguments are those of `Judge.grade`, `compare` (orders) and `rank` (by); ValueError names all unsound options.
-    `keys` (id, unit), `prompts`, `images` and `scores` have one entry a verdict.
-    """
+    """What a judge puts to its engine in one call of `Judge.grade`, `compare` (orders) or `rank` (by): each row once a
+    unit, which is a sample's number or an order; `keys` (id, unit), `prompts` and `scores` have one entry a verdict."""
 
     def __init__(
         self,
@@ -286,11 +283,8 @@ def collect(
     out: str | Path | None,
     progress: bool,
 ) -> list[Record]:
-    """Get each key's record, from the run in `out` or from the engine, in the order of `keys`.
-
-    A key is an id and what the column `key` holds; `about` is what else decides the records; a run's record whose
-    score is off its key's scale is refused before anything is computed.
-    """
+    """Each key's record, from the run in `out` or from the engine, in the order of `keys`: a key is an id and what the
+    column `key` holds. `about` is what else decides records; one off its key's scale is refused before any work."""
     done: dict[tuple[Any, ...], Record] = {}
     with ExitStack() as stack:
         run = None
@@ -362,10 +356,9 @@ def distribution(logprobs: Mapping[int, float] | None, scores: Sequence[int]) ->
 
 
 def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
-    """What the verdicts of a pair's orders say together, and whether the orders agree.
+    """What the verdicts of a pair's orders say together, and whether the orders agree, if there are two.
 
-    A choice and a tie make that choice, a choice of each side makes a tie. Without a verdict in some order (None) there
-    is none; an abstention in some order is one. With a single order nothing is known of agreement.
+    A choice and a tie make that choice, a choice of each side a tie; None and an abstention stay what they are.
 
     >>> combine(["a", "a"]), combine(["a", "tie"]), combine(["a", "b"]), combine(["a", None])
     (('a', True), ('a', False), ('tie', False), (None, None))

@@ -18,17 +18,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
-
-__all__ = ["MAX_BYTES", "MAX_PIXELS", "ImageError", "Picture", "Pictures"]
-__all__ += ["data_uri", "fingerprint", "image_bytes", "open_image", "pad_to_square", "picture", "thumbnail"]
-__dir__ = __all__.copy
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 MAX_PIXELS = 2**26  # of a picture that is decoded: 67 million, 0.27 GB
 MAX_BYTES = 2**28  # of a file that is read, 268 MB: an uncompressed picture at the limit of pixels has 201
 
-_ORIENTATION = 0x0112  # EXIF's tag; what shows a picture as its values 2 to 8 ask for
-_TURNS = dict(zip(range(2, 9), map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), strict=True))
+_ORIENTATION = 0x0112  # EXIF's tag
 _EXIF_MARKS = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")  # where a PNG may say its orientation
 _FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
@@ -199,10 +194,9 @@ def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
     with _damage(name, "cannot be decoded"):
         image = _open(content, name)
         image.load()
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-        rgb = _to_rgb(image)
-        del image  # one copy fewer while a picture is turned
-        return rgb if turn is None else rgb.transpose(turn)
+        if image.getexif().get(_ORIENTATION, 1) != 1:
+            image = ImageOps.exif_transpose(image)
+        return _to_rgb(image)
 
 
 def _open(content: bytes | Image.Image, name: str) -> Image.Image:

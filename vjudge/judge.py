@@ -165,8 +165,8 @@ class Judge:
             samples: verdicts an item; more than one needs a temperature.
             temperature, top_p, repetition_penalty, batch_size: see `vjudge.engines.Ask`; greedy unless
                 `**judge.family.published` decodes as published. A score pass takes no others than the published ones.
-            seed: of the draws; a verdict's depend on it, the item's id and the sample's number alone.
-            max_new_tokens: the most tokens of an answer, within the context; None takes the family's published limit.
+            seed: a verdict's draws depend on it, the item's id and the sample's number alone.
+            max_new_tokens: of an answer, within the context; None takes the family's published limit.
             out: a folder that records every verdict as soon as it exists; the same call continues there after an
                 interruption, and one that differs in anything that matters is refused.
 
@@ -179,8 +179,7 @@ class Judge:
             its own) where some row has one; gold, human_scores, group, criteria and category as given. `attrs` count
             failures by reason and what else is lacking, and have scale (None for the rubric's) and the engine's work.
 
-        CollectionError: bad rows, all of them, before any work. ValueError: an unsound option or scale. RunError: `out`
-        can't be used, or its disk is full.
+        CollectionError names all bad rows before any work; ValueError an unsound option; RunError an unusable `out`.
 
         >>> import vjudge as vj
         >>> items = vj.load_collection("scenes", split="test", limit=5)
@@ -259,7 +258,7 @@ class Judge:
         return prompt.append(template.forced if mode == "score" else "").text
 
     def forward(self, question: str, images: Sequence[Any], *, image_mode: str | None = None) -> Forward:
-        """One pass over a free question, for comparison with the original code; see `vjudge.engines.Forward`.
+        """One pass over a free question, for comparison with the original code.
 
         The question may say "<image>" where each image stands, else they come first. `image_mode` is "crop" (default)
         or "pad" for LLaVA-1.5; "anyres" (default for one image) or "pad" (for several) for LLaVA-OneVision. ValueError:
@@ -294,11 +293,10 @@ class Judge:
 
 
 def plan(judge: Judge, items: Any, **options: Any) -> pd.DataFrame:
-    """Say what a collection takes, before it starts; nothing that costs is sent.
+    """Say what a call takes, before it starts; nothing that costs is sent.
 
-    `items` and `options` are those of `grade`, of `compare` (rows with `response_a`) or of `rank` (with `responses`),
-    whose errors are raised. The table, indexed by quantity, has `planned` (NaN where it is not known), `unit` and
-    `note`: verdicts, tokens and images here; requests, tokens and cost of a server.
+    `items` and `options` are those of `grade`, `compare` (rows with `response_a`) or `rank` (with `responses`), errors
+    too. By quantity, `planned` (NaN where unknown), `unit` and `note`: verdicts, tokens and images; of a server cost.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)

@@ -69,10 +69,6 @@ class Rubric:
         """The scale, lowest first: (1, 2, 3, 4, 5) for five descriptions."""
         return tuple(range(self.lowest, self.lowest + len(self.descriptions)))
 
-    @property
-    def highest(self) -> int:
-        return self.scores[-1]
-
 
 def rubric_faults(criteria: Any, descriptions: Any, *, lowest: int = 1) -> list[tuple[str, str]]:
     """What keeps a criteria text and its level descriptions from being a rubric: (field, what is wrong) pairs."""
@@ -159,7 +155,6 @@ class Verdict:
     raw: str  # the judge's whole answer, unchanged
     failure: str | None = None  # a short reason such as "no verdict marker"
     choice: str | None = None  # one of `CHOICES`; a tie and an abstention are neither failures nor numbers
-    scale: tuple[float, float] | None = None  # the lowest and highest number; None where there is none
     scores: tuple[float, ...] = ()  # the two that a choice follows from, or a reference's and the response's
     strong: bool | None = None  # whether the choice is a strong one ("A>>B"); None where the format knows no degrees
 

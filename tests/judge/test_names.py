@@ -23,7 +23,7 @@ def test_an_import_loads_nothing_heavy() -> None:
 
 
 ROOMS = """
-builder data engines images judge metrics models plots preference probes prompts reports review training
+builder data engines judge metrics models plots preference probes prompts reports review training
 """.split()
 
 

@@ -142,17 +142,17 @@ def decoded(decoder: Any, weights: dict[str, torch.Tensor], ids: torch.Tensor, f
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("layer", "feature"), [(-2, "patch"), (2, "cls_patch")])
-def test_llava15_of_another_shape(tmp_path: Path, picture: Image.Image, layer: int, feature: str) -> None:
-    """Features by layer, counted from either end, the input included; with or without the class token."""
-    folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer, mm_vision_select_feature=feature)
+@pytest.mark.parametrize("layer", [-2, 2])
+def test_llava15_of_another_shape(tmp_path: Path, picture: Image.Image, layer: int) -> None:
+    """Features by layer, counted from either end, the input included, without the class token."""
+    folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer)
     judge, weights = load_judge(folder, device="cpu"), stored(folder)
     out = judge.forward("is the thing there?", [picture])
     tower = transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**VISION, hidden_act="quick_gelu"))
     load_tower(tower, stored(folder.parent / "tower-clip"))
     states = tower(out.pixel_values, output_hidden_states=True).hidden_states[layer]
-    features = project(weights, states)[0][0 if feature == "cls_patch" else 1 :]
-    assert len(features) == (SIDE // PATCH) ** 2 + (feature == "cls_patch")
+    features = project(weights, states)[0][1:]
+    assert len(features) == (SIDE // PATCH) ** 2
     torch.testing.assert_close(out.image_features, features, atol=1e-5, rtol=1e-5)
     logits = decoded(transformers.LlamaForCausalLM, weights, out.input_ids, features)
     assert out.logits.shape == logits.shape  # the image's row and the filling are not shown
@@ -277,6 +277,8 @@ def test_broken_weights(tmp_path: Path) -> None:
         (write_llava15, {"mm_projector_type": "linear"}, "not supported: mm_projector_type is 'linear'"),
         (write_llava15, {"mm_patch_merge_type": "spatial_unpad", "image_aspect_ratio": "anyres"}, "is 'anyres'"),
         (write_llava15, {"mm_vision_tower": None}, "not supported: mm_vision_tower is None"),
+        (write_llava15, {"mm_vision_select_feature": "cls_patch"}, "mm_vision_select_feature is 'cls_patch'"),
+        (write_onevision, {"mm_vision_tower": "tower-clip"}, "vision tower of type 'clip', which is not supported"),
         (write_llava15, {"mm_vision_select_layer": -6}, r"from layer -6 \(mm_vision_select_layer\), .* has 4 layers"),
         (write_llava15, {"rope_scaling": 7}, "can't be read from"),
         (write_onevision, {"mm_patch_merge_type": "flat"}, "not supported: mm_patch_merge_type is 'flat'"),
@@ -284,6 +286,7 @@ def test_broken_weights(tmp_path: Path) -> None:
     ],
 )
 def test_kinds_that_do_not_fit(tmp_path: Path, write: Any, settings: dict[str, Any], reason: str) -> None:
+    write_llava15(tmp_path / "other")  # with a tower of CLIP beside
     folder = write(tmp_path / "judge", **settings)
     with pytest.raises(ValueError, match=reason):
         models.load(folder, device="cpu")

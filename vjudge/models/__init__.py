@@ -1,12 +1,4 @@
-"""Where a judge's weights come from and where they run.
-
-places.py   a judge's name -> its folder, checked before any weight is read; what its files hold; device and precision
-llava.py    original LLaVA checkpoints -> a transformers folder, once
-memory.py   what a model needs and what is free: one arithmetic for loading and for batches
-load.py     weights, tokenizer and preprocessing, whole or not at all
-"""
-
-from __future__ import annotations
+"""Where weights come from (places.py), originals (llava.py), what fits (memory.py), and loading (load.py)."""
 
 from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline

@@ -171,13 +171,13 @@ class Original:
         stored = places.read_json(self.tower_folder / "config.json")
         places.check_counts(stored, name)
         kind = str(stored.get("model_type", "clip")).removesuffix("_vision_model")
-        self.siglip, self.layer = kind == "siglip" and self.tiled, int(self.settings.get("mm_vision_select_layer", -2))
-        if kind != "clip" and not self.siglip:
+        self.layer = int(self.settings.get("mm_vision_select_layer", -2))
+        if kind != ("siglip" if self.tiled else "clip"):
             raise ValueError(f"judge {name!r} has a vision tower of type {kind!r}, which is not supported")
-        classes: Any = SiglipVisionConfig if self.siglip else CLIPVisionConfig
+        classes: Any = SiglipVisionConfig if self.tiled else CLIPVisionConfig
         self.tower_config = classes.from_pretrained(self.tower_folder, local_files_only=True)
         layers = self.tower_config.num_hidden_layers
-        if self.siglip:  # the original deletes the last layer and the pooling head, then takes the last state left
+        if self.tiled:  # the original deletes the last layer and the pooling head, then takes the last state left
             self.tower_config.num_hidden_layers, self.tower_config.vision_use_head, self.layer = layers - 1, False, -1
         elif not -layers - 1 <= self.layer <= layers:  # of the input and each layer's output
             what = f"takes image features from layer {self.layer} (mm_vision_select_layer)"
@@ -245,7 +245,6 @@ class Original:
 
     def sized(self, vocabulary: int, rows: int) -> Any:
         """The configuration for a vocabulary (an image's place is the entry after it) and rows of embeddings."""
-        whole = self.siglip or self.settings.get("mm_vision_select_feature", "patch") == "cls_patch"
         tied = bool(self.settings.get("tie_word_embeddings", False))
         text = {key: self.settings[key] for key in TEXT_SETTINGS if self.settings.get(key) is not None}
         rope = dict(self.settings.get("rope_scaling") or {})
@@ -258,7 +257,7 @@ class Original:
             "image_token_index": vocabulary,
             "projector_hidden_act": "gelu",
             "vision_feature_layer": self.layer,
-            "vision_feature_select_strategy": "full" if whole else "default",
+            "vision_feature_select_strategy": "full" if self.tiled else "default",
             "tie_word_embeddings": tied,
             "architectures": [f"Llava{'Onevision' if self.tiled else ''}ForConditionalGeneration"],
         }
@@ -266,7 +265,7 @@ class Original:
             shared |= {"video_token_index": vocabulary + 1, "image_grid_pinpoints": self.grid}
             return LlavaOnevisionConfig(**shared, vision_aspect_ratio=self.settings["image_aspect_ratio"])
         patches = (self.tower_config.image_size // self.tower_config.patch_size) ** 2
-        return LlavaConfig(**shared, image_seq_length=patches + whole)
+        return LlavaConfig(**shared, image_seq_length=patches)
 
     @property
     def grid(self) -> list[list[int]]:
@@ -287,15 +286,12 @@ class Original:
     def image_processor(self) -> Any:
         """The original's preprocessing, PIL-based."""
         size = self.tower_config.image_size
-        square = {"height": size, "width": size}
-        mean = std = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original, whatever the tower's folder says
-        if not self.siglip:
-            clip = CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
-            if not self.tiled:
-                return clip
-            mean, std = list(clip.image_mean), list(clip.image_std)
-        means: dict[str, Any] = {"image_mean": mean, "image_std": std}
-        return LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=self.grid, **means)
+        if not self.tiled:
+            return CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
+        half: dict[str, Any] = dict.fromkeys(("image_mean", "image_std"), [0.5, 0.5, 0.5])  # fixed in the original
+        return LlavaOnevisionImageProcessorPil(
+            size={"height": size, "width": size}, image_grid_pinpoints=self.grid, **half
+        )
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:

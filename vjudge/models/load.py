@@ -131,10 +131,6 @@ def load(
 
     An original LLaVA checkpoint is first written in the transformers layout, once (`llava.converted`); adapters are
     loaded with their base, unmerged. MemoryShortage is a ValueError, too.
-
-    >>> model = load("tiny", device="cpu")
-    >>> model.tokens_per_image, model.context_length, model.attention
-    (36, 1024, 'sdpa')
     """
     name, base = str(name_or_path), base_of(name_or_path)
     if base is not None and base_of(base) is not None:
@@ -163,10 +159,8 @@ def load(
     mismatched = [key[0] for key in report["mismatched_keys"]]
     _refuse(f"judge {shape.name!r}: the weights", "its config.json", report["missing_keys"], strays, mismatched)
     attention, config = placed.options.get("attn_implementation"), model.config
-    for part, settings in (
-        ("decoder", config.get_text_config()),
-        ("vision tower", getattr(config, "vision_config", 0)),
-    ):
+    parts = {"decoder": config.get_text_config(), "vision tower": getattr(config, "vision_config", None)}
+    for part, settings in parts.items():
         kind = getattr(settings, "_attn_implementation", None)
         if attention is not None and kind not in (None, attention):
             raise ValueError(f'judge {name!r}: its {part} computes attention by "{kind}", not by "{attention}"')

@@ -27,10 +27,7 @@ from vjudge.prompts.families import FAMILIES
 from vjudge.records import brief
 
 EMBEDDED = {"tiny": "tiny", "tiny-base": "tiny-base", "tiny-policy": "policy"}  # short name -> folder of the assets
-SUPPORTED = (
-    "a LLaVA-1.5 or LLaVA-OneVision checkpoint in the transformers layout or in the original one, a chat model that"
-    " transformers knows as image-text-to-text, or a causal language model"
-)
+SUPPORTED = "LLaVA-1.5 or -OneVision in either layout, a chat model that reads images, or a causal language model"
 # The families whose vision is ours, as the original code has it (`vjudge.engines.vision`), with their towers.
 OURS = {"llava": ("clip_vision_model",), "llava_onevision": ("siglip_vision_model", "clip_vision_model")}
 # The classes and types of original LLaVA checkpoints -> transformers' name of their decoder.
@@ -40,7 +37,7 @@ DECODERS |= {"LlavaQwenForCausalLM": "qwen2", "llava_qwen": "qwen2"}
 ORIGINAL: dict[str, tuple[Any, str]] = {
     "mm_vision_tower": (None, "(?!None$).+"),
     "mm_projector_type": ("linear", "mlp2x_gelu"),
-    "mm_vision_select_feature": ("patch", "patch|cls_patch"),
+    "mm_vision_select_feature": ("patch", "patch"),
     "mm_vision_select_layer": (-2, r"-?\d+"),
     "mm_use_im_start_end": (False, "False|None"),
     "mm_resampler_type": (None, "None"),

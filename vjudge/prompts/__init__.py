@@ -1,12 +1,4 @@
-"""What a judge is asked, and how its answer is read.
-
-template.py   a prompt; the words around a user's turn; one wording, filled with one item or pair; chat templates
-wordings.py   the judges' own wordings, to the letter, each with its source: `TEMPLATES`
-parse.py      an answer -> a verdict, or no verdict and the reason: `parse`, `FORMATS`
-families.py   judges known by name: wording, decoding, paper; register your own
-"""
-
-from __future__ import annotations
+"""What a judge is asked (template.py, wordings.py), how its answer is read (parse.py), judges by name (families.py)."""
 
 from vjudge.prompts import families as families
 from vjudge.prompts import parse as parse

@@ -49,17 +49,15 @@ def register(
     A template may be the name of one in `vjudge.prompts.TEMPLATES`; `fields` are others of `Family`. ValueError names
     all that is wrong: a name (without `replace`) or id that is taken, a template in the wrong place.
     """
-    single, double = wording(template), wording(pairs) if pairs is not None else None
+    single, double = wording(template), None if pairs is None else wording(pairs)
     fields |= {key: tuple(fields[key]) for key in ("ids", "stems") if key in fields}
     family = Family(name, single, double, **fields)
     owners = {id.lower(): other.name for other in FAMILIES.values() for id in other.ids if other.name != name}
     faults = [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in family.ids if id.lower() in owners]
     if name in FAMILIES and not replace:
         faults.append(f"family {name!r} exists: choose another name, or pass replace=True")
-    if single.compares:
-        faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
-    if double is not None and not double.compares:
-        faults.append(f"pairs={double.name!r} judges one response: give it as template=")
+    if single.compares or not (double is None or double.compares):
+        faults.append("template= judges one response and pairs= compares two")
     if faults:
         raise ValueError("; ".join(faults))
     FAMILIES[name] = family

@@ -67,8 +67,7 @@ def parse(text: str, *, scores: Sequence[int] = (), format: str = "prometheus") 
     if failure:
         return Verdict(NAN, feedback, text, failure)
     (one,) = statements
-    score, scale = NAN if one.score is None else one.score, (float(low), float(high)) if values else None
-    return Verdict(score, feedback, text, None, one.choice, scale, one.scores, one.strong)
+    return Verdict(NAN if one.score is None else one.score, feedback, text, None, one.choice, one.scores, one.strong)
 
 
 def suggest_format(texts: Sequence[str], *, scores: Sequence[int] = (), format: str) -> str | None:

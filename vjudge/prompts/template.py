@@ -307,7 +307,7 @@ class Template:
             needed, present = ("a pair", "one response") if self.compares else ("one response", "a pair")
             raise ValueError(f"template {self.name!r} judges {needed}, and {item.id!r} is {present}")
         rubric, n_images = item.rubric, len(item.images)
-        lowest, highest = (rubric.lowest, rubric.highest) if rubric else self.scale or (1, 5)
+        lowest, highest = (rubric.lowest, rubric.scores[-1]) if rubric else self.scale or (1, 5)
         reference = item.reference_answer if item.reference_answer and item.reference_answer.strip() else ""
         unseen = ""
         if n_images and not self.sees_images and "{context}" not in self.body:

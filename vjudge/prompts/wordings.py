@@ -21,20 +21,16 @@ MISTRAL = Conversation(name="mistral", opening="[INST] ", closing=" [/INST]")
 """It knows no system role. Source: prometheus-eval/prometheus-eval prometheus_eval/judge.py, with FastChat's "mistral"."""
 
 
-def chatml(system: str) -> Conversation:
-    """ChatML with a system message. Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (conv_qwen)."""
-    return Conversation(
-        name="qwen_1_5",
-        opening=f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n",
-        closing="<|im_end|>\n<|im_start|>assistant\n",
-        controls=("<|im_start|>", "<|im_end|>"),
-        reply="",
-        system=system,
-    )
-
-
-QWEN_1_5 = chatml("You are a helpful assistant.")
-"""LLaVA-Critic's conversation."""
+_ASSISTANT = "You are a helpful assistant."
+QWEN_1_5 = Conversation(
+    name="qwen_1_5",
+    opening=f"<|im_start|>system\n{_ASSISTANT}<|im_end|>\n<|im_start|>user\n",
+    closing="<|im_end|>\n<|im_start|>assistant\n",
+    controls=("<|im_start|>", "<|im_end|>"),
+    reply="",
+    system=_ASSISTANT,
+)
+"""LLaVA-Critic's. Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (conv_qwen)."""
 
 # Prometheus-Vision, by its published samples and by its README.
 _VISION = """\
@@ -281,6 +277,7 @@ _SOURCES = {
 }
 
 _CAPTIONS = replace(MESSAGES, system="You are a helpful and precise assistant for checking the quality of the answer.")
+_ARENA_TURN = replace(QWEN_1_5, opening=QWEN_1_5.opening.replace(_ASSISTANT, _ARENA_SYSTEM), system=_ARENA_SYSTEM)
 _BLIND = {"sees_images": False}
 _SCORES_0_100 = dict(scale=(0, 100), marker="", format="llava-critic")
 _SCORES_OF_TWO = dict(scale=(1, 10), marker="", format="reference-scores")
@@ -302,7 +299,7 @@ _WORDINGS: tuple[tuple[str, Conversation, str, dict[str, Any]], ...] = (
     ("llava-bench-coco", _CAPTIONS, _LLAVA_COCO, _BLIND | _SCORES_OF_TWO),
     ("llava-wilder", QWEN_1_5, _WILDER, _SCORES_OF_TWO),
     ("detailed-caption", QWEN_1_5, _DETAILED_CAPTION, _SCORES_0_100),
-    ("wildvision", chatml(_ARENA_SYSTEM), _ARENA, _BETTER_OF_TWO | {"format": "arena"}),
+    ("wildvision", _ARENA_TURN, _ARENA, _BETTER_OF_TWO | {"format": "arena"}),
     ("chat", MESSAGES, _ABSOLUTE, {}),
     ("chat-relative", MESSAGES, _RELATIVE, _CHOICE),
 )
