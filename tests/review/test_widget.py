@@ -28,15 +28,12 @@ def typed(tool, text):
         tool._keys.value += key
 
 
-def test_buttons_vote_and_what_is_pressed_again_is_withdrawn(tool):
-    shown = tool()
-    press(shown, "score 4")
-    press(shown, "left")
-    press(shown, f"right: {TAGS[1]}")
-    votes = {"score": 4, "better": "left", "tags": {"right": [TAGS[1]]}}
-    assert shown.review.case.votes == votes
+def test_what_is_pressed_again_is_withdrawn_and_undo_brings_it_back(tool):
+    shown, votes = tool(), {"score": 4, "better": "left", "tags": {"right": [TAGS[1]]}}
+    for name in ("score 4", "left", f"right: {TAGS[1]}"):
+        press(shown, name)
+    assert shown.review.case.votes == votes and "score 4; better feedback: left" in shown._status.value
     assert shown._buttons["score 4"].button_style == shown._buttons["left"].button_style == "primary"
-    assert "score 4; better feedback: left" in shown._status.value
     press(shown, "score 4")
     assert "score" not in shown.review.case.votes and shown._buttons["score 4"].button_style == ""
     press(shown, "undo")
@@ -89,15 +86,14 @@ def test_a_page_without_a_kernel_shows_the_case(tool):
     Reader(bundle["text/html"])
 
 
-def test_criteria_that_begin_alike_stay_apart(tool):
-    long = [row | {"criteria": "x" * 70 + row["criteria"]} for row in rows()]
-    shown = tool(items=long)
-    assert [value for _, value in shown._filters["criterion"].options] == ["", *shown.review.criteria]
-    assert len(set(shown.review.criteria)) == 2
+def test_only_scores_on_the_items_scale_can_be_pressed(tool):
+    shown = tool(items=[rows()[0] | {"descriptions": ["no", "half", "yes"], "lowest": 0}, *rows()[1:]])
+    free = [name for name, button in shown._buttons.items() if name.startswith("score") and not button.disabled]
+    assert free == ["score 0", "score 1", "score 2"] and "score 5" in shown._buttons
 
 
 def test_a_long_scale_has_a_field(tool):
-    bare = [{key: value for key, value in row.items() if key not in ("criteria", "descriptions")} for row in rows()]
+    bare = [row | {"criteria": None, "descriptions": None} for row in rows()]
     shown = tool(items=bare, scale=(0, 100))
     shown._score.value = 55
     press(shown, "score")
