@@ -1,6 +1,6 @@
 """A small policy for Scenes, made from the embedded judge: `python -m assets.policy --out OUT`.
 
-What that made stands in `FOLDER`, for `load_policy`.
+What that made stands in `FOLDER`, for `load_judge`.
 
 It starts from the judge's weights, which know pictures, and learns to answer Scenes' instructions from answers of mixed
 quality: claims are wrong at known rates, some answers stop early, some repeat themselves. So it is imperfect on

@@ -13,7 +13,6 @@ from PIL import Image
 from vjudge import load_judge, preference, probes, review
 from vjudge.data import CollectionError, validate
 from vjudge.judge import Judge
-from vjudge.preference import Policy
 from vjudge.preference.rewards import checked
 from vjudge.training import fine_tune, prompt_and_target
 
@@ -43,15 +42,15 @@ def items_of(files: Path, column: str) -> list[dict[str, Any]]:
 
 
 def test_a_picture_under_another_name_gives_what_images_gives(judge: Judge, files: Path) -> None:
-    policy, results = Policy("p", engine=judge.engine, conversation=judge.template.conversation), []
+    results = []
     for name in ("images", "image", "image_path", "img"):
         rows = pd.DataFrame(items_of(files, name))
         row = dict(rows.iloc[0])
         probe = judge.grade(probes.perturb(rows, "image_swapped", seed=1), mode="score", progress=False)
-        run = policy.respond(rows, max_new_tokens=3, progress=False)
+        run = preference.respond(judge, rows, max_new_tokens=3, progress=False)
         pairs = checked(rows.assign(chosen="it is red", rejected="it is dark"))
         result = [probe["expected_score"].tolist(), run["response"].tolist(), run["n_prompt_tokens"].tolist()]
-        result += [policy.render(row), [pair["images"] for pair in pairs], judge.render(row)]
+        result += [preference.prompt_of(judge, row).text, [pair["images"] for pair in pairs], judge.render(row)]
         results.append([*result, review.show(row)._repr_html_(), prompt_and_target(row, judge.template)])
     assert results[1:] == results[:1] * 3
 
@@ -71,9 +70,8 @@ def test_rows_without_any_picture_column_are_refused(
 ) -> None:
     rows = [{name: cell for name, cell in row.items() if name != "photo"} for row in items_of(files, "photo")]
     pairs = [{**row, "chosen": "a", "rejected": "b"} for row in rows]
-    policy = Policy("p", engine=judge.engine, conversation=judge.template.conversation)
     for call in (
-        lambda: policy.respond(rows, progress=False),
+        lambda: preference.respond(judge, rows, progress=False),
         lambda: preference.train(random_judge, pairs, tmp_path / "d"),
         lambda: validate(rows, sees_images=True),
         lambda: fine_tune(random_judge, rows, out=tmp_path / "t", device="cpu"),

@@ -44,7 +44,7 @@ runs.Run metrics.correlate metrics.compare_judges metrics.agreement metrics.huma
 metrics.bradley_terry metrics.calibration_curve
 probes.position probes.padded
 plots.save_table review.Review review.show
-training.prompt_and_target training.check_leakage preference.load_policy reports.report
+training.prompt_and_target training.check_leakage preference.respond reports.report
 """.split()
 """What people use most: each has an example in its docstring; `tests/test_examples.py` runs them."""
 

@@ -17,15 +17,18 @@ from chatmodels import make  # noqa: E402
 from PIL import Image  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
-from vjudge import models, preference  # noqa: E402
+from vjudge import load_judge, models, preference  # noqa: E402
 from vjudge.data import CollectionError  # noqa: E402
-from vjudge.preference.dpo import DpoSettings, PairBatches, train  # noqa: E402
+from vjudge.preference import dpo  # noqa: E402
+from vjudge.preference.dpo import batch_of, train  # noqa: E402
 from vjudge.prompts import Conversation  # noqa: E402
+from vjudge.training.collate import Coder  # noqa: E402
 
 TINY = Path(models.__file__).parents[1] / "assets/tiny"
-FAST = {"learning_rate": 1e-4, "batch_size": 4, "microbatch": 4}
+FAST: dict[str, Any] = {"learning_rate": 1e-4, "warmup_steps": 0}
+FAST |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 # Weights are about .06, where bfloat16's grid is 2.4e-4 wide: a step is less than a twentieth of it.
-SMALL = {"learning_rate": 1e-5, "batch_size": 4, "microbatch": 4, "epochs": 3}
+SMALL: dict[str, Any] = {**FAST, "learning_rate": 1e-5, "num_train_epochs": 3}
 LORA = {"r": 8, "lora_alpha": 16}
 
 
@@ -35,51 +38,58 @@ def pairs() -> list[dict[str, Any]]:
     return [{**row, **texts} for row in preference.scene_questions("train", limit=4)]
 
 
+def coder_of(policy: Any) -> Coder:
+    return Coder(policy.engine.model, policy.template.conversation)
+
+
 def test_a_pairs_responses_are_text_with_the_conversations_end(pairs: Any) -> None:
-    policy: Any = preference.load_policy(TINY)
-    batch = PairBatches(policy.engine.model, policy.conversation)(pairs[:2])
+    policy: Any = load_judge(TINY)
+    batch = batch_of(coder_of(policy), pairs[:2])
     ids = [row[mask.bool()].tolist() for row, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)]
     assert len(ids) == 4 and policy.engine.encoder.text(ids[0]) == " (1) red comes to two.</s>"
     assert ids[2].count(policy.engine.model.tokenizer.eos_token_id) == 1  # "</s>" in the text is text
 
 
 def test_a_conversation_has_its_own_end_and_unsound_pairs_and_settings_are_named(pairs: Any, tmp_path: Path) -> None:
-    model: Any = preference.load_policy(TINY).engine.model  # type: ignore[attr-defined]
+    model: Any = load_judge(TINY).engine.model  # type: ignore[attr-defined]
     turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))
-    prompt, (chosen, _) = PairBatches(model, turns).encode(pairs[0])
+    prompt, (chosen, _) = dpo.encode(Coder(model, turns), pairs[0])
     assert chosen[-1] == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
     with pytest.raises(CollectionError, match=r"4 of 4 rows .*(.|\n)*exceeds max_length=40; raise it, to \d+ for all"):
-        train(TINY, pairs, tmp_path / "out", DpoSettings(max_length=40))
-    with pytest.raises(ValueError, match="sft must .* multiple of microbatch; train names some of tower, .* lora="):
-        DpoSettings(sft=-1.0, batch_size=5, microbatch=2, train=("eyes",), quantization="4bit")
+        train(TINY, pairs, tmp_path / "out", max_length=40)
+    for options in ({"parts": ["eyes"]}, {"quantization": "4bit"}, {"warmup_steps": -1}, {"learning_rte": 1.0}):
+        with pytest.raises((ValueError, TypeError), match="name some of tower|give lora=|warmup_steps|learning_rte"):
+            train(TINY, pairs, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()  # a call put right goes there
 
 
 @pytest.mark.parametrize("kind", ["tiny", "onevision", "qwen2_vl", "gemma3"])
 def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(kind: str, tmp_path: Path) -> None:
-    policy: Any = preference.load_policy(kind if kind == "tiny" else make(kind, tmp_path / kind))
+    policy: Any = load_judge(kind if kind == "tiny" else make(kind, tmp_path / kind))
     pictures = [Image.effect_noise(size, 90).convert("RGB") for size in ((60, 40), (30, 90))]
     texts = {"instruction": "What is <image> here?", "chosen": "a dog", "rejected": "something much longer"}
     rows = [{**texts, "images": images} for images in ([pictures[0]], [], [pictures[1]])]
-    batch = PairBatches(policy.engine.model, policy.conversation)(rows)
+    batch = batch_of(coder_of(policy), rows)
     completed = batch.pop("completion_mask")
     with torch.no_grad():
         logits = policy.engine.model.model(**batch).logits
     for place, row in enumerate(rows * 2):
         n = int(completed[place].argmax())
-        alone = policy.engine.forward(policy.prompt(row), row["images"]).logits
+        alone = policy.engine.forward(preference.prompt_of(policy, row), row["images"]).logits
         assert len(alone) == n
         torch.testing.assert_close(logits[place, n - 1, : alone.shape[1]], alone[-1], atol=1e-4, rtol=1e-3)
 
 
 def test_a_round_prefers_what_was_chosen_and_can_hold_its_likelihood(pairs: Any, tmp_path: Path) -> None:
-    record = train(TINY, pairs, tmp_path / "out", DpoSettings(**FAST, epochs=2))
+    record = train(TINY, pairs, tmp_path / "out", **FAST, num_train_epochs=2)
     log = pd.DataFrame(record["log"])
     assert record["pairs"] == 4 and record["steps"] == 2 and log["loss"].iloc[0] == pytest.approx(math.log(2))
     assert log["rewards/margins"].iloc[-1] > 0 and record["changed"] > 0.5 and record["relative"] > 1e-4
     with safe_open(tmp_path / "out/model.safetensors", framework="pt") as file:  # the names that vLLM reads
         towers = [name for name in file.keys() if "vision_tower." in name]
     assert towers and all("vision_tower.vision_model." in name for name in towers)
-    held = pd.DataFrame(train(TINY, pairs, tmp_path / "held", DpoSettings(**FAST, epochs=2, sft=2.0))["log"])
+    sft = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 2.0]}
+    held = pd.DataFrame(train(TINY, pairs, tmp_path / "held", **FAST, **sft, num_train_epochs=2)["log"])
     assert held["rewards/chosen"].iloc[-1] > log["rewards/chosen"].iloc[-1] and held["loss"].iloc[0] > 0.7
 
 
@@ -87,21 +97,22 @@ def test_a_round_prefers_what_was_chosen_and_can_hold_its_likelihood(pairs: Any,
 def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
     pairs: Any, tmp_path: Path, monkeypatch: Any, random_judge: Path, lora: Any
 ) -> None:
-    settings = DpoSettings(**FAST | {"batch_size": 2, "microbatch": 2}, epochs=2, checkpoint_every=1, lora=lora)
-    whole = train(random_judge, pairs, tmp_path / "whole", settings)
-    batches, call = [0, 0, 0, KeyboardInterrupt, *[0] * 4], PairBatches.__call__  # eight would be all from the start
+    options = {**FAST, "per_device_train_batch_size": 2, "num_train_epochs": 2, "lora": lora}
+    options |= {"save_strategy": "steps", "save_steps": 1}
+    whole = train(random_judge, pairs, tmp_path / "whole", **options)
+    batches = [0, 0, 0, KeyboardInterrupt, *[0] * 4]  # eight would be all from the start
 
-    def broken(self: PairBatches, rows: Any) -> Any:
+    def broken(*arguments: Any) -> Any:
         if error := batches.pop(0):
             raise error
-        return call(self, rows)
+        return batch_of(*arguments)
 
-    monkeypatch.setattr(PairBatches, "__call__", broken)
+    monkeypatch.setattr(dpo, "batch_of", broken)
     with pytest.raises(KeyboardInterrupt):
-        train(random_judge, pairs, tmp_path / "cut", settings)
-    (last,) = (tmp_path / "cut.part/checkpoints").glob("checkpoint-*")
+        train(random_judge, pairs, tmp_path / "cut", **options)
+    (last,) = (tmp_path / "cut/checkpoints").glob("checkpoint-*")
     last.with_name("checkpoint-99").mkdir()  # as a kill while it is written leaves it
-    rest = train(random_judge, pairs, tmp_path / "cut", settings)
+    rest = train(random_judge, pairs, tmp_path / "cut", **options)
     assert [entry["loss"] for entry in rest["log"]] == [entry["loss"] for entry in whole["log"]] and batches
     assert models.weights_fingerprint(tmp_path / "cut") == models.weights_fingerprint(tmp_path / "whole")
 
@@ -113,8 +124,8 @@ def gain(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
 
     def margin(policy: Path) -> float:
         """By how much a stored policy, computed in float32, prefers what was chosen: mean log-odds."""
-        loaded: Any = preference.load_policy(policy, dtype="float32")
-        batch = PairBatches(loaded.engine.model, loaded.conversation)(pairs)
+        loaded: Any = load_judge(policy, dtype="float32")
+        batch = batch_of(coder_of(loaded), pairs)
         completed = batch.pop("completion_mask")[:, 1:]
         with torch.no_grad():
             logits = loaded.engine.model.model(**batch).logits[:, :-1].log_softmax(-1)
@@ -129,7 +140,7 @@ def gain(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
         for number in range(1, rounds + 1):
             name = f"{number} {options}"
             if name not in gains:
-                train(policy, pairs, folder / name, DpoSettings(**SMALL, **options))
+                train(policy, pairs, folder / name, **SMALL, **options)
                 gains[name] = margin(folder / name) - start
             policy = folder / name
         return gains[name]
@@ -154,9 +165,9 @@ def test_adapters_on_a_coarse_base_learn_as_much(gain: Any, base: Any) -> None:
 def test_lora_leaves_all_but_the_decoder_alone_and_a_round_that_hardly_moves_its_weights_says_so(
     pairs: Any, tmp_path: Path, capsys: Any
 ) -> None:
-    record = train(TINY, pairs, tmp_path / "lora", DpoSettings(**FAST, lora=LORA))
+    record = train(TINY, pairs, tmp_path / "lora", **FAST, lora=LORA)
     before, after = (dict(models.load(folder).model.named_parameters()) for folder in (TINY, tmp_path / "lora"))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all("language_model" in name for name in changed) and record["changed"] > 0.99
-    record = train(TINY, pairs, tmp_path / "still", DpoSettings(microbatch=4))
+    record = train(TINY, pairs, tmp_path / "still")
     assert record["relative"] < 1e-4 and "still: the weights hardly moved" in capsys.readouterr().err

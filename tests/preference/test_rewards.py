@@ -91,13 +91,12 @@ def test_a_repeated_answer_counts_as_often_and_one_without_a_verdict_has_no_rewa
 
 
 def test_pairs_by_both_orders_agree_with_the_truth_more_often_under_a_planted_bias() -> None:
-    rows = preference.scene_candidates("test", limit=60)
-    assert all(sorted(row["true_scores"]) == [1, 2, 3, 4, 5] for row in rows)
+    rows = preference.scene_questions("test", limit=60)
     items, right = load_collection("scenes", split="test", limit=5), {}
     judge = SimulatedJudge(items, Planted(position=2.5, item=0.3), seed=0)
     for orders in ("one", "both"):
         frame = preference.reward(judge, rows, by="pairs", orders=orders)
-        pairs = preference.make_pairs(rows, frame, choose="all")
+        pairs = preference.make_pairs(rows, frame, every=True)
         right[orders] = (pairs["true_chosen"] > pairs["true_rejected"]).mean()
     assert right["both"] > 0.9 > 0.8 > right["one"]
 
@@ -118,14 +117,12 @@ def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
     rows, frame = scored([2.0, 5.0, 1.0, 5.0], [" ".join(["word"] * n) + f" {n}" for n in lengths[:3]] + ["a b c d"])
     (pair,) = preference.make_pairs(rows, frame).to_dict("records")
     assert pair["id"] == "q0/1-2" and pair["margin"] == 4 and pair["true_rejected"] == 3
-    every = preference.make_pairs(rows, frame, choose="all")
+    every = preference.make_pairs(rows, frame, every=True)
     assert len(every) == 5 and (every["margin"] > 0).all() and every.attrs["left_out"] == {"pair: a tie": 1}
-    near = preference.make_pairs(rows, frame, choose="all", min_margin=1.0, max_length_ratio=2.0)
+    near = preference.make_pairs(rows, frame, every=True, min_margin=1.0, max_length_ratio=2.0)
     assert set(near["id"]) == {"q0/3-0", "q0/3-2"}
     reasons = {"one response more than 2 times as long": 2, "a tie": 1, "margin not above 1": 1}
     assert near.attrs["left_out"] == {f"pair: {reason}": n for reason, n in reasons.items()}
-    with pytest.raises(ValueError, match="choose='best'"):
-        preference.make_pairs(rows, frame, choose="best")
     rows, frame = scored([1.0, 2.0], ["一只猫", "一只很大很大很大的猫坐在垫子上"])  # a script without spaces
     assert preference.make_pairs(rows, frame, max_length_ratio=2).empty and frame["words"].tolist() == [3, 15]
 
@@ -136,12 +133,11 @@ def test_responses_that_a_check_finds_make_no_pair_and_are_counted() -> None:
     shares = [preference.repetition(text) for text in [*texts, "红。圆。红。", "", "..."]]
     assert shares == pytest.approx([0.5, 0, 0, 1 / 3, 0, 0])
     assert preference.make_pairs(rows, frame)["chosen"].tolist() == [texts[0]]
-    checks: dict[str, Any] = {"repeats itself": preference.repetition}
-    pairs = preference.make_pairs(rows, frame, leave_out=checks)
-    assert pairs["chosen"].tolist() == [texts[1]] and pairs.attrs["left_out"] == {"response: repeats itself": 1}
-    none = preference.make_pairs(rows, frame, leave_out=checks | {"red": texts.index})
+    pairs = preference.make_pairs(rows, frame, leave_out=preference.repetition)
+    assert pairs["chosen"].tolist() == [texts[1]] and pairs.attrs["left_out"] == {"response: left out by its text": 1}
+    none = preference.make_pairs(rows, frame, leave_out=lambda text: text != texts[0])
     fewer = "question: fewer than two distinct responses to choose from"
-    assert none.attrs["left_out"] == {"response: repeats itself": 1, "response: red": 2, fewer: 1} and none.empty
+    assert none.attrs["left_out"] == {"response: left out by its text": 2, fewer: 1} and none.empty
 
 
 def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_out() -> None:
@@ -156,14 +152,26 @@ def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_ou
     curve = preference.best_of_n(table, n_resamples=200)
     assert list(curve.index) == [1, 2, 3] and (curve["n"] == 2).all() and (curve["missing"] == 1).all()
     assert curve["estimate"].tolist() == pytest.approx([(7 / 3 + 10 / 3) / 2, (11 / 3 + 8 / 3) / 2, 3.5])
-    assert curve["best_possible"].iloc[-1] == 4.5
-    assert curve["share_of_possible"].iloc[-1] == pytest.approx((3.5 - 17 / 6) / (4.5 - 17 / 6))
-    with pytest.raises(ValueError, match=r"a true_score for every answer \(3 left out\)"):
+    possible = preference.best_of_n(table[:4].assign(reward=table["true_score"]), n_resamples=0)
+    assert possible["estimate"].iloc[-1] == 4.5
+    with pytest.raises(ValueError, match=r"a true score for every answer \(3 left out\)"):
         preference.best_of_n(table.assign(true_score=NAN))
 
 
+@pytest.mark.filterwarnings("ignore")  # so few answers
+def test_what_a_judge_overpays_is_the_mean_error_with_a_mark_less_that_without() -> None:
+    error, mark = pd.DataFrame({"error": [2.0, 1, 0, 0, 0, np.nan]}), [True, True, False, False, False, True]
+    (row,) = preference.mean_of(error, list("abcdef"), mark=mark, n_resamples=300).to_dict("records")
+    assert (row["estimate"], row["n"], row["missing"]) == (1.5, 5, 1) and row["low"] < 1.5 < row["high"]
+    rng = np.random.default_rng(4)
+    both = pd.DataFrame(rng.normal(3, 0.3, (60, 2)), columns=["judge", "truth"])
+    means = preference.mean_of(both, np.arange(60) // 2, n_resamples=300)
+    assert means["estimate"].tolist() == pytest.approx(both.mean().tolist()) and (means["low"] < 3.1).all()
+    assert list(means.index) == ["judge", "truth"] and "60 answers" in means.attrs["method"]
+
+
 def test_a_file_holds_the_pairs_with_each_picture_once_and_nothing_its_reader_would_change(tmp_path: Path) -> None:
-    pairs = preference.make_pairs(*scored([2.0, 5.0, 1.0]), choose="all").assign(id=["../../up", "b", "c"])
+    pairs = preference.make_pairs(*scored([2.0, 5.0, 1.0]), every=True).assign(id=["../../up", "b", "c"])
     path = preference.write_llava_next(pairs, tmp_path / "out")
     first, *_ = entries = json.loads(path.read_text("utf-8"))
     assert list(first) == ["id", "image", "prompt", "chosen", "rejected"] and len(entries) == 3

@@ -1,4 +1,4 @@
-"""Rewards: what a judge makes of candidates, the preference pairs that follow, best of n, and a file for trainers.
+"""A policy's candidates, a judge's rewards, the preference pairs that follow, best of n; and, for Scenes, the truth.
 
 With a_ij the points of the response shown second, j, against the one shown first, i (1, -1, or 0 for a tie), the
 published reward is r_i = sum_k a_ki - sum_l a_il. A judge that adds c to every a_ij, because it likes one of the
@@ -13,26 +13,116 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vjudge.calls import ORDERS, POINTS, check_rows, parts_of
-from vjudge.data import check_pictures, n_words, rows_of
+from vjudge.calls import ORDERS, POINTS, Images, check_ask, check_rows, collect, parts_of, seed_of
+from vjudge.data import check_pictures, n_words, rows_of, scenes
+from vjudge.data.scenes import ASPECTS, COLOURS, N_CLAIMS, SHAPES
+from vjudge.engines.engine import Answer, Ask
 from vjudge.images import fingerprint, open_image
+from vjudge.judge import Judge
 from vjudge.metrics._tables import design_of, tabulate
+from vjudge.prompts import Prompt
 from vjudge.records import NAN, unit_of
 from vjudge.runs import replace_file
 
-Rows = Sequence[Mapping[str, Any]]
+DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
+"""How `draw` draws unless told otherwise: as LLaVA-Critic (arXiv 2410.02712), section on preference learning."""
+SAID: dict[str, Any] = {"count": scenes.NUMBERS, "colour": COLOURS, "size": scenes.SIZES}
+SAID |= {"shape": SHAPES, "position": SHAPES}  # in claims of an aspect; in the others', "present" or "absent"
 
 
-def reward(judge: Any, candidates: Rows, *, by: str = "scores", **options: Any) -> pd.DataFrame:
+def prompt_of(policy: Judge, question: Mapping[str, Any]) -> Prompt:
+    """What a policy reads for a question: its images, if it sees any, then its instruction as plain text."""
+    row, template = rows_of([question])[0], policy.template
+    return template.conversation.wrap(row["instruction"], len(row.get("images") or ()) * template.sees_images)
+
+
+def respond(
+    policy: Judge,
+    questions: Any,
+    *,
+    samples: int = 1,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    batch_size: int | str = "auto",
+    max_new_tokens: int = 1024,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Have a policy, any model that `load_judge` loads, answer the instruction of every question about its images,
+    without a judge's wording around it; options, and what is raised, are as of `Judge.grade`.
+
+    Returns:
+        One row an answer, in the collection's order: id, policy, sample (from 0), response (None where there is none),
+        failure (None or the reason; a blank answer is one), finished (whether the policy ended the answer itself),
+        n_prompt_tokens, n_new_tokens, seconds, group. What failed or was cut off is said on one line.
+
+    >>> import vjudge as vj
+    >>> (question,) = vj.load_collection("scenes", split="test", limit=1)
+    >>> policy = vj.load_judge("tiny-policy", device="cpu")
+    >>> vj.preference.respond(policy, [question], max_new_tokens=4, progress=False)["n_new_tokens"].tolist()
+    [4]
+    """
+    decoding: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
+    ask, rows = Ask(batch_size=batch_size, **decoding), rows_of(questions)
+    check_ask(ask, samples=samples, seed=seed)
+    sound = [isinstance(row.get("instruction"), str) and row["instruction"].strip() != "" for row in rows]
+    check_rows(rows, "instruction", sound, "is missing or blank", "fill it in or leave the row out")
+    if policy.template.sees_images:
+        check_pictures(rows)
+    prompts = [prompt for row in rows for prompt in [prompt_of(policy, row)] * samples]
+    keys = [(str(row["id"]), sample) for row in rows for sample in range(samples)]
+    about: dict[str, Any] = {"policy": policy.name, "conversation": policy.template.conversation.name, "note": {}}
+    about["decoding"] = {**decoding, "samples": samples, "seed": seed}
+    images = Images(rows, samples * policy.template.sees_images)
+    ask = replace(ask, seeds=[seed_of(seed, *key) for key in keys])
+
+    def record(answer: Answer) -> dict[str, Any]:
+        text = answer.text.strip()
+        failure = answer.failure or (None if text else "the answer is blank")
+        own = {name: getattr(answer, name) for name in ("n_prompt_tokens", "n_new_tokens", "seconds")}
+        return {"response": None if failure else text, "failure": failure, **own, "finished": answer.stopped}
+
+    request = (policy.engine, prompts, images, ask, keys, record, about)
+    answers = collect(*request, unit="answer", out=out, progress=progress)
+    work = {"finished": bool, "n_prompt_tokens": int, "n_new_tokens": int, "seconds": float}
+    frame = pd.DataFrame(answers, columns=["id", "policy", "sample", "response", "failure", *work], dtype=object)
+    frame = frame.astype({"sample": int, **work}).assign(policy=policy.name)
+    frame["group"] = [unit_of(row) for row in rows for _ in range(samples)]
+    cut_off = frame["failure"].isna() & ~frame["finished"]
+    if remarks := Counter(frame["failure"].dropna()) + Counter({"cut off by a limit": int(cut_off.sum())}):
+        listed = ", ".join(f"{n} x {remark}" for remark, n in remarks.most_common())
+        print(f"of {len(frame)} answers {listed}", file=sys.stderr)
+    return frame
+
+
+def draw(policy: Judge, questions: Any, **options: Any) -> list[dict[str, Any]]:
+    """Draw candidates, several answers of a policy to each question, by `DRAWS` and the options of `respond`: a row a
+    question with its own columns, such as a rubric, without those of earlier responses; `responses` (distinct, in the
+    order drawn) and `times` (how often each was drawn)."""
+    options, earlier = DRAWS | options, ("response", "gold", "feedback", "human_scores", "true_scores", "ranks")
+    answers, rows = respond(policy, questions, **options)["response"], []
+    for place, question in enumerate(rows_of(questions)):
+        counts = Counter(answers[place * options["samples"] : (place + 1) * options["samples"]].dropna())
+        own = {name: value for name, value in question.items() if name not in earlier}
+        rows.append({**own, "responses": list(counts), "times": list(counts.values())})
+    return rows
+
+
+def reward(judge: Any, candidates: Sequence[Mapping[str, Any]], *, by: str = "scores", **options: Any) -> pd.DataFrame:
     """Let a judge reward candidates, by a score of each or by comparing every two of a question in both orders.
 
     Args:
@@ -41,33 +131,33 @@ def reward(judge: Any, candidates: Rows, *, by: str = "scores", **options: Any) 
         by, options: "scores" or "pairs", and those of `Judge.grade` or `Judge.compare`, its errors too.
 
     Returns:
-        One row a candidate: id, candidate (its place), response, times, words, group, true_score (NaN where the
-        candidates have no `true_scores`) and reward, NaN where a verdict is missing. By scores it is the expected score
+        One row a candidate: id, candidate (its place), response, times, true_score (NaN where the candidates have no
+        `true_scores`), words, group and reward, NaN where a verdict is missing. By scores it is the expected score
         where there is one, else the score; by pairs r_i, in which a response drawn several times counts as often.
     """
     if by not in ("scores", "pairs"):
         raise ValueError(f'by={by!r}: use "scores" or "pairs"')
-    golds, places, parts = ("gold",) if by == "scores" else ("gold_a", "gold_b"), [], []
-    for row in rows_of(candidates):
-        texts, group = row["responses"], unit_of(row)
-        truths, times = row.get("true_scores") or [NAN] * len(texts), row.get("times") or [1] * len(texts)
-        if len(texts) > 1:
-            for place, (text, *own) in enumerate(zip(texts, times, map(float, truths), strict=True)):
-                places.append((str(row["id"]), place, text, *own, n_words(text), group))
-            for part, known in zip(parts_of([row], by), combinations(truths, len(golds)), strict=True):
-                parts.append({**part, "group": group, **dict(zip(golds, known, strict=True))})
-    if not parts:
+    rows, cells = [row for row in rows_of(candidates) if len(row["responses"]) > 1], []
+    if not rows:
         raise ValueError(f"none of {len(candidates)} questions has two distinct responses: raise the temperature")
-    table = pd.DataFrame(places, columns=["id", "candidate", "response", "times", "true_score", "words", "group"])
+    for row in rows:
+        texts, n = row["responses"], len(row["responses"])
+        columns = texts, row.get("times") or [1] * n, row.get("true_scores") or [NAN] * n
+        for place, (text, times, truth) in enumerate(zip(*columns, strict=True)):
+            cells.append((str(row["id"]), place, text, times, float(truth), n_words(text), unit_of(row)))
+    table = pd.DataFrame(cells, columns=["id", "candidate", "response", "times", "true_score", "words", "group"])
+    parts = list(parts_of(rows, by))
     if by == "scores":
         graded = judge.grade(parts, **options)
-        scores = graded[[name for name in ("expected_score", "score") if name in graded]].astype(float)
-        return table.assign(reward=scores.bfill(axis=1).iloc[:, 0].to_numpy())
-    compared = judge.compare(parts, **options)
+        scores = graded.get("expected_score", graded["score"]).fillna(graded["score"])
+        return table.assign(reward=scores.to_numpy(dtype=float))
+    duels = [duel for _, part in table.groupby("id", sort=False) for duel in combinations(part.index, 2)]
+    (a, b), times, truths = np.transpose(duels), table["times"].to_numpy(), table["true_score"].to_numpy()
+    told = [part | {"gold_a": truths[i], "gold_b": truths[j]} for part, i, j in zip(parts, a, b, strict=True)]
+    compared = judge.compare(told, **options)  # only a simulated judge reads the truth
     verdicts = compared[[f"verdict_{order}" for order in ORDERS if f"verdict_{order}" in compared]]
     points = verdicts.map(lambda verdict: POINTS.get(verdict, NAN)).sum(axis=1, skipna=False).to_numpy()
-    duels = [duel for _, part in table.groupby("id", sort=False) for duel in combinations(part.index, 2)]
-    (a, b), times, rewards = np.transpose(duels), table["times"].to_numpy(), np.zeros(len(table))
+    rewards = np.zeros(len(table))
     np.add.at(rewards, a, times[b] * points)
     np.add.at(rewards, b, -times[a] * points)
     return table.assign(reward=rewards)
@@ -87,100 +177,79 @@ def repetition(text: str) -> float:
 
 
 def make_pairs(
-    candidates: Rows,
+    candidates: Sequence[Mapping[str, Any]],
     rewards: pd.DataFrame,
     *,
-    choose: str = "extremes",
+    every: bool = False,
     min_margin: float = 0.0,
     max_length_ratio: float = math.inf,
-    leave_out: Mapping[str, Callable[[str], Any]] | None = None,
+    leave_out: Callable[[str], Any] | None = None,
 ) -> pd.DataFrame:
-    """Choose the pairs that a policy learns from.
+    """Choose the pairs that a policy learns from: the best with the worst response of a question, as published.
 
     Args:
-        candidates, rewards: from `draw`, and from `reward` on them.
-        choose: "extremes" pairs the best with the worst response of a question, as published (of several that tie, the
-            one drawn first); "all" takes every two responses.
-        min_margin: the difference of rewards must be larger; at 0, ties make no pair.
+        candidates, rewards: from `draw`, and from `reward` on them; of responses that tie the first drawn is taken.
+        every: whether to take every two responses instead.
+        min_margin: the difference of rewards must be larger; ties never make a pair.
         max_length_ratio: the most words of the longer response for one of the shorter.
-        leave_out: name -> a check of a response's text; where it holds, the response makes no pair, as in
-            `{"repeats itself": repetition}` for a judge that overpays it.
+        leave_out: a check of a response's text, such as `repetition`; where it holds, the response makes no pair.
 
     Returns:
         One row a pair: id ("question/i-j", the chosen one first), question, instruction, images, margin, group, chosen,
         rejected, and of both reward_chosen, true_chosen and so on. `attrs` counts questions, without_pair (questions)
         and `left_out`: reason -> number of questions, responses or pairs, as the reason's first word says.
     """
-    if choose not in ("extremes", "all"):
-        raise ValueError(f'choose={choose!r}: use "extremes" or "all"')
     questions = {str(row["id"]): row for row in rows_of(candidates)}
-    checks = {f"response: {name}": check for name, check in (leave_out or {}).items()}
-    marks = [
-        next((name for name, check in checks.items() if check(text)), "response: without a reward" if none else "")
-        for text, none in zip(rewards["response"], rewards["reward"].isna(), strict=True)
-    ]
-    usable, duels, n_sound = rewards[[not mark for mark in marks]].reset_index(drop=True), [], 0
-    for _, part in usable.groupby("id", sort=False):
-        values, n_sound = part["reward"], n_sound + (len(part) > 1)
-        if choose == "all":
-            duels += [sorted(duel, key=values.get, reverse=True) for duel in combinations(part.index, 2)]
-        elif len(part) > 1:
-            duels.append([values.idxmax(), values.idxmin()])
-    better, worse = (usable.loc[[duel[side] for duel in duels]].reset_index(drop=True) for side in (0, 1))
-    margin, words = better["reward"] - worse["reward"], [better["words"], worse["words"]]
-    unequal = np.maximum(*words) > max_length_ratio * np.minimum(*words)
-    faults = {"pair: a tie": margin == 0, f"pair: margin not above {min_margin:g}": margin <= min_margin}
-    faults |= {f"pair: one response more than {max_length_ratio:g} times as long": unequal}
-    reasons = np.select(list(faults.values()), list(faults), default="")
-    own = [questions[id] for id in better["id"]]
-    places = zip(better["id"], better["candidate"], worse["candidate"], strict=True)
-    columns = {"id": [f"{id}/{i}-{j}" for id, i, j in places], "question": better["id"]}
-    columns |= {"instruction": [row["instruction"] for row in own], "margin": margin, "group": better["group"]}
-    columns |= {"images": [list(row.get("images") or ()) for row in own]}
-    for side, table in {"chosen": better, "rejected": worse}.items():
-        columns |= {side: table["response"], f"reward_{side}": table["reward"], f"true_{side}": table["true_score"]}
-    frame = pd.DataFrame(columns)[reasons == ""].reset_index(drop=True)
-    counts = Counter({"question: fewer than two distinct responses to choose from": len(questions) - n_sound})
-    frame.attrs = {"questions": len(questions), "without_pair": len(questions) - frame["question"].nunique()}
-    frame.attrs["left_out"] = dict(counts + Counter(filter(None, [*marks, *reasons.tolist()])))
+    checked = rewards["response"].map(leave_out or (lambda text: False)).astype(bool)
+    blank = rewards["reward"].isna() & ~checked
+    left_out, n_sound, rows = Counter[str](), 0, []
+    left_out["response: left out by its text"] = int(checked.sum())
+    left_out["response: without a reward"] = int(blank.sum())
+    for id, part in rewards[~checked & ~blank].groupby("id", sort=False):
+        answers, question = part.to_dict("records"), questions[id]
+        n_sound += len(answers) > 1
+        duels = combinations(answers, 2) if every else [answers] if len(answers) > 1 else []
+        for duel in duels:
+            better, worse = (pick(duel, key=itemgetter("reward")) for pick in (max, min))
+            margin, words = better["reward"] - worse["reward"], sorted([better["words"], worse["words"]])
+            if margin <= max(min_margin, 0):
+                left_out["pair: a tie" if margin == 0 else f"pair: margin not above {min_margin:g}"] += 1
+            elif words[1] > max_length_ratio * words[0]:
+                left_out[f"pair: one response more than {max_length_ratio:g} times as long"] += 1
+            else:
+                name, images = f"{id}/{better['candidate']}-{worse['candidate']}", list(question.get("images") or ())
+                sides = [side[column] for side in (better, worse) for column in ("response", "reward", "true_score")]
+                rows.append((name, id, question["instruction"], images, margin, better["group"], *sides))
+    left_out["question: fewer than two distinct responses to choose from"] = len(questions) - n_sound
+    names = "id question instruction images margin group chosen reward_chosen true_chosen rejected reward_rejected"
+    frame = pd.DataFrame(rows, columns=[*names.split(), "true_rejected"])
+    without = len(questions) - frame["question"].nunique()
+    frame.attrs = {"questions": len(questions), "without_pair": without, "left_out": dict(+left_out)}
     return frame
 
 
-def best_of_n(rewards: pd.DataFrame, *, value: str = "true_score", **options: Any) -> pd.DataFrame:
-    """The exact mean value of the answer that the reward prefers among n, over all ways to take n of a question's own.
+def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
+    """The exact mean true score of the answer that the reward prefers among n, over all ways to take n of a question's.
 
     Args:
-        rewards: from `reward`; answers with equal rewards are preferred as often.
-        value: the column of what the preferred answer is worth: "true_score", a second judge's score, or "reward".
+        rewards: from `reward`; for the true score a second judge's may stand. Equal rewards are preferred as often.
         options: confidence, n_resamples and seed, see `metrics.correlate`; groups are resampled.
 
     Returns:
-        A row for each n, 1 to the fewest answers of any question: estimate, low, high, n (questions), missing (those
-        without a reward or a value), best_possible (the value itself choosing) and share_of_possible, of its gain.
+        A row for each n, 1 to the fewest answers of any question: estimate, low, high, n (questions) and missing (those
+        without a reward or a true score).
     """
     curves, groups = [], []
     for _, part in rewards.groupby("id", sort=False):
-        preferred, worth = (np.repeat(part[name].to_numpy(float), part["times"]) for name in ("reward", value))
+        preferred, worth = (np.repeat(part[name].to_numpy(float), part["times"]) for name in ("reward", "true_score"))
         if not np.isnan([preferred, worth]).any():
-            curves.append((expected_best(preferred, worth), expected_best(worth, worth)))
+            curves.append(expected_best(preferred, worth))
             groups.append(part["group"].iloc[0])
     missing = rewards["id"].nunique() - len(curves)
     if not curves:
-        raise ValueError(f"no question has a reward and a {value} for every answer ({missing} left out)")
-    fewest = min(len(chosen) for chosen, _ in curves)
-    chosen, possible = (np.array([curve[side][:fewest] for curve in curves]) for side in (0, 1))
-    frame = tabulate(
-        lambda weights: chosen.T @ weights / weights.sum(axis=0),
-        list(range(1, fewest + 1)),
-        design_of(np.arange(len(chosen)), groups, np.ones(len(chosen), dtype=bool)),
-        missing=missing,
-        unit="questions",
-        index="n",
-        **options,
-    )
-    frame["best_possible"] = possible.mean(axis=0)
-    gains = frame[["estimate", "best_possible"]] - frame[["estimate", "best_possible"]].iloc[0]
-    return frame.assign(share_of_possible=gains["estimate"] / gains["best_possible"])
+        raise ValueError(f"no question has a reward and a true score for every answer ({missing} left out)")
+    table = pd.DataFrame(curves, columns=range(1, max(map(len, curves)) + 1)).dropna(axis=1)
+    return mean_of(table, groups, missing=missing, unit="questions", index="n", **options)
 
 
 def expected_best(rewards: Any, values: Any) -> Any:
@@ -190,6 +259,24 @@ def expected_best(rewards: Any, values: Any) -> Any:
     upto = [0, *np.cumsum(np.bincount(level)).tolist()]
     ways = np.array([[math.comb(count, n) for count in upto] for n in range(1, len(rewards) + 1)], dtype=float)
     return np.diff(ways, axis=1) @ means / ways[:, -1]
+
+
+def mean_of(values: pd.DataFrame, groups: Any, *, mark: Any = None, **options: Any) -> pd.DataFrame:
+    """The mean of each column; with a mark, the mean where it holds less the mean where it does not.
+
+    Values, groups and marks, such as whether it says something twice, have one entry an answer; one with a value that
+    is NaN is left out, and groups are resampled. Columns and options of the table are those of `metrics.correlate`.
+    """
+    valid = values.notna().all(axis=1).to_numpy()
+    numbers, holds = values[valid].to_numpy(float), np.asarray(valid if mark is None else mark, dtype=float)[valid]
+
+    def statistic(weights: Any) -> Any:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = [numbers.T @ (weights * side[:, None]) / (side @ weights) for side in (holds, 1 - holds)]
+        return means[0] if mark is None else means[0] - means[1]
+
+    design = design_of(np.arange(len(numbers)), list(groups), valid)
+    return tabulate(statistic, list(values), design, **{"unit": "answers"} | options)
 
 
 def checked(pairs: Any) -> list[dict[str, Any]]:
@@ -203,12 +290,9 @@ def checked(pairs: Any) -> list[dict[str, Any]]:
 
 
 def write_llava_next(pairs: Any, folder: str | Path) -> Path:
-    """Write pairs as LLaVA-NeXT's DPO code reads them: `pairs.json`, and the images in `images/`.
+    """Write pairs as LLaVA-NeXT's DPO code reads them, `pairs.json` (its --data_path), and the images in `images/`.
 
-    Its code takes `--data_path FOLDER/pairs.json --image_folder FOLDER/images`. The former, whose path is returned,
-    lists {id, image, prompt, chosen, rejected}; `image` is a file named by its pixels, a list of them where there are
-    several, and absent without one. CollectionError for pairs, from `make_pairs` or rows with its columns, without a
-    text or whose instruction spells "<image>", which that code would delete.
+    CollectionError: a pair without a text, or whose instruction spells "<image>", which that code would delete.
 
     Source: LLaVA-VL/LLaVA-NeXT llava/train/train_dpo.py (DPODataset), which puts the image's mark before the prompt.
     """
@@ -219,8 +303,7 @@ def write_llava_next(pairs: Any, folder: str | Path) -> Path:
     images.mkdir(parents=True, exist_ok=True)
     for row in rows:
         names = []
-        for source in row["images"]:
-            image = open_image(source)
+        for image in map(open_image, row["images"]):
             names.append(f"{fingerprint(image)[:24]}.png")
             image.save(images / names[-1])
         shown = {"image": names[0] if len(names) == 1 else names} if names else {}
@@ -228,3 +311,53 @@ def write_llava_next(pairs: Any, folder: str | Path) -> Path:
         entries.append({"id": str(row["id"]), **shown, **texts})
     replace_file(path, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def scene_questions(split: str = "test", *, limit: int | None = None) -> list[dict[str, Any]]:
+    """The questions of Scenes, two a picture and at most `limit`, for a policy to answer, with aspect.
+
+    They are candidates too, whose order is known without any policy: `responses` are Scenes' own five, and true_scores
+    1 to 5 in random order. They have no reference answer, which would tell a judge what the picture shows.
+    """
+    size, questions = N_CLAIMS + 1, []
+    rows = scenes.rows(split, limit=None if limit is None else limit * size)
+    for case in (rows[start : start + size] for start in range(0, len(rows), size)):
+        first, answers = case[0], {"responses": [row["response"] for row in case]}
+        own = {name: first[name] for name in ("images", "instruction", "criteria", "descriptions", "group")}
+        own |= {"id": first["id"].rpartition("-")[0], "aspect": scenes.ASPECT_OF[first["criteria"]]}
+        questions.append(own | answers | {"true_scores": [row["gold"] for row in case]})
+    return questions
+
+
+def true_score(question: Mapping[str, Any], response: str) -> dict[str, Any]:
+    """Score one answer, to a row of `scene_questions`, by the scene, without the judge.
+
+    The score is five, less one for each wrong or unreadable claim and for each of four that is missing, and 1 at the
+    least. Beside it stand the claims that are right, wrong (different ones), missing and repeated, and the sentences
+    that are unreadable: no claim about what was asked.
+    """
+    aspect, (kind, split, index) = question["aspect"], (question["group"].split("-") + ["", ""])[:3]
+    if kind != "scenes" or not index.isdigit():
+        raise ValueError(f"group {question['group']!r} names no scene: true scores are known of scene_questions alone")
+    scene = scenes.sample(split, 0, int(index))
+    sentences = [sentence for piece in re.split(r"\(\d+\)", response) if (sentence := piece.strip())]
+    claims = [claim for sentence in sentences if (claim := _claims(aspect).get(sentence.removesuffix(".")))]
+    different = set(claims)
+    right = sum(scene.shows(aspect, key) == word for key, word in different)
+    wrong, unreadable = len(different) - right, len(sentences) - len(claims)
+    missing = max(0, N_CLAIMS - len({key for key, _ in different}))
+    score, repeated = float(max(1, 5 - wrong - unreadable - missing)), len(claims) - len(different)
+    counts = {"right": right, "wrong": wrong, "missing": missing, "repeated": repeated, "unreadable": unreadable}
+    return {"score": score, **counts}
+
+
+@cache
+def _claims(aspect: str) -> dict[str, tuple[str, str]]:
+    """Every sentence of an aspect's wordings -> its claim, a key and what is said there, such as ("top", "star")."""
+    keys = (*COLOURS, *SHAPES) if aspect in ("count", "presence") else scenes.PLACES
+    claims: dict[str, tuple[str, str]] = {}
+    for wording, key, article in product(ASPECTS[aspect].wordings, keys, ("a", "something")):
+        for form, state in zip(wording.split("|"), ("present", "absent"), strict=False):
+            for said in SAID.get(aspect, (state,)):
+                claims.setdefault(form.format(key=key, said=said, thing=f"{article} {key}"), (key, said))
+    return claims
