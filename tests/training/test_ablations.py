@@ -40,7 +40,7 @@ def test_ablations_that_do_not_apply_are_refused_before_any_training(random_judg
         with pytest.raises(ValueError, match=message):
             ablated(name, items, 40, items, TEMPLATES["llava-critic"])
     with pytest.raises(ValueError, match="unknown ablations: no sleep"):
-        ablate(random_judge, lambda seed: items, test=lambda seed: items, out=tmp_path, names=["no sleep"])
+        ablate(random_judge, lambda seed: items, test=lambda seed: items, out=tmp_path, names=["no sleep"], n_rows=9)
 
 
 def test_the_table_has_means_and_t_intervals_over_seeds():

@@ -107,7 +107,7 @@ def test_accumulated_passes_are_one_batch(random_judge, tmp_path):
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(random_judge, tmp_path):
     rows, options = rows_with_feedback(12), SMALL | dict(steps=6, checkpoint_every=2, out=tmp_path)
-    message = "step 6: the gradient's norm is nan; the same call continues from the last checkpoint"
+    message = "step 6: the gradient's norm is nan; the call continues from the last checkpoint"
     with pytest.raises(FloatingPointError, match=message), at_step(5, spoil):
         fine_tune(random_judge, rows, **options)
     fine_tune(random_judge, rows, **options)

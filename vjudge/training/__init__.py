@@ -3,8 +3,7 @@
     folder = vjudge.training.fine_tune("liuhaotian/llava-v1.5-7b", items, out="outputs/mine", lora=True)
     judge = vjudge.load_judge(folder)
 
-`launch/` has configurations for accelerate: DDP, FSDP, DeepSpeed.
-A name brings its module when it is first used. Needs `pip install 'vjudge[train]'`.
+`launch/` has configurations for accelerate: DDP, FSDP, DeepSpeed. Needs `pip install 'vjudge[train]'`.
 """
 
 from vjudge import lazy

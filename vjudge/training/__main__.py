@@ -15,18 +15,16 @@ from vjudge.training.finetune import fine_tune
 
 
 def main(config: str | Path) -> None:
-    """Fine-tune a judge by a configuration file."""
     settings = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
     if not isinstance(settings, dict) or not {"base", "items", "out"} <= settings.keys():
         raise SystemExit(f"{config} must give at least base, items and out, in lines such as 'base: tiny'")
-    for name in ("items", "validation"):
-        if items := settings.get(name):
-            options = items if isinstance(items, dict) else {"name": items}
-            settings[name] = load_collection(options.pop("name"), **options)
+    for name in {"items", "validation"} & settings.keys():
+        options = settings[name] if isinstance(settings[name], dict) else {"name": settings[name]}
+        settings[name] = load_collection(options.pop("name"), **options)
     fine_tune(**settings)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser("python -m vjudge.training", description=main.__doc__)
+    parser = argparse.ArgumentParser("python -m vjudge.training", description="Fine-tune a judge by a file.")
     parser.add_argument("config", help="YAML or JSON with the arguments of vjudge.training.fine_tune")
     main(parser.parse_args().config)

@@ -52,9 +52,7 @@ def ablated(
         case "no rubric":
             body, n = _SECTION.subn("", template.body)
             if n != 1:
-                raise ValueError(
-                    f"template {template.name!r} has no section of criterion and levels: leave {name!r} out"
-                )
+                raise ValueError(f"template {template.name!r} has no section of a rubric: leave {name!r} out")
             template = replace(template, name=f"{template.name}-without-rubric", body=body)
         case "length tells the score":  # as many rows, drawn so that long responses are mostly good ones
             table = lengths(pool).dropna(subset="gold")
@@ -62,10 +60,8 @@ def ablated(
             fits = (table["words"].rank(method="first", pct=True) * levels.max() + 0.5 - levels).abs() < 1
             fitting = table.index[fits][:n_rows]
             if len(fitting) < n_rows:
-                raise ValueError(
-                    f"{name!r} needs {n_rows} rows whose length fits their score and {len(pool)} rows hold"
-                    f" {len(fitting)}: give more items, or a smaller n_rows"
-                )
+                what = f"{n_rows} rows whose length fits their score, and {len(pool)} rows hold {len(fitting)}"
+                raise ValueError(f"{name!r} needs {what}: give more items, or a smaller n_rows")
             rows, changes = pool.select(fitting), {"allow": ("length", "scores")}
         case "a quarter of the rows" | "a sixteenth of the rows":  # for as many steps
             rows = rows.select(range(max(1, round(n_rows / (4 if "quarter" in name else 16)))))
@@ -84,7 +80,7 @@ def ablate(
     out: str | Path,
     seeds: Sequence[int] = (0, 1, 2),
     names: Sequence[str] = ABLATIONS,
-    n_rows: int | None = None,
+    n_rows: int,
     max_new_tokens: int = 1_024,
     **options: Any,
 ) -> pd.DataFrame:
@@ -100,41 +96,37 @@ def ablate(
         out: gets a folder a seed, and in it a folder an ablation.
         seeds: two or more; of drawing and of training.
         names: out of `ABLATIONS`; the full recipe is always among them.
-        n_rows: how many rows a training sees; None is a fifth of the collection.
+        n_rows: how many rows a training sees.
         max_new_tokens: of an answer in the test.
 
     Returns:
         A row an ablation: pearson, the mean over seeds, with low and high (95 %, cut at -1 and 1); undefined, in how
-        many seeds it is, because nothing could be read or all scores were one; seed_0 and so on; difference to the full
-        recipe with difference_low, difference_high, p (t test over seeds) and p_holm (over the ablations); readable,
-        the mean share of verdicts that could be read; rows, steps, length_auc. Intervals and p assume that seeds vary
-        normally, and are NaN with fewer than two.
+        many seeds nothing could be read or all scores were one; seed_0 and so on; difference to the full recipe with
+        difference_low, difference_high, p (t test over seeds) and p_holm (over the ablations); means of readable (the
+        share of verdicts), rows, steps and length_auc. Seeds are taken to vary normally; one alone gives NaN.
 
-    Raises:
-        ValueError: an unknown name, or an ablation that does not apply, before any training.
+    ValueError: an unknown name, or an ablation that does not apply, before any training.
     """
     if unknown := [name for name in names if name not in ABLATIONS]:
         raise ValueError(f"unknown ablations: {', '.join(unknown)}; use {', '.join(ABLATIONS)}")
     wording, results = load_judge(base, device="cpu").template, []
     for seed in seeds:
         pool, held = canonical(items(seed=seed)).shuffle(seed=seed), canonical(test(seed=seed))
-        n_rows = n_rows or max(1, len(pool) // 5)
         trials = {name: ablated(name, pool, n_rows, held, wording) for name in dict.fromkeys([FULL, *names])}
         runs = dict[str, pd.DataFrame]()
         for name, (rows, shown, template, changes) in trials.items():
             folder, arguments = Path(out) / f"seed-{seed}" / name.replace(" ", "-"), {**options, **changes}
-            judge = fine_tune(base, rows, out=folder, template=template, seed=seed, **arguments)
+            trained = fine_tune(base, rows, out=folder, template=template, seed=seed, **arguments)
             tokens = max_new_tokens if arguments.get("shape", "feedback") == "feedback" else VERDICT_TOKENS
-            run = runs[name] = load_judge(judge, template=template).grade(
-                shown, out=folder / "test", max_new_tokens=tokens, progress=False
-            )
+            judge = load_judge(trained, template=template)
+            run = runs[name] = judge.grade(shown, out=folder / "test", max_new_tokens=tokens, progress=False)
             both = run["score"].notna() & runs[FULL]["score"].notna()
             own, full = (side["score"].corr(side["gold"], min_periods=3) for side in (run[both], runs[FULL][both]))
             result = {"seed": seed, "ablation": name, "pearson": run["score"].corr(run["gold"], min_periods=3)}
             result |= {"difference": np.nan if name == FULL else own - full, "readable": run["score"].notna().mean()}
             result["steps"] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["result"]["steps"]
-            result["length_auc"] = length_test(rows, n_resamples=0).loc["words", "auc"]
-            results.append({**result, "rows": len(rows)})
+            auc = length_test(rows, n_resamples=0).loc["words", "auc"]
+            results.append({**result, "rows": len(rows), "length_auc": auc})
     return over_seeds(pd.DataFrame(results))
 
 
@@ -149,6 +141,5 @@ def over_seeds(results: pd.DataFrame) -> pd.DataFrame:
         if column == "pearson":
             table = table.clip(-1.0, 1.0).assign(undefined=values.isna().sum(axis=1)).join(values.add_prefix("seed_"))
     p = 2 * stats.t.sf((mean / error).abs(), freedom)
-    table = table.assign(p=p, p_holm=holm(p))
     means = results.groupby("ablation")[["readable", "rows", "steps", "length_auc"]].mean()
-    return table.join(means.astype({"rows": int, "steps": int}))
+    return table.assign(p=p, p_holm=holm(p)).join(means.astype({"rows": int, "steps": int}))

@@ -62,13 +62,9 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
 def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
     """Refuse by a CollectionError, with the figures, a collection where length or one frequent score tells the score.
 
-    Args:
-        items: canonical rows with gold scores, or pairs with a preference.
-        allow: "length" or "scores" to go on all the same.
-
-    Returns:
-        auc: the probability that the better of two responses is the longer one (0.5 tells nothing), or NaN;
-        ratio: how many times as frequent as the rarest score the most frequent is.
+    Of rows with gold scores, or of pairs with a preference, it gives auc, the probability that the better of two
+    responses is the longer one (0.5 tells nothing), and ratio, how many times as frequent as the rarest score the most
+    frequent is; NaN where undefined. `allow`: "length" or "scores" to go on all the same.
     """
     rows = data.rows_of(items)
     if "response_a" in rows.columns:
@@ -83,16 +79,12 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     ratio = float(tally.max() / tally.min()) if len(tally) > 1 else math.inf if len(tally) else math.nan
     faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
-        faults.append(
-            f"length: the better of two responses is the longer one with probability {auc:.2f} (the limit is 0.5 +-"
-            f" {LENGTH_LIMIT:.2f}), see vjudge.data.length_test: match the lengths, or go on with allow=['length']"
-        )
+        what = f"length: the better response is the longer one with probability {auc:.2f} (limit 0.5 +- {LENGTH_LIMIT})"
+        faults.append(f"{what}: match the lengths, see vjudge.data.length_test, or go on with allow=['length']")
     if "scores" not in allow and ratio > SCORE_LIMIT:
         counts = ", ".join(f"{score}: {n}" for score, n in tally.items())
-        faults.append(
-            f"scores: the most frequent score is {ratio:.1f} times as frequent as the rarest ({counts}; the limit is"
-            f" {SCORE_LIMIT:.0f}): draw as many of each, or go on with allow=['scores']"
-        )
+        what = f"scores: the most frequent score is {ratio:.1f} times as frequent as the rarest ({counts};"
+        faults.append(f"{what} the limit is {SCORE_LIMIT:.0f}): draw as many of each, or go on with allow=['scores']")
     if faults:
         raise CollectionError("the collection is unfit for training:\n  " + "\n  ".join(faults))
     return {"auc": auc, "ratio": ratio}
@@ -128,12 +120,10 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     for index, row in enumerate(data.rows_of(train)):
         for field, content in contents(row):
             if content in owners:
-                what = f"{'shows the image' if field == 'images' else 'has the texts'} of test row {owners[content]!r}"
+                what = f"is that of test row {owners[content]!r}"
                 problems.append(Problem(index, str(row["id"]), field, what, "leave it out"))
                 break
     if problems and "leakage" not in allow:
-        raise CollectionError(
-            f"{len(problems)} training rows share an image or texts with the test rows (allow=['leakage'] goes on):",
-            problems,
-        )
+        what = f"{len(problems)} training rows share an image or texts with the test rows"
+        raise CollectionError(f"{what} (allow=['leakage'] goes on):", problems)
     return len(problems)

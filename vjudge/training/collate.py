@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 import torch.utils.data
 
 from vjudge import prompts
@@ -24,9 +23,7 @@ SHAPES = ("feedback", "score", "score-first")
 """What an answer consists of: feedback then score (the published order), the score alone, the score then feedback."""
 
 
-def prompt_and_target(
-    row: Mapping[str, Any] | Item | Pair, template: Template, *, shape: str = "feedback"
-) -> tuple[Prompt, str]:
+def prompt_and_target(row: Any, template: Template, *, shape: str = "feedback") -> tuple[Prompt, str]:
     """A row's prompt, and the answer's text to train on, without what separates the two and without an end.
 
     A row with its own published `prompt` and `target`, as LLaVA-Critic-113k's, is trained on those in the template's
@@ -41,19 +38,16 @@ def prompt_and_target(
     >>> prompt.n_images, target[-10:]
     (1, '[RESULT] 1')
     """
-    if shape not in SHAPES:
-        raise ValueError(f"shape {shape!r} is unknown; use one of {', '.join(SHAPES)}")
     plain: Any = row if isinstance(row, Mapping) and "images" in row else rows_of([row])[0]
     if has_own_texts(plain):
         n_images = len(plain["images"] or ()) if template.sees_images else 0
         return template.conversation.wrap(plain["prompt"], n_images), plain["target"]
     item: Any = Pair.from_row(plain) if "response_a" in plain else Item.from_row(plain)
     compares, feedback = isinstance(item, Pair), text_of(plain, "feedback") or ""
-    if compares and item.preference not in ("a", "b"):
-        what = f"a target needs 'a' or 'b', not {item.preference!r}"
-        raise ValueError(f"preference: {what}; fill it in or leave the row out")
-    if not compares and not float(item.gold).is_integer():  # NaN is none
-        raise ValueError("gold: a target needs a whole score; fill it in or leave the row out")
+    has_label = item.preference in ("a", "b") if compares else float(item.gold).is_integer()  # NaN is none
+    if not has_label:
+        field, what = ("preference", "'a' or 'b'") if compares else ("gold", "a whole score")
+        raise ValueError(f"{field}: a target needs {what}; fill it in or leave the row out")
     if not feedback and (compares or shape != "score"):
         alone = "" if compares else ", or train the score alone (shape='score')"
         raise ValueError(f"feedback: is missing; fill it in or leave the row out{alone}")
@@ -70,8 +64,8 @@ def prompt_and_target(
         case "Final Score:", "feedback":
             target = f"{feedback.strip()}\nFinal Score: {verdict}"
         case _:
-            what = f"no target is published for {template.name!r}"
-            raise ValueError(f"template: {what}; give rows with prompt and target")
+            what = f"no target of shape {shape!r} is published for {template.name!r}"
+            raise ValueError(f"template: {what}; give rows with prompt and target, or a shape of {', '.join(SHAPES)}")
     return template.render(item), target
 
 
@@ -90,9 +84,7 @@ class Coder:
         self.end = self.encoder.end(conversation)
         self.pad = self.end if pad is None else int(pad)
 
-    def encode(
-        self, prompt: Prompt, images: Sequence[Any], answers: Sequence[str]
-    ) -> tuple[list[int], list[list[int]]]:
+    def encode(self, prompt: Prompt, images: Sequence[Any], answers: list[str]) -> tuple[list[int], list[list[int]]]:
         """The ids of a prompt with a place for each image token, and of each answer after it, with its end."""
         source, reply = images_of(self.model), self.conversation.reply
         prompt, places = source.place(prompt, source.keys([picture(image) for image in images]))
@@ -115,10 +107,8 @@ class Examples(torch.utils.data.Dataset[Example]):
         self, rows: Sequence[Any], model: VisionLanguageModel, template: Template, *, shape: str, max_length: int | None
     ) -> None:
         if model.processor is not None:
-            raise ValueError(
-                f"judge {model.name!r} ({model.model.config.model_type}) prepares images by its own processor: train"
-                " it with TRL's SFTTrainer on vjudge.training.prompt_and_target, then load_judge the result"
-            )
+            what = f"judge {model.name!r} ({model.model.config.model_type}) prepares images by its own processor"
+            raise ValueError(f"{what}: train it with TRL's SFTTrainer on prompt_and_target, then load_judge the result")
         self.rows, self.template, self.shape = rows, template, shape
         self.coder = Coder(model, template.conversation)
         self.sees = model.sees_images and template.sees_images
@@ -140,10 +130,9 @@ class Examples(torch.utils.data.Dataset[Example]):
         start, (answer,) = self.coder.encode(prompt, images, [target])
         ids = [*start, *answer]
         if len(ids) > self.limit:
-            raise ValueError(
-                f"length: prompt and answer have {len(start)} + {len(answer)} tokens, those of images included, and the"
-                f" limit is {self.limit}; shorten the texts, or raise max_length up to the model's {self.longest}"
-            )
+            n = f"{len(start)} + {len(answer)} tokens, those of images included"
+            remedy = f"shorten the texts, or raise max_length up to the model's {self.longest}"
+            raise ValueError(f"length: prompt and answer have {n}, and the limit is {self.limit}; {remedy}")
         return Example(ids, [IGNORED] * len(start) + answer, images)
 
     def collate(self, examples: Sequence[Example]) -> dict[str, Any]:

@@ -14,18 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file
 from torch import nn
-from torch.nn import functional
-from torch.utils.data import Subset
 from transformers import Trainer, TrainingArguments
 
 import vjudge
 from vjudge import data
-from vjudge.data import CollectionError
 from vjudge.engines.vision import embedded, images_of
 from vjudge.judge import load_judge
 from vjudge.metrics import correlate
@@ -48,20 +44,18 @@ CARD = """---
 tags: [vision-language-model-as-a-judge]
 base_model: {base}
 ---
+# {name}: a judge fine-tuned with vjudge
 
-# {name}: a judge fine-tuned with vjudge {version}
-
-The wording is {wording}, the recipe {recipe.name} ({recipe.source}). What came of it stands under "result":
+Source of its recipe: {recipe.source}. What came of the training stands under "result":
 
 ```json
 {manifest}
 ```
 """
 
-CHOICES = {"schedule": ("cosine", "linear", "constant_with_warmup"), "shape": SHAPES}
-SOME = {"freeze": weights.PARTS, "allow": ("length", "scores", "leakage")}
+CHOICES = {"shape": SHAPES, "freeze": weights.PARTS, "allow": ("length", "scores", "leakage")}
 POSITIVE = "lr epochs clip batch_size steps rows_at_once evaluate_every checkpoint_every log_every".split()
-FREE = ("checkpoint_every", "log_every", "workers", "allow", "name", "source")
+FREE = ("checkpoint_every", "log_every", "workers", "allow", "source")
 """What may change where a training goes on: no weight depends on it."""
 
 
@@ -73,12 +67,11 @@ class Recipe:
     2e-06
     """
 
-    name: str
     lr: float  # at its peak
     batch_size: int  # examples an optimiser step, over all devices and accumulated passes
     epochs: float = 1.0  # passes over the collection
     steps: int | None = None  # counts instead of epochs
-    schedule: str = "cosine"  # or "linear", "constant_with_warmup"
+    schedule: str = "cosine"  # or another name in `transformers.SchedulerType`
     warmup: float = 0.03  # a share of the steps below 1, or a number of steps
     weight_decay: float = 0.0  # of matrices, not of biases and norms
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
@@ -95,42 +88,33 @@ class Recipe:
     log_every: int = 10  # optimiser steps
     workers: int = 0  # processes that prepare batches
     allow: tuple[str, ...] = ()  # what not to refuse the collection for: "length", "scores", "leakage"
-    source: str = ""  # where it is published, and what of it is not
+    source: str = "own"  # where it is published, and what of it is not
 
     def __post_init__(self) -> None:
         for name in ("freeze", "betas", "allow"):
             object.__setattr__(self, name, tuple(getattr(self, name) or ()))
         given = vars(self)
         sound = {name: (given[name] is None or given[name] > 0, "a number above 0") for name in POSITIVE}
-        sound |= {name: (given[name] >= 0, "a number from 0") for name in ("warmup", "workers")}
-        sound |= {name: (given[name] in choices, ", ".join(choices)) for name, choices in CHOICES.items()}
-        sound |= {name: (set(given[name]) <= set(parts), ", ".join(parts)) for name, parts in SOME.items()}
+        for name, choices in CHOICES.items():
+            values = {given[name]} if name == "shape" else set(given[name])
+            sound[name] = (values <= set(choices), ", ".join(choices))
         if faults := [f"{name}={given[name]!r}: use {remedy}" for name, (holds, remedy) in sound.items() if not holds]:
-            raise ValueError(f"recipe {self.name!r}: " + "; ".join(faults))
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that decide which weights come out, for a manifest."""
-        return {name: value for name, value in asdict(self).items() if name not in FREE}
+            raise ValueError("recipe: " + "; ".join(faults))
 
 
-LORA = {"r": 128, "lora_alpha": 256, "lora_dropout": 0.05}
-"""peft's options of LLaVA's adapters: scripts/v1_5/finetune_lora.sh and, of the dropout, llava/train/train.py."""
+LORA = {"r": 128, "lora_alpha": 256, "lora_dropout": 0.05}  # LLaVA's finetune_lora.sh; the dropout: its train.py
 _LLAVA = "haotian-liu/LLaVA scripts/v1_5"
 _FULL = f"{_LLAVA}/finetune.sh; Prometheus-Vision names that code base, and not its judge stage's own rate and batch"
 _LORA = f"{_LLAVA}/finetune_lora.sh: rank 128, alpha 256; Prometheus-Vision published none"
-_CRITIC = (
-    "arXiv 2410.02712; not said there: schedule, warm-up, decay (LLaVA's), and that the tower trains (OneVision's)"
-)
+_CRITIC = "LLaVA-Critic, arXiv 2410.02712; schedule, warm-up and decay are LLaVA's, that the tower trains OneVision's"
 _SCENES = "this project: the judge stage of tests/assets/tiny.py, for the embedded model on Scenes"
-_VISION = Recipe("prometheus-vision", 2e-5, 128, max_length=2048, gradient_checkpointing=True, source=_FULL)
-_ALL = (
-    _VISION,
-    replace(_VISION, name="prometheus-vision-lora", lr=2e-4, projector_lr=2e-5, source=_LORA),
-    Recipe("llava-critic", 2e-6, 32, freeze=(), gradient_checkpointing=True, source=_CRITIC),
-    Recipe("scenes", 1.5e-3, 16, steps=600, warmup=50, weight_decay=0.05, betas=(0.9, 0.98), source=_SCENES),
-)
-RECIPES = {recipe.name: recipe for recipe in _ALL}
-"""The recipes by name."""
+_VISION = Recipe(2e-5, 128, max_length=2048, gradient_checkpointing=True, source=_FULL)
+RECIPES = {
+    "prometheus-vision": _VISION,
+    "prometheus-vision-lora": replace(_VISION, lr=2e-4, projector_lr=2e-5, source=_LORA),
+    "llava-critic": Recipe(2e-6, 32, freeze=(), gradient_checkpointing=True, source=_CRITIC),
+    "scenes": Recipe(1.5e-3, 16, steps=600, warmup=50, weight_decay=0.05, betas=(0.9, 0.98), source=_SCENES),
+}
 
 
 def fine_tune(
@@ -170,7 +154,6 @@ def fine_tune(
         precision: "auto", "float32", "bfloat16" or "float16": of products, and of a base's weights under adapters.
         seed: of the order, of dropout and of adapters' first values.
         on_log: called with every new entry of the log.
-        progress: whether to show a bar.
 
     Returns:
         The folder of the judge. `manifest.json` beside it says under "result" how the loss fell and how far the weights
@@ -195,17 +178,15 @@ def fine_tune(
     fsdp, deepspeed = (os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true" for name in ("FSDP", "DEEPSPEED"))
     spread = fsdp or (deepspeed and os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3")
     if spread and (validation is not None or adapters is not None):
-        raise ValueError(
-            "FSDP and ZeRO-3 spread the weights over processes, which takes no validation= and no lora=: grade the"
-            " finished judge, and train adapters under DDP (launch/ddp.yaml), in 4 bits where the base is too large"
-        )
+        what = "FSDP and ZeRO-3 spread the weights over processes, which takes no validation= and no lora="
+        raise ValueError(f"{what}: grade the finished judge, and train adapters under DDP (launch/ddp.yaml)")
     chosen, rank = choose_device(device), os.environ.get("LOCAL_RANK")
     place = f"cuda:{rank}" if rank is not None and chosen.type == "cuda" else str(chosen)
     place = "cpu" if fsdp else place  # each process moves its shards
     dtype = str(choose_dtype(precision, chosen)).removeprefix("torch.")
     rows = data.rows_of(items)
     if not len(rows):
-        raise CollectionError("the collection has no rows; check split= and limit=")
+        raise data.CollectionError("the collection has no rows; check split= and limit=")
     held: dict[str, Any] = {"device": place, "dtype": dtype if adapters else "float32", "quantization": quantization}
     judge: Any = load_judge(base, template=template, **held)
     model, wording = judge.engine.model, judge.pairs if "response_a" in rows[0] else judge.template
@@ -213,7 +194,7 @@ def fine_tune(
         raise ValueError(f"judge {str(base)!r} has no wording for pairs: give a template that compares")
     if wording.compares and validation is not None:
         raise ValueError("validation: pairs are not graded during training; compare with the judge afterwards")
-    arguments = _arguments(recipe, out, len(rows), place, dtype, seed, progress)
+    arguments = _arguments(recipe, out, len(rows), place, dtype, seed=seed, disable_tqdm=not progress)
     examples = Examples(rows, model, wording, shape=recipe.shape, max_length=recipe.max_length)
     transformers.set_seed(seed)
     trained = weights.prepare(model, freeze=recipe.freeze, lora=adapters)
@@ -222,7 +203,8 @@ def fine_tune(
         check_leakage(items, validation, allow=recipe.allow)
     balance = check_balance(items, allow=recipe.allow)
     settings = {"base": str(base), "base_weights": judge.engine.identity()["weights"], "seed": seed, "rows": len(rows)}
-    settings |= {"template": wording.fingerprint(), "collection": data.fingerprint(items), "recipe": recipe.identity()}
+    settings |= {"template": wording.fingerprint(), "collection": data.fingerprint(items)}
+    settings["recipe"] = {name: value for name, value in asdict(recipe).items() if name not in FREE}
     settings |= {"lora": adapters, "merge": merge, "quantization": quantization, "precision": dtype}
     settings["batch"] = [arguments.train_batch_size, arguments.gradient_accumulation_steps, arguments.world_size]
     if _is_done(out, settings, main := arguments.process_index == 0):
@@ -234,14 +216,14 @@ def fine_tune(
     network = Network(model, dtype=getattr(torch, dtype))
     before = weights.weight_samples(model.model)
     order = training_order(lengths, batch_size=recipe.batch_size, steps=arguments.max_steps, seed=seed)
-    trainer = JudgeTrainer(network, arguments, examples.collate, Subset(examples, order))
+    trainer = JudgeTrainer(network, arguments, examples.collate, torch.utils.data.Subset(examples, order))
     trainer.remove_callback(transformers.PrinterCallback)  # the log has its own place
     trainer.recipe, trainer.out, trainer.began, trainer.on_log = recipe, out, time.monotonic(), on_log
     if validation is not None:
         arguments.eval_strategy, arguments.eval_on_start = transformers.IntervalStrategy.STEPS, last is None
         mode = "feedback" if recipe.shape == "feedback" else "score"  # without feedback before it: in score mode
-        longest = longest_answer * 5 // 4 + 8  # a base that never ends would take minutes
-        trainer.grade = partial(judge.grade, validation, mode=mode, max_new_tokens=longest, progress=False)
+        options = {"mode": mode, "max_new_tokens": longest_answer * 5 // 4 + 8}  # a base that never ends takes minutes
+        trainer.grade = partial(judge.grade, validation, progress=False, **options)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     state = None  # of weights that are spread over processes
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
@@ -255,14 +237,12 @@ def fine_tune(
         result = {"steps": trainer.state.global_step, **outcome(trainer.state.log_history, moved), **balance}
         folder = out / "judge"
         shutil.rmtree(folder, ignore_errors=True)
-        weights.save(model, trained, folder, base=base, merge=merge, state=state)
+        weights.save(trained, model.folder, folder, base=base, merge=merge, state=state)
         record = {"template": wording.name if wording.name in TEMPLATES else None}
         (folder / families.RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
         manifest = json.dumps(json.loads((out / MANIFEST).read_text(encoding="utf-8")) | {"result": result}, indent=2)
         replace_file(out / MANIFEST, manifest + "\n")
-        card = CARD.format(
-            base=base, name=out.name, recipe=recipe, wording=wording.name, manifest=manifest, version=vjudge.__version__
-        )
+        card = CARD.format(base=base, name=out.name, recipe=recipe, manifest=manifest)
         (folder / "README.md").write_text(card, encoding="utf-8")  # it is done
         if result["lesson"]:
             warnings.warn(f"{out}: {result['lesson']}", stacklevel=2)
@@ -270,9 +250,7 @@ def fine_tune(
     return out / "judge"
 
 
-def _arguments(
-    recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, seed: int, progress: bool
-) -> TrainingArguments:
+def _arguments(recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, **options: Any) -> TrainingArguments:
     """transformers' arguments for a recipe on this machine."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     at_once = min(recipe.rows_at_once or recipe.batch_size // processes or 1, recipe.batch_size)
@@ -281,15 +259,14 @@ def _arguments(
         raise ValueError(f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times {at_once}")
     steps = recipe.steps or max(1, round(recipe.epochs * -(-n_rows // recipe.batch_size)))
     tenth = -(-steps // 10)
-    options: dict[str, Any] = {"per_device_train_batch_size": at_once, "gradient_accumulation_steps": passes}
-    options |= {"max_steps": steps, "warmup_steps": recipe.warmup, "learning_rate": recipe.lr}
-    options |= {"lr_scheduler_type": recipe.schedule, "weight_decay": recipe.weight_decay}
-    options |= {"adam_beta1": recipe.betas[0], "adam_beta2": recipe.betas[1], "max_grad_norm": recipe.clip}
-    options |= {"bf16": dtype == "bfloat16", "fp16": dtype == "float16" and device != "cpu"}
-    options |= {"use_cpu": device == "cpu" and not os.environ.get("ACCELERATE_USE_FSDP"), "seed": seed}
-    options |= {"eval_steps": recipe.evaluate_every or tenth, "save_steps": recipe.checkpoint_every or tenth}
+    options |= {"per_device_train_batch_size": at_once, "gradient_accumulation_steps": passes, "max_steps": steps}
+    options |= {"warmup_steps": recipe.warmup, "learning_rate": recipe.lr, "lr_scheduler_type": recipe.schedule}
+    options |= {"adam_beta1": recipe.betas[0], "adam_beta2": recipe.betas[1], "weight_decay": recipe.weight_decay}
     options |= {"logging_steps": recipe.log_every, "dataloader_num_workers": recipe.workers}
-    arguments = TrainingArguments(str(out / "checkpoints"), disable_tqdm=not progress, **options, **ALWAYS)
+    options |= {"eval_steps": recipe.evaluate_every or tenth, "save_steps": recipe.checkpoint_every or tenth}
+    options |= {"bf16": dtype == "bfloat16", "fp16": dtype == "float16" and device != "cpu"}
+    options |= {"use_cpu": device == "cpu" and not os.environ.get("ACCELERATE_USE_FSDP"), "max_grad_norm": recipe.clip}
+    arguments = TrainingArguments(str(out / "checkpoints"), **options, **ALWAYS)
     arguments._n_gpu = min(1, arguments.n_gpu)  # one process, one device: more take a launcher
     return arguments
 
@@ -337,7 +314,7 @@ class Network(nn.Module):
                 use_cache=False,
             ).logits.float()
         labels = truth[:, columns].flatten()
-        total = functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=IGNORED, reduction="sum")
+        total = nn.functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=IGNORED, reduction="sum")
         return {"loss": total / ((labels != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)}
 
 
@@ -368,12 +345,11 @@ class JudgeTrainer(weights.OwnNames, Trainer):
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """The norm over all processes; one that is no number ends the training before any weight takes it up."""
         norm = super()._get_grad_norm(model, grad_norm)
-        scaled = self.accelerator.scaler is not None  # float16: the scaler leaves such a step out by itself
-        if norm is not None and not scaled and not math.isfinite(norm):
-            raise FloatingPointError(
-                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the same call continues from"
-                " the last checkpoint, if there is one. Lower lr, raise warmup, or use another precision"
+        if norm is not None and self.accelerator.scaler is None and not math.isfinite(norm):  # a scaler skips the step
+            what = (
+                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the call continues from the"
             )
+            raise FloatingPointError(f"{what} last checkpoint. Lower lr, raise warmup, or use another precision")
         return norm
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
@@ -412,7 +388,7 @@ def outcome(log: Sequence[Mapping[str, Any]], moved: Mapping[str, float]) -> dic
     """What a training came to: loss_first, loss_last, changed, relative, and lesson, a sentence where none shows."""
     losses = [entry["loss"] for entry in log if "loss" in entry]
     tenth = max(1, len(losses) // 10)
-    first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
+    first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
     faults = [] if last < FALL * first else [f"the loss was {first:.3f} at first and {last:.3f} at last"]
     faults += [line] if (line := weights.movement_line(moved)) else []
     lesson = f"nothing was learned that shows: {'; '.join(faults)}" if faults else None

@@ -1,5 +1,4 @@
-"""A judge's weights: which train, in full or by adapters, always in float32; their checkpoints, how far they moved, and
-how the result is stored."""
+"""A judge's weights: which train, always in float32; their checkpoints, how far they moved, how they are stored."""
 
 from __future__ import annotations
 
@@ -37,11 +36,8 @@ def part_of(name: str) -> str:
 def decoder_layers(model: Any) -> str:
     """A regular expression over the names of the decoder's linear layers, the output weights apart."""
     output = model.get_output_embeddings()
-    leaves = {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module is not output and part_of(name) == "decoder"
-    }
+    linear = (name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not output)
+    leaves = {name.rpartition(".")[2] for name in linear if part_of(name) == "decoder"}
     inside = r".*language_model\." if hasattr(model.config, "vision_config") else ""
     return rf"{inside}.*\.({'|'.join(sorted(leaves))})"
 
@@ -85,9 +81,9 @@ def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Mappin
             names = projector.state_dict()
             projector.load_state_dict({name: stored[f"multi_modal_projector.{name}"] for name in names})
             model.model.multi_modal_projector = projector.to(judge.device)
-    model = peft.get_peft_model(model, config)
-    train_in_float32(model)
-    return model
+    adapted = peft.get_peft_model(model, config)
+    train_in_float32(adapted)
+    return adapted
 
 
 class OwnNames:
@@ -156,20 +152,18 @@ def movement_line(moved: Mapping[str, float]) -> str | None:
     return f"the weights hardly moved: {share} of them changed, by {norm} of their norm; raise lr or steps"
 
 
-def save(
-    judge: VisionLanguageModel, trained: Any, folder: Path, *, base: str | Path, merge: bool | None, state: Any
-) -> None:
-    """Write a trained judge so that `load_judge` loads it: adapters in the base's whole weights or, where `merge` is
-    False, alone. `state` are the weights of all devices, None: of this one."""
+def save(trained: Any, source: Path, folder: Path, *, base: str | Path, merge: bool | None, state: Any) -> None:
+    """Write a trained judge for `load_judge`: adapters in the base's whole weights or, where `merge` is False, alone.
+    `state` are the weights of all devices, None: of this one."""
     if merge is False:
         local = Path(base).expanduser()
         trained.peft_config["default"].base_model_name_or_path = str(local.resolve() if local.is_dir() else base)
         trained.save_pretrained(folder)
         return
-    dtype = AutoConfig.from_pretrained(judge.folder).dtype
+    dtype = AutoConfig.from_pretrained(source).dtype
     if merge:
         trained = merged(trained, base, folder.with_name("adapters"), dtype=dtype or torch.bfloat16)
-    write_checkpoint(trained, judge.folder, folder, state=state, dtype=dtype)
+    write_checkpoint(trained, source, folder, state=state, dtype=dtype)
 
 
 def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
@@ -189,9 +183,7 @@ def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name if old in name else name.replace(new, old, 1): tensor for name, tensor in state.items()}
 
 
-def write_checkpoint(
-    model: Any, source: Path, folder: Path, *, state: Mapping[str, torch.Tensor] | None = None, dtype: Any = None
-) -> None:
+def write_checkpoint(model: Any, source: Path, folder: Path, *, state: Any = None, dtype: Any = None) -> None:
     """Write a model's weights, and beside them everything of the checkpoint it came from that is no weights."""
     state = tower_names(model.state_dict() if state is None else state)
     if dtype is not None:
