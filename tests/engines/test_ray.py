@@ -148,7 +148,7 @@ def test_what_a_cluster_cannot_do_is_said(judges: tuple[Judge, Judge]) -> None:
             RayEngine("tiny", load=load_judge, workers=workers)
     engine: Any = judges[0].engine
     with pytest.raises(ValueError, match="no judge 'no-such-judge'"):  # as it is raised in the worker
-        engine._get(engine.workers[0].__ray_call__.remote(lambda worker: load_judge("no-such-judge")))
+        ray.get(engine.workers[0].__ray_call__.remote(lambda worker: load_judge("no-such-judge")))
 
 
 def test_a_block_that_kills_every_worker_is_not_lost_silently() -> None:

@@ -15,7 +15,8 @@ from tokenizers import models as tokenizer_models
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from vjudge import load_judge
-from vjudge.engines import Ask, Encoder, Scale
+from vjudge.engines import Ask, Encoder
+from vjudge.engines.tokens import Scale
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt, Template
 from vjudge.records import Item, Pair, Rubric
 

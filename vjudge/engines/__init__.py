@@ -1,6 +1,6 @@
 """Prompts in; texts, token counts and score probabilities out.
 
-    engine.py  Ask, Answer, Work and Engine, the interface of all of them
+    engine.py  Ask, Answer and Engine, the interface of all of them
     tokens.py, vision.py  text -> token ids, data text never markup; images -> features, each image once
     torch.py   a model on this machine: shared prefixes, batches, decoding, score distributions
     server.py  a judge behind an OpenAI-compatible server: bounded requests, the key kept
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from vjudge.engines.engine import Answer, Ask, Engine
     from vjudge.engines.ray import RayEngine
     from vjudge.engines.server import ServerEngine
-    from vjudge.engines.tokens import Encoder, Scale
+    from vjudge.engines.tokens import Encoder
     from vjudge.engines.torch import Forward, TorchEngine
     from vjudge.engines.vllm import VllmEngine
 
-__all__ = ["Answer", "Ask", "Encoder", "Engine", "Forward", "RayEngine", "Scale", "ServerEngine", "TorchEngine"]
-__all__ += ["VllmEngine"]
-_HOMES = dict.fromkeys(__all__, "engine") | {"Encoder": "tokens", "Scale": "tokens", "Forward": "torch"}
-_HOMES |= {"TorchEngine": "torch", "ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
+__all__ = ["Answer", "Ask", "Encoder", "Engine", "Forward", "RayEngine", "ServerEngine", "TorchEngine", "VllmEngine"]
+_HOMES = dict.fromkeys(__all__, "engine") | {"Encoder": "tokens", "Forward": "torch", "TorchEngine": "torch"}
+_HOMES |= {"ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
 __getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy

@@ -127,15 +127,14 @@ class Engine(ABC):
 
     @abstractmethod
     def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
-        """Answer every prompt, in any order.
+        """Answer every prompt, in any order; options are checked (`Ask.check`) by the caller.
 
         Args:
             prompts: one a row; the same one may stand several times (samples). Those of a score pass end in the marker.
             images: one for each prompt's IMAGE parts.
             wanted: rows to answer; others are at most computed beside them, as in an unbroken run.
 
-        Raises:
-            ValueError: options or a scale that this engine can't serve.
+        ValueError: options or a scale that this engine can't serve.
         """
 
     def plan(self, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> list[Quantity]:

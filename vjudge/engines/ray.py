@@ -1,8 +1,8 @@
 """The Ray engine: one judge in many processes, on one machine or on a cluster.
 
-Each worker is a Ray actor that loads the judge from the same name and options. Rows go out in blocks, those of an image
-one after another; where a worker dies, Ray restarts it and repeats its unfinished blocks. The blocks follow from all
-prompts of the call, also in a continued run. vjudge/README.md, "On a cluster", has a script for Slurm.
+Rows go out in blocks, those of an image one after another; where a worker dies, Ray restarts it and repeats its
+unfinished blocks. The blocks follow from all prompts of the call, also in a continued run. vjudge/README.md, "On a
+cluster", has a script for Slurm.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ class RayEngine(Engine):
     A block whose worker dies three times fails as unanswered, and the next call asks for it again.
 
     Args:
-        judge: the judge's name, as for `load_judge`.
-        load: `load_judge`, or it with options such as `dtype` bound.
+        judge, load: the judge's name, and `load_judge`, or it with options such as `dtype` bound.
         workers: how many processes, each with the whole judge, a CPU and a GPU or a share of one; None: one a GPU.
-        worker_engine: the workers' own engine, "torch" or "vllm"; "auto" as in `load_judge`.
-        options: for the workers' engine.
+        worker_engine, options: the workers' own engine, "torch" or "vllm" ("auto" as in `load_judge`), and its options.
 
     ImportError: Ray is not installed. ValueError: no room for a worker, or what `load_judge` raises.
     """
@@ -66,7 +64,7 @@ class RayEngine(Engine):
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1)(_Worker)
         self.workers = [actor.remote(load, own) for _ in range(count)]
         first, _ = ray.wait([worker.describe.remote() for worker in self.workers])
-        self.template, self.pairs, family, self._identity = self._get(first[0])
+        self.template, self.pairs, family, self._identity = ray.get(first[0])
         self.family = families.FAMILIES.get(family)
 
     def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
@@ -94,18 +92,11 @@ class RayEngine(Engine):
         """The workers' own, which all of them share; how many they are decides nothing."""
         return {**self._identity, "engine": f"ray, {self._identity['engine']}"}
 
-    def _get(self, result: Any) -> Any:
-        """What a worker gives; what it raises is raised as it was there."""
-        try:
-            return self.ray.get(result)
-        except self.ray.exceptions.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, Exception) else error) from None
-
     def _read(self, places: Sequence[int], result: Any) -> list[Answer]:
         """The answers of a block, by the places in it that are wanted."""
         errors = self.ray.exceptions
         try:
-            identity, answers = self._get(result)
+            identity, answers = self.ray.get(result)
         except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError) as error:
             reason = f"the worker died each time it computed this block ({type(error).__name__})"
             return [Answer(place, failure=reason, transient=True) for place in places]

@@ -48,7 +48,6 @@ RETRIES = 6
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0  # seconds; half of it at least, at random, so that requests spread
 LONGEST_WAIT = 600.0  # seconds of a Retry-After; a longer one ends the call
 MOST_BYTES = 1 << 24  # of an answer
-MOST_TOKENS = 2**31 - 1  # a larger count is no count
 SHOWN = 300  # characters of a server's own words in a message
 WINDOW = 8  # letters and digits of a key in a row that are cut out
 AT_ONCE = 8  # requests under batch_size="auto"
@@ -123,10 +122,8 @@ def address(base_url: str, variable: str | None) -> tuple[str, Key]:
 
 
 class Client:
-    """Requests of one call to an engine's server, from any number of threads; `lock` is for changes of `usage`.
-
-    `stopped` is None, or why no further request is sent.
-    """
+    """Requests of one call to an engine's server, from any number of threads; `lock` is for changes of `usage`, and
+    `stopped` None, or why no further request is sent."""
 
     def __init__(self, engine: ServerEngine) -> None:
         self.base_url, self.usage, self.timeout = engine.base_url, engine.usage, engine.timeout
@@ -134,7 +131,7 @@ class Client:
         self.stopped: str | None = None
         self._stop, self.lock = threading.Event(), threading.Lock()
         self._reached = False  # whether anything at this address ever answered
-        self._http = httpx.Client(
+        self.http = httpx.Client(
             headers={"Accept-Encoding": "identity", "Content-Type": "application/json"} | self.key.headers,
             timeout=httpx.Timeout(self.timeout, connect=min(self.timeout, 30.0), pool=None),
             trust_env=not LOOPBACK.fullmatch(urlsplit(self.base_url).hostname or ""),  # proxies and SSL_CERT_FILE
@@ -147,11 +144,8 @@ class Client:
         self._stop.set()
 
     def post(self, body: Mapping[str, Any], *, look: bool = False) -> dict[str, Any]:
-        """Ask for a chat completion, or with `look` for tokens, and return the JSON object that answers.
-
-        A look is not counted, is repeated once at most and never ends a call. Rejected: a status that speaks of this
-        request. Unanswered: none after all repetitions, or no JSON object.
-        """
+        """The JSON object that answers a request for a completion, or with `look` for tokens, which is not counted, is
+        repeated once at most and never ends a call. Rejected: a status that speaks of this request."""
         url = self.base_url.removesuffix("/v1") + "/tokenize" if look else f"{self.base_url}/chat/completions"
         content, repetitions, pause = json.dumps(body).encode(), 1 if look else RETRIES, 0.0
         for attempt in itertools.count():
@@ -183,7 +177,7 @@ class Client:
 
     def _once(self, url: str, content: bytes) -> tuple[httpx.Response, bytes]:
         until, answer = time.monotonic() + self.timeout, bytearray()
-        with self._http.stream("POST", url, content=content) as response:
+        with self.http.stream("POST", url, content=content) as response:
             for chunk in response.iter_raw():  # undecoded: a few compressed bytes could unfold to any size
                 answer += chunk
                 if len(answer) > MOST_BYTES:
@@ -267,8 +261,7 @@ class ServerEngine(Engine):
     def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
         """Ask for every prompt; see `Engine.answer`. `batch_size` is how many requests are under way at once.
 
-        ServerError: the server lacks what the options need, or writes another prompt than the judge's own. ValueError:
-        also a score pass whose scores take several of this server's tokens.
+        ServerError: the server lacks what the options need, or writes another prompt than the judge's own.
         """
         rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
         jobs = [(row, turn(prompts[row], ask), images[row]) for row in rows]
@@ -276,11 +269,13 @@ class ServerEngine(Engine):
 
     def plan(self, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> list[Quantity]:
         """What `answer` would send and cost; nothing is sent."""
-        lines = super().plan(prompts, images, ask)
+        lines = [
+            Quantity("requests", len(prompts), "", "and a short test request"),
+            *super().plan(prompts, images, ask),
+        ]
         cost = self.cost({line.quantity: line.planned for line in lines})
-        why = "every answer at its limit; the test request, repetitions and pictures come on top"
-        cost_line = Quantity("cost", cost, "currency of price=", why if self.price else "no price= was given")
-        return [Quantity("requests", len(prompts), "", "and a short test request"), *lines, cost_line]
+        note = "every answer at its limit; the test request, repetitions and pictures come on top"
+        return [*lines, Quantity("cost", cost, "currency of price=", note if self.price else "no price= was given")]
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`."""
@@ -302,8 +297,7 @@ class ServerCall:
 
     def __init__(self, engine: ServerEngine, jobs: Sequence[tuple[int, Prompt, Sequence[Any]]], ask: Ask) -> None:
         self.engine, self.jobs, self.ask, self.context, self.begun = engine, jobs, ask, 0, ""
-        self.client = Client(engine)
-        self.uris: dict[str, str] = {}  # of the latest prompt's pictures: neighbours share them
+        self.client, self.uris = Client(engine), dict[str, str]()  # of one prompt's pictures, for its neighbours
         why = "it has no /tokenize that names max_model_len"
         try:
             if engine.base_url != OPENAI:
@@ -322,8 +316,7 @@ class ServerCall:
             reads = {scale: self._scale_tokens(dict(scale)) for scale in scales if scale}
             self.tokens = {scale: tokens for scale, tokens in reads.items() if tokens is not None}
             self.sent, row = self._fields(probes), scales[next(iter(self.tokens), next(iter(scales)))]
-            test = self._request(probes[-1], [BLANK] * probes[-1].n_images, row)
-            answer = self.read(self.client.post(test), row)
+            answer = self.read(self.client.post(self._request(probes[-1], [BLANK] * probes[-1].n_images, row)), row)
         except Unanswered as error:
             remedy = "correct base_url where nothing listens; fields= changes, or by None leaves out, what is sent"
             raise ServerError(f"{engine!r} did not answer a short test request: {error}; {remedy}") from None
@@ -350,13 +343,14 @@ class ServerCall:
                 running |= {pool.submit(self._answer, *job) for job in itertools.islice(remaining, len(done))}
         finally:
             counts = [f"{count} {what}" for what, count in list(usage.items())]  # a thread may still count
-            spend = [f"{engine.cost(usage):.4f} at the given price"] if engine.price else []
-            say(f"{engine!r}, all told: {'; '.join(counts + spend)}")
+            counts += [f"{engine.cost(usage):.4f} at the given price"] if engine.price else []
+            say(f"{engine!r}, all told: {'; '.join(counts)}")
             if client.stopped is not None:
                 stop = f"{engine!r}: {client.stopped}; {missing} prompts have no answer. The same call asks for what is"
                 stop += " missing; give it an `out` folder to keep what is there"
                 warnings.warn(stop, RuntimeWarning, stacklevel=2)
             client.stop("the call has ended")
+            client.http.close()
             pool.shutdown(wait=False, cancel_futures=True)  # whoever stops waits for no answer
 
     def _answer(self, row: int, prompt: Prompt, sources: Sequence[Any]) -> Answer:
@@ -389,8 +383,8 @@ class ServerCall:
         """What the reply to a row says; Unanswered where it is no completion."""
         try:
             choice = reply["choices"][0]
-            content, refusal = choice["message"]["content"], choice["message"].get("refusal")
-            finish = choice["finish_reason"]
+            message, finish = choice["message"], choice["finish_reason"]
+            content, refusal = message["content"], message.get("refusal")
             # A model that spent its whole budget on hidden reasoning has no text, and a reason to stop.
             if not (isinstance(content, str) or (content is None and isinstance(finish, str))):
                 raise TypeError("choices[0].message.content is no text")
@@ -399,7 +393,7 @@ class ServerCall:
         usage, report = self.client.usage, reply.get("usage")
         report = report if isinstance(report, dict) else {}
         n_prompt, n_new = (report.get(name, -1) for name in ("prompt_tokens", "completion_tokens"))
-        if not all(whole(count, 0) and count <= MOST_TOKENS for count in (n_prompt, n_new)):
+        if not all(whole(count, 0) and count < 2**31 for count in (n_prompt, n_new)):
             n_prompt = n_new = 0
             usage[UNCOUNTED] += 1
         usage.update({"prompt tokens": n_prompt, "new tokens": n_new})
@@ -556,10 +550,8 @@ def read_tokens(choice: Mapping[str, Any]) -> list[Token]:
 
 
 def at_verdict(text: str, tokens: Sequence[Token], marker: str, texts: Mapping[int, str]) -> dict[int, float] | None:
-    """The scores' log-probabilities at the verdict, the scale's first token right after the last marker, if any.
-
-    " 4" and "4" are one score; one that is not listed there has probability 0.
-    """
+    """The scores' log-probabilities at the verdict, the scale's first token right after the last marker, if any: " 4"
+    and "4" are one score, and one that is not listed there has probability 0."""
     scores, written = {text.strip(): score for score, text in texts.items()}, [token for token, _ in tokens]
     if "".join(written).casefold().count(marker.casefold()) != text.casefold().count(marker.casefold()):
         return None

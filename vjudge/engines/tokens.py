@@ -20,8 +20,7 @@ TAIL = 24  # characters at a prompt's end that can merge with what follows
 @dataclass(frozen=True)
 class Scale:
     """How a tokenizer writes the scores after the marker: `paths` is score -> its tokens from the first on in which
-    scores differ; those of 1 may begin those of 10.
-    """
+    scores differ; those of 1 may begin those of 10."""
 
     marker: str
     paths: dict[int, tuple[int, ...]]
@@ -54,10 +53,8 @@ class Scale:
         return sorted({path[len(stem)] for path in self.paths.values() if path[: len(stem)] == stem != path})
 
     def logprobs(self, after: Mapping[tuple[int, ...], Mapping[int, float]]) -> dict[int, float]:
-        """The log-probability of each score's text, from stem -> token -> log-probability of the tokens in `reads`.
-
-        A score that begins another one's text has what the longer ones leave of it.
-        """
+        """The log-probability of each score's text, from stem -> token -> log-probability of the tokens in `reads`; of
+        a score that begins another one's text, what the longer ones leave of it."""
         if self.tokens:
             return {score: after[()][token] for score, token in self.tokens.items()}
         left: dict[tuple[int, ...], float] = {}
@@ -84,30 +81,23 @@ class Encoder:
         # The unknown token is no control: it is how some vocabularies spell a character they lack.
         special = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
         controls = {image_token_id, *special, *tokenizer.all_special_ids} - {tokenizer.unk_token_id, None}
-        if image_token_id in self._read(controls):
+        spelled = "".join(tokenizer.convert_ids_to_tokens(sorted(controls)))
+        if image_token_id in self.text_ids(spelled):
             # Some checkpoints store the image token as an ordinary added token, which would match in any text.
             image_token = AddedToken(tokenizer.convert_ids_to_tokens(image_token_id), special=True, normalized=False)
             tokenizer.add_tokens([image_token], special_tokens=True)
         self._scales: dict[tuple[Any, ...], Scale] = {}
         self._added: dict[str, int] = tokenizer.get_added_vocab()
-        if read := sorted(self._read(controls)):
-            raise ValueError(f"this tokenizer reads {tokenizer.convert_ids_to_tokens(read)} in plain text as controls")
-
-    def _read(self, controls: set[int]) -> set[int]:
-        """Those control tokens that are read in a text in which all are spelled out."""
-        return controls.intersection(self.text_ids("".join(self.tokenizer.convert_ids_to_tokens(sorted(controls)))))
+        if read := tokenizer.convert_ids_to_tokens(sorted(controls.intersection(self.text_ids(spelled)))):
+            raise ValueError(f"this tokenizer reads {read} in plain text as control tokens")
 
     def text_ids(self, text: str) -> list[int]:
         """The ids of one chunk of plain text; of one that is too long the row's own failure says what to do."""
-        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        return list(self.tokenizer.encode(text, **options))
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False))
 
     def ids(self, prompt: Prompt, *, suffix: str = "", image_tokens: Sequence[int] | None = None) -> list[int]:
-        """The ids of a prompt followed by `suffix`; neighbouring texts are one chunk.
-
-        `image_tokens` is how many places each image takes, in order; None for the same number each. ValueError: the
-        conversation is written with a control token that this vocabulary lacks.
-        """
+        """The ids of a prompt followed by `suffix`, neighbouring texts as one chunk, and with `image_tokens` places for
+        each image, None for the same number each. ValueError: a control token that this vocabulary lacks."""
         ids, text, places = list(self.start), "", iter(image_tokens or ())
         for part in (*prompt.parts, suffix, None):
             if isinstance(part, str):
@@ -132,8 +122,7 @@ class Encoder:
         self, prompt: Prompt, answers: Sequence[str], *, image_tokens: Sequence[int] | None = None
     ) -> tuple[list[int], list[list[int]]]:
         """The ids of a prompt as a model is asked, and of each answer after it, for training; by itself where a
-        vocabulary merges the two at their border, which generation can't do.
-        """
+        vocabulary merges the two at their border, which generation can't do."""
         question, replies = self.ids(prompt, image_tokens=image_tokens), []
         for answer in answers:
             whole = self.ids(prompt, suffix=answer, image_tokens=image_tokens)
@@ -153,21 +142,16 @@ class Encoder:
         self, prompt: Prompt, ask: Ask, index: int, *, image_tokens: Sequence[int] | None = None
     ) -> tuple[list[int], Scale | None, Sequence[tuple[int, ...]]]:
         """The ids of a call's prompt, up to the scores' own tokens in a score pass; the scale of its verdict, and the
-        stems after which a score pass reads it.
-        """
+        stems after which a score pass reads it."""
         texts = ask.scale(index)
         scale = self.scale(ask.marker, texts) if texts else None
         if not ask.scores:
             return self.ids(prompt, image_tokens=image_tokens), scale, ((),)
         if scale is None:
             raise ValueError("a score pass needs a scale: this prompt has none")
-        first, last = min(texts), max(texts)
-        ids, path, other = (
-            self.ids(prompt, suffix=texts[first], image_tokens=image_tokens),
-            scale.paths[first],
-            scale.paths[last],
-        )
-        end = self.text_ids(prompt.text[-TAIL:] + texts[last])  # whether the last one is written with its tokens, too
+        path, other = scale.paths[min(texts)], scale.paths[max(texts)]
+        ids = self.ids(prompt, suffix=texts[min(texts)], image_tokens=image_tokens)
+        end = self.text_ids(prompt.text[-TAIL:] + texts[max(texts)])  # where that is written with its own tokens, too
         if tuple(ids[-len(path) :]) != path or tuple(end[-len(other) :]) != other:
             raise ValueError("the end of the prompt merges with the score into tokens that are not the scale's")
         return ids[: -len(path)], scale, scale.stems

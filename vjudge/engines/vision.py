@@ -57,10 +57,7 @@ class ImageFeatures:
         self._broken: dict[str, str] = {}
 
     def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
-        """Names for a prompt's images, equal where these are and are prepared alike; ValueError for too narrow ones.
-
-        A picture has `key`, `size` and `open()`.
-        """
+        """Names for a prompt's pictures, equal where these are and are prepared alike; ValueError: too narrow a one."""
         mode, keys = self.mode or self.modes[self.model.tiled and len(pictures) > 1], []
         for picture in pictures:
             (width, height), edge = picture.size, dict(self.processor.size).get("shortest_edge") or 0
@@ -105,19 +102,18 @@ class ImageFeatures:
     def prepare(self, key: str) -> Prepared:
         """An image as it is encoded; of a huge one that is padded a smaller copy."""
         (picture, mode), processor = self._pictures[key], self.processor
-        image = picture.open()
-        square = (
-            pad_to_square(image, tuple(int(value * 255) for value in processor.image_mean)) if mode == "pad" else image
-        )
+        image = full = picture.open()
+        if mode == "pad":
+            image = pad_to_square(full, tuple(int(value * 255) for value in processor.image_mean))
         if not self.model.tiled:
-            return processor(square, return_tensors="pt")["pixel_values"], image.size, mode
+            return processor(image, return_tensors="pt")["pixel_values"], full.size, mode
         # transformers' tiles of 8-bit levels, made numbers as the original does, which rounds otherwise.
         grid = [[self.side, self.side]] if mode == "pad" else self.config.image_grid_pinpoints
         how = {"size": {"height": self.side, "width": self.side}, "image_grid_pinpoints": grid}
-        levels = processor(square, **how, do_rescale=False, do_normalize=False, return_tensors="pt")["pixel_values"][0]
+        levels = processor(image, **how, do_rescale=False, do_normalize=False, return_tensors="pt")["pixel_values"][0]
         levels = levels[:1] if mode == "pad" else levels  # the first is the whole image
         mean, std = (torch.tensor(part)[:, None, None] for part in (processor.image_mean, processor.image_std))
-        return (levels.float() * np.float32(1 / 255) - mean) / std, image.size, mode
+        return (levels.float() * np.float32(1 / 255) - mean) / std, full.size, mode
 
     @torch.inference_mode()
     def _encode(self, keys: Sequence[str]) -> None:
@@ -168,18 +164,13 @@ class ImageFeatures:
 
     def _layout(self, size: Size) -> tuple[Size, tuple[slice, ...], Size]:
         """How an image lies on the grid: tiles (down, across), the features kept of them, and (height, width) at last.
-
-        The margin's width is cut without rounding first, as in the original; transformers rounds at the seventh digit.
-        """
-        down, across = (
-            edge // self.side for edge in select_best_resolution(size[::-1], self.config.image_grid_pinpoints)
-        )
+        The margin is cut without rounding first, as in the original; transformers rounds at the seventh digit."""
+        best = select_best_resolution(size[::-1], self.config.image_grid_pinpoints)
+        down, across = (edge // self.side for edge in best)
         height, width = down * self.across, across * self.across
-        top = left = 0
-        if size[0] / size[1] > width / height:
-            top = (height - int(size[1] * (width / size[0]))) // 2
-        else:
-            left = (width - int(size[0] * (height / size[1]))) // 2
+        wide = size[0] / size[1] > width / height
+        top = (height - int(size[1] * (width / size[0]))) // 2 if wide else 0
+        left = 0 if wide else (width - int(size[0] * (height / size[1]))) // 2
         crop = slice(None), slice(top, height - top), slice(left, width - left)
         height, width = height - 2 * top, width - 2 * left
         if self.most is not None and (times := math.sqrt(height * width / (self.most * self.across**2))) > 1.1:
@@ -188,9 +179,7 @@ class ImageFeatures:
 
 
 class ProcessedImages:
-    """As `ImageFeatures` a chat model's images, by its own processor, encoded with their prompts; none for a judge of
-    texts.
-    """
+    """As `ImageFeatures` a chat model's images, by its own processor, encoded with their prompts; or a text judge's."""
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
         if mode is not None:

@@ -1,9 +1,9 @@
 """The vLLM engine: vLLM inside this process, for GPUs and, with its CPU build, without one.
 
-Prompts go to vLLM as token ids, so that no text from data can become a control token, rows of an image and of a common
-beginning one after another, for its prefix cache. What is not as in `TorchEngine`: images are prepared by vLLM, in the
-family's way only; a batch's company decides the last bits, and so, after a near tie, words; log-probabilities are over
-all rows of the output layer; and what vLLM would do otherwise than the original code is refused.
+Prompts go to vLLM as token ids, so that no text from data can become a control token, those with a common beginning one
+after another, for its prefix cache. Not as in `TorchEngine`: images are prepared by vLLM, in the family's way only; a
+batch's company decides the last bits, and so, after a near tie, words; log-probabilities are over all rows of the
+output layer. What vLLM would do otherwise than the original code is refused.
 
 Source: vllm-project/vllm, vllm/sampling_params.py (SamplingParams), vllm/inputs/data.py (TokensPrompt) and
 vllm/model_executor/models/llava.py (an image token is replaced by the image's places).
@@ -30,7 +30,6 @@ from vjudge.prompts import Prompt
 ROWS = 1024  # given to vLLM at once under batch_size="auto"; what is lost at most when the process dies
 IMAGE_BYTES = 2 << 30  # of decoded images given to vLLM at once, but for one row's
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
-LEAST_TEMPERATURE = 0.01  # below it vLLM would take another
 # Models in whose prompts vLLM widens one image token to an image's places.
 ONE_TOKEN = ("llava", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 RESOURCES = frozenset(  # options that decide how fast, not what
@@ -100,8 +99,8 @@ class VllmEngine(Engine):
         """Answer every prompt; see `Engine.answer`. `batch_size` is how many prompts vLLM is given at once."""
         rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
         faults, most = list[str](), max((prompts[row].n_images for row in rows), default=0)
-        if 0 < ask.temperature < LEAST_TEMPERATURE:
-            faults.append(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from {LEAST_TEMPERATURE}")
+        if 0 < ask.temperature < 0.01:  # for which vLLM would take another
+            faults.append(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from 0.01")
         if ask.repetition_penalty != 1 and self.model.sees_images and self.model.processor is None:
             reason = "vLLM counts the prompt's tokens too, and this judge's own code the answer's alone"
             faults.append(f'repetition_penalty={ask.repetition_penalty!r}: {reason}; use engine="torch"')
