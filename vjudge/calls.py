@@ -89,10 +89,8 @@ class JudgeCall:
         self.ask = Ask(mode, template.marker, max_new_tokens=most, **decoding)
         check_ask(self.ask, samples=samples, seed=seed)
         if self.ask.scores and not template.marker:
-            raise ValueError(
-                f'mode="score" needs a place where the verdict stands, and answers to template {template.name!r} have'
-                ' none: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
-            )
+            what = f'mode="score" needs a place for the verdict, and answers to template {template.name!r} have none'
+            raise ValueError(f'{what}: use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"')
         if by is not None:
             sound = [isinstance(texts := plain(row.get("responses")), list) and len(texts) > 1 for row in rows]
             check_rows(rows, "responses", sound, "is not a list of two texts or more", "give the candidates")
@@ -229,8 +227,7 @@ class JudgeCall:
             scale = unread[0][0]
             texts = [text for other, text in unread if other == scale]
             if format := suggest_format(texts, scores=() if pairs else scale, format=self.template.format):
-                what = f"format {format!r} would read most of them"
-                remarks.append(f"{what}: give load_judge a template= with it, if the judge writes so")
+                remarks.append(f"format {format!r} would read most of them: give load_judge a template= with it")
         if changed:
             remarks.append(f"{changed} of {total // len(self.units)} verdicts changed with the order")
         if not pairs:
@@ -310,8 +307,8 @@ def collect(
                         scale, default=0
                     )
                     if scale and not is_missing(value) and not on_scale:
-                        what = f"{out}: the verdict {each} has a score of {value!r}, off its scale {scale}"
-                        raise RunError(f"{what}; restore the record or use another folder")
+                        what = f"the verdict {each} has a score of {value!r}, off its scale {scale}"
+                        raise RunError(f"{out}: {what}; restore the record or use another folder")
         bar = stack.enter_context(tqdm(total=len(keys), initial=len(done), unit=unit, disable=not progress))
         failed = sum(entry["failure"] is not None for entry in done.values())
         missing = {place for place, each in enumerate(keys) if each not in done}
@@ -380,8 +377,7 @@ def one_sided(preferences: Iterable[Any]) -> str:
         return ""
     from scipy.stats import binomtest  # seldom needed
 
-    what = f"both orders were asked: {first} of {decided} known preferences are for the first response"
-    what += ", and a judge that always takes one side would be right"
+    what = f"both orders were asked: {first} of {decided} known preferences are for the first: one side would be right"
     return what if binomtest(first, decided).pvalue < CHANCE else ""
 
 

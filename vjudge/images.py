@@ -190,7 +190,6 @@ def _damage(name: str, what: str) -> Iterator[None]:
 
 
 def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
-    """An image decoded, turned and in RGB."""
     with _damage(name, "cannot be decoded"):
         image = _open(content, name)
         image.load()
@@ -200,7 +199,6 @@ def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
 
 
 def _open(content: bytes | Image.Image, name: str) -> Image.Image:
-    """The image, not yet decoded, after the size check."""
     if isinstance(content, bytes):
         Image.init()
         formats = [format for format in _FORMATS if format in Image.OPEN]  # that this build of Pillow can read

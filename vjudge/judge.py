@@ -276,7 +276,6 @@ class Judge:
         return tokens
 
     def _local(self, method: str, question: str, images: Sequence[Any], **options: Any) -> Any:
-        """What the engine makes of a free question, where it holds the model itself."""
         if not hasattr(self.engine, method):
             raise ValueError(f"judge {self.name!r} runs elsewhere: only a model on this machine shows what it computes")
         prompt = prompts.question(self.template.conversation, question, n_images=len(images))
@@ -285,9 +284,9 @@ class Judge:
     def wording_of_pairs(self) -> Template:
         """How two responses are put to the judge; ValueError where it has no wording for them."""
         if self.pairs is None:
+            remedy = "rank by scores, or give load_judge a template= that compares, such as 'chat-relative'"
             raise ValueError(
-                f"judge {self.name!r} has no wording for two responses: rank by scores, or give load_judge a template= "
-                "that compares, such as 'chat-relative', knowing that the judge was not taught to"
+                f"judge {self.name!r} was not taught to compare and has no wording for two responses: {remedy}"
             )
         return self.pairs
 

@@ -196,11 +196,9 @@ def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list(value: Any) -> tuple[Any, ...]:
-    """A list-like cell as a tuple; a missing one is empty."""
     return () if is_missing(value) else tuple(value)
 
 
 def text_of(row: Mapping[str, Any], name: str) -> str | None:
-    """A text cell, None where it is missing or blank."""
     value = row.get(name)
     return None if is_missing(value) or not str(value).strip() else str(value)

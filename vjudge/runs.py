@@ -121,7 +121,6 @@ class Run:
         self.done |= fresh
 
     def close(self) -> None:
-        """Let go of the folder."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
@@ -184,7 +183,6 @@ def _verdict_of(line: bytes) -> dict[str, Any] | None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by their names with dots."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}

@@ -86,7 +86,6 @@ def converted(original: Original) -> Path:
 
 
 def _write(original: Original, target: Path) -> Path:
-    """Write a checkpoint's folder, which appears when it is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     size = sum(file.stat().st_size for folder in original.origins for file in places.weight_files(folder))
     if size > (free := shutil.disk_usage(target.parent).free):
@@ -99,8 +98,8 @@ def _write(original: Original, target: Path) -> Path:
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
     need = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
     if len(tensors) != need:
-        there = f"it asks for {need}, not {len(tensors)}"
-        raise ValueError(f"{original.folder}: the weights do not fit its config.json: {there}")
+        what = f"the weights do not fit its config.json: it asks for {need}, not {len(tensors)}"
+        raise ValueError(f"{original.folder}: {what}")
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _write_settings(original, partial)
@@ -123,7 +122,6 @@ def _write(original: Original, target: Path) -> Path:
 
 
 def _write_settings(original: Original, folder: Path) -> None:
-    """Write everything but the weights: configuration, tokenizer, preprocessing, conversation, generation settings."""
     config, settings = original.config, original.settings
     config.dtype = getattr(torch, str(settings.get("torch_dtype", "float32")))
     for part in (config, original.tokenizer, original.image_processor):
@@ -284,7 +282,6 @@ class Original:
 
     @property
     def image_processor(self) -> Any:
-        """The original's preprocessing, PIL-based."""
         size = self.tower_config.image_size
         if not self.tiled:
             return CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)

@@ -231,7 +231,6 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
 
 
 def _refuse(what: str, whole: str, missing: Any, unexpected: Any, mismatched: Any = ()) -> None:
-    """Refuse weights that fit only in part, by their names."""
     faults = {"missing": missing, "unexpected": unexpected, "mismatched": mismatched}
     if counts := [f"{len(keys)} {kind}, such as {min(keys)}" for kind, keys in faults.items() if keys]:
         raise ValueError(f"{what} do not fit {whole} ({'; '.join(counts)})")
@@ -260,9 +259,8 @@ def base_of(name_or_path: str | Path) -> str | None:
     if not file.is_file():
         return None
     if (file.parent / BESIDE).is_file():
-        remedy = "merge both with LLaVA's own scripts/merge_lora_weights.py and give the merged folder"
-        what = f"its projector stands in {BESIDE}, which is not read here"
-        raise ValueError(f"judge {str(name_or_path)!r}: {what}: {remedy}")
+        remedy = "merge all by LLaVA's own scripts/merge_lora_weights.py"
+        raise ValueError(f"judge {str(name_or_path)!r}: its projector stands in {BESIDE}, not read here: {remedy}")
     if not (base := places.read_json(file).get("base_model_name_or_path")):
         raise ValueError(f"judge {str(name_or_path)!r}: its {places.ADAPTERS} names no base_model_name_or_path; add it")
     return str(base)

@@ -44,13 +44,10 @@ class Need(NamedTuple):
     parameters: int
     weights: int  # with quantisation's own constants
     cache: int  # keys and values
-    activations: int  # alive while a prompt or an image is read, with the image features that are kept
-    allowance: int  # for what can't be computed: half a GiB on a GPU and 5 % of the weights
+    total: (
+        int  # with activations, image features, and for what can't be computed half a GiB on a GPU and 5 % of weights
+    )
     tokens: int
-
-    @property
-    def total(self) -> int:
-        return self.weights + self.cache + self.activations + self.allowance
 
 
 def need(
@@ -73,7 +70,7 @@ def need(
     # Quantised layers are unpacked one at a time.
     activations = max(tokens * active, alive * size) + logits + features + widest * size
     allowance = int(FRAGMENTS * weights) + (CONTEXT if device != "cpu" else 0)
-    return Need(parameters, weights, tokens * cached, activations, allowance, tokens)
+    return Need(parameters, weights, tokens * cached, weights + tokens * cached + activations + allowance, tokens)
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> tuple[int, int]:

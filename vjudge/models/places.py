@@ -90,11 +90,9 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
         return "chat"
     if model_type in TEXT_MODELS:
         return "text"
-    code = " (it brings code, which is not run here: let a server run it)" if config.get("auto_map") else ""
-    raise ValueError(
-        f"judge {name!r} has model_type {model_type!r}, which transformers {transformers.__version__} does not know as"
-        f" a generating model{code}; supported is {SUPPORTED}"
-    )
+    code = " without code of its own, which is not run here: let a server run it" if config.get("auto_map") else ""
+    what = f"which transformers {transformers.__version__} does not know as a generating model{code}"
+    raise ValueError(f"judge {name!r} has model_type {model_type!r}, {what}; supported is {SUPPORTED}")
 
 
 def decoder_of(config: Mapping[str, Any]) -> str | None:
@@ -139,8 +137,7 @@ def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
     """Find the folder of a judge by short name, local path or hub id; a hub checkpoint is downloaded once, its config
     first. ValueError where nothing of that name exists, or what exists is not supported; it lists what is."""
     folder, *_ = checkpoint(name_or_path, revision=revision)
-    here = folder_of(name_or_path).is_dir()
-    return folder if here else fetch_checkpoint(str(name_or_path), revision=revision)
+    return folder if folder_of(name_or_path).is_dir() else fetch_checkpoint(str(name_or_path), revision=revision)
 
 
 def checkpoint(name_or_path: str | Path, *, revision: str | None = None) -> tuple[Path, str, dict[str, Any]]:
@@ -152,10 +149,8 @@ def checkpoint(name_or_path: str | Path, *, revision: str | None = None) -> tupl
             ids = ", ".join(repr(id) for id in FAMILIES[name].ids if id not in EMBEDDED) or "any folder or hub id"
             raise ValueError(f"{name!r} is a family of judges; load one of them: {ids}; or one of {short}")
         if not re.fullmatch(r"[^\s./~][^\s/]*/[^\s/]+", name):
-            raise ValueError(
-                f"no judge {name!r}: it is neither one of {short}, nor a folder, nor a hub id such as"
-                f" 'llava-hf/llava-1.5-7b-hf'; give the path of a folder that holds {SUPPORTED}"
-            )
+            what = f"no judge {name!r}: it is neither one of {short}, nor a folder, nor a hub id such as 'owner/name'"
+            raise ValueError(f"{what}; give the path of a folder that holds {SUPPORTED}")
         folder = fetch(name, ["config.json"], revision=revision)
     if not (folder / "config.json").is_file():
         raise ValueError(f"judge {name!r}: {folder} has no config.json; give a folder that holds {SUPPORTED}")

@@ -219,7 +219,6 @@ def _out_of(text: str, end: int, scale: Scale) -> tuple[int, str | None]:
 
 
 def _value_of(number: str) -> float:
-    """A number in digits or, from two on, in English words."""
     return _WORDS.get(number.lower()) or float(number)
 
 
