@@ -64,7 +64,9 @@ def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> 
             validate(items, sees_images=True)
         assert "the columns are" in str(error.value) and "an `images` column of empty lists says" in str(error.value)
         validate(items)
-    with pytest.raises(CollectionError, match=r"columns are id, instruction, .*: add a column `images` with paths"):
+    with pytest.raises(
+        CollectionError, match=r"columns are id, instruction, .*: add a column with paths, or rename yours to `images`"
+    ):
         validate([row()], sees_images=True)
     validate([row(images=[]), row("b", images=[])], sees_images=True)  # said on purpose
 

@@ -9,10 +9,9 @@ To add a data set: put an `Adapter` into `adapters.ADAPTERS`, which says which o
 function for what takes more than a name. `load_collection` knows it by its hub ids, and local files by their columns.
 """
 
-from vjudge.data.load import canonical, load_collection, origin, readable, rows_of
+from vjudge.data.load import canonical, check_pictures, load_collection, origin, readable, rows_of
 from vjudge.data.schema import FEATURES, CollectionError, Problem
-from vjudge.data.summary import cases, length_test, lengths, levels, n_words
-from vjudge.data.validation import check_pictures, fingerprint, truth, validate
+from vjudge.data.summary import cases, fingerprint, length_test, lengths, levels, n_words, truth, validate
 from vjudge.data.verdicts import load_verdicts
 
 __all__ = [

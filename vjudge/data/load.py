@@ -10,7 +10,8 @@ import re
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from vjudge.data import scenes, schema
 from vjudge.data.adapters import ADAPTERS
 from vjudge.data.schema import BLOCK, FEATURES, Adapter, BadRow, CollectionError, Problem, Rows, features_of
-from vjudge.records import Item, Pair, as_score, is_missing
+from vjudge.records import as_score, is_missing
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _SPLITS = {"train", "training", "validation", "valid", "val", "dev", "test", "testing"}  # as a split's file is called
@@ -36,14 +37,10 @@ _JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 4
 def rows_of(items: Any) -> Rows:
     """Bring whatever a person gives into canonical rows: every entrance of the package reads its rows here.
 
-    Args:
-        items: a `datasets.Dataset`, a DataFrame, a list of rows, `Item`s or `Pair`s, or what `load_collection` takes.
-            Pictures may stand in any of `vjudge.records.IMAGE_COLUMNS`: each a path, bytes, an array, a PIL image, the
-            {"bytes", "path"} dict of the datasets library or a data URI, one or a list.
-
-    Returns:
-        Mappings as `canonical_row` makes them, read as they are asked for, images undecoded. CollectionError: not a
-        collection; when it is read, a row that cannot be canonical.
+    `items` is a `datasets.Dataset`, a DataFrame, a list of rows, `Item`s or `Pair`s, or what `load_collection` takes.
+    Pictures may stand in any of `vjudge.records.IMAGE_COLUMNS`: each a path, bytes, an array, a PIL image, the
+    {"bytes", "path"} dict of the datasets library or a data URI, one or a list. Rows are read as they are asked for,
+    images undecoded. CollectionError: not a collection; when it is read, a row that cannot be canonical.
 
     >>> rows_of([{"id": 1, "image_path": "a.png", "instruction": "What is it?", "response": "A cat."}])[0]["images"]
     ['a.png']
@@ -52,16 +49,26 @@ def rows_of(items: Any) -> Rows:
         items = load_collection(items)
     if isinstance(items, Rows):
         return items
-    if isinstance(items, datasets.Dataset):
-        return Rows(items, items.column_names)
     if isinstance(items, pd.DataFrame):
-        return Rows(schema.frame_rows(items), items.columns)
+        items = schema.frame_rows(items)
     if not isinstance(items, Iterable) or isinstance(items, (bytes, Mapping)):
         what = "a Dataset (one split of a DatasetDict), a DataFrame, a list of rows or Items, or a file's path"
         raise CollectionError(f"a collection cannot be a {type(items).__name__}; give {what}")
-    rows = list(items)
-    cells = (row if isinstance(row, Mapping) else vars(row) for row in rows if isinstance(row, (Mapping, Item, Pair)))
-    return Rows(rows, itertools.chain.from_iterable(cells))
+    return Rows(items if isinstance(items, datasets.Dataset) else list(items))
+
+
+def check_pictures(items: Any) -> None:
+    """Refuse with a CollectionError rows among which no column names a picture, for a model that looks at pictures."""
+    names = dict[str, None]()
+    for row, _ in rows_of(items).reads():
+        if row.get("images") is not None:
+            return
+        names |= dict.fromkeys(str(name) for name, cell in row.items() if not is_missing(cell))
+    if names:
+        hint = schema.suggestion("images", names).replace("add it", "add a column with paths, or rename yours")
+        what = f"this judge looks at pictures, and no column names one (the columns are {', '.join(names)})"
+        none = "an `images` column of empty lists says on purpose that there are none"
+        raise CollectionError(f"{what}: {hint} to `images`; {none}")
 
 
 def load_collection(
@@ -76,19 +83,19 @@ def load_collection(
 
     Args:
         name_or_path: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl, .json, .csv, .tsv
-            or .parquet file; a folder with one, or one a split (test.jsonl), or with the files of a published set; or a
-            folder written by `datasets.save_to_disk`. Columns are the canonical ones or those of any published set.
+            or .parquet file; a folder with one, with one a split (test.jsonl), with the files of a published set, or
+            from `datasets.save_to_disk`. Columns are the canonical ones or those of any published set.
         split: which split, where there are several; "pointwise" or "pairwise" for LLaVA-Critic-113k.
         limit: at most so many rows, the first ones.
-        seed: the seed of a generated collection.
+        seed: of a generated collection.
         revision: commit of a hub data set, None for the newest.
 
     Returns:
         A `datasets.Dataset` with the canonical columns of items, pairs or candidates, then any further ones. Images
         decode when a row is read; relative paths count from the file's folder, of a hub set from the working directory.
-        Bad rows of a published set stay, with the reason in `fault`: see `readable`. A set of questions has
-        no responses yet: `items.remove_columns("response").add_column("response", answers)` puts a policy's in.
-        CollectionError: what cannot be found or read, with every bad row.
+        Bad rows of a published set stay, with the reason in `fault`: see `readable`. Questions wait for responses:
+        `items.remove_columns("response").add_column("response", answers)`. CollectionError: what cannot be found or
+        read, with every bad row.
 
     >>> load_collection("scenes", split="test", limit=5).num_rows
     5
@@ -96,15 +103,13 @@ def load_collection(
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise CollectionError(f"limit is {limit!r}; give the number of rows, 0 or more, or None for all")
     if name_or_path in ("scenes", "photos"):
-        extras = scenes.PHOTO_COLUMNS if name_or_path == "photos" else ()
-        own = scenes.photo_rows(split, limit) if extras else scenes.rows(split, limit, seed)
-        features = datasets.Features({**FEATURES, **{name: datasets.Value("string") for name in extras}})
-        return datasets.Dataset.from_dict({name: [row[name] for row in own] for name in features}, features)
+        own = scenes.photo_rows(split, limit) if name_or_path == "photos" else scenes.rows(split, limit, seed)
+        return _collect(own, None)
     name, path = str(name_or_path), Path(name_or_path).expanduser()
     if path.exists():
         rows, file = _read(path, split, limit)
         folder = file if file.is_dir() else file.parent
-        items = _collect(rows, folder, parts=(split, file.stem), source=f" of {str(file)!r}")
+        items = _collect(rows, folder, parts=(split, file.stem))
         if origin(items).get("source"):  # saved by the user after loading
             return items
         return _record(items, source=str(path), split=None if path.is_file() else split, revision=None, commit=None)
@@ -112,78 +117,70 @@ def load_collection(
     if adapter := next((adapter for id, adapter in hub.items() if id.lower() == name.lower()), None):
         return _fetch(name, adapter, split, limit, revision)
     names = ["scenes", "photos", *hub]
-    near = difflib.get_close_matches(name.strip(), names, n=1)
+    near = "".join(f"; {near!r} looks like it" for near in difflib.get_close_matches(name.strip(), names, n=1))
     raise CollectionError(
-        f"unknown collection {name!r}: no such name, and no such file or folder seen from {str(Path.cwd())!r}"
-        f"{f'; {near[0]!r} looks like it' if near else ''}. Names: {', '.join(names)}. Files: {', '.join(SUFFIXES)}, or"
-        f" a folder of datasets.save_to_disk. {_OTHER_SETS}"
+        f"unknown collection {name!r}: no such name, and no such file or folder seen from {str(Path.cwd())!r}{near}."
+        f" Names: {', '.join(names)}. Files: {', '.join(SUFFIXES)}, or from datasets.save_to_disk. {_OTHER_SETS}"
     )
 
 
 def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = None) -> datasets.Dataset:
     """Bring what `rows_of` takes, in our columns or in those of a published set, into a data set of our columns.
 
-    Relative image paths count from `folder`. An id that is missing is the row's number; a group, the image's path, else
-    a digest of its file, else the id. Further columns follow, as text where their types mix. Bad rows as in
-    `load_collection`.
+    Relative image paths count from `folder`. A missing id is the row's number; a missing group the image's path, else a
+    digest of its file, else the id. Further columns follow, as text where their types mix. Bad rows: `load_collection`.
     """
     if isinstance(rows, (str, Path)):
         return load_collection(rows)
     return _collect(rows, None if folder is None else Path(folder))
 
 
-def _collect(
-    rows: Any, folder: Path | None, adapter: Adapter | None = None, *, parts: Iterable[Any] = (), source: str = ""
-) -> datasets.Dataset:
+def _collect(rows: Any, folder: Path | None, adapter: Adapter | None = None, parts: Any = ()) -> datasets.Dataset:
     """As `canonical`; `parts` are names that the rows' part of the data set may have."""
-    files, columns = None, []
+    files = None
     if isinstance(rows, datasets.Dataset):
-        columns = rows.column_names
-        if features_of(columns).items() <= rows.features.items():
+        rows = schema.with_image(rows)
+        if features_of(rows.column_names).items() <= rows.features.items():
             return rows
-        if typed := [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)][:1]:
-            # Its image files never stand in memory: their column is passed on by itself.
+        columns = schema.columns_of(tuple(rows.column_names))
+        pictured = [name for name, column in columns.items() if column == "images"]
+        if len(pictured) == 1 and isinstance(rows.features[pictured[0]], datasets.Image):
+            # Its image files stand in memory a block at a time: their column is passed on as it is.
             rows = rows if rows._indices is None else rows.flatten_indices()
-            files = rows.data.column(typed[0])
-            rows = rows.remove_columns(typed).add_column(typed[0], [None] * len(rows))
+            files = rows.data.column(pictured[0])
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in rows.with_format("arrow").iter(BLOCK))
     rows = iter(schema.frame_rows(rows) if isinstance(rows, pd.DataFrame) else rows)
     head = list(itertools.islice(rows, BLOCK))
     objects = [row for row in head if isinstance(row, Mapping)]
-    fitting = [known for known in ADAPTERS if set(known.columns) <= set(objects[0] if objects else columns)]
+    fitting = [known for known in ADAPTERS if objects and set(known.columns) <= objects[0].keys()]
     adapter = adapter or max(fitting, key=lambda known: len(known.columns), default=None)  # that asks for most
-    part = next((name for name in parts if adapter and name in adapter.parts), None)
-    if adapter and adapter.settle and part is None:
-        part = adapter.settle(objects)
+    settled = adapter.settle(objects) if adapter and adapter.settle else None
+    part = next((name for name in parts if adapter and name in adapter.parts), settled)
     table, images, problems, ids = list[dict[str, Any]](), list[Any](), list[Problem](), Counter[str]()
     rows = itertools.chain(head, rows)
     while block := list(itertools.islice(rows, BLOCK)):
         for index, row in enumerate(block, len(table)):
             try:
-                cells = _cells(row, index, adapter, part, folder)
+                cells = _cells(row, adapter, part, folder)
             except BadRow as bad:
-                id = bad.id or schema.id_of(row)
-                problems += [Problem(index, id, *fault) for fault in bad.faults]
-                reason = "; ".join(f"{field}: {what}" for field, what, _ in bad.faults)
-                cells = {"id": str(index) if id is None else id, "fault": reason}
-            ids[cells["id"]] += 1
-            if adapter and adapter.repeats_ids and ids[cells["id"]] > 1:
-                cells["id"] = f"{cells['id']}#{ids[cells['id']]}"
-            own = None if files is None else schema.group_of([files[index].as_py()])
-            cells["group"] = cells.get("group") or own or cells["id"]
+                id = schema.id_of(row)
+                problems += [Problem(index, id, *fault) for fault in bad.args]
+                cells = {"id": id, "fault": "; ".join(f"{field}: {what}" for field, what, _ in bad.args)}
+            id = str(index) if cells["id"] is None else cells["id"]
+            ids[id] += 1
+            cells["id"] = f"{id}#{ids[id]}" if adapter and adapter.repeats_ids and ids[id] > 1 else id
+            cells["group"] = cells.get("group") or cells["id"]
             table.append(cells)
         pictures = [cells.pop("images", None) for cells in table[-len(block) :]]
-        images.append(datasets.Dataset.from_dict({"images": pictures}, _IMAGES))
+        if files is None:
+            images.append(datasets.Dataset.from_dict({"images": pictures}, _IMAGES))
     if problems and (adapter is None or len({problem.index for problem in problems}) == len(table)):
-        raise CollectionError.of_rows(problems, len(table), source)
+        raise CollectionError.of_rows(problems, len(table))
     reasons = Counter(row["fault"] for row in table if adapter and row.get("fault") is not None)
     if adapter and reasons:
+        what = f"{reasons.total()} of {len(table)} rows could not be read and are kept with the reason in `fault`"
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
-        warnings.warn(
-            f"{adapter.name}: {reasons.total()} of {len(table)} rows could not be read and are kept with the reason in"
-            f" `fault`: {listed}; vjudge.data.readable leaves them out",
-            stacklevel=4,
-        )
+        warnings.warn(f"{adapter.name}: {what}: {listed}; vjudge.data.readable leaves them out", stacklevel=4)
     kind = next((features_of(row) for row in table if "instruction" in row), FEATURES)
     if not table:
         return datasets.Dataset.from_dict({name: [] for name in kind}, kind)
@@ -200,7 +197,7 @@ def _collect(
     return items
 
 
-def _cells(row: Any, index: int, adapter: Adapter | None, part: str | None, folder: Path | None) -> dict[str, Any]:
+def _cells(row: Any, adapter: Adapter | None, part: str | None, folder: Path | None) -> dict[str, Any]:
     """One row with every canonical column of its kind, then its further ones."""
     if isinstance(row, BadRow):
         raise row
@@ -217,32 +214,28 @@ def _cells(row: Any, index: int, adapter: Adapter | None, part: str | None, fold
         raise BadRow(*faults)
     result = {name: schema.plain(cells.pop(name, None)) for name in kind}
     result |= {name: result[name] or [] for name in ("human_scores", "ranks") if name in kind}
+    result |= {name: str(result[name]) for name in ("id", "group") if not is_missing(result[name])}
     if "gold" in kind:
         result["gold"] = as_score(result["gold"])
     if adapter:  # a published set that names no images has none; a file may have misnamed them
         result["images"] = result["images"] or []
-    result["id"] = str(index if is_missing(result["id"]) else result["id"])
-    result["group"] = None if is_missing(result["group"]) else str(result["group"])
     return result | cells
 
 
 def _column(values: list[Any]) -> list[Any]:
     """A further column as it is where Arrow can hold it, as text where its types mix."""
-    try:
+    with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
         pa.array(values)
         return values
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return [
-            value if value is None or isinstance(value, str) else json.dumps(value, default=str) for value in values
-        ]
+    return [cell if cell is None or isinstance(cell, str) else json.dumps(cell, default=str) for cell in values]
 
 
 def _lists(column: Any, empty_is_none: bool) -> datasets.Dataset:
     """Each cell of a column of image files as a list of one image, an empty one as none or as missing; no copies."""
     kind, chunks = _IMAGES.arrow_schema.field("images").type, []
     for chunk in column.chunks:
-        present = chunk.is_valid().to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(present)]), pa.int32())
+        present = np.asarray(chunk.is_valid())
+        offsets = pa.array(np.append(0, np.cumsum(present)), pa.int32())
         mask = None if empty_is_none else pa.array(~present)
         chunks.append(pa.ListArray.from_arrays(offsets, chunk.drop_null(), type=kind, mask=mask))
     table = datasets.table.InMemoryTable(pa.table({"images": pa.chunked_array(chunks, type=kind)}))
@@ -273,26 +266,22 @@ def _read(path: Path, split: str | None, limit: int | None) -> tuple[Any, Path]:
     found = [path] if path.is_file() else sorted(path.iterdir())
     files = {file.stem: file for file in found if path.is_file() or file.suffix.lower() in SUFFIXES}
     if not files:
-        raise CollectionError(
-            f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give a folder that does. {_OTHER_SETS}"
-        )
+        raise CollectionError(f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does. {_OTHER_SETS}")
     splits = path.is_dir() and (len(files) > 1 or _SPLITS & set(files))
     file = files[_chosen(path, split, files if splits else ()) or next(iter(files))]
     return itertools.islice(_rows_of_file(file), limit), file
 
 
-def _chosen(path: Path, split: str | None, names: Iterable[str] = ()) -> str:
+def _chosen(place: str | Path, split: str | None, names: Collection[str] = ()) -> str:
     """One of several splits; of what has none, nothing, and that one was asked for is said."""
-    names = list(names)
     if not names and split is not None:
-        kind = "a single file" if path.is_file() else "a folder"
-        warnings.warn(f"{str(path)!r} is {kind} without splits: split={split!r} says nothing", stacklevel=4)
+        warnings.warn(f"{str(place)!r} is without splits: split={split!r} says nothing", stacklevel=4)
     if not names or (split is None and len(names) == 1):
-        return names[0] if names else ""
-    if split in names:
+        return "".join(names)
+    if split is not None and split in names:
         return split
     what = "has several splits, and split= names none" if split is None else f"has no split {split!r}"
-    raise CollectionError(f"{str(path)!r} {what}; it has: {', '.join(names)}")
+    raise CollectionError(f"{str(place)!r} {what}; it has: {', '.join(names)}")
 
 
 def _joined(folder: Path, adapter: Adapter) -> list[dict[str, Any]]:
@@ -302,9 +291,8 @@ def _joined(folder: Path, adapter: Adapter) -> list[dict[str, Any]]:
     replies = {line["question_id"]: line["text"] for line in answers}
     pictures = {line["image"]: line for line in next(filter(None, more), [])}
     for line in questions:
-        about = pictures.get(line["image"], {})
-        line |= {"answer": replies.get(line["question_id"])}
-        line |= {name: about[name] for name in ("caption", "captions", "instances") if name in about}
+        facts = pictures.get(line["image"], {}) | {"answer": replies.get(line["question_id"])}
+        line |= {name: facts[name] for name in ("answer", "caption", "captions", "instances") if name in facts}
     return questions
 
 
@@ -339,13 +327,11 @@ def _csv_rows(file: Any, path: Path) -> Iterator[Any]:
     table = csv.DictReader(file, strict=True, delimiter=separator)
     schema.check_names(table.fieldnames or (), repr(str(path)))
     for row in table:
-        ratings = row.get("human_scores") or ""
         if None in row:
-            what = f"has {len(row[None])} more cells than the header has columns"
-            yield BadRow(("row", what, "quote cells that hold the separator"), id=row.get("id"))
-        elif separator == ";" and re.fullmatch(r"\s*[-+]?\d+,\d+\s*", ratings):
-            what = f"{ratings!r} may be one score or two where semicolons separate the columns"
-            yield BadRow(("human_scores", what, "write 3.5, or [3, 5]"), id=row.get("id"))
+            yield BadRow(("row", f"has {len(row[None])} more cells than the header", "quote cells with the separator"))
+        elif separator == ";" and re.fullmatch(r"\s*[-+]?\d+,\d+\s*", row.get("human_scores") or ""):
+            what = f"{row['human_scores']!r} may be one score or two where semicolons separate the columns"
+            yield BadRow(("human_scores", what, "write 3.5, or [3, 5]"))
         else:
             yield {name: cell if cell != "" else None for name, cell in row.items()}
 
@@ -361,51 +347,36 @@ def _object(line: str) -> Any:
 
 
 def _fetch(name: str, adapter: Adapter, split: str | None, limit: int | None, revision: str | None) -> datasets.Dataset:
-    """A published set from the hub, with the commit that it came from."""
+    """A published set from the hub, with the commit that it came from; of a limit, so many rows are streamed."""
     import huggingface_hub
 
     choices = adapter.parts or ((adapter.split,) if adapter.files else ())
-    if choices and split not in (None, *choices):
-        raise CollectionError(f"{name!r} has no split {split!r}; it has: {', '.join(choices)}")
-    part, folder = (split or adapter.parts[0] if adapter.parts else None), None
-    split = part or split or adapter.split
-    try:
+    part = _chosen(name, split or choices[0], choices) if choices else None
+    commit = folder = None
+    with suppress(Exception):  # of many kinds: a copy may be here, and where there is none the next call says why
         commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
-    except Exception:  # of many kinds: a copy may be here, and where there is none the next call says why
-        commit = None
-    at = commit or revision
+    at, of = commit or revision, adapter.split if part else split or adapter.split
     try:
         if adapter.files:
             folder = Path(huggingface_hub.snapshot_download(name, repo_type="dataset", revision=at))
             rows: Any = _joined(folder, adapter)[:limit]
         else:
-            names, of = [name, part] if part else [name], {"split": adapter.split if part else split, "revision": at}
-            rows = datasets.load_dataset(*names, **of) if limit is None else _first_rows(limit, *names, **of)
+            rows = datasets.load_dataset(name, part, split=of, revision=at, streaming=limit is not None)
+            if limit is not None:
+                rows = list((rows.decode(False) if rows.features else rows).take(limit))
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise CollectionError(
-            f"{name!r} could not be loaded from the hub ({type(error).__name__}: {reason}); if it is gated, accept its"
-            f" terms at https://huggingface.co/datasets/{name} and log in here (hf auth login, or HF_TOKEN)"
-        ) from error
-    columns = getattr(rows, "column_names", adapter.columns)
-    if missing := [column for column in adapter.columns if column not in columns]:
-        raise CollectionError(
-            f"{name!r} at {at or 'its newest commit'} does not have {adapter.name}'s columns: {', '.join(missing)}"
-            f" missing (found: {', '.join(columns)}); pass the revision= of a commit that has them"
+        reason = str(error).strip().partition("\n")[0]
+        what = f"{name!r} could not be loaded from the hub ({type(error).__name__}: {reason})"
+        terms = (
+            f"accept its terms at https://huggingface.co/datasets/{name} and log in here (hf auth login, or HF_TOKEN)"
         )
+        raise CollectionError(f"{what}; if it is gated, {terms}") from error
+    columns = rows.column_names if isinstance(rows, datasets.Dataset) else list(rows[0] if rows else adapter.columns)
+    if missing := ", ".join(column for column in adapter.columns if column not in columns):
+        where = f"{name!r} at {at or 'its newest commit'}"
+        raise CollectionError(f"{where} has no columns {missing}; pass the revision= of a commit that has them")
     items = _collect(rows, folder, adapter, parts=(part,))
-    return _record(items, source=name, split=split, revision=revision, commit=commit)
-
-
-def _first_rows(limit: int, *names: str, **options: Any) -> datasets.Dataset:
-    """The first rows of a hub table, streamed, so that a few rows of a large set cost a few rows."""
-    stream = datasets.load_dataset(*names, **options, streaming=True)
-    features = stream.features
-    for column, kind in (features or {}).items():
-        if isinstance(kind, datasets.Image):
-            stream = stream.cast_column(column, datasets.Image(decode=False))
-    rows = datasets.Dataset.from_list(list(stream.take(max(limit, 1))), features=features)
-    return rows.select(range(min(limit, len(rows))))
+    return _record(items, source=name, split=part or split or adapter.split, revision=revision, commit=commit)
 
 
 def _record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:

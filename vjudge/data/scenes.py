@@ -336,7 +336,7 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
 
 # -- photos
 
-PHOTO_COLUMNS = ("aspect", "fault", "credit")
+PHOTO_COLUMNS = ("aspect", "credit", "fault")
 """Beyond the canonical ones: what the rubric is about; what shows the response's faults ("picture": no text says
 enough, "text": the reference answer or the wording does, "none": there is none); whose photograph it is."""
 

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 from collections import Counter
@@ -28,7 +27,7 @@ import pandas as pd
 from PIL import Image
 
 from vjudge.images import ImageError, Picture, image_bytes
-from vjudge.records import IMAGE_COLUMNS, Item, Pair, as_score, brief, is_missing
+from vjudge.records import IMAGE_COLUMNS, Item, Pair, as_score, brief, is_missing, text_of
 
 _TEXT, _FLOAT = datasets.Value("string"), datasets.Value("float64")
 _TEXTS, _FLOATS = datasets.Sequence(_TEXT), datasets.Sequence(_FLOAT)
@@ -36,13 +35,10 @@ _QUESTION = {"id": _TEXT, "images": datasets.Sequence(datasets.Image()), "instru
 _RUBRIC = {"reference_answer": _TEXT, "criteria": _TEXT, "descriptions": _TEXTS}
 _SCORES = {"gold": _FLOAT, "feedback": _TEXT, "human_scores": _FLOATS}
 _PREFERENCE = {"preference": _TEXT, "feedback": _TEXT, "group": _TEXT}
-
 FEATURES = datasets.Features({**_QUESTION, "response": _TEXT, **_RUBRIC, **_SCORES, "group": _TEXT})
 """The canonical columns of items with their types. An image decodes when its row is read."""
 PAIR_FEATURES = datasets.Features({**_QUESTION, "response_a": _TEXT, "response_b": _TEXT, **_RUBRIC, **_PREFERENCE})
-"""Those of pairs; `preference` is "a", "b", "tie" or None."""
 CANDIDATE_FEATURES = datasets.Features({**_QUESTION, "responses": _TEXTS, **_RUBRIC, "ranks": _FLOATS, "group": _TEXT})
-"""Those of candidates; `ranks` has the true rank of each response, 1 for the best, equals alike; empty if unknown."""
 
 CANONICAL = frozenset({*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES})
 RESPONSES = ("response", "response_a", "response_b", "responses")
@@ -61,13 +57,14 @@ NEAR = {
 """Names that other tables give to a canonical column: suggested where it is missing, never taken for it."""
 # An image file in base64, as VLMEvalKit's tables hold them: JPEG, PNG, GIF or WebP by their first bytes.
 _BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
+_HALF = re.compile("[\ud800-\udfff]")  # of a character that takes two places in UTF-16
 _ABSENT = ("none", "null", "nan", "na", "n/a")  # as a rater's missing score is written
-_DEEPEST, _MOST_DIGITS = 32, 4_300  # of lists within lists; the digits that Python reads and writes
-_ALIKE = 3  # lines of one kind in an error's message
+_DEEPEST, _DIGITS = 32, 4_300  # of lists within lists; the most digits that Python reads and writes
 BLOCK = 32  # rows that stand in memory with their pictures
 
 Row = Mapping[str, Any]
 Fault = tuple[str, str, str]  # field, what is wrong, remedy
+Reading = tuple[dict[str, Any], list[Fault]]  # a canonical row, and what keeps it from being one
 
 
 @dataclass(frozen=True)
@@ -85,31 +82,29 @@ class Problem:
 
 
 class CollectionError(ValueError):
-    """A collection cannot be used: `problems` holds every bad row, the message the first of each kind and the count."""
+    """A collection cannot be used: `problems` holds every bad row, the message three of each kind and the count."""
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
         kinds, lines = Counter[tuple[str, str]](), list[str]()
         for problem in self.problems:
             kinds[kind := (problem.field.partition("[")[0], problem.remedy)] += 1
-            lines += [f"  {problem}"] if kinds[kind] <= _ALIKE else []
+            lines += [f"  {problem}"] if kinds[kind] <= 3 else []
         if more := len(self.problems) - len(lines):
             lines.append(f"  and {more} more, all in the error's `problems`")
         super().__init__("\n".join([message, *lines]))
 
     @classmethod
-    def of_rows(cls, problems: Sequence[Problem], n_rows: int, source: str = "") -> CollectionError:
+    def of_rows(cls, problems: Sequence[Problem], n_rows: int) -> CollectionError:
         """The error of bad rows among so many, with their number."""
         n_bad = len({problem.index for problem in problems})
-        return cls(f"{n_bad} of {n_rows} rows{source} cannot be used:", problems)
+        return cls(f"{n_bad} of {n_rows} rows cannot be used:", problems)
 
 
 class BadRow(Exception):
-    """A row that cannot be read: every fault of it, and its id where that is known."""
+    """A row that cannot be read; its arguments are the faults."""
 
-    def __init__(self, *faults: Fault, id: str | None = None) -> None:
-        super().__init__(*faults)
-        self.faults, self.id = faults, id
+    args: tuple[Fault, ...]
 
 
 @dataclass(frozen=True)
@@ -136,8 +131,7 @@ class Adapter:
         gone = {*sources.values()}
         cells = {name: cell for name, cell in row.items() if name not in gone and not re.fullmatch(self.drop, name)}
         cells |= {name: plain(row.get(column)) for name, column in sources.items()}
-        texts = [name for name in ("instruction", *RESPONSES) if name in sources]
-        if blank := [name for name in texts if not isinstance(cells[name], str) or not cells[name].strip()]:
+        if blank := [name for name in ("instruction", *RESPONSES) if name in sources and text_of(cells, name) is None]:
             columns = (sources[name] or self.names[name] for name in blank)
             raise BadRow(*((column, "is missing or blank", "correct it or leave the row out") for column in columns))
         return cells | self.more(row, part)
@@ -145,17 +139,15 @@ class Adapter:
 
 def plain(value: Any) -> Any:
     """A cell as plain Python: NumPy arrays and tuples as lists, missing as None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
+    value = value.tolist() if hasattr(value, "tolist") else value
     return list(value) if isinstance(value, tuple) else None if is_missing(value) else value
 
 
 def features_of(row: Iterable[str]) -> datasets.Features:
     """The canonical columns of a row's kind, by the names of its columns."""
     names = set(row)
-    if names & {"response_a", "response_b"}:
-        return PAIR_FEATURES
-    return CANDIDATE_FEATURES if "responses" in names else FEATURES
+    items = CANDIDATE_FEATURES if "responses" in names else FEATURES
+    return PAIR_FEATURES if names & {"response_a", "response_b"} else items
 
 
 def id_of(row: Any) -> str | None:
@@ -178,12 +170,11 @@ def suggestion(field: str, columns: Iterable[str]) -> str:
 def levels_of(row: Row, pattern: re.Pattern[str] = _LEVEL) -> dict[str, Any]:
     """The descriptions, and their lowest score where that is not 1, from a column for each level; empty without any."""
     levels = {int(match[1]): row[name] for name in row if (match := pattern.fullmatch(str(name)))}
-    if not levels:
-        return {}
-    scores = range(min(levels), min(levels) + len(levels))
-    if sorted(levels) != list(scores):
-        raise BadRow(("descriptions", f"the levels are for scores {sorted(levels)}", "leave no score out"))
-    return {"descriptions": [levels[score] for score in scores], **({"lowest": scores[0]} if scores[0] != 1 else {})}
+    scores = sorted(levels)
+    if scores and scores[-1] - scores[0] >= len(scores):
+        raise BadRow(("descriptions", f"the levels are for scores {scores}", "leave no score out"))
+    cells: dict[str, Any] = {"descriptions": [levels[score] for score in scores]} if scores else {}
+    return cells | ({"lowest": scores[0]} if scores and scores[0] != 1 else {})
 
 
 # -- what reads a cell; ValueError or TypeError says why it cannot
@@ -209,17 +200,16 @@ def ratings(cell: Any) -> list[float]:
     return [] if cell is None else [as_score(cell)]
 
 
-def _text(cell: Any) -> Any:
-    if not is_missing(cell) and not isinstance(cell, str):
-        raise ValueError(f"is no text but {brief(cell)}")
-    return None if is_missing(cell) else cell
+def _text(cell: Any) -> str | None:
+    if is_missing(cell) or isinstance(cell, str):
+        return None if is_missing(cell) else cell
+    raise ValueError(f"is no text but {brief(cell)}")
 
 
-def _texts(cell: Any) -> Any:
-    cell = plain(_list_in(cell))
-    if cell is not None and not isinstance(cell, list):
-        raise ValueError("is not a list")
-    return cell
+def _texts(cell: Any) -> list[Any] | None:
+    if (cell := plain(_list_in(cell))) is None or isinstance(cell, list):
+        return cell
+    raise ValueError("is not a list")
 
 
 def _list_in(cell: Any) -> Any:
@@ -233,10 +223,7 @@ def _list_in(cell: Any) -> Any:
 
 
 def _pictures(cell: Any) -> list[Any] | None:
-    """The pictures in a cell: one or a list, none on purpose ([]), or nothing said (None).
-
-    Each is a path as text, the bytes of a file, a {"bytes", "path"} dict, an array or a PIL image.
-    """
+    """The pictures in a cell, one or a list, each as `open_image` takes it; [] for none on purpose, None if unsaid."""
     cell = os.fspath(cell) if isinstance(cell, os.PathLike) else cell
     cell = _list_in(cell.strip()) if isinstance(cell, str) else cell
     if isinstance(cell, str) and _BASE64.fullmatch(cell):
@@ -263,9 +250,10 @@ def _pictures(cell: Any) -> list[Any] | None:
     raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
 
 
-_WORDS = ("instruction", *RESPONSES[:3], "reference_answer", "criteria", "feedback")
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    **dict.fromkeys(_WORDS, (_text, "give a text")),
+    **dict.fromkeys(
+        (*RESPONSES[:3], "instruction", "reference_answer", "criteria", "feedback"), (_text, "give a text")
+    ),
     **dict.fromkeys(("descriptions", "responses"), (_texts, "give a list of texts")),
     **dict.fromkeys(("human_scores", "ranks"), (ratings, "give numbers, or None where unknown")),
     "gold": (as_score, "give a number, or None where unknown"),
@@ -275,25 +263,21 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @functools.lru_cache(maxsize=1024)
-def _columns(names: tuple[Any, ...]) -> dict[Any, str]:
+def columns_of(names: tuple[Any, ...]) -> dict[Any, str]:
     """Which canonical column each of a row's is; several may hold pictures, whatever the case of their letters."""
     kind = features_of(names)
     columns = {name: name if name in kind else "" for name in names}
-    return columns | {
-        name: "images" for name in names if re.sub(r"[\s-]+", "_", str(name).strip()).lower() in IMAGE_COLUMNS
-    }
+    spelled = {name: re.sub(r"[\s-]+", "_", str(name).strip()).lower() for name in names}
+    return columns | {name: "images" for name in names if spelled[name] in IMAGE_COLUMNS}
 
 
 def _unwritable(cell: Any, depth: int = 0) -> str:
     """Why a cell cannot be written to a file or read by a tokenizer; empty where it can."""
-    if isinstance(cell, str):
-        try:
-            cell.encode()
-        except UnicodeEncodeError as error:
-            return f"holds half a character (the lone surrogate {cell[error.start]!r} at place {error.start})"
-    elif isinstance(cell, int) and cell.bit_length() > _MOST_DIGITS * math.log2(10):
-        return f"is a number of more than {_MOST_DIGITS:,} digits"
-    elif isinstance(cell, (list, tuple, dict)):
+    if isinstance(cell, str) and (half := _HALF.search(cell)):
+        return f"holds half a character (the lone surrogate {half[0]!r} at place {half.start()})"
+    if isinstance(cell, int) and cell.bit_length() > _DIGITS and abs(cell) >= 10**_DIGITS:
+        return f"is a number of more than {_DIGITS:,} digits"
+    if isinstance(cell, (list, tuple, dict)):
         if depth >= _DEEPEST:
             return f"is nested more than {_DEEPEST} deep"
         parts = cell.values() if isinstance(cell, dict) else cell
@@ -301,12 +285,7 @@ def _unwritable(cell: Any, depth: int = 0) -> str:
     return ""
 
 
-# -- canonical rows
-
-
-def canonical_row(
-    row: Any, *, folder: Path | None = None, roots: Sequence[str] = (".",)
-) -> tuple[dict[str, Any], list[Fault]]:
+def canonical_row(row: Any, *, folder: Path | None = None, roots: Sequence[str] = (".",)) -> Reading:
     """A row in canonical form, and what keeps it from being so; such cells stay as they are.
 
     Relative image paths count from the first of `roots`, seen from `folder`, in which the file stands. A group that is
@@ -316,18 +295,20 @@ def canonical_row(
     {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
     """
     if isinstance(row, (Item, Pair)):
-        row = _row_of(row)
+        own = {name: cell for name, cell in vars(row).items() if name != "rubric" and cell not in ("", None)}
+        row = (vars(row.rubric) if row.rubric else {}) | own
     if not isinstance(row, Mapping):
         return {}, [("row", f"is a {type(row).__name__}", "write one object with named columns for each row")]
-    faults, cells, named = list[Fault](), dict[str, Any](), dict[str, Any]()
+    faults, cells, first, pictures = list[Fault](), dict[str, Any](), "", None
     if is_missing(row.get("descriptions")):
         try:
             # A table's rows may have fewer levels than its columns.
             if levels := levels_of({name: cell for name, cell in row.items() if not is_missing(cell) and cell != ""}):
                 row = {name: cell for name, cell in row.items() if not _LEVEL.fullmatch(str(name))} | levels
         except BadRow as error:
-            faults += error.faults
-    for name, column in _columns(tuple(row)).items():
+            faults += error.args
+    columns = columns_of(tuple(row))
+    for name, column in columns.items():
         cell, (read, remedy) = row[name], _READERS.get(column, (None, ""))
         if what := _unwritable(cell):
             remedy = "repair it"
@@ -338,22 +319,18 @@ def canonical_row(
                 what = str(error)
         if what:
             faults.append((str(name), what, remedy))
-        if column == "images":
-            named[name] = [] if what else cell
-        else:
+        if column != "images":
             cells[name] = cell
-    if not named:
-        return cells, faults
-    (first, pictures), *others = [item for item in named.items() if item[1]] or [("", None)]
-    for name, cell in others:
-        if len(cell) != len(pictures) or not all(map(_same, pictures, cell)):
+        elif not pictures:
+            first, pictures = name, [] if what or cell is None and pictures is not None else cell
+        elif cell and not what and (len(cell) != len(pictures) or not all(map(_same, pictures, cell))):
             what = f"this row's columns `{first}` and `{name}` name different pictures"
             faults.append(("images", what, "keep one of the columns"))
-    if pictures is None and any(cell is not None for cell in named.values()):
-        pictures = []
-    cells["images"] = [_beside(picture, folder, roots) for picture in pictures] if folder and pictures else pictures
-    if is_missing(cells.get("group")) or cells["group"] == "":
-        cells |= {"group": group} if (group := group_of(pictures or ())) is not None else {}
+    if "images" in columns.values():
+        cells["images"] = [_beside(picture, folder, roots) for picture in pictures] if folder and pictures else pictures
+        nameless = is_missing(cells.get("group")) or cells["group"] == ""
+        if nameless and (group := " ".join(filter(None, map(_key, pictures or ())))):
+            cells["group"] = group
     return cells, faults
 
 
@@ -362,56 +339,45 @@ def _same(one: Any, other: Any) -> bool:
     paths = [picture.get("path") if isinstance(picture, Mapping) else picture for picture in (one, other)]
     names = [Path(path).name if isinstance(path, str) else "" for path in paths]
     held = any(isinstance(picture, Mapping) and picture.get("bytes") is not None for picture in (one, other))
-    return group_of([one]) == group_of([other]) or (held and names[0] == names[1] != "")
-
-
-def _row_of(item: Item | Pair) -> dict[str, Any]:
-    """An item or a pair as a row."""
-    cells = {name: cell for name, cell in vars(item).items() if name == "images" or cell not in ("", (), None)}
-    if rubric := cells.pop("rubric", None):
-        cells |= {"descriptions": list(rubric.descriptions), "lowest": rubric.lowest}
-        cells.setdefault("criteria", rubric.criteria)
-    return cells
+    return _key(one) == _key(other) or (held and names[0] == names[1] != "")
 
 
 def _beside(picture: Any, folder: Path, roots: Sequence[str]) -> Any:
     """A picture whose relative path counts from a folder."""
-    inside = isinstance(picture, Mapping) and picture.get("bytes") is None
-    path = picture.get("path") if inside else picture
+    path = picture.get("path") if isinstance(picture, Mapping) and picture.get("bytes") is None else picture
     if not isinstance(path, str) or "://" in path:
         return picture
     places = [str(folder / root / path) for root in roots]
     place = next(filter(os.path.isfile, places), places[0])
-    return {**picture, "path": place} if inside else place
+    return {**picture, "path": place} if isinstance(picture, Mapping) else place
 
 
-def group_of(pictures: Iterable[Any]) -> str | None:
-    """What rows of the same images share: their paths as written, else a digest of their files or pixels."""
-    names = []
-    for picture in pictures:
-        data = getattr(picture, "filename", None) or picture  # of an image that Pillow opened
-        if isinstance(data, Mapping):
-            data = data.get("path") if data.get("bytes") is None else data["bytes"]
+def _key(picture: Any) -> str:
+    """What rows of the same image share: its path as written, else a digest of its file or pixels; empty for none."""
+    data = getattr(picture, "filename", None) or picture  # of an image that Pillow opened
+    if isinstance(data, Mapping):
+        data = data.get("path") if data.get("bytes") is None else data["bytes"]
+    if isinstance(data, (Image.Image, np.ndarray)):
         with suppress(ImageError):  # who opens it names what is wrong with it
-            if isinstance(data, (Image.Image, np.ndarray)):
-                data = Picture(data).key[-16:]
-            names += [hashlib.sha256(data).hexdigest()[:16] if isinstance(data, bytes) else str(data)] if data else []
-    return " ".join(names) or None
+            return Picture(data).key[-16:]
+        return ""
+    return hashlib.sha256(data).hexdigest()[:16] if isinstance(data, bytes) else str(data or "")
 
 
 class Rows(Sequence[Row]):
-    """Canonical rows, read as they are asked for, images undecoded; reading one that is not raises CollectionError.
+    """Canonical rows, read when asked for, images undecoded, numbered where none has an id; or a CollectionError."""
 
-    Where no row has an id they are numbered, as those of a file.
-    """
-
-    def __init__(self, source: Any, columns: Iterable[str]) -> None:
+    def __init__(self, source: datasets.Dataset | list[Any]) -> None:
         if isinstance(source, datasets.Dataset):
-            typed = [name for name, kind in source.features.items() if isinstance(kind, datasets.Image)]
-            if len(typed) == 1 and "images" not in _columns(tuple(source.column_names)).values():
-                source = source.rename_column(typed[0], "image")  # its only pictures, whatever their name
-            source = source.with_format("arrow")
-        self._source, self.columns = source, tuple(dict.fromkeys(map(str, columns)))
+            names, source = source.column_names, with_image(source).with_format("arrow")
+        else:
+            names = itertools.chain(
+                *(
+                    row if isinstance(row, Mapping) else vars(row) if isinstance(row, (Item, Pair)) else ()
+                    for row in source
+                )
+            )
+        self._source, self.columns = source, tuple(dict.fromkeys(map(str, names)))
 
     def __len__(self) -> int:
         return len(self._source)
@@ -425,7 +391,7 @@ class Rows(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return itertools.starmap(self._sound, self.reads())
 
-    def reads(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[dict[str, Any], list[Fault]]]:
+    def reads(self, start: int = 0, stop: int | None = None) -> Iterator[Reading]:
         """Every row and its faults, as `canonical_row` gives them."""
         stop = len(self) if stop is None else stop
         for place in range(start, stop, BLOCK):
@@ -442,6 +408,13 @@ class Rows(Sequence[Row]):
         return row
 
 
+def with_image(table: datasets.Dataset) -> datasets.Dataset:
+    """A data set whose only pictures stand in `image`, where no column has a name of pictures."""
+    typed = [name for name, kind in table.features.items() if isinstance(kind, datasets.Image)]
+    alone = len(typed) == 1 and "images" not in columns_of(tuple(table.column_names)).values()
+    return table.rename_column(typed[0], "image") if alone else table
+
+
 def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame, whose ids may stand in its index."""
     if "id" in frame.index.names and "id" not in frame.columns:
@@ -452,6 +425,6 @@ def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def check_names(names: Iterable[str], table: str) -> None:
     """Refuse a table in which one of our columns stands twice: one of them would win in silence."""
-    several = [name for name, count in Counter(names).items() if count > 1 and name in {*CANONICAL, *IMAGE_COLUMNS}]
-    if several:
+    ours = CANONICAL.union(IMAGE_COLUMNS)
+    if several := [name for name, count in Counter(names).items() if count > 1 and name in ours]:
         raise CollectionError(f"{table} has several columns {', '.join(several)}; keep one of each, rename the others")
