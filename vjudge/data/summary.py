@@ -221,11 +221,11 @@ def levels(items: Any) -> list[int]:
     return sorted({level for lowest, n in scales for level in range(lowest, lowest + n)})
 
 
-def lengths(items: Any) -> pd.DataFrame:
-    """Each item's id, group, gold score, and the words (see `n_words`) and characters of its response, or NaN."""
+def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
+    """Each item's id, group, gold score, and the words (see `n_words`) and characters of a text; NaN where missing."""
     lines = []
     for row in rows_of(items):
-        text = text_of(row, "response")
+        text = text_of(row, field)
         sizes = (math.nan, math.nan) if text is None else (n_words(text), len(text))
         lines.append((str(row.get("id")), unit_of(row), as_score(row.get("gold")), *sizes))
     return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
