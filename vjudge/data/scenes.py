@@ -337,8 +337,8 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
 # -- photos
 
 PHOTO_COLUMNS = ("aspect", "credit", "fault")
-"""Beyond the canonical ones: what the rubric is about; what shows the response's faults ("picture": no text says
-enough, "text": the reference answer or the wording does, "none": there is none); whose photograph it is."""
+"""Beyond the canonical ones: what the rubric is about; whose photograph it is; what shows the response's faults
+("picture": no text says enough, "text": the reference answer or the wording does, "none": there is none)."""
 
 
 def photo_lines(name: str) -> list[dict[str, Any]]:
